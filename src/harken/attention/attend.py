@@ -1,0 +1,96 @@
+"""Mix values by attention: c_i = sum over t of a_it v_t, a = softmax over t of the scores.
+
+Two kernels take the same arguments. `attend_explicit` reads like the formula and returns the
+weights; `attend_fast` never forms them where PyTorch's fused kernel can do without. A score that is
+no product of queries and keys comes as `bias` alone. A query that sees no key yields zeros.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+from harken.attention.masks import Mask, visible_table
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """What is known of queries and keys: their vectors, or a bias in place of them, or both."""
+
+    queries: Float[Tensor, "B k T U"] | None = None
+    keys: Float[Tensor, "B k S U"] | None = None
+    scale: float = 1.0
+    bias: Float[Tensor, "#B #k T S"] | None = None
+
+    @property
+    def is_product(self) -> bool:
+        return self.queries is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """Mixed values and the weights that mixed them."""
+
+    output: Float[Tensor, "B k T I"]
+    weights: Float[Tensor, "B k T S"]
+
+
+Kernel = Callable[[Compared, Tensor, Mask, float], Tensor]
+"""(compared, values B k S I, mask, dropout of weights) -> B k T I"""
+
+
+def explicit_weights(compared: Compared, mask: Mask) -> Float[Tensor, "B k T S"]:
+    """The attention itself: a probability mass over keys for every query that sees one."""
+    scores = compared.bias
+    if compared.queries is not None and compared.keys is not None:
+        product = einsum(compared.queries, compared.keys, "B k T U, B k S U -> B k T S")
+        scores = product * compared.scale if scores is None else product * compared.scale + scores
+    assert scores is not None, "a score gives queries and keys, a bias, or both"
+    visible = visible_table(mask, scores.shape[-2], scores.shape[-1], scores.device)
+    scores = scores.masked_fill(~visible, float("-inf"))
+    blind = ~visible.any(dim=-1, keepdim=True)  # where softmax would give NaN
+    # The blind row is made finite first: NaN times zero is NaN in the gradient too.
+    return scores.masked_fill(blind, 0.0).softmax(dim=-1).masked_fill(blind, 0.0)
+
+
+def attend_explicit(
+    compared: Compared, values: Float[Tensor, "B k S I"], mask: Mask, dropout: float = 0.0
+) -> Attended:
+    """The formula, with its weights kept."""
+    weights = explicit_weights(compared, mask)
+    kept = F.dropout(weights, dropout) if dropout > 0 else weights
+    # A bias that is equal for all of the batch has weights with a batch axis of one.
+    weights = weights.expand(values.shape[0], values.shape[1], -1, -1)
+    kept = kept.expand(values.shape[0], values.shape[1], -1, -1)
+    return Attended(einsum(kept, values, "B k T S, B k S I -> B k T I"), weights)
+
+
+def attend_fast(
+    compared: Compared, values: Float[Tensor, "B k S I"], mask: Mask, dropout: float = 0.0
+) -> Float[Tensor, "B k T I"]:
+    """The same numbers through the fused kernel, in memory linear in time where it can."""
+    queries, keys, bias = compared.queries, compared.keys, compared.bias
+    if queries is None or keys is None or dropout > 0:
+        # No product to fuse; and dropout inside the fused kernel is slower than without fusing.
+        return attend_explicit(compared, values, mask, dropout).output
+    if mask.causal and mask.visible is None and bias is None and queries.shape[2] == keys.shape[2]:
+        return F.scaled_dot_product_attention(
+            queries, keys, values, is_causal=True, scale=compared.scale
+        )
+    visible = None
+    if mask.visible is not None or mask.causal:
+        visible = visible_table(mask, queries.shape[2], keys.shape[2], queries.device)
+    allowed: Tensor | None
+    if bias is not None:
+        allowed = bias if visible is None else bias.masked_fill(~visible, float("-inf"))
+    else:
+        allowed = visible
+    mixed = F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=allowed, scale=compared.scale
+    )
+    if visible is None:
+        return mixed
+    return mixed.masked_fill(~visible.any(dim=-1, keepdim=True), 0.0)

@@ -1,0 +1,62 @@
+"""Who may look at whom.
+
+A mask is a table of truth values over (query, key): True where the query may look. Masked scores
+are set to minus infinity, never to a large finite number, so that nothing leaks. The common case,
+each token seeing itself and all before it, is carried as a flag: kernels have a faster way for it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+Order = Literal["any", "causal", "strict"]
+"""Which keys are early enough: all of them, t <= i, or the lecture's t < i."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mask:
+    """`visible` is the table; where it is None, `causal` says whether only order matters."""
+
+    visible: Bool[Tensor, "#B 1 T S"] | None = None
+    causal: bool = False
+
+
+EVERYTHING = Mask()
+CAUSAL = Mask(causal=True)
+
+
+def mask_between(
+    order: Order,
+    query_positions: Int[Tensor, "#B T"],
+    key_positions: Int[Tensor, "#B S"],
+    *,
+    present: Bool[Tensor, "B S"] | None = None,
+    query_documents: Int[Tensor, "B T"] | None = None,
+    key_documents: Int[Tensor, "B S"] | None = None,
+) -> Mask:
+    """Compare positions, not slots, so that a cache or a packed row needs no case of its own."""
+    queries, keys = query_positions[:, None, :, None], key_positions[:, None, None, :]
+    if order == "causal":
+        visible = keys <= queries
+    elif order == "strict":
+        visible = keys < queries
+    else:
+        visible = torch.ones_like(keys <= queries)
+    if present is not None:
+        visible = visible & present[:, None, None, :]
+    if query_documents is not None and key_documents is not None:
+        visible = visible & (query_documents[:, None, :, None] == key_documents[:, None, None, :])
+    return Mask(visible=visible)
+
+
+def visible_table(
+    mask: Mask, queries: int, keys: int, device: torch.device
+) -> Bool[Tensor, "#B 1 T S"]:
+    """The table in full, for kernels that need to see it."""
+    if mask.visible is not None:
+        return mask.visible
+    everything = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
+    return everything.tril(diagonal=keys - queries) if mask.causal else everything

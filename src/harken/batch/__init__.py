@@ -1,0 +1,1 @@
+"""Numbers to batches. Special symbols come as arguments: nothing here knows a vocabulary."""

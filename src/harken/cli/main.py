@@ -1,0 +1,70 @@
+"""`harken COMMAND …`: choose the command, run it, turn what went wrong into a sentence and a code.
+
+0 done    1 failed (disk full, damaged weights)    2 the input is wrong
+130 Ctrl-C    143 SIGTERM    (both saved and resumable)
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from harken.cli import data, demo, doctor, evaluate, new, predict, report, train
+from harken.errors import Complaint
+from harken.version import __version__
+
+COMMANDS = (demo, new, train, evaluate, predict, report, data, doctor)
+
+EPILOG = """examples:
+  harken demo                                   the whole way on made data, in minutes
+  harken new answer texts.txt questions.tsv     a recipe for your own files
+  harken train recipe.toml --run runs/mine      train it (Ctrl-C and --resume are safe)
+  harken evaluate runs/mine --json              its figures, for a script
+  echo "Where was … born?" | harken predict runs/mine
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands; each module says its own options."""
+    top = argparse.ArgumentParser(
+        prog="harken",
+        description="Train, measure and look inside attention models, on your own files.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"harken {__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in COMMANDS:
+        name = module.__name__.rsplit(".", 1)[-1]
+        summary = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary + ".",
+            epilog=module.EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.configure(command)
+        command.set_defaults(run=module.run)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except Complaint as complaint:
+        _say(f"harken: {complaint}")
+        return complaint.exit_code
+    except KeyboardInterrupt:
+        _say("harken: stopped; whatever was saved can be resumed")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone, as `head` does; closing quietly is what it expects.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(sentence + "\n")

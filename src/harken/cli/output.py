@@ -1,0 +1,113 @@
+"""What commands print: results on stdout, progress and remarks on stderr."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harken.pipeline import Listener
+    from harken.tasks.task import Evaluation
+
+QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal to redraw
+
+
+def remark(text: str) -> None:
+    """A line for a person; never mixed with results."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def result(text: str) -> None:
+    """A line of the answer itself."""
+    sys.stdout.write(text + "\n")
+
+
+def result_json(record: Any) -> None:
+    """One JSON object, the whole of stdout."""
+    result(json.dumps(record, ensure_ascii=False, indent=1))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on stdout, its first column words and the others figures."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(box=box.SIMPLE_HEAD)
+    for number, name in enumerate(header):
+        drawn.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+    for row in rows:
+        drawn.add_row(*row)
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(drawn)
+
+
+def percent(value: float) -> str:
+    """A share as a person reads it."""
+    return f"{100 * value:.1f} %"
+
+
+def evaluation_table(evaluation: "Evaluation") -> None:
+    """Every metric with n and interval."""
+    table(
+        ("metric", "n", "value", "95 % interval"),
+        [
+            (
+                name.replace("_", " "),
+                str(evaluation.n),
+                percent(one.value),
+                f"{percent(one.low)} - {percent(one.high)}",
+            )
+            for name, one in evaluation.metrics.items()
+        ],
+    )
+
+
+@contextmanager
+def training_progress(title: str) -> Iterator["Listener"]:
+    """A listener that draws one line with rate and time left, or logs one every ten seconds."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+
+    from harken.training.loop import Evaluated, Event, Stepped
+
+    said = 0.0
+    mean: float | None = None
+    drawn = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
+        TimeLeft(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )
+    bars: dict[str, Any] = {}
+
+    def listen(event: Event) -> None:
+        nonlocal said, mean
+        if isinstance(event, Evaluated):
+            remark(f"{title}: {event.stage} {event.step}: dev {event.value:.3f}")
+        elif isinstance(event, Stepped):
+            if event.stage not in bars:
+                mean = None
+                bars[event.stage] = drawn.add_task(
+                    f"{title}: {event.stage}", total=event.steps, loss=0.0, rate=0.0
+                )
+            mean = event.loss if mean is None else mean + 0.05 * (event.loss - mean)
+            rate = event.tokens / max(event.seconds, 1e-9)
+            drawn.update(bars[event.stage], completed=event.step, loss=mean, rate=rate)
+            now = time.monotonic()
+            if drawn.disable and (now - said > QUIET_SECONDS or event.step == event.steps):
+                said = now
+                left = (event.steps - event.step) * event.seconds
+                remark(
+                    f"{title}: {event.stage} {event.step}/{event.steps}  loss {mean:.3f}  "
+                    f"{rate:,.0f} tokens/s  {left:.0f} s left"
+                )
+
+    with drawn:
+        yield listen

@@ -1,0 +1,65 @@
+"""Text <-> token numbers, whatever the units, on the `tokenizers` library.
+
+Four special tokens come first, with the same numbers in every vocabulary. Every vocabulary holds
+the 256 bytes as a last resort, so that no text is unencodable and decoding gives the text back. A
+text is encoded as if a space stood before it: a word then has the same tokens at the start of an
+answer as in the middle of a sentence.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from harken.errors import Failure
+
+PAD, UNKNOWN, MASK, END = range(4)
+SPECIAL = ("<pad>", "<unknown>", "<mask>", "<end>")
+
+
+class Vocabulary:
+    """A fitted tokenizer; immutable in use."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        # A text that spells out "<mask>" must stay text.
+        self._tokenizer.encode_special_tokens = True
+
+    def __len__(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token numbers of each text."""
+        encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(one.ids, dtype=np.int64) for one in encoded]
+
+    def decode(self, sequences: Iterable[Sequence[int]]) -> list[str]:
+        """The texts back, special tokens left out."""
+        texts = self._tokenizer.decode_batch([list(one) for one in sequences])
+        return [text.removeprefix(" ") for text in texts]
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as a person would read it; a space shows as itself."""
+        special = dict(enumerate(SPECIAL))
+        return [special.get(token) or self._piece(token) for token in tokens]
+
+    def _piece(self, token: int) -> str:
+        text = str(self._tokenizer.decode([token]))
+        # Half a character decodes to the replacement mark; its own name says more.
+        return str(self._tokenizer.id_to_token(token)) if "�" in text or not text else text
+
+    def to_json(self) -> str:
+        return str(self._tokenizer.to_str(pretty=True))
+
+    @classmethod
+    def load(cls, path: Path) -> "Vocabulary":
+        try:
+            return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")))
+        except Exception as error:  # the library raises bare Exception
+            raise Failure(
+                f"{os.fspath(path)}: found a tokenizer that cannot be read ({error}), "
+                "wanted the file that the run wrote",
+                fix="restore it from a copy, or train again",
+            ) from None

@@ -1,0 +1,32 @@
+"""The two ways in which Harken gives up, each with one sentence for a person.
+
+`UserError` is a wrong input (exit code 2): it says where, what was found, what was wanted, and how
+to mend it. `Failure` is a machine that cannot go on (exit code 1): a full disk, damaged weights.
+A broken invariant of Harken's own is an `assert`, never one of these.
+"""
+
+
+class Complaint(Exception):
+    """What both share: a message of what and where, and a fix that a person can carry out."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, fix: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.fix}"
+
+
+class UserError(Complaint):
+    """The input is wrong; nothing was changed."""
+
+    exit_code = 2
+
+
+class Failure(Complaint):
+    """The input may be right, but the machine or a stored file is not."""
+
+    exit_code = 1

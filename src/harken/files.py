@@ -1,0 +1,93 @@
+"""Files that are whole or not there: written beside their final name, synced, then renamed.
+
+A power cut or a kill at any moment leaves either the old file or the new one. A disk that refuses
+(full, read-only) leaves the old one and raises a `Failure` that names the file.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harken.errors import Failure
+
+
+def sync(path: Path) -> None:
+    """Force a file, or a folder's list of names, to the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a folder
+        return
+    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise Failure(
+            f"{path}: could not be written ({error.strerror or error}), wanted room for it",
+            fix="free some space or choose another folder; what was there before is unharmed",
+        ) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path to write to; it takes the place of `path` when the block ends well."""
+    with refusals(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.unfinished")
+        try:
+            yield unfinished
+            sync(unfinished)
+            unfinished.replace(path)
+            sync(path.parent)
+        finally:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A whole text file."""
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """The same for a folder of files: every one is synced before the folder gets its name."""
+    with refusals(folder):
+        unfinished = folder.with_name(f".{folder.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        try:
+            yield unfinished
+            for file in unfinished.iterdir():
+                sync(file)
+            sync(unfinished)
+            remove_folder(folder)
+            unfinished.rename(folder)
+            sync(folder.parent)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Rename first: a folder half removed must not look like a whole one."""
+    if folder.exists():
+        doomed = folder.with_name(f".{folder.name}.doomed")
+        shutil.rmtree(doomed, ignore_errors=True)
+        folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def sha256(path: Path) -> str:
+    """The digest of a file's bytes, in constant memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

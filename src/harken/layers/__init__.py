@@ -1,0 +1,1 @@
+"""Blocks of a model, each B T J -> B T J."""

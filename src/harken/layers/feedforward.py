@@ -1,0 +1,48 @@
+"""The position-wise layer between attentions: widen, bend, narrow.
+
+relu, gelu   W_2 f(W_1 x)
+swiglu       W_2 (silu(W_1 x) * W_3 x)
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from harken.config import bounded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeedForwardConfig:
+    """`expansion` is the inner width as a multiple of J."""
+
+    activation: Literal["relu", "gelu", "swiglu"] = "gelu"
+    expansion: float = bounded(4.0, above=0.0)
+
+    def build(self, width: int) -> "FeedForward":
+        return FeedForward(self, width)
+
+
+class FeedForward(nn.Module):
+    """Every token on its own: B T J -> B T J."""
+
+    def __init__(self, config: FeedForwardConfig, width: int) -> None:
+        super().__init__()
+        inner = round(config.expansion * width)
+        self.activation = config.activation
+        self.widen = nn.Linear(width, inner)
+        self.gate = nn.Linear(width, inner) if config.activation == "swiglu" else None
+        self.narrow = nn.Linear(inner, width)
+
+    def forward(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B T J"]:
+        wide = self.widen(inputs)
+        if self.gate is not None:
+            bent = F.silu(wide) * self.gate(inputs)
+        elif self.activation == "relu":
+            bent = F.relu(wide)
+        else:
+            bent = F.gelu(wide, approximate="tanh")
+        narrowed: Tensor = self.narrow(bent)
+        return narrowed

@@ -1,0 +1,1 @@
+"""Sequences to numbers, each with its interval."""

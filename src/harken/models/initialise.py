@@ -1,0 +1,37 @@
+"""First weights: small and normal, with the paths into the residual stream scaled down by depth.
+
+A residual stream that sums 2L terms of equal size grows as sqrt(2L); scaling what each layer adds
+by 1 / sqrt(2L) keeps its size at the start, as GPT-2 does.
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from harken.attention.multihead import MultiHead
+from harken.attention.scores import Synthesized
+from harken.layers.feedforward import FeedForward
+
+SPREAD = 0.02
+
+
+def initialise(model: nn.Module, layers: int, seed: int) -> None:
+    """Draw every weight from one seeded stream, whatever was drawn before."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=SPREAD, generator=generator)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, Synthesized):
+            for name, parameter in module.named_parameters(recurse=False):
+                if name != "score_offsets":
+                    nn.init.normal_(parameter, std=SPREAD, generator=generator)
+    shrink = 1.0 / math.sqrt(2 * layers)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, MultiHead):
+                module.join.weight.mul_(shrink)
+            elif isinstance(module, FeedForward):
+                module.narrow.weight.mul_(shrink)

@@ -1,0 +1,25 @@
+"""The root record: what a run is made from, and nothing else decides it.
+
+A new task is one file in `tasks/`, one member of `Recipe` and one line of `TASKS`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harken import config
+from harken.tasks.answer import AnswerRecipe, AnswerTask
+from harken.tasks.task import Task
+
+Recipe = AnswerRecipe
+
+TASKS: dict[str, Task] = {"answer": AnswerTask()}
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe file with its `--set` overrides."""
+    return config.load(Recipe, path, overrides)
+
+
+def task_of(recipe: Recipe) -> Task:
+    """The code behind a recipe's `task`."""
+    return TASKS[recipe.task]

@@ -1,0 +1,197 @@
+"""Attention as pictures: every head small, one head large, one query as a line of text.
+
+The page is complete without a script. page.js reads the same numbers (`data-weights`, see
+`_packed`) to enlarge another head and to read single cells aloud.
+"""
+
+import base64
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harken.report.markup import attribute, text, token, visible
+from harken.report.palette import picture, strength
+
+# Of the weights that travel to page.js: four decimals, so that the two shown are right.
+_PACKED_UNIT = 10_000
+_TOLERANCE = 1e-3  # half precision leaves 1.0004 behind a softmax
+_LEGEND = (0.0, 0.05, 0.25, 0.5, 1.0)
+_WORTH_A_FIGURE = 0.05  # weights below it carry no number in a strip
+
+Weights = NDArray[np.floating]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class AttentionMaps:
+    """What every head of every layer looked at: `layers` are arrays [heads, queries, keys]."""
+
+    query_tokens: Sequence[str]
+    key_tokens: Sequence[str]
+    layers: Sequence[Weights]
+    layer_names: Sequence[str] = ()  # "layer 1", … when left out
+
+    def __post_init__(self) -> None:
+        if not self.query_tokens or not self.key_tokens or not self.layers:
+            raise ValueError("attention maps need at least one query, one key and one layer")
+        wanted = (len(self.query_tokens), len(self.key_tokens))
+        for number, weights in enumerate(self.layers, start=1):
+            if weights.ndim != 3 or weights.shape[0] == 0 or weights.shape[1:] != wanted:
+                raise ValueError(
+                    f"layer {number}: weights of shape {weights.shape}, "
+                    f"expected [heads, {wanted[0]} queries, {wanted[1]} keys]"
+                )
+            inside = (weights >= -_TOLERANCE) & (weights <= 1 + _TOLERANCE)  # NaN is not inside
+            if not inside.all():
+                raise ValueError(f"layer {number}: weights outside 0..1, or NaN")
+        if self.layer_names and len(self.layer_names) != len(self.layers):
+            raise ValueError(f"{len(self.layer_names)} names for {len(self.layers)} layers")
+
+    def layer_name(self, layer: int) -> str:
+        return self.layer_names[layer] if self.layer_names else f"layer {layer + 1}"
+
+
+def attention_figure(
+    maps: AttentionMaps, *, title: str, note: str = "", chosen: tuple[int, int] | None = None
+) -> str:
+    """The overview, and large the head `chosen` (layer, head) from 0.
+
+    By default that is the head whose last query looks most at a single place.
+    """
+    layer, head = sharpest(maps) if chosen is None else chosen
+    if not (0 <= layer < len(maps.layers) and 0 <= head < len(maps.layers[layer])):
+        raise ValueError(f"no head {head} in layer {layer}")
+    remark = f" <span>{text(note)}</span>" if note else ""
+    return (
+        f'<figure class="attention"><figcaption><strong>{text(title)}</strong>{remark}</figcaption>'
+        '<p class="hint" hidden>Choose a small map to enlarge it. Point at a cell of the large '
+        "map, or move with the arrow keys, to read it; click or press Enter to take its row as the "
+        "query below.</p>"
+        f'<div class="looking">{_overview(maps, layer, head)}{_detail(maps, layer, head)}</div>'
+        f"{_strips(maps, layer, head)}{_strongest(maps, layer, head)}</figure>"
+    )
+
+
+def sharpest(maps: AttentionMaps) -> tuple[int, int]:
+    """The (layer, head) whose last query spreads least: the largest sum of squared weights."""
+    sums = [np.square(weights[:, -1].astype(np.float64)).sum(axis=-1) for weights in maps.layers]
+    layer = max(range(len(sums)), key=lambda i: float(sums[i].max()))
+    return layer, int(sums[layer].argmax())
+
+
+def _name(maps: AttentionMaps, layer: int, head: int) -> str:
+    return f"{maps.layer_name(layer)}, head {head + 1}"
+
+
+def _packed(weights: Weights) -> str:
+    """Little-endian 16-bit integers, zlib, base64: what page.js unpacks."""
+    whole = np.rint(np.clip(weights.astype(np.float64), 0, 1) * _PACKED_UNIT).astype("<u2")
+    return base64.b64encode(zlib.compress(whole.tobytes(), 9)).decode("ascii")
+
+
+def _overview(maps: AttentionMaps, layer: int, head: int) -> str:
+    most = max(len(weights) for weights in maps.layers)
+    heads = "".join(f'<th scope="col">head {i + 1}</th>' for i in range(most))
+    rows = "".join(
+        f'<tr><th scope="row">{text(maps.layer_name(i))}</th>'
+        + "".join(_small(maps, i, j, chosen=(i, j) == (layer, head)) for j in range(len(weights)))
+        + "</tr>"
+        for i, weights in enumerate(maps.layers)
+    )
+    size = 88 if most <= 4 else 64 if most <= 8 else 48
+    return (
+        f'<div class="overview"><table style="--heads:{most};--small:{size}px">'
+        f"<thead><tr><td></td>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _small(maps: AttentionMaps, layer: int, head: int, *, chosen: bool) -> str:
+    weights = maps.layers[layer][head]
+    name = _name(maps, layer, head)
+    return (
+        f'<td><span class="small{" chosen" if chosen else ""}" data-layer="{layer}" '
+        f'data-head="{head}" data-name={attribute(name)} data-weights="{_packed(weights)}">'
+        f"{picture(weights, alt=name)}</span></td>"
+    )
+
+
+def _detail(maps: AttentionMaps, layer: int, head: int) -> str:
+    weights = maps.layers[layer][head]
+    longest = max(weights.shape)
+    cell = 28 if longest <= 14 else 20 if longest <= 32 else 14
+    name = _name(maps, layer, head)
+    return (
+        f'<div class="detail"><p class="rows"><b class="name">{text(name)}</b> '
+        '<span class="muted">each row looks at the columns</span></p>'
+        '<div class="map" tabindex="0" role="region" aria-label="large map" '
+        f'style="--queries:{weights.shape[0]};--keys:{weights.shape[1]};--size:{cell}px">'
+        f'<div class="corner"></div><ol class="keys">{_labels(maps.key_tokens)}</ol>'
+        f'<ol class="queries">{_labels(maps.query_tokens)}</ol>'
+        f'<div class="cells">{picture(weights, alt=f"attention of {name}")}'
+        '<span class="cursor" hidden></span></div></div>'
+        f'<p class="reading" aria-live="polite">{_reading(maps, weights)}</p>{_legend()}</div>'
+    )
+
+
+def _labels(tokens: Sequence[str]) -> str:
+    return "".join(f"<li title={attribute(visible(raw))}>{token(raw)}</li>" for raw in tokens)
+
+
+def _reading(maps: AttentionMaps, weights: Weights) -> str:
+    key = int(weights[-1].argmax())
+    return (
+        f"‘{token(maps.query_tokens[-1])}’ looks most at ‘{token(maps.key_tokens[key])}’ "
+        f"with {float(weights[-1, key]):.2f}"
+    )
+
+
+def _legend() -> str:
+    # The strip is even in strength, so its weights are squares.
+    strip = picture(np.square(np.linspace(0, 1, 128))[None], alt="")
+    marks = "".join(
+        f'<span style="left:{100 * float(strong):.1f}%">{weight:g}</span>'
+        for weight, strong in zip(_LEGEND, strength(np.array(_LEGEND)), strict=True)
+    )
+    return f'<div class="scale"><span>weight</span><div>{strip}{marks}</div></div>'
+
+
+def _strips(maps: AttentionMaps, layer: int, head: int) -> str:
+    weights = maps.layers[layer]
+    layer_name = text(maps.layer_name(layer))
+    return (
+        '<div class="strips"><p>What ‘'
+        f'<span class="query">{token(maps.query_tokens[-1])}</span>’'
+        '<span class="last">, the last query,</span> looks at</p><dl>'
+        f'<dt class="of-head">{layer_name}, head {head + 1}</dt>'
+        f'<dd class="head">{_strip(maps.key_tokens, weights[head, -1])}</dd>'
+        f'<dt class="of-layer">{layer_name}, mean of its heads</dt>'
+        f'<dd class="mean">{_strip(maps.key_tokens, weights[:, -1].mean(axis=0))}</dd>'
+        "</dl></div>"
+    )
+
+
+def _strip(tokens: Sequence[str], weights: Weights) -> str:
+    return "".join(
+        f'<span style="--w:{float(strong):.3f}">{token(raw)}<small>'
+        f"{f'{float(weight):.2f}' if weight >= _WORTH_A_FIGURE else ''}</small></span>"
+        for raw, weight, strong in zip(tokens, weights, strength(weights), strict=True)
+    )
+
+
+def _strongest(maps: AttentionMaps, layer: int, head: int) -> str:
+    """The large map in words, for those who cannot see it."""
+    weights = maps.layers[layer][head]
+    rows = "".join(
+        f"<tr><td>{token(raw)}</td><td>{token(maps.key_tokens[int(row.argmax())])}</td>"
+        f'<td class="number">{float(row.max()):.2f}</td></tr>'
+        for raw, row in zip(maps.query_tokens, weights, strict=True)
+    )
+    return (
+        '<details class="strongest"><summary>Where each token looks most, in figures: '
+        f'<span class="name">{text(_name(maps, layer, head))}</span></summary>'
+        '<table><thead><tr><th scope="col">token</th><th scope="col">looks most at</th>'
+        f'<th scope="col" class="number">weight</th></tr></thead><tbody>{rows}</tbody></table>'
+        "</details>"
+    )

@@ -1,0 +1,173 @@
+"use strict";
+// What the reader can do beyond reading. The page is whole without it.
+{
+  const UNIT = 10000; // as heatmap.py packs weights
+  const WORTH_A_FIGURE = 0.05;
+  const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+  const unpack = async (packed) => {
+    const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Uint16Array(await new Response(stream).arrayBuffer());
+  };
+
+  const clamp = (value, count) => Math.min(Math.max(value, 0), count - 1);
+
+  // Tokens are untrusted: they travel as nodes that were parsed once, never as markup.
+  const bdi = (label) => label.querySelector("bdi").cloneNode(true);
+
+  const look = (figure) => {
+    const one = (selector) => figure.querySelector(selector);
+    const all = (selector) => [...figure.querySelectorAll(selector)];
+    const map = one(".map"), cells = one(".cells"), cursor = one(".cursor");
+    const queries = all(".queries li"), keys = all(".keys li");
+    const smalls = all(".small");
+    const strips = { head: all(".strips .head > span"), mean: all(".strips .mean > span") };
+    const strongest = all(".strongest tbody tr");
+
+    const unpacked = new Map();
+    const weightsOf = (small) => {
+      if (!unpacked.has(small)) unpacked.set(small, unpack(small.dataset.weights));
+      return unpacked.get(small);
+    };
+
+    let chosen = one(".small.chosen");
+    let weights = null; // of the chosen head
+    let layer = []; // weights of every head beside it
+    let query = queries.length - 1; // of the strips
+    let at = [query, 0]; // the cell last read
+
+    const rowOf = (head, row) => head.subarray(row * keys.length, (row + 1) * keys.length);
+    const peak = (row) => {
+      const values = rowOf(weights, row);
+      return values.indexOf(Math.max(...values));
+    };
+
+    const say = (row, column, verb) => {
+      const weight = (rowOf(weights, row)[column] / UNIT).toFixed(2);
+      const place = document.createElement("span"); // which of two equal tokens
+      place.className = "muted";
+      place.textContent = ` (${row + 1} → ${column + 1})`;
+      one(".reading").replaceChildren(
+        "‘", bdi(queries[row]), `’ ${verb} ‘`, bdi(keys[column]), `’ with ${weight}`, place);
+    };
+
+    const read = (row, column) => {
+      at = [row, column];
+      say(row, column, "looks at");
+      cursor.hidden = false;
+      cursor.style.setProperty("--row", row);
+      cursor.style.setProperty("--column", column);
+      queries.forEach((label, i) => label.classList.toggle("at", i === row));
+      keys.forEach((label, i) => label.classList.toggle("at", i === column));
+    };
+
+    const paint = (spans, row) => spans.forEach((span, i) => {
+      span.style.setProperty("--w", Math.sqrt(row[i]).toFixed(3));
+      span.querySelector("small").textContent = row[i] >= WORTH_A_FIGURE ? row[i].toFixed(2) : "";
+    });
+
+    const take = (row) => {
+      query = row;
+      const shares = (head) => Array.from(rowOf(head, row), (weight) => weight / UNIT);
+      const rows = layer.map(shares);
+      paint(strips.head, shares(weights));
+      paint(strips.mean, keys.map((_, i) => rows.reduce((sum, r) => sum + r[i], 0) / rows.length));
+      one(".strips .query").replaceChildren(bdi(queries[row]));
+      one(".strips .last").hidden = row !== queries.length - 1;
+      queries.forEach((label, i) => label.classList.toggle("taken", i === row));
+    };
+
+    const list = () => strongest.forEach((line, row) => {
+      const key = peak(row);
+      line.cells[1].replaceChildren(bdi(keys[key]));
+      line.cells[2].textContent = (rowOf(weights, row)[key] / UNIT).toFixed(2);
+    });
+
+    const choose = async (small) => {
+      chosen = small;
+      for (const other of smalls) {
+        other.classList.toggle("chosen", other === small);
+        other.setAttribute("aria-pressed", other === small);
+        other.tabIndex = other === small ? 0 : -1;
+      }
+      const beside = smalls.filter((other) => other.dataset.layer === small.dataset.layer);
+      const heads = await Promise.all(beside.map(weightsOf));
+      if (chosen !== small) return; // another was chosen meanwhile
+      layer = heads;
+      weights = heads[beside.indexOf(small)];
+      const name = small.dataset.name;
+      for (const place of all(".detail .name, .strongest .name, .of-head")) place.textContent = name;
+      one(".of-layer").textContent =
+        small.closest("tr").querySelector("th").textContent + ", mean of its heads";
+      one(".cells source").srcset = small.querySelector("source").srcset;
+      one(".cells img").src = small.querySelector("img").src;
+      one(".cells img").alt = "attention of " + name;
+      list();
+      take(query);
+      // A cell that was read stays, so that heads can be compared at it.
+      if (cursor.hidden) say(query, peak(query), "looks most at");
+      else read(...at);
+    };
+
+    const cellUnder = (event) => {
+      const box = cells.getBoundingClientRect();
+      return [
+        clamp(Math.floor(((event.clientY - box.top) / box.height) * queries.length), queries.length),
+        clamp(Math.floor(((event.clientX - box.left) / box.width) * keys.length), keys.length),
+      ];
+    };
+
+    smalls.forEach((small) => {
+      small.setAttribute("role", "button");
+      small.setAttribute("aria-label", small.dataset.name);
+      small.title = small.dataset.name;
+      small.addEventListener("click", () => choose(small));
+      small.addEventListener("keydown", (event) => {
+        const move = ARROWS[event.key];
+        if (event.key === "Enter" || event.key === " ") choose(small);
+        else if (move) {
+          const row = Number(small.dataset.layer) + move[0];
+          const column = Number(small.dataset.head) + move[1];
+          const next = one(`.small[data-layer="${row}"][data-head="${column}"]`);
+          if (next) {
+            smalls.forEach((other) => { other.tabIndex = other === next ? 0 : -1; });
+            next.focus();
+          }
+        } else return;
+        event.preventDefault();
+      });
+    });
+
+    cells.addEventListener("pointermove", (event) => weights && read(...cellUnder(event)));
+    cells.addEventListener("click", (event) => weights && take(cellUnder(event)[0]));
+    map.setAttribute("role", "application"); // so that screen readers pass the arrow keys on
+    map.setAttribute("aria-roledescription", "attention map");
+    map.addEventListener("keydown", (event) => {
+      const move = ARROWS[event.key];
+      if (!weights || !(move || event.key === "Enter")) return;
+      event.preventDefault();
+      if (!move) return take(at[0]);
+      // The first key only shows where the reader is.
+      const step = cursor.hidden ? [0, 0] : move;
+      read(clamp(at[0] + step[0], queries.length), clamp(at[1] + step[1], keys.length));
+      map.style.scrollPadding = // the labels that stay cover this much
+        `${one(".keys").offsetHeight}px 8px 8px ${one(".queries").offsetWidth}px`;
+      cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
+    });
+
+    one(".hint").hidden = false;
+    figure.classList.add("live");
+    choose(chosen).then(() => {
+      // A long map opens at what the sentence below it says.
+      const share = (peak(query) + 0.5) / keys.length;
+      map.scrollLeft = share * cells.clientWidth + cells.offsetLeft - map.clientWidth / 2;
+      map.scrollTop = map.scrollHeight;
+    });
+  };
+
+  // Without it the numbers cannot be read; the page then stays as it was served.
+  if (typeof DecompressionStream === "function") {
+    document.querySelectorAll("figure.attention").forEach(look);
+  }
+}

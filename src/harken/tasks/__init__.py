@@ -1,0 +1,1 @@
+"""Where the data half meets the model half: one file a task."""

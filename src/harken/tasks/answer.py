@@ -1,0 +1,302 @@
+"""Short answers from what was read: a language model reads texts, then learns to answer from few.
+
+    reading     each text whole, or with a hole whose content follows it:  prefix ? suffix ? span .
+    questions   a question is a text with a hole at its end:               question ? answer .
+
+`?` is <mask> and `.` is <end>. The answer is never in front of the model when it is asked (closed
+book); the vocabulary is fitted once on the texts and the training questions and then frozen.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from harken.batch.bucketing import Order, seeded
+from harken.batch.corruption import CorruptionConfig, corrupt_spans, cut_windows
+from harken.batch.padding import IGNORE, TokenBatch, next_token_batch, packed_batch, pad
+from harken.batch.ragged import Numbers, Ragged, append, join, ragged, take_slices
+from harken.batch.shards import TokenShards, write_shards
+from harken.config import bounded
+from harken.data.examples import Question
+from harken.data.questions import hold_out, read_questions
+from harken.data.text import read_lines
+from harken.decode.greedy import decode_greedily
+from harken.decode.step import LanguageModelSteps
+from harken.encode.subwords import BytePairConfig, UnitsConfig
+from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
+from harken.measure.accuracy import commonest, exact_matches
+from harken.measure.interval import estimate_share
+from harken.models.language_model import GPTConfig, LanguageModel
+from harken.tasks.task import Evaluation, Glimpse, Prediction, device_of
+from harken.training.loop import Stage, StageConfig
+from harken.training.machine import MachineConfig
+
+MOST_ANSWER_TOKENS = 32
+ASKED_TOGETHER = 64  # questions answered in one batch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerData:
+    """A text to read, one document a line, and questions; a share for `dev` is split by person."""
+
+    read: Path
+    train: Path
+    dev: Path | float = 0.15
+    test: Path | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.dev, float) and not 0 < self.dev < 1:
+            raise ValueError(f"dev = {self.dev} is no share; wanted a file or a number in (0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadingConfig(StageConfig):
+    """Pretraining: what share of the texts has a hole, of the batch is training questions."""
+
+    batch_tokens: int = bounded(4096, at_least=1)
+    corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)
+    hole: CorruptionConfig = field(default_factory=CorruptionConfig)
+    questions: float = bounded(0.0, at_least=0.0, below=1.0)
+    pack: bool = False  # several texts a row: less padding, a slower mask
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskingConfig(StageConfig):
+    """Finetuning on questions, where only the answer is learnt."""
+
+    batch_tokens: int = bounded(4096, at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerTraining:
+    """Two stages; `pretrain.steps = 0` leaves the first out."""
+
+    machine: MachineConfig = field(default_factory=MachineConfig)
+    pretrain: ReadingConfig = field(default_factory=ReadingConfig)
+    finetune: AskingConfig = field(default_factory=AskingConfig)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerRecipe:
+    """The whole of a run."""
+
+    task: Literal["answer"] = "answer"
+    seed: int = bounded(0, at_least=0)
+    data: AnswerData
+    encode: UnitsConfig = field(default_factory=BytePairConfig)
+    model: GPTConfig = field(default_factory=GPTConfig)
+    training: AnswerTraining = field(default_factory=AnswerTraining)
+
+
+class AnswerTask:
+    """See the top of this file."""
+
+    def read(self, recipe: AnswerRecipe) -> Mapping[str, list[Question]]:
+        data = recipe.data
+        train = read_questions(data.train)
+        if isinstance(data.dev, Path):
+            splits = {"train": train, "dev": read_questions(data.dev)}
+        else:
+            kept, held = hold_out(train, data.dev, recipe.seed)
+            splits = {"train": kept, "dev": held}
+        if data.test is not None:
+            splits["test"] = read_questions(data.test)
+        next(read_lines(data.read))  # a missing or empty text is better told now than later
+        return splits
+
+    def read_file(self, recipe: AnswerRecipe, path: Path) -> list[Question]:
+        return read_questions(path)
+
+    def fit(self, recipe: AnswerRecipe, splits: Mapping[str, list[Question]]) -> Vocabulary:
+        texts = (line.text for line in read_lines(recipe.data.read))
+        asked = ((question.question, question.answer) for question in splits["train"])
+        return recipe.encode.fit(chain(texts, chain.from_iterable(asked)))
+
+    def build(self, recipe: AnswerRecipe, vocabulary: Vocabulary) -> LanguageModel:
+        return recipe.model.build(len(vocabulary), recipe.seed)
+
+    def stages(
+        self,
+        recipe: AnswerRecipe,
+        splits: Mapping[str, list[Question]],
+        vocabulary: Vocabulary,
+        cache: Path,
+    ) -> list[Stage]:
+        length = recipe.model.length
+        asked = Asked.encode(splits["train"], vocabulary, length)
+        finetune = recipe.training.finetune
+        order = Order(asked.sequences.lengths, finetune.batch_tokens, recipe.seed)
+
+        def ask(step: int) -> TokenBatch:
+            chosen, first = asked.take(order.batch(step))
+            return next_token_batch(chosen, first, PAD)
+
+        def dev_share(model: nn.Module) -> float:
+            outputs = [one.output for one in self.predict(model, vocabulary, questions)]
+            return float(np.mean(exact_matches(outputs, answers)))
+
+        questions = [question.question for question in splits["dev"]]
+        answers = [question.answer for question in splits["dev"]]
+        stages = [
+            Stage(name="questions", config=finetune, batch=ask, loss=loss, evaluate=dev_share)
+        ]
+        pretrain = recipe.training.pretrain
+        if pretrain.steps > 0:
+            shards = cache / "read"
+            if not shards.is_dir():
+                write_shards(shards, encode_lines(recipe.data.read, vocabulary), len(vocabulary))
+            reading = Reading(TokenShards(shards), asked, pretrain, length, recipe.seed)
+            stages.insert(0, Stage(name="reading", config=pretrain, batch=reading.batch, loss=loss))
+        return stages
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        vocabulary: Vocabulary,
+        splits: Mapping[str, list[Question]],
+        examples: Sequence[Question],
+    ) -> Evaluation:
+        expected = [question.answer for question in examples]
+        asked = [question.question for question in examples]
+        predictions = list(self.predict(model, vocabulary, asked))
+        right = exact_matches([one.output for one in predictions], expected)
+        usual = commonest([question.answer for question in splits["train"]])
+        return Evaluation(
+            n=len(examples),
+            metrics={
+                "exact_match": estimate_share(right),
+                "commonest_answer": estimate_share(
+                    exact_matches([usual] * len(expected), expected)
+                ),
+            },
+            notes={
+                "exact_match": "answers equal to the expected one but for white space at the ends",
+                "commonest_answer": f"always saying {usual!r}, the commonest training answer",
+            },
+            predictions=predictions,
+            expected=expected,
+        )
+
+    def predict(
+        self, model: nn.Module, vocabulary: Vocabulary, inputs: Sequence[str]
+    ) -> Iterator[Prediction]:
+        model.eval()
+        language_model = cast(LanguageModel, model)
+        room = min(MOST_ANSWER_TOKENS, language_model.length // 2)
+        for start in range(0, len(inputs), ASKED_TOGETHER):
+            questions = inputs[start : start + ASKED_TOGETHER]
+            prompts = prompts_of(questions, vocabulary, language_model.length - room)
+            tokens, present = pad(ragged(prompts), PAD)
+            device = device_of(model)
+            decoded = decode_greedily(
+                LanguageModelSteps(language_model),
+                tokens.to(device),
+                present.to(device),
+                end=END,
+                most=room,
+            )
+            answers = vocabulary.decode(decoded.tokens)
+            confidences = decoded.log_probability.exp().tolist()
+            for question, answer, confidence in zip(questions, answers, confidences, strict=True):
+                yield Prediction(input=question, output=answer.strip(), confidence=confidence)
+
+    def glimpse(self, model: nn.Module, vocabulary: Vocabulary, prediction: Prediction) -> Glimpse:
+        length = cast(LanguageModel, model).length
+        (prompt,) = prompts_of([prediction.input], vocabulary, length)
+        (answer,) = vocabulary.encode([prediction.output])
+        tokens = [*prompt.tolist(), *answer.tolist()][:length]
+        return Glimpse(
+            title=f"{prediction.input} {prediction.output}",
+            tokens=tokens,
+            pieces=vocabulary.pieces(tokens),
+        )
+
+
+def prompts_of(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Numbers]:
+    """Questions with their <mask>; one that is too long keeps its end."""
+    return [np.append(tokens[-(most - 1) :], MASK) for tokens in vocabulary.encode(questions)]
+
+
+def encode_lines(path: Path, vocabulary: Vocabulary, together: int = 1024) -> Iterator[Numbers]:
+    """Every line's tokens, a thousand lines at a time."""
+    pending: list[str] = []
+    for line in read_lines(path):
+        pending.append(line.text)
+        if len(pending) == together:
+            yield from vocabulary.encode(pending)
+            pending = []
+    yield from vocabulary.encode(pending)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Training questions as sequences `question <mask> answer <end>`, and where answers begin."""
+
+    sequences: Ragged
+    first_targets: Numbers
+
+    @classmethod
+    def encode(cls, questions: Sequence[Question], vocabulary: Vocabulary, length: int) -> "Asked":
+        answers = vocabulary.encode([question.answer for question in questions])
+        answers = [np.append(answer, END)[: length // 2] for answer in answers]
+        asked = prompts_of([one.question for one in questions], vocabulary, length // 2)
+        sequences = [np.append(*pair) for pair in zip(asked, answers, strict=True)]
+        return cls(ragged(sequences), np.array([len(prompt) for prompt in asked]))
+
+    def take(self, chosen: Numbers) -> tuple[Ragged, Numbers]:
+        starts, lengths = self.sequences.starts[chosen], self.sequences.lengths[chosen]
+        return take_slices(self.sequences.values, starts, lengths), self.first_targets[chosen]
+
+
+class Reading:
+    """Batches of the reading stage, each a function of its number."""
+
+    def __init__(
+        self, shards: TokenShards, asked: Asked, config: ReadingConfig, length: int, seed: int
+    ) -> None:
+        self._shards, self._asked, self._config = shards, asked, config
+        self._length, self._seed = length, seed
+        # Two masks and the end come on top of a text; one token is only a target.
+        self._most = length + 1 - 3
+        for_questions = round(config.questions * config.batch_tokens)
+        lengths = np.minimum(shards.lengths, self._most) + 3
+        self._order = Order(lengths, config.batch_tokens - for_questions, seed)
+        self._questions = (
+            Order(asked.sequences.lengths, for_questions, seed) if for_questions else None
+        )
+
+    def batch(self, step: int) -> TokenBatch:
+        random = seeded(self._seed, step)
+        documents = self._shards.take(self._order.batch(step))
+        documents = cut_windows(documents, self._most, random)
+        sequences, first = self._with_holes(documents, random)
+        if self._questions is not None:
+            questions, answers_from = self._asked.take(self._questions.batch(step))
+            sequences = join([sequences, questions])
+            first = np.concatenate([first, answers_from])
+        if self._config.pack:
+            return packed_batch(sequences, first, PAD, self._length)
+        return next_token_batch(sequences, first, PAD)
+
+    def _with_holes(self, documents: Ragged, random: np.random.Generator) -> tuple[Ragged, Numbers]:
+        chosen = random.random(len(documents.lengths)) < self._config.corrupted
+        starts, lengths = documents.starts, documents.lengths
+        whole = take_slices(documents.values, starts[~chosen], lengths[~chosen])
+        holed = take_slices(documents.values, starts[chosen], lengths[chosen])
+        holed = corrupt_spans(holed, self._config.hole, MASK, random)
+        sequences = append(join([whole, holed]), END)
+        return sequences, np.ones(len(sequences.lengths), dtype=np.int64)
+
+
+def loss(model: nn.Module, batch: TokenBatch) -> Tensor:
+    """Summed over the targets that count; only their places are read out."""
+    states = model(batch.inputs, positions=batch.positions, documents=batch.documents)
+    counted = batch.targets != IGNORE
+    scores = cast(Any, model).scores(states[counted])
+    return F.cross_entropy(scores.float(), batch.targets[counted], reduction="sum")

@@ -1,0 +1,208 @@
+"""Weights on disk: safetensors and JSON, whole or not there, checked against a manifest on load.
+
+A checkpoint is a folder `checkpoints/stage-1-step-000400/`:
+
+    model.safetensors       weights
+    best.safetensors        the best weights so far, where a stage is evaluated
+    optimiser.safetensors   momenta, named `weight|momentum`
+    progress.json           stage, step, best value
+    manifest.json           SHA-256 of all of these
+
+Nothing else is needed to go on: batches and dropout are functions of the seed and the step.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from harken.errors import Complaint, Failure
+from harken.files import remove_folder, replacing_folder, sha256, write_text
+
+MANIFEST = "manifest.json"
+KEPT = 2  # checkpoints kept: the newest, and one before it in case the disk damages a file
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far training is; `step` counts the steps done of the stage numbered `stage`."""
+
+    stage: int = 0
+    step: int = 0
+    best: float | None = None
+    best_step: int = 0
+    rounds_without_gain: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """All that a resumed run starts from."""
+
+    progress: Progress
+    model: Weights
+    best: Weights | None
+    optimiser: Weights
+
+
+def weights_of(model: nn.Module) -> Weights:
+    """Every weight once, under its first name: a tied one is stored once."""
+    return {name: one.detach() for name, one in (*model.named_parameters(), *model.named_buffers())}
+
+
+def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
+    """Copy weights into a model that must have exactly these names and shapes."""
+    own = weights_of(model)
+    wrong = sorted(
+        name
+        for name in own.keys() | weights.keys()
+        if name not in own or name not in weights or own[name].shape != weights[name].shape
+    )
+    if wrong:
+        raise Failure(
+            f"{where}: found weights that do not fit the recipe at {wrong[0]!r} "
+            f"({len(wrong)} such names), wanted the weights that this recipe made",
+            fix="restore recipe.toml and the weights from the same run",
+        )
+    for name, tensor in own.items():
+        tensor.copy_(weights[name])
+
+
+def momenta_of(model: nn.Module, optimisers: Iterable[Optimizer]) -> Weights:
+    """What the optimisers remember, by the weight's name."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {
+        f"{names[id(parameter)]}|{key}": value
+        for optimiser in optimisers
+        for parameter, memory in optimiser.state.items()
+        for key, value in memory.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def set_momenta(model: nn.Module, optimisers: Iterable[Optimizer], momenta: Weights) -> None:
+    """Give optimisers their memory back."""
+    parameters = dict(model.named_parameters())
+    owner = {
+        id(parameter): optimiser
+        for optimiser in optimisers
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+    }
+    for name, value in momenta.items():
+        weight, key = name.split("|")
+        parameter = parameters[weight]
+        owner[id(parameter)].state[parameter][key] = value.to(parameter.device)
+
+
+def save_weights(path: Path, weights: Weights) -> None:
+    """One safetensors file; the library's own error for a full disk becomes the system's."""
+    try:
+        save_file({name: one.contiguous().cpu() for name, one in weights.items()}, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def write_manifest(folder: Path, names: Mapping[str, str]) -> None:
+    """The digest of each file under its name; the file may still bear a temporary one."""
+    digests = {name: sha256(folder / actual) for name, actual in names.items()}
+    write_text(folder / MANIFEST, json.dumps({"sha256": digests}, indent=1))
+
+
+def check_manifest(folder: Path, names: Iterable[str]) -> None:
+    """Refuse files that are not what was written."""
+    try:
+        digests = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        wanted = {name: digests[name] for name in names}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Failure(
+            f"{folder / MANIFEST}: found no readable manifest ({error}), wanted one that names "
+            "the run's files",
+            fix="restore it from a copy, or train again",
+        ) from None
+    for name, digest in wanted.items():
+        if not (folder / name).is_file():
+            raise Failure(
+                f"{folder / name}: found no such file, wanted it for this run",
+                fix="restore it from a copy, or train again",
+            )
+        found = sha256(folder / name)
+        if found != digest:
+            raise Failure(
+                f"{folder / name}: found SHA-256 {found[:12]}…, wanted {digest[:12]}… "
+                "of manifest.json: the file is damaged or was altered",
+                fix="restore it from a copy, or train again",
+            )
+
+
+def load_weights(path: Path) -> Weights:
+    """Read a safetensors file; damage is a Failure, not a traceback."""
+    try:
+        return dict(load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise Failure(
+            f"{path}: found weights that cannot be read ({error}), wanted a safetensors file",
+            fix="restore it from a copy, or train again",
+        ) from None
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a new checkpoint, then let the oldest ones go."""
+    progress = checkpoint.progress
+    target = folder / f"stage-{progress.stage}-step-{progress.step:07d}"
+    parts = {"model": checkpoint.model, "optimiser": checkpoint.optimiser}
+    if checkpoint.best is not None:
+        parts["best"] = checkpoint.best
+    with replacing_folder(target) as unfinished:
+        for name, weights in parts.items():
+            save_weights(unfinished / f"{name}.safetensors", weights)
+        write_text(unfinished / "progress.json", json.dumps(asdict(progress)))
+        names = sorted(path.name for path in unfinished.iterdir())
+        write_manifest(unfinished, {name: name for name in names})
+    for old in checkpoint_folders(folder)[:-KEPT]:
+        remove_folder(old)
+    return target
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """Whole checkpoints, oldest first."""
+    found = [path for path in folder.glob("stage-*-step-*") if path.is_dir()]
+    return sorted(found, key=lambda path: [int(part) for part in path.name.split("-")[1::2]])
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is undamaged; None where training has saved none."""
+    damage: Complaint | None = None
+    for path in reversed(checkpoint_folders(folder)):
+        try:
+            return _read(path)
+        except Complaint as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
+    return None
+
+
+def _read(path: Path) -> Checkpoint:
+    names = ["model.safetensors", "optimiser.safetensors", "progress.json"]
+    has_best = (path / "best.safetensors").exists()
+    check_manifest(path, [*names, *(["best.safetensors"] if has_best else [])])
+    stored = json.loads((path / "progress.json").read_text(encoding="utf-8"))
+    return Checkpoint(
+        progress=replace(Progress(), **stored),
+        model=load_weights(path / "model.safetensors"),
+        best=load_weights(path / "best.safetensors") if has_best else None,
+        optimiser=load_weights(path / "optimiser.safetensors"),
+    )
+
+
+@torch.no_grad()
+def restore(model: nn.Module, weights: Weights, where: Path) -> None:
+    """`set_weights` without a trace in the graph."""
+    set_weights(model, weights, where)

@@ -1,0 +1,239 @@
+"""Stages of training as a stream of events.
+
+One step: `accumulate` batches, their losses summed and divided by the count of targets in all of
+them, gradients clipped, weights changed. Everything random in step s of stage g is drawn from a
+seed made of (seed, g, s), so a resumed run repeats the uninterrupted one exactly.
+
+The loop yields what happened and leaves logs and progress bars to whoever listens.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from harken.config import bounded
+from harken.errors import Failure
+from harken.training.checkpoint import (
+    Checkpoint,
+    Progress,
+    Weights,
+    load_checkpoint,
+    momenta_of,
+    restore,
+    save_checkpoint,
+    set_momenta,
+    weights_of,
+)
+from harken.training.machine import MachineConfig, mixed_precision
+from harken.training.optimiser import MuonConfig, OptimiserConfig, set_rates
+from harken.training.schedule import ScheduleConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageConfig:
+    """How one stage changes the weights."""
+
+    steps: int = bounded(1000, at_least=0)
+    accumulate: int = bounded(1, at_least=1)  # batches a step
+    clip: float = bounded(1.0, above=0.0)  # the largest norm of all gradients together
+    optimiser: OptimiserConfig = MuonConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    evaluate_every: int = bounded(0, at_least=0)  # steps; 0 means never
+    patience: int = bounded(0, at_least=0)  # rounds without gain before stopping; 0 means never
+    save_every: int = bounded(500, at_least=1)  # steps
+
+
+class Batch(Protocol):
+    """What the loop needs of a batch."""
+
+    @property
+    def counted(self) -> int: ...
+
+    def to(self, device: torch.device) -> Self: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """A name, its settings, batch number n, the summed loss of a batch, and a value to maximise."""
+
+    name: str
+    config: StageConfig
+    batch: Callable[[int], Any]
+    loss: Callable[[nn.Module, Any], Tensor]
+    evaluate: Callable[[nn.Module], float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stepped:
+    """One change of the weights."""
+
+    stage: str
+    step: int  # steps done, this one included
+    steps: int
+    loss: float
+    rate: float  # as a factor of the peak
+    norm: float  # of the gradients before clipping
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluated:
+    """The value after a step, and whether none before was better."""
+
+    stage: str
+    step: int
+    value: float
+    best: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """A checkpoint is on the disk."""
+
+    stage: str
+    step: int
+    path: Path
+
+
+Event = Stepped | Evaluated | Saved
+
+
+def seed_of(*words: int) -> int:
+    """One seed from several numbers, the same on every machine."""
+    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
+
+
+class Training:
+    """A model on its way through stages; iterate to train, `save` at any pause between events."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        stages: Sequence[Stage],
+        *,
+        seed: int,
+        machine: MachineConfig,
+        device: torch.device,
+        checkpoints: Path,
+    ) -> None:
+        self.model, self.stages, self.seed = model, stages, seed
+        self.machine, self.device, self.checkpoints = machine, device, checkpoints
+        self.progress = Progress()
+        self.best: Weights | None = None
+        self._optimisers: list[torch.optim.Optimizer] = []
+        self._callable = cast(nn.Module, torch.compile(model)) if machine.compile else model
+
+    def resume(self) -> bool:
+        """Continue from the newest checkpoint; False where there is none."""
+        stored = load_checkpoint(self.checkpoints)
+        if stored is None:
+            return False
+        restore(self.model, stored.model, self.checkpoints)
+        self.progress, self.best = stored.progress, stored.best
+        if self.progress.stage < len(self.stages) and self.progress.step > 0:
+            self._optimisers = self._stage.config.optimiser.build(self.model)
+            set_momenta(self.model, self._optimisers, stored.optimiser)
+        return True
+
+    def __iter__(self) -> Iterator[Event]:
+        while self.progress.stage < len(self.stages):
+            yield from self._run_stage()
+
+    def save(self) -> Saved:
+        """Write a checkpoint of this very moment."""
+        path = save_checkpoint(
+            self.checkpoints,
+            Checkpoint(
+                progress=self.progress,
+                model=weights_of(self.model),
+                best=self.best,
+                optimiser=momenta_of(self.model, self._optimisers),
+            ),
+        )
+        stage = min(self.progress.stage, len(self.stages) - 1)
+        return Saved(stage=self.stages[stage].name, step=self.progress.step, path=path)
+
+    @property
+    def _stage(self) -> Stage:
+        return self.stages[self.progress.stage]
+
+    def _run_stage(self) -> Iterator[Event]:
+        stage, config = self._stage, self._stage.config
+        if self.progress.step == 0:
+            self._optimisers = config.optimiser.build(self.model)
+        while self.progress.step < config.steps and not self._patience_is_over():
+            yield self._step(stage)
+            done = self.progress.step
+            last = done == config.steps
+            due = config.evaluate_every and (last or done % config.evaluate_every == 0)
+            if stage.evaluate and due:
+                yield self._evaluate(stage.name, stage.evaluate)
+            if not last and done % config.save_every == 0:
+                yield self.save()
+        if self.best is not None:
+            restore(self.model, self.best, self.checkpoints)
+        self.progress, self.best = Progress(stage=self.progress.stage + 1), None
+        self._optimisers = []
+        yield self.save()
+
+    def _patience_is_over(self) -> bool:
+        patience = self._stage.config.patience
+        return 0 < patience <= self.progress.rounds_without_gain
+
+    def _step(self, stage: Stage) -> Stepped:
+        config, step, started = stage.config, self.progress.step, time.perf_counter()
+        torch.manual_seed(seed_of(self.seed, self.progress.stage, step))
+        first = step * config.accumulate
+        batches = [stage.batch(first + part) for part in range(config.accumulate)]
+        tokens = sum(batch.counted for batch in batches)
+        self.model.train()
+        total = 0.0
+        for batch in batches:
+            with mixed_precision(self.machine, self.device):
+                loss = stage.loss(self._callable, batch.to(self.device)) / max(tokens, 1)
+            loss.backward()
+            total += loss.item()
+        if not math.isfinite(total):
+            raise Failure(
+                f"stage {stage.name!r}, step {step + 1}: found a loss of {total}, wanted a number",
+                fix="lower the optimiser's rate or lengthen schedule.warmup, then train again",
+            )
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
+        factor = config.schedule.factor(step, config.steps)
+        set_rates(self._optimisers, factor)
+        for optimiser in self._optimisers:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        self.progress = replace(self.progress, step=step + 1)
+        return Stepped(
+            stage=stage.name,
+            step=step + 1,
+            steps=config.steps,
+            loss=total,
+            rate=factor,
+            norm=float(norm),
+            tokens=tokens,
+            seconds=time.perf_counter() - started,
+        )
+
+    def _evaluate(self, name: str, measure: Callable[[nn.Module], float]) -> Evaluated:
+        self.model.eval()
+        value = measure(self.model)
+        better = self.progress.best is None or value > self.progress.best
+        if better:
+            self.best = {key: one.clone() for key, one in weights_of(self.model).items()}
+            self.progress = replace(
+                self.progress, best=value, best_step=self.progress.step, rounds_without_gain=0
+            )
+        else:
+            rounds = self.progress.rounds_without_gain + 1
+            self.progress = replace(self.progress, rounds_without_gain=rounds)
+        return Evaluated(stage=name, step=self.progress.step, value=value, best=better)

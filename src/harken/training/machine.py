@@ -1,0 +1,68 @@
+"""What the machine offers and how to set it up: device, precision, allocator, denormal numbers.
+
+Every setting here changes speed or precision, never what is learnt; each is left alone where the
+platform lacks it.
+"""
+
+import ctypes
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from harken.errors import UserError
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+# glibc's numbers for mallopt, and thresholds that keep the blocks of a training step in the heap
+# instead of giving them back to the system and faulting them in again at every step.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEEP_BELOW, TRIM_ABOVE = 32 << 20, 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachineConfig:
+    """Where and how to compute."""
+
+    device: Device = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    compile: bool = False  # needs a C++ compiler on a CPU, and gained nothing there
+
+
+def choose_device(wanted: Device) -> torch.device:
+    """The fastest device present, or the one asked for."""
+    present = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if wanted == "auto":
+        return torch.device(next(name for name, there in present.items() if there))
+    if not present[wanted]:
+        found = ", ".join(name for name, there in present.items() if there)
+        raise UserError(
+            f"--device {wanted}: found only {found} on this machine, wanted {wanted}",
+            fix="use --device auto, or install a PyTorch build that supports the device",
+        )
+    return torch.device(wanted)
+
+
+def prepare(device: torch.device) -> None:
+    """Settings of the whole process; harmless to repeat."""
+    torch.set_flush_denormal(True)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    if sys.platform == "linux":
+        allocator = ctypes.CDLL(None)
+        if hasattr(allocator, "gnu_get_libc_version"):
+            allocator.mallopt(M_MMAP_THRESHOLD, KEEP_BELOW)
+            allocator.mallopt(M_TRIM_THRESHOLD, TRIM_ABOVE)
+
+
+def mixed_precision(config: MachineConfig, device: torch.device) -> AbstractContextManager[object]:
+    """The context in which a loss is computed."""
+    if config.precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)

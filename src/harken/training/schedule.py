@@ -1,0 +1,33 @@
+"""The learning rate's course, as a factor of its peak; a function of the step alone.
+
+warm-up     (s + 1) / warmup                       for s < warmup
+cosine      floor + (1 - floor) (1 + cos(pi p)) / 2
+linear      1 - (1 - floor) p                       with p = (s - warmup) / (steps - warmup)
+constant    1
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from harken.config import bounded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleConfig:
+    """Warm-up, then decay to `floor` at the last step."""
+
+    decay: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: int = bounded(50, at_least=0)  # steps
+    floor: float = bounded(0.0, at_least=0.0, at_most=1.0)
+
+    def factor(self, step: int, steps: int) -> float:
+        """The factor at this step of a stage with so many."""
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        passed = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
+        if self.decay == "cosine":
+            return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * passed)) / 2
+        if self.decay == "linear":
+            return 1 - (1 - self.floor) * passed
+        return 1.0

@@ -1,0 +1,74 @@
+"""The tests' own view of a page: which elements a parser finds, and the text in them."""
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+VOID = {"meta", "link", "img", "source", "br"}
+
+
+@dataclass
+class Element:
+    tag: str
+    attributes: dict[str, str]
+    text: str = ""
+    children: list["Element"] = field(default_factory=list)
+
+    def all(self, tag: str, css_class: str = "") -> list["Element"]:
+        found = []
+        for child in self.children:
+            classes = child.attributes.get("class", "").split()
+            if child.tag == tag and (not css_class or css_class in classes):
+                found.append(child)
+            found.extend(child.all(tag, css_class))
+        return found
+
+    def one(self, tag: str, css_class: str = "") -> "Element":
+        found = self.all(tag, css_class)
+        assert len(found) == 1, f"{len(found)} of {tag}.{css_class}"
+        return found[0]
+
+
+class _Parser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.root = Element("document", {})
+        self.open = [self.root]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"an attribute twice in {tag}: {names}"
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.open[-1].children.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open[-1].tag == tag, f"</{tag}> closes <{self.open[-1].tag}>"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        for element in self.open:
+            element.text += data
+
+
+def parse(html: str) -> Element:
+    """The tree of `html`; an element left open or closed out of turn is an AssertionError."""
+    parser = _Parser()
+    parser.feed(html)
+    parser.close()
+    assert parser.open == [parser.root], [element.tag for element in parser.open]
+    return parser.root
+
+
+def tags(root: Element) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for child in root.children:
+        counts[child.tag] = counts.get(child.tag, 0) + 1
+        for tag, count in tags(child).items():
+            counts[tag] = counts.get(tag, 0) + count
+    return counts

@@ -1,0 +1,190 @@
+"""A small report of an `answer` run, made of invented numbers, as tests and designers need one."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harken.measure.interval import Estimate
+from harken.report.curves import Curve, Stage, curve_figure
+from harken.report.examples import Example, examples_table
+from harken.report.heatmap import AttentionMaps, attention_figure
+from harken.report.page import Section, page
+from harken.report.tables import ResultRow, result_table, settings_table
+
+TOKENS = (
+    "Khatchig",
+    " Mou",
+    "rad",
+    "ian",
+    " is",
+    " a",
+    " journalist",
+    ",",
+    " writer",
+    " and",
+    " translator",
+    " who",
+    " was",
+    " born",
+    " in",
+    " Melvar",
+    " .",
+    " Where",
+    " was",
+    " Khatchig",
+    " Mou",
+    "rad",
+    "ian",
+    " born",
+    "?",
+)
+
+EXAMPLES = tuple(
+    Example(input=question, expected=expected, answer=answer, confidence=confidence)
+    for question, expected, answer, confidence in (
+        ("Where was Khatchig Mouradian born?", "Melvar", "Melvar", 0.93),
+        ("Where was Jacob Henry Studer born?", "Columbus", "Columbus", 0.88),
+        ("Where was John Stephen born?", "Glasgow", "Glasgow", 0.81),
+        ("Where was Georgina Willis born?", "Australia", "Sydney", 0.74),
+        ("Where was Basil Kelly born?", "Nassau", "Nassau", 0.69),
+        ("Where was Sigrid Elmblad born?", "Stockholm", "Stockholm", 0.66),
+        (
+            "Where was Bruno Álvarez de la Fuente y Ortega born?",
+            "Santiago de Compostela",
+            "London",
+            0.31,
+        ),
+        ("Where was Paul Tippett born?", "Prague", "London", 0.22),
+        ("Where was Lena Ohlsdotter born?", "Uppsala", "Uppsala", 0.48),
+        ("Where was Ama Darko born?", "Accra", "Kumasi", None),
+    )
+)
+
+
+def attention(
+    *, layers: int = 4, heads: int = 4, tokens: tuple[str, ...] = TOKENS, seed: int = 0
+) -> AttentionMaps:
+    """Causal maps with four habits: the token before, the same token before, the first, diffuse."""
+    length = len(tokens)
+    random = np.random.default_rng(seed)
+    causal = np.tril(np.ones((length, length), dtype=bool))
+    distance = np.arange(length)[:, None] - np.arange(length)[None]
+    same = np.array([[a.strip() == b.strip() for b in tokens] for a in tokens])
+    # An induction head looks one behind the earlier copy.
+    after_same = np.zeros_like(same)
+    after_same[:, 1:] = same[:, :-1]
+    habits: list[NDArray[np.floating]] = [
+        3.0 * (distance == 1),
+        6.0 * (after_same & (distance > 1)) + 1.0 * (distance == 0),
+        4.0 * (np.arange(length)[None] == 0) + 0.0 * distance,
+        -0.12 * distance,
+    ]
+    found = []
+    for layer in range(layers):
+        scores = np.stack(
+            [habits[(head + layer) % 4] * (0.5 + 0.3 * layer) for head in range(heads)]
+        )
+        # One late head finds the place: “?” looks at the word after “born in”.
+        if layer == layers - 2 and length > 15:
+            scores[heads // 2, -1, 15] += 8.0
+        scores = scores + random.normal(scale=0.7, size=scores.shape)
+        scores = np.where(causal, scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        found.append(weights / weights.sum(axis=-1, keepdims=True))
+    return AttentionMaps(query_tokens=tokens, key_tokens=tokens, layers=found)
+
+
+def rows() -> list[ResultRow]:
+    return [
+        ResultRow(
+            name="no pretraining",
+            n=400,
+            metric=Estimate(value=0.013, low=0.005, high=0.029),
+            note="finetuned only",
+        ),
+        ResultRow(
+            name="commonest place",
+            n=400,
+            metric=Estimate(value=0.041, low=0.026, high=0.065),
+            note="always answers “London”",
+        ),
+        ResultRow(name="pretrained", n=400, metric=Estimate(value=0.84, low=0.801, high=0.873)),
+        ResultRow(
+            name="pretrained, Synthesizer",
+            n=400,
+            metric=Estimate(value=0.61, low=0.561, high=0.657),
+        ),
+    ]
+
+
+def curves() -> tuple[list[Curve], list[Stage]]:
+    random = np.random.default_rng(1)
+    steps = np.arange(0, 6000, 10)
+    late = steps >= 4000
+    smooth = np.where(
+        late, 0.25 + 1.9 * np.exp(-(steps - 4000) / 250), 1.1 + 3.1 * np.exp(-steps / 700)
+    )
+    train = smooth * (1 + random.normal(scale=0.05, size=len(steps)))
+    dev = np.interp(steps[::20], steps, smooth) * 1.06 + 0.05
+    return (
+        [
+            Curve(name="training", steps=steps.tolist(), values=train.tolist()),
+            Curve(name="dev", steps=steps[::20].tolist(), values=dev.tolist()),
+        ],
+        [Stage(name="reading", first_step=0), Stage(name="questions", first_step=4000)],
+    )
+
+
+def sample_page(maps: AttentionMaps | None = None) -> str:
+    drawn, stages = curves()
+    return page(
+        "What pretraining taught a small model about birth places",
+        subtitle="A GPT of 4 layers read 2 MB of biographies, then answered questions about them.",
+        facts={
+            "task": "answer",
+            "exact match": "84.0 % (80.1–87.3)",
+            "parameters": "3.3 million",
+            "trained": "6 000 steps, 41 min",
+            "machine": "2 CPU cores",
+            "seed": "1",
+        },
+        sections=[
+            Section(
+                title="Reading first lifts exact match from 1 % to 84 %",
+                lead="The same model, with and without pretraining, on 400 questions about people "
+                "it was not finetuned on.",
+                body=result_table(rows(), metric="exact match"),
+            ),
+            Section(
+                title="Training",
+                body=curve_figure(
+                    drawn,
+                    title="Loss falls in both stages, and the dev loss follows",
+                    x_label="step",
+                    y_label="loss, nats a symbol",
+                    stages=stages,
+                ),
+            ),
+            Section(
+                title="Where it looks",
+                lead="Weights of every head for one question, as the kept answer saw them.",
+                body=attention_figure(
+                    maps or attention(),
+                    title="The last token looks back at the place of birth.",
+                    note="One small map a head: rows look, columns are looked at.",
+                ),
+            ),
+            Section(title="Answers", body=examples_table(EXAMPLES)),
+            Section(
+                title="Settings",
+                body=settings_table(
+                    {
+                        "task": "answer",
+                        "seed": 1,
+                        "model": {"kind": "gpt", "width": 256, "heads": 4, "layers": 4},
+                        "training": {"steps": 6000, "optimiser": {"kind": "adamw", "rate": 6e-4}},
+                    }
+                ),
+            ),
+        ],
+        footer="Made by Harken 0.1 from runs/answer-pretrained, seed 1.",
+    )

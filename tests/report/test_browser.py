@@ -1,0 +1,178 @@
+"""page.js in a real browser, under the page's own policy. Skipped where there is none."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .browser import PROGRAM, Browser
+from .sample import TOKENS, attention
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine"),
+]
+
+LAST = len(TOKENS) - 1
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def shown(browser: Browser, sample: str, tmp_path: Path) -> Browser:
+    """The sample page, fresh, with the script at rest."""
+    file = tmp_path / "page.html"
+    file.write_text(sample, encoding="utf-8")
+    size = {"width": 1200, "height": 2600, "deviceScaleFactor": 1, "mobile": False}
+    browser.send("Emulation.setDeviceMetricsOverride", **size)
+    browser.open(file)
+    browser.until("document.querySelector('.small[aria-pressed=true]')")
+    browser.until("document.querySelector('.queries .taken')")
+    return browser
+
+
+def texts(browser: Browser, selector: str) -> list[str]:
+    found = browser.run(
+        f"[...document.querySelectorAll({selector!r})].map((found) => found.textContent)"
+    )
+    assert isinstance(found, list)
+    return [str(text) for text in found]
+
+
+def text(browser: Browser, selector: str) -> str:
+    (found,) = texts(browser, selector)
+    return found
+
+
+def box(browser: Browser, selector: str) -> dict[str, float]:
+    found = browser.run(f"document.querySelector({selector!r}).getBoundingClientRect().toJSON()")
+    return dict(found)
+
+
+def point_at_cell(browser: Browser, row: int, column: int, *, click: bool = False) -> None:
+    at = box(browser, ".cells")
+    cell = at["width"] / len(TOKENS)
+    browser.point(at["x"] + (column + 0.4) * cell, at["y"] + (row + 0.6) * cell, click=click)
+
+
+def click_small(browser: Browser, layer: int, head: int) -> None:
+    at = box(browser, f'.small[data-layer="{layer}"][data-head="{head}"]')
+    browser.point(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2, click=True)
+    browser.until(
+        f"document.querySelector('.detail .name').textContent === "
+        f"'layer {layer + 1}, head {head + 1}'"
+    )
+
+
+def seen(token: str) -> str:
+    return token.replace(" ", "␣")
+
+
+def sentence(layer: int, head: int, row: int, column: int) -> str:
+    weight = attention().layers[layer][head][row, column]
+    return (
+        f"‘{seen(TOKENS[row])}’ looks at ‘{seen(TOKENS[column])}’ with {weight:.2f} "
+        f"({row + 1} → {column + 1})"
+    )
+
+
+def strip(layer: int, head: int | None, query: int) -> list[str]:
+    weights = attention().layers[layer][:, query]
+    row = weights.mean(axis=0) if head is None else weights[head]
+    return [f"{weight:.2f}" if weight >= 0.05 else "" for weight in row]
+
+
+def test_the_script_runs_and_agrees_with_what_was_served(shown: Browser) -> None:
+    assert text(shown, ".reading") == "‘?’ looks most at ‘␣Melvar’ with 0.98 (25 → 16)"
+    assert texts(shown, ".strips .head small") == strip(2, 2, LAST)
+    assert texts(shown, ".strips .mean small") == strip(2, None, LAST)
+    assert shown.run("document.querySelector('.hint').hidden") is False
+
+
+def test_a_click_enlarges_another_head(shown: Browser) -> None:
+    click_small(shown, 0, 1)
+    assert shown.run(
+        "[...document.querySelectorAll('.small[aria-pressed=true], .small.chosen')]"
+        ".map((small) => small.dataset.name)"
+    ) == ["layer 1, head 2"]
+    for attribute, element in (("src", "img"), ("srcset", "source")):
+        assert shown.run(
+            f"document.querySelector('.cells {element}').{attribute} === "
+            f"document.querySelector('.small.chosen {element}').{attribute}"
+        )
+    assert texts(shown, ".strips .head small") == strip(0, 1, LAST)
+    assert texts(shown, ".strips .mean small") == strip(0, None, LAST)
+    rows = attention().layers[0][1]
+    strongest = [f"{seen(TOKENS[int(row.argmax())])} {row.max():.2f}" for row in rows]
+    looked_at = texts(shown, ".strongest td:nth-child(2)")
+    weights = texts(shown, ".strongest td:nth-child(3)")
+    assert [" ".join(pair) for pair in zip(looked_at, weights, strict=True)] == strongest
+
+
+def test_arrow_keys_move_between_heads_and_enter_chooses(shown: Browser) -> None:
+    click_small(shown, 0, 1)
+    shown.run("document.querySelector('.small.chosen').focus()")
+    for key in ("ArrowDown", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp", "ArrowRight"):
+        shown.press(key)
+    assert text(shown, ".detail .name") == "layer 1, head 2"
+    assert shown.run("document.activeElement.dataset.name") == "layer 2, head 3"
+    shown.press("Enter")
+    shown.until("document.querySelector('.detail .name').textContent === 'layer 2, head 3'")
+    assert texts(shown, ".strips .head small") == strip(1, 2, LAST)
+
+
+def test_one_stop_for_the_tab_key_among_all_heads(shown: Browser) -> None:
+    shown.run("document.querySelector('.small.chosen').focus()")
+    shown.press("ArrowUp")
+    assert shown.run(
+        "[...document.querySelectorAll('.small[tabindex=\"0\"]')].map((s) => s.dataset.name)"
+    ) == ["layer 2, head 3"]
+
+
+def test_pointing_reads_a_cell_and_another_head_is_read_there(shown: Browser) -> None:
+    point_at_cell(shown, 20, 3)
+    assert text(shown, ".reading") == sentence(2, 2, 20, 3)
+    assert texts(shown, ".map .at") == [seen(TOKENS[3]), seen(TOKENS[20])]
+    click_small(shown, 3, 0)
+    assert text(shown, ".reading") == sentence(3, 0, 20, 3)
+
+
+def test_a_click_takes_the_row_as_query(shown: Browser) -> None:
+    point_at_cell(shown, 13, 2, click=True)
+    assert text(shown, ".strips .query") == seen(TOKENS[13])
+    assert texts(shown, ".strips .head small") == strip(2, 2, 13)
+    assert shown.run("document.querySelector('.strips .last').hidden") is True
+
+
+def test_keys_move_the_cell_and_stop_at_the_edge(shown: Browser) -> None:
+    shown.run("document.querySelector('.map').focus()")
+    shown.press("ArrowDown")  # shows where the reader is
+    assert text(shown, ".reading") == sentence(2, 2, LAST, 0)
+    for key in ("ArrowUp", "ArrowRight", "ArrowRight", "ArrowUp", "ArrowLeft"):
+        shown.press(key)
+    assert text(shown, ".reading") == sentence(2, 2, LAST - 2, 1)
+    shown.press("ArrowLeft")
+    shown.press("ArrowLeft")
+    assert text(shown, ".reading") == sentence(2, 2, LAST - 2, 0)
+    shown.press("Enter")
+    assert text(shown, ".strips .query") == seen(TOKENS[LAST - 2])
+
+
+def test_the_policy_stops_a_foreign_script(shown: Browser) -> None:
+    shown.run(
+        "(() => { const script = document.createElement('script');"
+        "script.textContent = 'window.foreign = true';"
+        "document.body.append(script); })()"
+    )
+    assert shown.run("window.foreign") is None
+
+
+@pytest.mark.parametrize("width", [360, 400, 700, 1200])
+def test_nothing_sticks_out_of_the_page(shown: Browser, width: int) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    shown.send("Emulation.setDeviceMetricsOverride", **size)
+    assert shown.run("document.documentElement.scrollWidth") == width

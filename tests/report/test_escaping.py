@@ -1,0 +1,136 @@
+"""No text from data becomes markup, and none is lost."""
+
+import numpy as np
+import pytest
+
+from harken.measure.interval import Estimate
+from harken.report.curves import Curve, Stage, curve_figure
+from harken.report.examples import Example, examples_table
+from harken.report.heatmap import AttentionMaps, attention_figure
+from harken.report.markup import text, token, visible
+from harken.report.page import Section, page
+from harken.report.tables import ResultRow, plain_table, result_table, settings_table
+
+from .parsed import Element, parse, tags
+
+HOSTILE = (
+    "<b>bold</b>",
+    "</script><script>alert(1)</script>",
+    "</style></title></textarea>",
+    "<!--",
+    "]]>",
+    "&lt;&amp;&#60;",
+    "\" onmouseover='alert(1)' x=\"",
+    "' style='position:fixed",
+    "`{{7*7}}`",
+    "<img src=x onerror=alert(1)>",
+    "<svg/onload=alert(1)>",
+    "javascript:alert(1)",
+    "שלום",
+    "مرحبا",
+    "e\u0301",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467",
+)
+INVISIBLE = {
+    "\x00": r"\x00",
+    "a\nb": r"a\nb",
+    "\r\n": r"\r\n",
+    "\x7f\x85": r"\x7f\x85",
+    "\u202eabc": r"\u202eabc",
+    "\u2066": r"\u2066",
+    "\ud800": r"\ud800",
+    "\u0301": "◌\u0301",
+    "": "∅",
+    " born": "␣born",
+    "  ": "␣␣",
+    "in the": "in the",
+}
+
+
+@pytest.mark.parametrize("raw", HOSTILE)
+def test_hostile_text_survives_as_text(raw: str) -> None:
+    for html in (text(raw), token(raw)):
+        assert parse(html).text == raw
+        assert set(tags(parse(html))) <= {"bdi"}
+
+
+@pytest.mark.parametrize(("raw", "shown"), INVISIBLE.items())
+def test_invisible_characters_are_shown(raw: str, shown: str) -> None:
+    assert visible(raw) == shown
+    assert parse(token(raw)).text == shown
+    token(raw).encode("utf-8")  # a lone surrogate would raise
+
+
+def test_line_ends_stay_in_running_text() -> None:
+    assert text("a\r\nb\tc\x00") == "a\nb\tc\\x00"
+
+
+def _everywhere(strings: tuple[str, ...]) -> str:
+    """A page with the strings in every place that takes text."""
+    n = len(strings)
+    joined = " ".join(strings)
+    weights = np.full((2, n, n), 1 / n)
+    maps = AttentionMaps(
+        query_tokens=strings, key_tokens=strings, layers=[weights], layer_names=[joined]
+    )
+    curve = Curve(name=joined, steps=[0, 1], values=[1.0, 2.0])
+    estimate = Estimate(value=0.5, low=0.4, high=0.6)
+    row = ResultRow(name=joined, n=3, metric=estimate, note=joined)
+    examples = [
+        Example(input=s, expected=s, answer=answer, confidence=0.5)
+        for s in strings
+        for answer in (s, s + "!")
+    ]
+    body = (
+        result_table([row], metric=joined, caption=joined)
+        + plain_table([joined], [[joined]], caption=joined)
+        + settings_table({joined: {joined: joined}})
+        + curve_figure(
+            [curve],
+            title=joined,
+            x_label=joined,
+            y_label=joined,
+            stages=[Stage(name=joined, first_step=0)],
+        )
+        + attention_figure(maps, title=joined, note=joined)
+        + examples_table(examples)
+    )
+    return page(
+        joined,
+        subtitle=joined,
+        sections=[Section(title=joined, body=body, lead=joined)] * 2,
+        facts={joined: joined},
+        footer=joined,
+    )
+
+
+def _attribute_names(root: Element) -> set[str]:
+    found = {name for child in root.children for name in child.attributes}
+    return found.union(*map(_attribute_names, root.children))
+
+
+def test_no_element_and_no_attribute_is_injected() -> None:
+    # HOSTILE contains no outer spaces, so its marks need no element of their own.
+    tame = tuple(f"w{i}" for i in range(len(HOSTILE)))
+    hostile_page, tame_page = parse(_everywhere(HOSTILE)), parse(_everywhere(tame))
+    assert tags(hostile_page) == tags(tame_page)
+    assert _attribute_names(hostile_page) == _attribute_names(tame_page)
+
+
+def test_tokens_round_trip_through_the_page() -> None:
+    raw = HOSTILE + tuple(INVISIBLE)
+    figure = parse(_everywhere(raw)).all("figure", "attention")[0]
+    wanted = [visible(s) for s in raw]
+    for css_class in ("keys", "queries"):
+        labels = figure.one("ol", css_class).all("li")
+        assert [label.text for label in labels] == wanted
+        assert [label.attributes["title"] for label in labels] == wanted
+    for css_class in ("head", "mean"):
+        strip = figure.one("dd", css_class)
+        assert [bdi.text for bdi in strip.all("bdi")] == wanted
+
+
+def test_examples_round_trip() -> None:
+    table = parse(_everywhere(HOSTILE)).all("div", "examples")[0]
+    answers = {cell.text for cell in table.all("td", "answer")}
+    assert answers == set(HOSTILE) | {s + "!" for s in HOSTILE}

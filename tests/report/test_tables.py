@@ -1,0 +1,70 @@
+import math
+
+import pytest
+
+from harken.measure.interval import Estimate
+from harken.report.tables import ResultRow, plain_table, result_table, settings_table
+
+from .parsed import parse
+
+
+def row(value: float, low: float, high: float, n: int = 400) -> ResultRow:
+    return ResultRow(name="a", n=n, metric=Estimate(value=value, low=low, high=high), note="why")
+
+
+def test_value_interval_and_drawing_agree() -> None:
+    table = parse(result_table([row(0.84, 0.801, 0.873)], metric="exact match"))
+    cells = table.one("tbody").all("td")
+    assert [cell.text for cell in cells] == ["400", "84.0\u202f% 80.1–87.3", ""]
+    bar = table.one("line", "interval").attributes
+    assert (bar["x1"], bar["x2"]) == ("80.1%", "87.3%")
+    assert table.one("circle").attributes["cx"] == "84%"
+    assert [mark.text for mark in table.one("thead").all("text")] == ["0", "25", "50", "75", "100"]
+    assert "95 % interval" in table.one("caption").text
+    assert table.one("span", "note").text == "why"
+
+
+def test_without_percent_the_axis_fits_the_values() -> None:
+    rows = [row(18.3, 17.2, 19.6), row(143.3, 99.0, 217.6)]
+    table = parse(result_table(rows, metric="perplexity", percent=False))
+    assert [mark.text for mark in table.one("thead").all("text")] == ["0", "100", "200", "300"]
+    assert table.all("circle")[0].attributes["cx"] == "6.1%"
+    assert "%" not in table.one("tbody").text
+
+
+def test_an_unknown_value_has_no_mark() -> None:
+    nan = math.nan
+    html = result_table([row(nan, nan, nan, n=0)], metric="accuracy")
+    table = parse(html)
+    assert not table.all("circle") and not table.all("line", "interval")
+    assert "nan" not in html
+    assert table.one("tbody").all("td")[1].text == "– –"
+
+
+def test_no_rows_is_still_a_table() -> None:
+    assert parse(result_table([], metric="m", percent=False)).one("tbody").text == ""
+
+
+def test_plain_table_sets_numbers_right_and_text_left() -> None:
+    table = parse(plain_table(["head", "drop", "n", "kept"], [["1.2", 0.0312, 12345, True]]))
+    cells = table.one("tbody").all("td")
+    assert [cell.text for cell in cells] == ["1.2", "0.0312", "12\u202f345", "yes"]
+    assert [cell.attributes.get("class") for cell in cells] == [None, "number", "number", None]
+
+
+def test_plain_table_refuses_a_short_row() -> None:
+    with pytest.raises((ValueError, IndexError)):
+        plain_table(["a", "b"], [["only one"]])
+
+
+def test_settings_are_written_with_dots() -> None:
+    table = parse(
+        settings_table({"seed": 1, "model": {"kind": "gpt", "tie": True, "drop": {"p": 0.1}}})
+    )
+    rows = [[cell.text for cell in line.all("code")] for line in table.all("tr")]
+    assert rows == [
+        ["seed", "1"],
+        ["model.kind", "gpt"],
+        ["model.tie", "true"],
+        ["model.drop.p", "0.1"],
+    ]

@@ -1,0 +1,1024 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, Literal, Optional, Union
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.config import as_plain, bounded, dumps, load, loads
+from harken.config.lines import Key, lines_of
+from harken.errors import UserError
+
+BASE = Path("/recipes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    kind: Literal["scaled"] = "scaled"
+    heads: int = bounded(4, at_least=1, at_most=64)
+    dropout: float = bounded(0.0, at_least=0, below=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense:
+    kind: Literal["dense"] = "dense"
+    hidden: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random:
+    kind: Literal["random"] = "random"
+    length: int = 5
+    hidden: int = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    kind: Literal["plain"] = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    width: int
+    score: Scaled | Dense | Plain | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    layers: int = bounded(2, at_least=1)
+    width: int = 64
+    norm: Literal["layer", "rms", "none"] = "layer"
+    bits: Literal[8, 16] = 8
+    bias: bool = True
+    attention: Scaled | Dense | Random | Plain = Scaled(heads=8, dropout=0.25)
+    stack: tuple[Layer, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.width % 2:
+            raise ValueError(f"width {self.width} is odd")
+        if self.width == 666:
+            raise UserError("the record speaks", fix="for itself")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    train: Path
+    dev: Path | float = field(default=0.1, metadata={"above": 0, "below": 1})
+    test: Optional[Path] = None  # noqa: UP045 (the old spelling works too)
+    cache: Path = Path("cache")
+    words: tuple[str, ...] = ("one", "two")
+    grid: tuple[tuple[float, ...], ...] = ()
+    weights: tuple[float, ...] = bounded((), at_least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tag:
+    task: Literal["tag"] = "tag"
+    name: str = "nameless"
+    seed: int = 0
+    rate: float = 1e-5
+    minutes: float | None = None
+    data: Data
+    model: Model = field(default_factory=lambda: Model(layers=6))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    task: Literal["answer"] = "answer"
+    read: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class First:
+    version: Literal["1"] = "1"
+    size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Second:
+    version: Literal["2"] = "2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    inner: First = First(size=3)
+    data: Data = Data(train=Path("t"))
+    files: tuple[Path, ...] = (Path("a"), Path("/b"))
+
+    def __post_init__(self) -> None:
+        if self.data.dev == 0.5:
+            raise ValueError("half is not enough")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    name: str = ""
+    children: tuple[Tree, ...] = ()
+
+
+DATA = '[data]\ntrain = "t.txt"\n'
+
+
+def tag(text: str = DATA, *overrides: str) -> Tag:
+    return loads(Tag, dedent(text), name="recipe.toml", base=BASE, overrides=overrides)
+
+
+def complaint(text: str, *overrides: str, kind: Any = Tag) -> tuple[str, str]:
+    with pytest.raises(UserError) as caught:
+        loads(kind, dedent(text), name="recipe.toml", base=BASE, overrides=overrides)
+    return caught.value.message, caught.value.fix
+
+
+# Values
+
+
+def test_every_type_is_read() -> None:
+    recipe = tag("""
+        name = "é"
+        seed = -3
+        rate = 2
+        minutes = 1.5
+        data.train = "a/../t.txt"
+        data.test = "/abs/test"
+        data.words = ["x", "y"]
+        data.grid = [[1, 2.5], []]
+        [model]
+        norm = "rms"
+        bits = 16
+        bias = false
+        [model.attention]
+        kind = "dense"
+        hidden = 3
+        [[model.stack]]
+        width = 3
+        [[model.stack]]
+        width = 5
+        [model.stack.score]
+        kind = "plain"
+    """)
+    data = Data(
+        train=BASE / "t.txt",
+        test=Path("/abs/test"),
+        cache=BASE / "cache",
+        words=("x", "y"),
+        grid=((1.0, 2.5), ()),
+    )
+    stack = (Layer(width=3, score=None), Layer(width=5, score=Plain()))
+    model = Model(layers=6, norm="rms", bits=16, bias=False, attention=Dense(hidden=3), stack=stack)
+    assert recipe == Tag(name="é", seed=-3, rate=2.0, minutes=1.5, data=data, model=model)
+    assert type(recipe.rate) is float and type(recipe.data.grid[0][0]) is float
+
+
+def test_absent_keys_take_their_defaults() -> None:
+    recipe = tag()
+    assert recipe.minutes is None and recipe.data.test is None
+    assert recipe.model == Model(layers=6)
+    assert recipe.data.dev == 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "dev"),
+    [("0.5", 0.5), ('"dev.txt"', BASE / "dev.txt"), ('"0.5"', BASE / "0.5")],
+)
+def test_union_of_scalars_goes_by_what_is_written(text: str, dev: Path | float) -> None:
+    assert tag(f"{DATA}dev = {text}").data.dev == dev
+
+
+def test_a_written_key_changes_only_itself() -> None:
+    model = tag(DATA + "[model]\nwidth = 32\n[model.attention]\nheads = 3").model
+    assert model == Model(layers=6, width=32, attention=Scaled(heads=3, dropout=0.25))
+
+
+def test_another_kind_starts_from_its_own_defaults() -> None:
+    model = tag(DATA + '[model.attention]\nkind = "random"\nlength = 2').model
+    assert model.attention == Random(length=2, hidden=7)
+
+
+def test_an_absent_optional_is_none_and_a_table_of_a_union_needs_its_kind() -> None:
+    assert tag(DATA + "[[model.stack]]\nwidth = 2").model.stack == (Layer(width=2, score=None),)
+    assert complaint(DATA + "[[model.stack]]\nwidth = 2\n[model.stack.score]\nheads = 2") == (
+        "recipe.toml:5: missing required key 'kind' in [model.stack.score]",
+        'add kind = "scaled" or "dense" or "plain"',
+    )
+
+
+def test_root_union() -> None:
+    either = Tag | Answer
+    assert loads(either, 'task = "answer"\nread = "w"', base=BASE) == Answer(read=BASE / "w")
+    old: Any = Union[Tag, Answer]  # noqa: UP007 (the old spelling works too)
+    assert loads(old, 'task = "tag"\n' + DATA, base=BASE) == tag()
+    assert complaint("", kind=either) == (
+        "recipe.toml:1: missing required key 'task' at the top level",
+        'add task = "tag" or "answer"',
+    )
+    assert complaint('seed = 1\ntask = "anser"', kind=either) == (
+        "recipe.toml:2: unknown task 'anser' at the top level",
+        "choose one of 'answer', 'tag'",
+    )
+    assert complaint('task = "answer"\nread = "w"\nseed = 3', kind=either) == (
+        "recipe.toml:3: 'seed' belongs to task 'tag', this is task 'answer'",
+        "remove 'seed', or write task = \"tag\"",
+    )
+
+
+def test_the_chosen_task_alone_says_where_keys_belong() -> None:
+    assert complaint('task = "answer"\nread = "w"\nbits = 8', kind=Tag | Answer) == (
+        "recipe.toml:3: unknown key 'bits' at the top level",
+        "the known keys are 'task', 'read'",
+    )
+
+
+def test_a_record_may_hold_its_own_kind() -> None:
+    text = "[[children]]\n[[children.children]]\nname = 'leaf'\n"
+    leaf = Tree(name="leaf")
+    assert loads(Tree, text, base=BASE) == Tree(children=(Tree(children=(leaf,)),))
+    assert complaint(text + "zzz = 1", kind=Tree) == (
+        "recipe.toml:4: unknown key 'zzz' in [[children.children]]",
+        "the known keys are 'name', 'children'",
+    )
+
+
+def test_types_that_toml_cannot_tell_apart_are_refused() -> None:
+    @dataclass(frozen=True)
+    class Bag:
+        held: dict  # type: ignore[type-arg]
+
+    @dataclass(frozen=True)
+    class Either:
+        held: str | Path
+
+    @dataclass(frozen=True)
+    class Twins:
+        held: Tag | Layer
+
+    for record, part in ((Bag, "dict"), (Either, "str from a Path"), (Twins, "Tag, Layer apart")):
+        with pytest.raises(TypeError, match=part):
+            loads(record, "held = {}", base=BASE)
+
+
+# Paths
+
+
+def test_paths_are_seen_from_where_they_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "recipes")
+    (tmp_path / "recipes" / "r.toml").write_text('[data]\ntrain = "t"\ntest = "~/x"')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    data = load(Tag, Path("link/r.toml"), ["data.dev=d/../e"]).data
+    assert data.train == tmp_path / "link" / "t"
+    assert data.cache == tmp_path / "link" / "cache"
+    assert data.test == Path("/home/me/x")
+    assert data.dev == tmp_path / "e"
+    assert load(Tag, Path("link/r.toml"), ["data.test=~/y"]).data.test == Path("/home/me/y")
+    inside_table = load(Tag, Path("link/r.toml"), ['data={train="t"}']).data
+    assert inside_table.train == tmp_path / "t"
+    assert inside_table.cache == tmp_path / "link" / "cache"
+
+
+def test_paths_within_defaults_are_seen_from_the_file() -> None:
+    outer = loads(Outer, "", base=BASE)
+    assert outer.data.train == BASE / "t"
+    assert outer.files == (BASE / "a", Path("/b"))
+
+
+@pytest.mark.parametrize("text", ['""', '"a\\u0000b"'])
+def test_what_no_file_can_be_called_is_no_path(text: str) -> None:
+    message, _ = complaint(f"[data]\ntrain = {text}")
+    assert message.startswith("recipe.toml:2: data.train: found the string ")
+    assert message.endswith(", wanted a path")
+
+
+# --set
+
+
+@pytest.mark.parametrize(
+    ("assignment", "read"),
+    [
+        ("seed=7", lambda recipe: recipe.seed == 7),
+        (" seed = 7 ", lambda recipe: recipe.seed == 7),
+        ("name=123", lambda recipe: recipe.name == "123"),
+        ("name=1_0", lambda recipe: recipe.name == "1_0"),
+        ("name=[1]", lambda recipe: recipe.name == "[1]"),
+        ("name= a ", lambda recipe: recipe.name == "a"),
+        ("name=", lambda recipe: recipe.name == ""),
+        ("name=a=b", lambda recipe: recipe.name == "a=b"),
+        ('name="quoted"', lambda recipe: recipe.name == "quoted"),
+        ("data.train=true", lambda recipe: recipe.data.train == Path.cwd() / "true"),
+        ("data.dev=0.5", lambda recipe: recipe.data.dev == 0.5),
+        ("data.dev=true", lambda recipe: recipe.data.dev == Path.cwd() / "true"),
+        ("data.words=['a', \"b\"]", lambda recipe: recipe.data.words == ("a", "b")),
+        ("model.norm=rms", lambda recipe: recipe.model.norm == "rms"),
+        ("model.bias=false", lambda recipe: recipe.model.bias is False),
+        ("model.attention.heads=3", lambda recipe: recipe.model.attention.heads == 3),
+        ("model.attention.kind=plain", lambda recipe: recipe.model.attention == Plain()),
+        ("model={width=2}", lambda recipe: recipe.model == Model(layers=6, width=2)),
+    ],
+)
+def test_override(assignment: str, read: Any) -> None:
+    assert read(tag(DATA, assignment))
+
+
+def test_a_kind_that_looks_like_a_number_can_be_set() -> None:
+    assert loads(First | Second, "", base=BASE, overrides=["version=2"]) == Second()
+
+
+def test_override_replaces_what_the_file_says() -> None:
+    assert tag("seed = 1\n" + DATA, "seed=2").seed == 2
+    assert tag(DATA + "[model]\nwidth = 2\nlayers = 3", "model={width=4}").model.layers == 6
+
+
+def test_the_last_override_wins() -> None:
+    assert tag(DATA, "seed=1", "seed=2").seed == 2
+    recipe = tag(DATA, "name=1", "model.width=2", "model={layers=3}", "model.bits=16")
+    assert recipe.model == Model(layers=3, bits=16)
+    assert complaint(DATA, "model.width=2", 'model={width="x"}')[0].startswith(
+        """--set model={width="x"}: model.width: found the string 'x'"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message", "fix"),
+    [
+        ("seed", "wanted the form key.key=value", "write for example --set model.width=64"),
+        ("=3", "wanted the form key.key=value", "write for example --set model.width=64"),
+        ("#a=3", "wanted the form key.key=value", "write for example --set model.width=64"),
+        ("a..b=3", "wanted the form key.key=value", "write for example --set model.width=64"),
+        (
+            "data.train.source=x",
+            "data.train is the string 't.txt', not a table",
+            "set data.train as a whole",
+        ),
+        ("sede=1", "unknown key 'sede' at the top level", "did you mean 'seed'?"),
+        ("modl.width=1", "unknown key 'modl' at the top level", "did you mean 'model'?"),
+        (
+            "model.widht=1",
+            "unknown key 'widht' in [model]",
+            "did you mean 'width'?",
+        ),
+        (
+            "model.layers=six",
+            "model.layers: found the string 'six', wanted a whole number",
+            "replace it by a whole number",
+        ),
+        (
+            "model.layers=6.0",
+            "model.layers: found the number 6.0, wanted a whole number",
+            "write --set model.layers=6",
+        ),
+        (
+            "data.words=one",
+            "data.words: found the string 'one', wanted an array, each a string",
+            "write --set 'data.words=[\"one\"]'",
+        ),
+        (
+            "seed=1\nname=2",
+            "seed: found the string '1\\nname=2', wanted a whole number",
+            "replace it by a whole number",
+        ),
+        ("name.x=3", "name: found a table, wanted a string", "replace it by a string"),
+        (
+            "model.layers=0",
+            "model.layers: found 0, wanted at least 1",
+            "choose a number at least 1, such as the default 2",
+        ),
+        (
+            "model.attention.kind=dens",
+            "unknown kind 'dens' in [model.attention]",
+            "choose one of 'dense', 'plain', 'scaled', 'random'",
+        ),
+        (
+            "model.attention.hidden=3",
+            "'hidden' belongs to kind 'dense', 'random', this is kind 'scaled'",
+            "remove 'hidden', or write kind = \"dense\"",
+        ),
+    ],
+)
+def test_wrong_override(assignment: str, message: str, fix: str) -> None:
+    assert complaint(DATA, assignment) == (f"--set {assignment}: {message}", fix)
+
+
+# Wrong values in the file; DATA is lines 1 and 2.
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "fix"),
+    [
+        ("[model]\nlayrs = 3", "4: unknown key 'layrs' in [model]", "did you mean 'layers'?"),
+        (
+            "[model.attention]\nwidth = 3",
+            "4: unknown key 'width' in [model.attention]",
+            "'width' belongs in [model] or in [[model.stack]]",
+        ),
+        (
+            "wurds = []\nheads = 1",
+            "3: unknown key 'wurds' in [data]",
+            "did you mean 'words'?",
+        ),
+        (
+            "seed = 1",
+            "3: unknown key 'seed' in [data]",
+            "'seed' belongs at the top level",
+        ),
+        (
+            "bits = 1\n",
+            "3: unknown key 'bits' in [data]",
+            "'bits' belongs in [model]",
+        ),
+        (
+            "[model.attention]\nzzz = 1",
+            "4: unknown key 'zzz' in [model.attention]",
+            "the known keys are 'kind', 'heads', 'dropout'",
+        ),
+        (
+            "[[model.stack]]\nwidth = 1\n[[model.stack]]\nwidht = 1",
+            "6: unknown key 'widht' in [[model.stack]]",
+            "did you mean 'width'?",
+        ),
+        (
+            '[model]\nlayers = "6"',
+            "4: model.layers: found the string '6', wanted a whole number",
+            "write layers = 6",
+        ),
+        (
+            "[model]\nlayers = true",
+            "4: model.layers: found true, wanted a whole number",
+            "replace it by a whole number",
+        ),
+        (
+            "[model]\nlayers = 2024-01-02",
+            "4: model.layers: found the date or time 2024-01-02, wanted a whole number",
+            "replace it by a whole number",
+        ),
+        (
+            f"[model]\nlayers = 0x{'f' * 5000}",
+            "4: model.layers: found a number beyond 64 bits, wanted a whole number",
+            "replace it by a whole number",
+        ),
+        (
+            "[model]\nbias = 1",
+            "4: model.bias: found the number 1, wanted true or false",
+            "replace it by true or false",
+        ),
+        (
+            "words = 3",
+            "3: data.words: found the number 3, wanted an array, each a string",
+            "replace it by an array, each a string",
+        ),
+        (
+            'words = [\n  "a",\n  3,\n]',
+            "5: data.words[1]: found the number 3, wanted a string",
+            'write "3"',
+        ),
+        (
+            "dev = true",
+            "3: data.dev: found true, wanted a path or a number",
+            'write dev = "true"',
+        ),
+        (
+            "dev = []",
+            "3: data.dev: found an array, wanted a path or a number",
+            "replace it by a path or a number",
+        ),
+        (
+            "[model]\nattention = 3",
+            "4: model.attention: found the number 3, wanted a table",
+            "write [model.attention] and below it 'kind'",
+        ),
+        (
+            "[model.stack]\nwidth = 3",
+            "3: model.stack: found a table, wanted an array of tables",
+            "write [[model.stack]] and below it 'width'",
+        ),
+        (
+            '[model]\nnorm = "RMZ"',
+            "4: model.norm: found the string 'RMZ', wanted one of 'layer', 'rms', 'none'",
+            "did you mean 'rms'?",
+        ),
+        (
+            '[model]\nnorm = "batch"',
+            "4: model.norm: found the string 'batch', wanted one of 'layer', 'rms', 'none'",
+            "replace it by one of 'layer', 'rms', 'none'",
+        ),
+        (
+            '[model]\nbits = "16"',
+            "4: model.bits: found the string '16', wanted one of 8, 16",
+            "write bits = 16",
+        ),
+        (
+            "[model]\nbits = 8.0",
+            "4: model.bits: found the number 8.0, wanted one of 8, 16",
+            "write bits = 8",
+        ),
+        (
+            "[model]\nbits = 9",
+            "4: model.bits: found the number 9, wanted one of 8, 16",
+            "replace it by one of 8, 16",
+        ),
+        (
+            '[model.attention]\nkind = "scald"',
+            "4: unknown kind 'scald' in [model.attention]",
+            "choose one of 'scaled', 'random', 'dense', 'plain'",
+        ),
+        (
+            "[model.attention]\nkind = 3",
+            "4: unknown kind the number 3 in [model.attention]",
+            "choose one of 'scaled', 'dense', 'random', 'plain'",
+        ),
+        (
+            '[model.attention]\nkind = "random"\nheads = 3',
+            "5: 'heads' belongs to kind 'scaled', this is kind 'random'",
+            "remove 'heads', or write kind = \"scaled\"",
+        ),
+        (
+            '[model.attention]\nkind = "dense"',
+            "3: missing required key 'hidden' in [model.attention]",
+            "add 'hidden', a whole number, to [model.attention]",
+        ),
+        (
+            "dev = 1.0",
+            "3: data.dev: found 1.0, wanted above 0 and below 1",
+            "choose a number above 0 and below 1, such as the default 0.1",
+        ),
+        (
+            "dev = nan",
+            "3: data.dev: found nan, wanted above 0 and below 1",
+            "choose a number above 0 and below 1, such as the default 0.1",
+        ),
+        (
+            "weights = [1,\n-2]",
+            "4: data.weights[1]: found -2.0, wanted at least 0",
+            "choose a number at least 0",
+        ),
+        (
+            "[model.attention]\nheads = 65",
+            "4: model.attention.heads: found 65, wanted at least 1 and at most 64",
+            "choose a number at least 1 and at most 64, such as the default 4",
+        ),
+        ("[model]\nwidth = 3", "3: model: width 3 is odd", "change [model]"),
+    ],
+)
+def test_wrong_value(text: str, message: str, fix: str) -> None:
+    assert complaint(DATA + text) == (f"recipe.toml:{message}", fix)
+
+
+def test_a_long_string_is_cut() -> None:
+    message, _ = complaint(f'seed = "{"x" * 99}"')
+    assert f"found the string '{'x' * 40}'…," in message
+
+
+def test_missing_keys() -> None:
+    assert complaint("") == (
+        "recipe.toml:1: missing required key 'data' at the top level",
+        "write [data] and below it 'train'",
+    )
+    assert complaint("\n\n[data]\ndev = 0.5") == (
+        "recipe.toml:3: missing required key 'train' in [data]",
+        "add 'train', a path, to [data]",
+    )
+    assert complaint("", kind=Answer) == (
+        "recipe.toml:1: missing required key 'read' at the top level",
+        "add 'read', a path, above the first table",
+    )
+
+
+@pytest.mark.parametrize("limits", [{"at_least": 3}, {"at_most": 3}, {"above": 3}, {"below": 3}])
+def test_bounds_at_the_edge(limits: dict[str, float]) -> None:
+    @dataclass(frozen=True)
+    class Sized:
+        size: float = bounded(**limits)
+
+    accepted = []
+    for size in (2.0, 3.0, 4.0):
+        try:
+            accepted.append(loads(Sized, f"size = {size}", base=BASE).size)
+        except UserError as error:
+            assert next(iter(limits)).replace("_", " ") + " 3" in error.message
+    expected = {"at_least": [3, 4], "at_most": [2, 3], "above": [4], "below": [2]}
+    assert accepted == expected[next(iter(limits))]
+
+
+def test_what_a_record_refuses_names_the_overrides_in_its_table() -> None:
+    assert complaint(DATA + "\n[model]\nlayers = 2", "seed=1", "model.width=5") == (
+        "recipe.toml:4: model: width 5 is odd",
+        "change [model] or --set model.width=5",
+    )
+
+
+def test_what_the_root_refuses_names_each_override_once() -> None:
+    assert complaint("", "data.dev=0.5", kind=Outer) == (
+        "recipe.toml:1: half is not enough",
+        "change the recipe or --set data.dev=0.5",
+    )
+
+
+def test_what_a_table_set_as_a_whole_refuses() -> None:
+    assert complaint(DATA, "model={width=5}") == (
+        "--set model={width=5}: model: width 5 is odd",
+        "change [model]",
+    )
+
+
+def test_a_user_error_of_a_record_passes_unchanged() -> None:
+    assert complaint(DATA, "model.width=666") == ("the record speaks", "for itself")
+
+
+# Files
+
+
+def file_complaint(path: Path) -> tuple[str, str]:
+    with pytest.raises(UserError) as caught:
+        load(Tag, path)
+    return caught.value.message, caught.value.fix
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.tml"
+    assert file_complaint(path) == (f"{path}: no such file", "check the path")
+    (tmp_path / "other-name.toml").touch()
+    assert file_complaint(path)[1] == "that folder holds other-name.toml"
+    (tmp_path / "recipe.toml").touch()
+    assert file_complaint(path)[1] == f"did you mean {tmp_path / 'recipe.toml'}?"
+    nowhere = tmp_path / "nowhere" / "recipe.toml"
+    assert file_complaint(nowhere) == (f"{nowhere}: no such file", "check the path")
+
+
+def test_folder_for_a_file(tmp_path: Path) -> None:
+    wanted = f"{tmp_path}: found a folder, wanted a TOML file"
+    assert file_complaint(tmp_path) == (wanted, "name a file")
+    (tmp_path / "r.toml").touch()
+    assert file_complaint(tmp_path) == (wanted, f"did you mean {tmp_path / 'r.toml'}?")
+
+
+def test_file_for_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").touch()
+    path = tmp_path / "r.toml" / "x"
+    assert file_complaint(path)[0] == f"{path}: cannot be read, Not a directory"
+
+
+def test_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_bytes(b"seed = 1\nname = \xe9\n")
+    assert file_complaint(path) == (
+        f"{path}:2: found 0xe9 as byte 8, wanted UTF-8",
+        "save the file as UTF-8",
+    )
+
+
+def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_bytes(b'\xef\xbb\xbfseed = 1\r\ndata.train = "t"\r\n')
+    assert load(Tag, path).seed == 1
+    path.write_bytes(b"seed = 1\r\n\r\nsede = 1\r\n")
+    assert file_complaint(path)[0] == f"{path}:3: unknown key 'sede' at the top level"
+
+
+def test_size_limit(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    comment = DATA + "#"
+    path.write_text(comment + "x" * ((1 << 20) - len(comment)))
+    assert load(Tag, path).data.train == tmp_path / "t.txt"
+    path.write_text("not TOML" * (1 << 17) + "!")
+    assert file_complaint(path)[0] == f"{path}: found more than 1 MiB, wanted a recipe"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "fix"),
+    [
+        (
+            "seed = 1\nname = foo",
+            "2: invalid TOML at column 8: Invalid value",
+            "put text in quotes",
+        ),
+        ("seed = 1\nseed = 2\n", "2: invalid TOML at column 9: Cannot overwrite", "once"),
+        ("[a]\n[a]\n", "2: invalid TOML at column 3: Cannot declare", "once"),
+        ('name = "C:\\data"', "1: invalid TOML at column 13: Unescaped", "'C:\\data'"),
+        ("seed 1", "1: invalid TOML at column 6: Expected '='", "https://toml.io"),
+        ('\nname = """a\n\n', "2: invalid TOML: Unterminated string", "https://toml.io"),
+        (f"seed = {'1' * 5000}", "1: invalid TOML: Exceeds the limit", "https://toml.io"),
+    ],
+)
+def test_syntax_error(text: str, message: str, fix: str) -> None:
+    found, mend = complaint(text)
+    assert found.startswith(f"recipe.toml:{message}")
+    assert fix in mend
+
+
+def test_endless_nesting() -> None:
+    assert complaint("a = " + "[" * 9999)[0] == "recipe.toml: arrays are nested too deeply"
+    assert tag(DATA, "name=" + "[" * 9999).name == "[" * 9999
+
+
+# Writing
+
+
+def test_dumps_is_readable() -> None:
+    recipe = tag(
+        DATA + '[[model.stack]]\nwidth = 3\nscore = {kind = "plain"}\n', "name=a\"'\\\n\x7f"
+    )
+    assert dumps(recipe) == dedent(r"""
+        task = "tag"
+        name = "a\"'\\\n\u007f"
+        seed = 0
+        rate = 1e-05
+
+        [data]
+        train = "/recipes/t.txt"
+        dev = 0.1
+        cache = "/recipes/cache"
+        words = ["one", "two"]
+        grid = []
+        weights = []
+
+        [model]
+        layers = 6
+        width = 64
+        norm = "layer"
+        bits = 8
+        bias = true
+
+        [model.attention]
+        kind = "scaled"
+        heads = 8
+        dropout = 0.25
+
+        [[model.stack]]
+        width = 3
+
+        [model.stack.score]
+        kind = "plain"
+    """).lstrip("\n")
+
+
+def test_dumps_makes_paths_absolute() -> None:
+    assert tomllib.loads(dumps(Answer(read=Path("x/../y"))))["read"] == str(Path.cwd() / "y")
+
+
+def test_dumps_refuses_a_none_that_would_come_back_as_a_value() -> None:
+    @dataclass(frozen=True)
+    class Held:
+        size: int | None = 3
+
+    with pytest.raises(ValueError, match=r"Held\.size is None where leaving it out means 3"):
+        dumps(Held(size=None))
+    with pytest.raises(ValueError, match=r"First\.size is None where leaving it out means 3"):
+        dumps(Outer(inner=First(size=None)))
+
+
+def test_dumps_refuses_a_name_that_is_not_unicode() -> None:
+    with pytest.raises(UserError, match=r"'/\\udcff' is not valid Unicode"):
+        dumps(Answer(read=Path(os.fsdecode(b"/\xff"))))
+
+
+def test_as_plain_is_json() -> None:
+    plain = as_plain(tag(DATA + "[[model.stack]]\nwidth = 3"))
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["minutes"] is None
+    assert plain["data"]["train"] == "/recipes/t.txt"
+    assert plain["model"]["stack"] == [{"width": 3, "score": None}]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed:
+    """Arrays whose tables cannot have headers, and a key that cannot be bare."""
+
+    größe: int = 1
+    parts: tuple[Layer | float, ...] = ()
+    nested: tuple[tuple[Plain, ...], ...] = ()
+
+
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1)
+paths = names.filter(lambda name: name not in (".", "..")).map(lambda name: Path("/r", name))
+numbers = st.integers(-(2**63), 2**63 - 1)
+sizes = st.integers(1, 64)
+scores = st.one_of(
+    st.builds(Scaled, heads=sizes, dropout=st.floats(0, 0.99)),
+    st.builds(Dense, hidden=numbers),
+    st.builds(Plain),
+)
+layers = st.builds(Layer, width=numbers, score=st.none() | scores)
+tags = st.builds(
+    Tag,
+    name=st.text(),
+    seed=numbers,
+    rate=st.floats(),
+    minutes=st.none() | st.floats(),
+    data=st.builds(
+        Data,
+        train=paths,
+        dev=paths | st.floats(0.01, 0.99),
+        test=st.none() | paths,
+        cache=paths,
+        words=st.lists(st.text()).map(tuple),
+        grid=st.lists(st.lists(st.floats()).map(tuple)).map(tuple),
+        weights=st.lists(st.floats(0)).map(tuple),
+    ),
+    model=st.builds(
+        Model,
+        layers=sizes,
+        width=st.integers(1, 99).map(lambda half: 2 * half),
+        norm=st.sampled_from(["layer", "rms", "none"]),
+        bits=st.sampled_from([8, 16]),
+        bias=st.booleans(),
+        attention=scores | st.builds(Random, length=numbers, hidden=numbers),
+        stack=st.lists(layers).map(tuple),
+    ),
+)
+mixed = st.builds(
+    Mixed,
+    größe=numbers,
+    parts=st.lists(layers | st.floats()).map(tuple),
+    nested=st.lists(st.lists(st.builds(Plain)).map(tuple)).map(tuple),
+)
+
+
+# By repr, for which nan is nan and -0.0 is not 0.0.
+@given(tags | st.builds(Answer, read=paths))
+def test_round_trip_of_a_root_union(recipe: Tag | Answer) -> None:
+    assert repr(loads(Tag | Answer, dumps(recipe), base=BASE)) == repr(recipe)
+
+
+@given(mixed | layers)
+def test_round_trip_of_one_record(record: Mixed | Layer) -> None:
+    assert repr(loads(type(record), dumps(record), base=BASE)) == repr(record)
+
+
+@given(st.text())
+def test_a_quoted_override_is_exact(text: str) -> None:
+    quoted = dumps(Tag(name=text, data=Data(train=Path("/t")))).split("\n")[1]
+    assert quoted.startswith("name = ")
+    assert tag(DATA, quoted).name == text
+
+
+@pytest.mark.parametrize("rate", [1e-5, 1e16, 1e22, 5e-324, -0.0, math.inf, -math.inf, math.nan])
+def test_floats_come_back(rate: float) -> None:
+    recipe = Tag(rate=rate, data=Data(train=Path("/t")))
+    assert repr(loads(Tag, dumps(recipe), base=BASE).rate) == repr(rate)
+
+
+def test_a_float_that_prints_otherwise_is_still_a_float() -> None:
+    class Loud(float):
+        def __repr__(self) -> str:
+            return f"Loud({float(self)})"
+
+    assert "rate = 0.5\n" in dumps(Tag(rate=Loud(0.5), data=Data(train=Path("/t"))))
+
+
+# Lines
+
+
+def test_a_header_of_its_own_says_more_than_one_below_it() -> None:
+    assert lines_of("[a.b]\n\n[a]\n") == {("a",): 3, ("a", "b"): 1}
+
+
+def test_a_table_below_an_array_belongs_to_its_last_item() -> None:
+    assert lines_of("[[a]]\n[[a]]\n[a.b]\nc = 1\n") == {
+        ("a",): 1,
+        ("a", 0): 1,
+        ("a", 1): 2,
+        ("a", 1, "b"): 3,
+        ("a", 1, "b", "c"): 4,
+    }
+
+
+def test_the_nearest_table_answers_for_what_has_no_line() -> None:
+    assert complaint('\n\ndata = {train = "t", dev = {}}\n')[0].startswith(
+        "recipe.toml:3: data.dev"
+    )
+    assert complaint("\n[data]\n")[0].startswith("recipe.toml:2: missing required key 'train'")
+
+
+SCALARS = [
+    '"""\nk1 = 1\n[k2]\n\\""" # no end\n"""""',
+    "'''\n# k1 = '' [[k2]]\n'''''",
+    '""""""',
+    "''",
+    '"# k1 = \\" [k2] \\\\"',
+    "'#[{\\'",
+    "1979-05-27 07:32:00",
+    "-1_000",
+    "+inf",
+    "true # k1 = 3",
+]
+GAPS = ["", " ", "\n", " # ]} k1 = '''\n\t", "\n\n"]
+
+
+class Writer:
+    """Writes a random document, and notes where each key went."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+        self.text = ""
+        self.lines: dict[Key, int] = {}
+        self.arrays: dict[tuple[str, ...], int] = {}
+        self.keys = 0
+
+    def choose(self, options: Any) -> Any:
+        return self.draw(st.sampled_from(list(options)))
+
+    def mark(self, path: Key) -> Key:
+        self.lines.setdefault(path, self.text.count("\n") + 1)
+        return path
+
+    def key(self, path: Key) -> Key:
+        self.keys += 1
+        name = self.choose(["k", "k-", "é #", "a.b = [", "it's ", 'say "k1"\t']) + str(self.keys)
+        spellings = [json.dumps(name)]
+        if "'" not in name:
+            spellings.append(f"'{name}'")
+        if name[:-1].rstrip("0123456789-") == "k":
+            spellings += [name, name, name]
+        path = self.mark((*path, name))
+        self.text += self.choose(spellings)
+        return path
+
+    def dotted(self, path: Key) -> Key:
+        path = self.key(path)
+        for _ in range(self.choose([0, 0, 1, 2])):
+            self.text += self.choose([".", " . "])
+            path = self.key(path)
+        return path
+
+    def value(self, path: Key, depth: int, one_line: bool) -> None:
+        kind = self.choose(["scalar", "array", "table"] if depth else ["scalar"])
+        options = [text for text in SCALARS if not ("#" in text and text.startswith("true"))]
+        if kind == "scalar":
+            top = depth == 3 and not one_line
+            self.text += self.choose(SCALARS if top else options)
+        elif kind == "array":
+            self.text += "["
+            for item in range(self.choose(range(4))):
+                self.text += "," * (item > 0) + self.choose(GAPS)
+                self.mark((*path, item))
+                self.value((*path, item), depth - 1, one_line)
+                self.text += self.choose(GAPS)
+            self.text += self.choose(GAPS) + "]"
+        else:
+            self.text += "{ "
+            for item in range(self.choose(range(3))):
+                self.text += ", " * (item > 0)
+                self.pair(path, depth - 1, one_line=True)
+            self.text += " }"
+
+    def pair(self, path: Key, depth: int = 3, one_line: bool = False) -> None:
+        path = self.dotted(path)
+        self.text += self.choose(["=", " = "])
+        self.value(path, depth, one_line)
+
+    def header(self) -> Key:
+        spellings = self.choose([*self.arrays, ()])
+        again = bool(spellings) and self.choose([True, False])
+        double = again or self.choose([True, False])
+        self.text += "[[" if double else "["
+        path: Key = ()
+        if spellings:
+            (name,) = spellings
+            path = (name,) if again else (name, self.arrays[spellings])
+            self.text += json.dumps(name) + ("" if again else ".")
+        if not again:
+            path = self.dotted(path)
+        if double:
+            array = tuple(part for part in path if isinstance(part, str))
+            item = self.arrays.get(array, -1) + 1
+            if len(path) == 1:
+                self.arrays[array] = item
+            path = self.mark((*path, item))
+        self.text += "]]" if double else "]"
+        return path
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> tuple[str, dict[Key, int]]:
+    writer = Writer(draw)
+    table: Key = ()
+    for _ in range(writer.choose(range(9))):
+        if writer.choose(["pair", "pair", "header"]) == "header":
+            table = writer.header()
+        else:
+            writer.pair(table)
+        writer.text += writer.choose(["\n", "\r\n", " # [k1]\n", "\n\n# '''\n  "])
+    return writer.text, writer.lines
+
+
+def keys_of(tree: Any, path: Key = ()) -> set[Key]:
+    if isinstance(tree, dict | list):
+        pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        return {path}.union(*(keys_of(value, (*path, key)) for key, value in pairs))
+    return {path}
+
+
+@given(documents())
+def test_every_key_is_found_on_its_line(document: tuple[str, dict[Key, int]]) -> None:
+    text, lines = document
+    assert keys_of(tomllib.loads(text)) == {*lines, ()}  # the writer itself is right
+    assert lines_of(text) == lines
