@@ -4,8 +4,8 @@ import sys
 
 if sys.version_info < (3, 11):
     sys.exit(
-        "harken: found Python %d.%d, wanted 3.11 or newer; install one and run: make PYTHON=python3.11"
-        % sys.version_info[:2]
+        "harken: found Python %d.%d, wanted 3.11 or newer; "
+        "install one and run: make PYTHON=python3.11" % sys.version_info[:2]
     )
 try:
     import ensurepip  # noqa: F401

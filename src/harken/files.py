@@ -61,7 +61,11 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """The same for a folder of files: every one is synced before the folder gets its name."""
+    """The same for a folder of files: every one is synced before the folder gets its name.
+
+    Names of folders cannot be exchanged in one move: a kill between the two moves leaves the old
+    folder whole, but as `.NAME.doomed`.
+    """
     with refusals(folder):
         unfinished = folder.with_name(f".{folder.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -71,20 +75,30 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             for file in unfinished.iterdir():
                 sync(file)
             sync(unfinished)
-            remove_folder(folder)
-            unfinished.rename(folder)
+            doomed = _set_aside(folder)
+            try:
+                unfinished.rename(folder)
+            except OSError:
+                with suppress(FileNotFoundError):  # there was no old one
+                    doomed.rename(folder)
+                raise
             sync(folder.parent)
+            shutil.rmtree(doomed, ignore_errors=True)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:
     """Rename first: a folder half removed must not look like a whole one."""
+    shutil.rmtree(_set_aside(folder), ignore_errors=True)
+
+
+def _set_aside(folder: Path) -> Path:
+    doomed = folder.with_name(f".{folder.name}.doomed")
+    shutil.rmtree(doomed, ignore_errors=True)
     if folder.exists():
-        doomed = folder.with_name(f".{folder.name}.doomed")
-        shutil.rmtree(doomed, ignore_errors=True)
         folder.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+    return doomed
 
 
 def sha256(path: Path) -> str:

@@ -54,7 +54,7 @@ class Run:
         else:
             raise UserError(
                 f"{self.folder / RECIPE}: found no data.{split}, wanted one to evaluate on",
-                fix=f"use --split {' or '.join(sorted(splits))}, or --data FILE",
+                fix=f"use --split {' or '.join(sorted(splits.keys() - {'train'}))}, or --data FILE",
             )
         return self.task.evaluate(self.model, self.vocabulary, splits, examples)
 

@@ -34,7 +34,7 @@ class Score(Protocol):
     ) -> Float[Tensor, "#B k T S"] | None: ...
 
 
-def split_heads(flat: Float[Tensor, "B T kU"], heads: int) -> Float[Tensor, "B k T U"]:
+def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, "B k T U"]:
     """Lay the heads side by side on an axis of their own, without moving memory."""
     batch, time, _ = flat.shape
     return flat.view(batch, time, heads, -1).transpose(1, 2)
@@ -106,7 +106,7 @@ class Synthesized(nn.Module):
 
 
 def at_positions(
-    rows: Float[Tensor, "#B k T L"], key_positions: Int[Tensor, "#B S"]
+    rows: Float[Tensor, "#B k T places"], key_positions: Int[Tensor, "#B S"]
 ) -> Float[Tensor, "#B k T S"]:
     """Pick each key's score by the position it stands at, which in a packed row is not its slot."""
     if key_positions.shape[0] == 1:

@@ -49,7 +49,7 @@ def next_token_batch(sequences: Ragged, first_targets: Numbers, filler: int) -> 
     """One sequence a row; targets before token number `first_target` are not counted."""
     tokens, present = pad(sequences, filler)
     counted = present[:, 1:] & (
-        torch.arange(1, tokens.shape[1]) >= torch.from_numpy(first_targets)[:, None]
+        torch.arange(tokens.shape[1])[1:] >= torch.from_numpy(first_targets)[:, None]
     )
     return TokenBatch(tokens[:, :-1], tokens[:, 1:].masked_fill(~counted, IGNORE))
 
@@ -73,7 +73,7 @@ def pack_rows(lengths: Numbers, room: int) -> tuple[Numbers, Numbers]:
 
 def packed_batch(sequences: Ragged, first_targets: Numbers, filler: int, room: int) -> TokenBatch:
     """Several sequences a row of `room` places, kept apart by `documents`."""
-    lengths = sequences.lengths - 1
+    lengths = np.maximum(sequences.lengths - 1, 0)
     row, offset = pack_rows(lengths, room)
     owner, place = places(lengths)
     at = (row[owner], offset[owner] + place)

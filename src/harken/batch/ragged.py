@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
-Numbers = Int[np.ndarray, "N"]
+Numbers = Integer[np.ndarray, "_count"]  # signed or not: shards are stored unsigned
 
 
 class Ragged(NamedTuple):

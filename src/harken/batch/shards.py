@@ -6,7 +6,6 @@ its final name and renamed when whole, so a folder that exists is complete.
 """
 
 import json
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from harken.batch.ragged import Numbers, Ragged, join, take_slices
 from harken.errors import Failure
+from harken.files import replacing_folder
 
 SHARD_TOKENS = 1 << 26  # 128 MiB of uint16: few files, and none too large to copy
 
@@ -27,24 +27,20 @@ def write_shards(
 ) -> None:
     """Stream documents into shards, in constant memory."""
     number_type = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
-    unfinished = folder.with_name(folder.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    counts: list[int] = []
-    pending: list[Numbers] = []
-    held = 0
-    for document in documents:
-        pending.append(document.astype(number_type))
-        held += len(document)
-        if held >= shard_tokens:
+    with replacing_folder(folder) as unfinished:
+        counts: list[int] = []
+        pending: list[Numbers] = []
+        held = 0
+        for document in documents:
+            pending.append(document.astype(number_type))
+            held += len(document)
+            if held >= shard_tokens:
+                counts.append(_write_shard(unfinished, len(counts), pending))
+                pending, held = [], 0
+        if pending or not counts:
             counts.append(_write_shard(unfinished, len(counts), pending))
-            pending, held = [], 0
-    if pending or not counts:
-        counts.append(_write_shard(unfinished, len(counts), pending))
-    header = {"type": number_type.name, "documents": counts}
-    (unfinished / "shards.json").write_text(json.dumps(header), encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    unfinished.rename(folder)
+        header = {"type": number_type.name, "documents": counts}
+        (unfinished / "shards.json").write_text(json.dumps(header), encoding="utf-8")
 
 
 def _write_shard(folder: Path, number: int, documents: list[Numbers]) -> int:
@@ -65,7 +61,13 @@ class TokenShards:
             shards = range(len(header["documents"]))
             self._tokens = [_map(folder / f"tokens-{n:05d}.bin", number_type) for n in shards]
             self._ends = [_map(folder / f"ends-{n:05d}.bin", np.dtype(np.int64)) for n in shards]
-        except (OSError, ValueError, KeyError) as error:
+            for n, documents in enumerate(header["documents"]):
+                # A file cut off between two numbers can still be mapped.
+                if len(self._ends[n]) != documents:
+                    raise ValueError(f"ends-{n:05d}.bin is not of {documents} documents")
+                if len(self._tokens[n]) != (self._ends[n][-1] if documents else 0):
+                    raise ValueError(f"tokens-{n:05d}.bin does not end with its last document")
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise Failure(
                 f"{folder}: found token shards that cannot be read ({error}), wanted those that "
                 "the run wrote",

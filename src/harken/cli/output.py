@@ -30,15 +30,15 @@ def result_json(record: Any) -> None:
     result(json.dumps(record, ensure_ascii=False, indent=1))
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout, its first column words and the others figures."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True) -> None:
+    """A table on stdout, its first column words and the others figures, or words too."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     drawn = Table(box=box.SIMPLE_HEAD)
     for number, name in enumerate(header):
-        drawn.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+        drawn.add_column(name, justify="right" if number and figures else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(drawn)

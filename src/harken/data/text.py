@@ -61,7 +61,7 @@ def read_every_line(file: BinaryIO, path: Path) -> Iterator[Line]:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{path}:{number}: found byte 0x{raw[error.start]:02x} at place "
+                f"{path}:{number}: found byte 0x{error.object[error.start]:02x} at place "
                 f"{error.start + 1} of the line, wanted UTF-8 text",
                 fix="convert the file to UTF-8, for example with `iconv -t UTF-8`",
             ) from None

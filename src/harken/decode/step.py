@@ -1,6 +1,6 @@
 """What a search needs of a model: begin with a prompt, then one token at a time."""
 
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +11,7 @@ from harken.models.language_model import LanguageModel, LanguageModelState
 State = TypeVar("State")
 
 
+@runtime_checkable
 class Stepper(Protocol[State]):
     """A causal model behind two calls; the state goes in and comes out, it is kept nowhere."""
 

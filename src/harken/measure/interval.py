@@ -38,4 +38,7 @@ def estimate_share(outcomes: Sequence[bool], seed: int = 0) -> Estimate:
 def _wilson(share: float, count: int) -> Estimate:
     centre = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
     spread = Z / (1 + Z**2 / count) * (share * (1 - share) / count + Z**2 / (4 * count**2)) ** 0.5
-    return Estimate(share, max(0.0, centre - spread), min(1.0, centre + spread))
+    # At the ends of the scale the formula is exact but for rounding.
+    low = 0.0 if share == 0.0 else centre - spread
+    high = 1.0 if share == 1.0 else centre + spread
+    return Estimate(share, low, high)

@@ -87,7 +87,7 @@ def curve_figure(
             f'<figure class="curve">{heading}<p class="muted">No points to draw yet.</p></figure>'
         )
     everything = np.concatenate(drawn)
-    starts = [stage.first_step for stage in stages]
+    starts = [float(stage.first_step) for stage in stages]
     steps, values = everything[:, 0], everything[:, 1]
     bottom, top, marks = _y_axis(float(values.min()), float(values.max()), log_y)
     frame = _Frame(
@@ -211,7 +211,7 @@ def _stages(stages: Sequence[Stage], frame: _Frame) -> tuple[str, int]:
     ends: list[float] = []  # where the text of each line ends, in per cent
     marks = []
     for stage in sorted(stages, key=lambda stage: stage.first_step):
-        x = frame.x(stage.first_step)
+        x = frame.x(float(stage.first_step))
         width = 100 * _LETTER * len(stage.name) / _PHONE
         flip = x + width > 100
         start = x - width if flip else x

@@ -1,9 +1,8 @@
 """The page of one run: figures, learning curves, attention, right and wrong answers."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -64,7 +63,7 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
                 body=_attention(run, shown),
             ),
             Section(title="Right and wrong", body=_examples(evaluation, right)),
-            Section(title="The recipe", body=settings_table(_flat(as_plain(run.recipe)))),
+            Section(title="The recipe", body=settings_table(as_plain(run.recipe))),
         ],
         footer=f"Written by Harken {__version__}.",
     )
@@ -146,17 +145,7 @@ def _examples(evaluation: Evaluation, right: Sequence[bool]) -> str:
                     expected=expected,
                     answer=prediction.output,
                     confidence=prediction.confidence,
+                    right=fine,
                 )
             )
     return examples_table(chosen)
-
-
-def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """Nested settings as dotted keys."""
-    flat: dict[str, str] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{before}{key}.")
-        else:
-            flat[before + key] = str(value)
-    return flat

@@ -107,6 +107,7 @@ def save_weights(path: Path, weights: Weights) -> None:
         save_file({name: one.contiguous().cpu() for name, one in weights.items()}, path)
     except SafetensorError as error:
         raise OSError(str(error)) from error
+    path.chmod(0o644)  # the library's 0600 would keep colleagues from reading a shared run
 
 
 def write_manifest(folder: Path, names: Mapping[str, str]) -> None:

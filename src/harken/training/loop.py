@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class Batch(Protocol):
     @property
     def counted(self) -> int: ...
 
-    def to(self, device: torch.device) -> Self: ...
+    def to(self, device: torch.device) -> "Batch": ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class Stage:
 
     name: str
     config: StageConfig
-    batch: Callable[[int], Any]
+    batch: Callable[[int], Batch]
     loss: Callable[[nn.Module, Any], Tensor]
     evaluate: Callable[[nn.Module], float] | None = None
 

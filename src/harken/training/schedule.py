@@ -1,9 +1,11 @@
 """The learning rate's course, as a factor of its peak; a function of the step alone.
 
-warm-up     (s + 1) / warmup                       for s < warmup
-cosine      floor + (1 - floor) (1 + cos(pi p)) / 2
-linear      1 - (1 - floor) p                       with p = (s - warmup) / (steps - warmup)
-constant    1
+    warm-up     (s + 1) / warmup                      for s < warmup
+    cosine      floor + (1 - floor) (1 + cos(pi p)) / 2
+    linear      1 - (1 - floor) p                     with p = (s - warmup) / (steps - warmup)
+    constant    1
+
+Warm-up is half of the stage at most, so that a short trial of a long recipe still learns.
 """
 
 import math
@@ -23,9 +25,10 @@ class ScheduleConfig:
 
     def factor(self, step: int, steps: int) -> float:
         """The factor at this step of a stage with so many."""
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        passed = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
+        warmup = min(self.warmup, steps // 2)
+        if step < warmup:
+            return (step + 1) / warmup
+        passed = min(1.0, (step - warmup) / max(1, steps - warmup))
         if self.decay == "cosine":
             return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * passed)) / 2
         if self.decay == "linear":

@@ -1,0 +1,197 @@
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.testing import assert_close
+
+from harken.attention.attend import Compared, attend_explicit, attend_fast
+from harken.attention.masks import CAUSAL, EVERYTHING, Mask, mask_between, visible_table
+
+Draw = Callable[[str], Tensor]
+BATCH, HEADS, KEY_WIDTH = 2, 3, 11
+
+
+def causal_table(queries: int, keys: int) -> Mask:
+    last = max(queries, keys)
+    return mask_between(
+        "causal", torch.arange(last - queries, last)[None], torch.arange(last - keys, last)[None]
+    )
+
+
+def strict(queries: int, keys: int) -> Mask:
+    return mask_between("strict", torch.arange(queries)[None], torch.arange(keys)[None])
+
+
+def packed(queries: int, keys: int) -> Mask:
+    firsts = torch.tensor([[2], [3]])  # tokens of the first of two texts in each row
+    query_slots, key_slots = torch.arange(queries), torch.arange(keys)
+    return mask_between(
+        "causal",
+        torch.where(query_slots < firsts, query_slots, query_slots - firsts),
+        torch.where(key_slots < firsts, key_slots, key_slots - firsts),
+        query_documents=(query_slots >= firsts).long(),
+        key_documents=(key_slots >= firsts).long(),
+    )
+
+
+def padding(queries: int, keys: int) -> Mask:
+    present = torch.arange(keys) < torch.tensor([[keys - 3], [keys]])
+    return mask_between(
+        "any", torch.arange(queries)[None], torch.arange(keys)[None], present=present
+    )
+
+
+def with_blind_rows(queries: int, keys: int) -> Mask:
+    visible = torch.rand(BATCH, 1, queries, keys) < 0.5
+    visible[..., 0] = True
+    visible[0, :, 1] = False
+    visible[1, :, queries - 1] = False
+    return Mask(visible=visible)
+
+
+MASKS = {
+    "none": lambda queries, keys: EVERYTHING,
+    "causal flag": lambda queries, keys: CAUSAL,
+    "causal table": causal_table,
+    "strict": strict,
+    "packed": packed,
+    "padding": padding,
+    "blind rows": with_blind_rows,
+}
+COMPARED = ["product", "product and bias", "bias", "bias of all rows"]
+
+
+def compared_by(kind: str, queries: int, keys: int) -> Compared:
+    def leaf(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    product = {
+        "queries": leaf(BATCH, HEADS, queries, KEY_WIDTH),
+        "keys": leaf(BATCH, HEADS, keys, KEY_WIDTH),
+        "scale": 0.7,
+    }
+    if kind == "product":
+        return Compared(**product)
+    if kind == "product and bias":
+        return Compared(**product, bias=leaf(1, HEADS, queries, keys))
+    batch = 1 if kind == "bias of all rows" else BATCH
+    return Compared(bias=leaf(batch, HEADS, queries, keys))
+
+
+def loop(compared: Compared, values: Tensor, visible: Tensor) -> Tensor:
+    """The sum over time as it stands on paper, one number at a time."""
+    batch, heads, keys, width = values.shape
+    outputs = torch.zeros(batch, heads, visible.shape[2], width, dtype=torch.float64)
+    visible = visible.expand(batch, heads, -1, -1)
+    bias = compared.bias
+    if bias is not None:
+        bias = bias.expand(batch, heads, -1, -1)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(visible.shape[2]):
+                masses = [0.0] * keys
+                for t in range(keys):
+                    score = 0.0 if bias is None else bias[b, h, i, t].item()
+                    if compared.queries is not None:
+                        query, key = compared.queries[b, h, i], compared.keys[b, h, t]
+                        score += compared.scale * math.fsum((query * key).tolist())
+                    masses[t] = math.exp(score) if visible[b, h, i, t] else 0.0
+                whole = math.fsum(masses)
+                for t in range(keys):
+                    if masses[t] > 0:
+                        outputs[b, h, i] += masses[t] / whole * values[b, h, t]
+    return outputs
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_agrees_with_pytorch(draw: Draw, causal: bool) -> None:
+    queries, keys, values = draw("BkTU"), draw("BkSU"), draw("BkSI")
+    visible = torch.ones(1, 1, 5, 7, dtype=torch.bool).tril(diagonal=2)
+    mask = CAUSAL if causal else EVERYTHING
+    compared = Compared(queries=queries, keys=keys, scale=11**-0.5)
+    theirs = F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=visible if causal else None
+    )
+    assert_close(attend_explicit(compared, values, mask).output, theirs, rtol=0, atol=1e-12)
+    assert_close(attend_fast(compared, values, mask), theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", COMPARED)
+@pytest.mark.parametrize("mask_kind", MASKS)
+@torch.no_grad()
+def test_explicit_equals_a_loop(draw: Draw, mask_kind: str, kind: str) -> None:
+    mask, values = MASKS[mask_kind](5, 7), draw("BkSI")
+    compared = compared_by(kind, 5, 7)
+    visible = visible_table(mask, 5, 7, values.device)
+    ours = attend_explicit(compared, values, mask)
+    assert_close(ours.output, loop(compared, values, visible), rtol=0, atol=1e-12)
+    seen = visible.any(dim=-1).expand(2, 3, -1)
+    assert_close(ours.weights.sum(dim=-1), seen.double(), rtol=0, atol=1e-12)
+    assert not ours.weights.masked_select(~visible).any()
+
+
+@pytest.mark.parametrize("width", [KEY_WIDTH, 13])  # only equal widths reach the fused kernel
+@pytest.mark.parametrize(("queries", "keys"), [(7, 7), (5, 7), (7, 5)])
+@pytest.mark.parametrize("kind", COMPARED)
+@pytest.mark.parametrize("mask_kind", MASKS)
+def test_fast_equals_explicit_forward_and_backward(
+    mask_kind: str, kind: str, queries: int, keys: int, width: int
+) -> None:
+    mask, compared = MASKS[mask_kind](queries, keys), compared_by(kind, queries, keys)
+    values = torch.randn(BATCH, HEADS, keys, width, dtype=torch.float64, requires_grad=True)
+    fast = attend_fast(compared, values, mask)
+    explicit = attend_explicit(compared, values, mask).output
+    assert_close(fast, explicit, rtol=0, atol=1e-10)
+    leaves = [values, compared.queries, compared.keys, compared.bias]
+    leaves = [leaf for leaf in leaves if leaf is not None]
+    downstream = torch.randn_like(fast)
+    ours = torch.autograd.grad(fast, leaves, downstream)
+    theirs = torch.autograd.grad(explicit, leaves, downstream)
+    assert_close(ours, theirs, rtol=0, atol=1e-10)
+    visible = visible_table(mask, queries, keys, values.device)
+    blind = ~visible.any(dim=-1).expand(BATCH, HEADS, -1)
+    for output in (fast, explicit):
+        assert torch.equal(output[blind], torch.zeros_like(output[blind]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", COMPARED)
+@pytest.mark.parametrize("attend", [attend_fast, lambda *call: attend_explicit(*call).output])
+def test_blind_queries_give_exact_zeros_and_finite_gradients(
+    attend: Callable[..., Tensor], kind: str, dtype: torch.dtype
+) -> None:
+    one = compared_by(kind, 7, 7)
+    leaves = [leaf for leaf in (one.queries, one.keys, one.bias) if leaf is not None]
+    compared = Compared(
+        queries=None if one.queries is None else one.queries.to(dtype),
+        keys=None if one.keys is None else one.keys.to(dtype),
+        bias=None if one.bias is None else one.bias.to(dtype),
+    )
+    output = attend(compared, torch.randn(BATCH, HEADS, 7, KEY_WIDTH, dtype=dtype), strict(7, 7))
+    assert torch.equal(output[:, :, 0], torch.zeros_like(output[:, :, 0]))
+    assert output[:, :, 1:].abs().min() > 0
+    for gradient in torch.autograd.grad(output.square().sum(), leaves):
+        assert gradient.isfinite().all()
+        assert gradient.any()
+
+
+@pytest.mark.parametrize("attend", [attend_fast, lambda *call: attend_explicit(*call).output])
+def test_dropout_removes_whole_weights_and_enlarges_the_rest(
+    draw: Draw, attend: Callable[..., Tensor]
+) -> None:
+    compared = Compared(queries=draw("BkTU"), keys=draw("BkSU"))
+    identity = torch.eye(7, dtype=torch.float64).expand(2, 3, 7, 7)
+    whole = attend_explicit(compared, identity, EVERYTHING).weights
+    left = attend(compared, identity, EVERYTHING, 0.25)
+    kept = left != 0
+    assert 0.6 < kept.double().mean() < 0.9
+    assert_close(left[kept], whole[kept] / 0.75, rtol=0, atol=1e-12)
+
+
+def test_weights_are_reported_as_they_were_before_dropout(draw: Draw) -> None:
+    compared, values = Compared(queries=draw("BkTU"), keys=draw("BkSU")), draw("BkSI")
+    whole = attend_explicit(compared, values, CAUSAL).weights
+    assert torch.equal(attend_explicit(compared, values, CAUSAL, 0.9).weights, whole)

@@ -1,0 +1,77 @@
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from harken.attention.masks import CAUSAL, EVERYTHING, Mask, Order, mask_between, visible_table
+
+CPU = torch.device("cpu")
+
+
+def places(*numbers: int) -> Tensor:
+    return torch.tensor([numbers])
+
+
+def drawn(mask: Mask, queries: int = 0, keys: int = 0) -> list[str]:
+    """The first row's table as lines of text, x where the query may look."""
+    table = visible_table(mask, queries, keys, CPU)[0, 0]
+    return ["".join("x" if seen else "." for seen in row) for row in table.tolist()]
+
+
+def test_orders_by_hand() -> None:
+    here = places(0, 1, 2)
+    assert drawn(mask_between("any", here, here)) == ["xxx", "xxx", "xxx"]
+    assert drawn(mask_between("causal", here, here)) == ["x..", "xx.", "xxx"]
+    assert drawn(mask_between("strict", here, here)) == ["...", "x..", "xx."]
+
+
+def test_positions_decide_and_not_slots() -> None:
+    assert drawn(mask_between("causal", places(3, 4), places(0, 1, 2, 3, 4))) == ["xxxx.", "xxxxx"]
+    assert drawn(mask_between("strict", places(2, 0), places(1, 0, 2))) == ["xx.", "..."]
+
+
+def test_the_flag_means_that_the_last_query_stands_at_the_last_key() -> None:
+    assert drawn(CAUSAL, 3, 3) == ["x..", "xx.", "xxx"]
+    assert drawn(CAUSAL, 2, 5) == ["xxxx.", "xxxxx"]
+    assert drawn(CAUSAL, 4, 2) == ["..", "..", "x.", "xx"]
+    assert drawn(EVERYTHING, 2, 3) == ["xxx", "xxx"]
+
+
+def test_a_packed_row_by_hand() -> None:
+    at, texts = places(0, 1, 0, 1, 2), places(0, 0, 1, 1, 1)
+    mask = mask_between("causal", at, at, query_documents=texts, key_documents=texts)
+    assert drawn(mask) == ["x....", "xx...", "..x..", "..xx.", "..xxx"]
+
+
+@given(st.data(), st.sampled_from(["any", "causal", "strict"]), st.booleans(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_equals_a_loop_over_every_pair(
+    data: st.DataObject, order: Order, with_present: bool, with_documents: bool
+) -> None:
+    batch, queries, keys = 2, 3, 5
+
+    def rows(length: int, values: st.SearchStrategy) -> Tensor:
+        row = st.lists(values, min_size=length, max_size=length)
+        return torch.tensor(data.draw(st.lists(row, min_size=batch, max_size=batch)))
+
+    small = st.integers(0, 4)
+    query_at, key_at = rows(queries, small), rows(keys, small)
+    present = rows(keys, st.booleans()) if with_present else None
+    query_in = rows(queries, st.integers(0, 1)) if with_documents else None
+    key_in = rows(keys, st.integers(0, 1)) if with_documents else None
+    mask = mask_between(
+        order, query_at, key_at, present=present, query_documents=query_in, key_documents=key_in
+    )
+    table = visible_table(mask, queries, keys, CPU)
+    assert table.shape == (batch, 1, queries, keys)
+    for b in range(batch):
+        for i in range(queries):
+            for t in range(keys):
+                early = {
+                    "any": True,
+                    "causal": key_at[b, t] <= query_at[b, i],
+                    "strict": key_at[b, t] < query_at[b, i],
+                }[order]
+                there = present is None or present[b, t]
+                together = query_in is None or query_in[b, i] == key_in[b, t]
+                assert table[b, 0, i, t] == bool(early and there and together)

@@ -1,0 +1,136 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.attention.masks import CAUSAL, EVERYTHING, Mask, mask_between
+from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
+from harken.attention.positions import RotaryConfig
+from harken.attention.scores import DotConfig, ScaledConfig, ScoreConfig
+
+BATCH, TIME = 2, 7
+
+
+def built(width: int, **choices: object) -> MultiHead:
+    attention = MultiHeadConfig(**choices).build(width, length=TIME).double()
+    for parameter in attention.parameters():
+        nn.init.normal_(parameter, std=width**-0.5)
+    return attention
+
+
+def in_order(mask: Mask, time: int = TIME) -> Arrangement:
+    slots = torch.arange(time)[None]
+    return Arrangement(mask=mask, query_positions=slots, key_positions=slots)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_agrees_with_pytorch(causal: bool) -> None:
+    ours = built(15, heads=3)
+    theirs = nn.MultiheadAttention(15, 3, bias=False, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(
+            torch.cat(
+                (ours.score.to_queries.weight, ours.score.to_keys.weight, ours.to_values.weight)
+            )
+        )
+        theirs.out_proj.weight.copy_(ours.join.weight)
+    inputs = torch.randn(BATCH, TIME, 15, dtype=torch.float64)
+    hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1) if causal else None
+    expected, _ = theirs(inputs, inputs, inputs, attn_mask=hidden)
+    output, _ = ours(inputs, in_order(CAUSAL if causal else EVERYTHING))
+    assert_close(output, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("score", "scale"), [(DotConfig(), 1.0), (ScaledConfig(), 5**-0.5)])
+@torch.no_grad()
+def test_separate_widths_of_keys_and_values_equal_a_loop(score: ScoreConfig, scale: float) -> None:
+    heads, key_width, head_width, width = 3, 5, 13, 11
+    ours = built(width, heads=heads, key_width=key_width, head_width=head_width, score=score)
+    inputs = torch.randn(BATCH, TIME, width, dtype=torch.float64)
+    output, seen = ours(inputs, in_order(EVERYTHING))
+    assert seen.keys.shape == (BATCH, heads, TIME, key_width)
+    assert seen.values.shape == (BATCH, heads, TIME, head_width)
+    to_queries = ours.score.to_queries.weight.view(heads, key_width, width)
+    to_keys = ours.score.to_keys.weight.view(heads, key_width, width)
+    to_values = ours.to_values.weight.view(heads, head_width, width)
+    for b in range(BATCH):
+        for i in range(TIME):
+            mixtures = []
+            for h in range(heads):
+                query = to_queries[h] @ inputs[b, i]
+                scores = [scale * (query @ (to_keys[h] @ token)) for token in inputs[b]]
+                masses = torch.stack(scores).exp()
+                values = [to_values[h] @ token for token in inputs[b]]
+                mixtures.append(
+                    sum(mass * value for mass, value in zip(masses, values, strict=True))
+                    / masses.sum()
+                )
+            expected = ours.join.weight @ torch.cat(mixtures)
+            assert_close(output[b, i], expected, rtol=0, atol=1e-12)
+
+
+@given(st.integers(0, 2**31), st.permutations(range(TIME)), st.integers(1, 4), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_without_positions_permuted_tokens_give_permuted_outputs(
+    seed: int, order: list[int], heads: int, batch: int
+) -> None:
+    torch.manual_seed(seed)
+    attention = built(11, heads=heads, key_width=5, head_width=3)
+    inputs = torch.randn(batch, TIME, 11, dtype=torch.float64)
+    straight, _ = attention(inputs, in_order(EVERYTHING))
+    permuted, _ = attention(inputs[:, order], in_order(EVERYTHING))
+    assert_close(permuted, straight[:, order], rtol=0, atol=1e-12)
+
+
+def test_rotation_and_a_causal_mask_each_end_that_equality() -> None:
+    attention = built(11, heads=3, key_width=4, head_width=5)
+    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
+    slots = torch.arange(TIME)[None]
+    rotation = RotaryConfig().build(11, key_width=4, length=TIME).rotation(slots)
+    turned = Arrangement(
+        mask=EVERYTHING, query_positions=slots, key_positions=slots, rotation=rotation
+    )
+    for arrangement in (turned, in_order(CAUSAL)):
+        straight, _ = attention(inputs, arrangement)
+        reversed_, _ = attention(inputs.flip(1), arrangement)
+        assert (reversed_.flip(1) - straight).abs().amin(dim=-1).max() > 1e-3
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_what_is_past_stays_where_it_was(rotary: bool) -> None:
+    attention = built(11, heads=3, key_width=4, head_width=5)
+    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
+    kind = RotaryConfig().build(11, key_width=4, length=TIME)
+
+    def run(first: int, last: int, past: object) -> tuple[Tensor, object]:
+        queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
+        arrangement = Arrangement(
+            mask=mask_between("causal", queries_at, keys_at),
+            query_positions=queries_at,
+            key_positions=keys_at,
+            rotation=kind.rotation(queries_at) if rotary else None,
+        )
+        return attention(inputs[:, first:last], arrangement, past)
+
+    whole, everything = run(0, TIME, None)
+    early, past = run(0, 3, None)
+    late, past = run(3, TIME, past)
+    assert_close(torch.cat((early, late), dim=1), whole, rtol=0, atol=1e-12)
+    assert_close(past, everything, rtol=0, atol=1e-12)
+
+
+def test_dropout_acts_in_training_alone() -> None:
+    attention = built(11, heads=3, key_width=5, head_width=7, dropout=0.5)
+    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
+    one, other = (attention.train()(inputs, in_order(CAUSAL))[0] for _ in range(2))
+    assert not torch.equal(one, other)
+    one, other = (attention.eval()(inputs, in_order(CAUSAL))[0] for _ in range(2))
+    assert torch.equal(one, other)
+
+
+def test_widths_of_a_head_are_a_share_where_not_given() -> None:
+    assert MultiHeadConfig(heads=3).head_widths(15) == (5, 5)
+    assert MultiHeadConfig(heads=3, head_width=7).head_widths(15) == (7, 5)
+    assert MultiHeadConfig(heads=3, key_width=2).head_widths(15) == (5, 2)

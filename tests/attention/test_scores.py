@@ -1,0 +1,81 @@
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.attention.scores import DotConfig, ScaledConfig, SynthesizerConfig, Synthesized
+
+WIDTH, HEADS, KEY_WIDTH, LENGTH = 11, 3, 5, 7
+QUERIES_AT = torch.tensor([[5, 6], [1, 0]])
+KEYS_AT = torch.tensor([[0, 1, 0, 1, 2], [6, 0, 3, 1, 2]])
+
+
+def stirred(module: nn.Module) -> nn.Module:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    return module.double()
+
+
+def synthesizer(**choices: object) -> Synthesized:
+    built = SynthesizerConfig(**choices).build(WIDTH, HEADS, KEY_WIDTH, LENGTH)
+    return stirred(built)
+
+
+def test_scales_by_hand() -> None:
+    assert DotConfig().build(WIDTH, HEADS, 16, LENGTH).scale == 1.0
+    assert ScaledConfig().build(WIDTH, HEADS, 16, LENGTH).scale == 0.25
+
+
+def test_queries_and_keys_are_linear_images_head_by_head() -> None:
+    score = stirred(ScaledConfig().build(WIDTH, HEADS, KEY_WIDTH, LENGTH))
+    inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
+    for ours, matrix in (
+        (score.queries(inputs), score.to_queries.weight),
+        (score.keys(inputs), score.to_keys.weight),
+    ):
+        assert ours.shape == (2, HEADS, 3, KEY_WIDTH)
+        for head in range(HEADS):
+            rows = matrix[head * KEY_WIDTH : (head + 1) * KEY_WIDTH]
+            assert_close(ours[:, head], inputs @ rows.T, rtol=0, atol=1e-12)
+    assert score.bias(inputs, QUERIES_AT, KEYS_AT) is None
+
+
+def rows_of(places: Tensor, batch: int) -> Tensor:
+    """A batch axis of one stands for every row."""
+    return places.expand(batch, -1)
+
+
+@pytest.mark.parametrize("keys_at", [KEYS_AT, KEYS_AT[:1]], ids=["own places", "shared places"])
+@pytest.mark.parametrize("hidden", [None, 13])
+def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) -> None:
+    score = synthesizer(form="dense", hidden=hidden)
+    width = hidden or KEY_WIDTH
+    inputs = torch.randn(2, 2, WIDTH, dtype=torch.float64)
+    ours = score.bias(inputs, QUERIES_AT, keys_at)
+    assert ours.shape == (2, HEADS, 2, 5)
+    assert score.queries(inputs) is None and score.keys(inputs) is None
+    first = score.from_token[0]
+    for b in range(2):
+        for h in range(HEADS):
+            for i in range(2):
+                wide = first.weight @ inputs[b, i] + first.bias
+                bent = [max(0.0, one) for one in wide[h * width : (h + 1) * width].tolist()]
+                for t, place in enumerate(rows_of(keys_at, 2)[b].tolist()):
+                    total = score.score_offsets[h, 0, place].item()
+                    for c in range(width):
+                        total += bent[c] * score.to_scores[h, c, place].item()
+                    assert ours[b, h, i, t].item() == pytest.approx(total, abs=1e-12)
+
+
+@pytest.mark.parametrize("keys_at", [KEYS_AT, KEYS_AT[:1]], ids=["own places", "shared places"])
+@pytest.mark.parametrize("queries_at", [QUERIES_AT, QUERIES_AT[:1]], ids=["own", "shared"])
+def test_random_synthesizer_looks_up_both_positions(queries_at: Tensor, keys_at: Tensor) -> None:
+    score = synthesizer(form="random")
+    inputs = torch.randn(2, 2, WIDTH, dtype=torch.float64)
+    ours = score.bias(inputs, queries_at, keys_at).expand(2, -1, -1, -1)
+    assert ours.shape == (2, HEADS, 2, 5)
+    for b in range(2):
+        for h in range(HEADS):
+            for i, query_at in enumerate(rows_of(queries_at, 2)[b]):
+                for t, key_at in enumerate(rows_of(keys_at, 2)[b]):
+                    assert ours[b, h, i, t] == score.table[h, query_at, key_at]

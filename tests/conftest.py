@@ -1,0 +1,56 @@
+"""Shapes and types of tensors are checked at each call; a worker computes on one thread."""
+
+import os
+
+# Two workers with two threads each on two cores wait for one another at every product.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from jaxtyping import install_import_hook
+
+# The rooms whose functions speak of shapes.
+ROOMS = ("attention", "batch", "decode", "inspection", "layers", "models", "training")
+install_import_hook([f"harken.{room}" for room in ROOMS], "beartype.beartype")
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+from harken.data.generated import PeopleConfig, PeopleFiles, write_people
+from small_recipe import SMALL
+
+torch.set_num_threads(1)
+# A loaded machine is slow, not wrong; and the same examples every time keep the suite repeatable.
+settings.register_profile("harken", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("harken")
+
+
+@pytest.fixture(scope="session")
+def people(tmp_path_factory: pytest.TempPathFactory) -> PeopleFiles:
+    """Forty invented people."""
+    config = PeopleConfig(people=40, places=8, biographies=2)
+    return write_people(config, tmp_path_factory.mktemp("people"))
+
+
+@pytest.fixture(scope="session")
+def recipe_file(people: PeopleFiles) -> Path:
+    """A recipe beside the people, with paths relative to it."""
+    path = people.read.parent / "recipe.toml"
+    path.write_text(
+        'task = "answer"\nseed = 5\n\n[data]\nread = "people.txt"\n'
+        'train = "questions.train.tsv"\ndev = "questions.test.tsv"\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def small_run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the small model; tests that damage it copy it first."""
+    from harken.pipeline import train
+    from harken.recipe import load_recipe
+
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    train(load_recipe(recipe_file, SMALL), folder)
+    return folder

@@ -1,0 +1,152 @@
+"""The plan of the house, checked: one direction of imports, no dumping grounds, known letters."""
+
+import ast
+import re
+from pathlib import Path
+
+import harken
+from harken.shapes import LETTERS
+
+ROOT = Path(harken.__file__).parent
+
+# Each room may import the rooms above it, and itself.
+ORDER = [
+    "version",
+    "errors",
+    "files",
+    "shapes",
+    "config",
+    "data",
+    "encode",
+    "batch",
+    "attention",
+    "layers",
+    "models",
+    "design",
+    "decode",
+    "measure",
+    "training",
+    "tasks",
+    "recipe",
+    "run",
+    "inspection",
+    "cost",
+    "claims",
+    "report",
+    "pipeline",
+    "demo",
+    "cli",
+    "__main__",
+]
+TENSORS_ONLY = {"attention", "layers", "models", "design", "decode"}
+DATA_HALF = {"data", "encode", "batch"}
+
+
+def rooms() -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        first = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if first != "__init__":
+            found.setdefault(first, []).append(path)
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """Rooms that a file imports, at the top or inside functions, type checking left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    only_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    names = set()
+    for node in ast.walk(tree):
+        if id(node) in only_types:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module)
+            if node.module == "harken":
+                names |= {f"harken.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {name.split(".")[1] for name in names if name.startswith("harken.")}
+
+
+def test_every_room_has_its_place() -> None:
+    assert set(rooms()) <= set(ORDER)
+
+
+def test_imports_go_one_way() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {other}"
+        for room, paths in rooms().items()
+        for path in paths
+        for other in imports(path)
+        if ORDER.index(other) > ORDER.index(room)
+    ]
+    assert wrong == []
+
+
+def test_models_know_tensors_only() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {other}"
+        for room in TENSORS_ONLY & set(rooms())
+        for path in rooms()[room]
+        for other in imports(path) & DATA_HALF
+    ]
+    assert wrong == []
+
+
+def test_no_dumping_grounds() -> None:
+    forbidden = re.compile(r"^_?(utils?|helpers?|common|misc|core|base|tools?)$")
+    names = [part for path in ROOT.rglob("*") for part in path.with_suffix("").parts]
+    assert [name for name in names if forbidden.match(name)] == []
+
+
+def test_files_stay_short() -> None:
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in ROOT.rglob("*.py")
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > 400
+    }
+    assert long == {}
+
+
+def test_every_module_says_why_it_is_there() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in ROOT.rglob("*.py")
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert silent == []
+
+
+def shape_strings(path: Path) -> list[str]:
+    """The second part of every `Float[Tensor, "…"]`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [
+        node.slice.elts[1].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in {"Float", "Int", "Bool"}
+        and isinstance(node.slice, ast.Tuple)
+        and isinstance(node.slice.elts[1], ast.Constant)
+    ]
+
+
+def test_shapes_use_the_letters() -> None:
+    """Capital or single letters must be listed; a whole word (`pairs`, `rows`) explains itself."""
+    unknown = [
+        f"{path.relative_to(ROOT)}: {letter!r} in {shape!r}"
+        for path in ROOT.rglob("*.py")
+        for shape in shape_strings(path)
+        for letter in (part.lstrip("#*") for part in shape.split())
+        if not letter.isdigit()
+        and letter not in LETTERS
+        and not (letter.islower() and len(letter) > 2)
+    ]
+    assert unknown == []
+    assert any(shape_strings(path) for path in ROOT.rglob("*.py"))

@@ -1,0 +1,149 @@
+"""From a recipe to a run folder: what is in it, and that stopping anywhere loses nothing."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+import harken
+from harken.errors import Failure, UserError
+from harken.pipeline import Interrupted, train
+from harken.recipe import load_recipe
+from harken.training.checkpoint import load_weights
+from harken.training.loop import Event, Stepped
+from small_recipe import SMALL
+
+
+def small(recipe_file: Path, *more: str) -> object:
+    return load_recipe(recipe_file, [*SMALL, *more])
+
+
+def test_a_run_folder_holds_everything(small_run: Path) -> None:
+    assert {path.name for path in small_run.iterdir()} == {
+        "recipe.toml",
+        "tokenizer.json",
+        "model.safetensors",
+        "manifest.json",
+        "metrics.json",
+        "log.jsonl",
+        "README.md",
+        "report.html",
+        "checkpoints",
+        "tokens",
+    }
+    metrics = json.loads((small_run / "metrics.json").read_text())
+    assert metrics["task"] == "answer"
+    assert metrics["n"] == 20
+    assert metrics["metrics"].keys() == {"exact_match", "commonest_answer"}
+    log = [json.loads(line) for line in (small_run / "log.jsonl").read_text().splitlines()]
+    steps = [(line["stage"], line["step"]) for line in log if line["event"] == "stepped"]
+    assert steps == [("reading", n + 1) for n in range(6)] + [
+        ("questions", n + 1) for n in range(5)
+    ]
+
+
+def test_the_effective_recipe_is_the_recipe(small_run: Path, recipe_file: Path) -> None:
+    assert load_recipe(small_run / "recipe.toml") == small(recipe_file)
+
+
+def test_three_lines_of_python(small_run: Path) -> None:
+    run = harken.load(small_run)
+    (answer,) = run.predict(["Where was Nobody born?"])
+    assert answer.input == "Where was Nobody born?"
+    assert 0.0 < answer.confidence <= 1.0
+
+
+def test_the_same_seed_gives_the_same_weights(
+    small_run: Path, recipe_file: Path, tmp_path: Path
+) -> None:
+    train(small(recipe_file), tmp_path / "again")
+    first, second = (
+        load_weights(run / "model.safetensors") for run in (small_run, tmp_path / "again")
+    )
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    train(small(recipe_file, "seed=6"), tmp_path / "other")
+    third = load_weights(tmp_path / "other" / "model.safetensors")
+    assert not all(torch.equal(first[name], third[name]) for name in first)
+
+
+@pytest.mark.parametrize("stop", [1, 6, 7, 11])
+def test_a_signal_saves_and_resuming_ends_the_same(
+    small_run: Path, recipe_file: Path, tmp_path: Path, stop: int
+) -> None:
+    steps = 0
+
+    def interrupt(event: Event) -> None:
+        nonlocal steps
+        steps += isinstance(event, Stepped)
+        if isinstance(event, Stepped) and steps == stop:
+            signal.raise_signal(signal.SIGTERM)
+
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted) as stopped:
+        train(small(recipe_file), folder, listener=interrupt)
+    assert stopped.value.number == signal.SIGTERM
+    assert not (folder / "model.safetensors").exists()
+    train(small(recipe_file), folder, resume=True)
+    first, second = (load_weights(run / "model.safetensors") for run in (small_run, folder))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log if line["event"] == "stepped"] == [
+        *range(1, 7),
+        *range(1, 6),
+    ]
+
+
+def test_handlers_are_put_back(recipe_file: Path, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    train(small(recipe_file, "training.pretrain.steps=0"), tmp_path / "run")
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_folder_that_is_taken_is_not_touched(small_run: Path, recipe_file: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in small_run.rglob("*")}
+    with pytest.raises(UserError, match="found a run there already"):
+        train(small(recipe_file), small_run)
+    with pytest.raises(UserError, match=r"found a run made with 'seed = 5', wanted .* 'seed = 6'"):
+        train(small(recipe_file, "seed=6"), small_run, resume=True)
+    train(small(recipe_file), small_run, resume=True)  # finished: nothing to do
+    assert {path: path.stat().st_mtime_ns for path in small_run.rglob("*")} == before
+
+
+def test_a_folder_of_other_files_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="files that are no run"):
+        train(small(recipe_file), tmp_path)
+
+
+def test_wrong_data_leaves_no_folder(recipe_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="found no such file"):
+        train(small(recipe_file, "data.train=nowhere.tsv"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "recipe.toml"])
+@pytest.mark.parametrize("damage", ["truncated", "altered"])
+def test_damaged_files_are_refused(small_run: Path, tmp_path: Path, name: str, damage: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(small_run, folder)
+    contents = bytearray((folder / name).read_bytes())
+    if damage == "truncated":
+        del contents[len(contents) // 2 :]
+    else:
+        contents[len(contents) // 2] ^= 1
+    (folder / name).write_bytes(contents)
+    with pytest.raises(Failure, match=rf"{name}: found SHA-256"):
+        harken.load(folder)
+
+
+def test_what_is_no_finished_run_says_so(small_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        harken.load(tmp_path / "none")
+    with pytest.raises(UserError, match=r"no recipe\.toml"):
+        harken.load(tmp_path)
+    shutil.copy(small_run / "recipe.toml", tmp_path)
+    with pytest.raises(UserError, match="has not finished"):
+        harken.load(tmp_path)

@@ -1,0 +1,200 @@
+"""The loop: what a step does, what a stage leaves behind, and that resuming repeats it exactly."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from harken.errors import Failure
+from harken.training.checkpoint import weights_of
+from harken.training.loop import Evaluated, Stage, StageConfig, Stepped, Training, seed_of
+from harken.training.machine import MachineConfig
+from harken.training.optimiser import AdamWConfig, DescentConfig, OptimiserConfig
+from harken.training.schedule import ScheduleConfig
+
+CPU = torch.device("cpu")
+
+
+class Points(NamedTuple):
+    inputs: Tensor
+    targets: Tensor
+
+    @property
+    def counted(self) -> int:
+        return len(self.inputs)
+
+    def to(self, device: torch.device) -> "Points":
+        return self
+
+
+def points(number: int, count: int = 6) -> Points:
+    generator = torch.Generator().manual_seed(number)
+    inputs = torch.randn(count, 3, generator=generator)
+    return Points(inputs, inputs.sum(dim=1, keepdim=True))
+
+
+def squared(model: nn.Module, batch: Points) -> Tensor:
+    return F.mse_loss(model(batch.inputs), batch.targets, reduction="sum")
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.3), nn.Linear(5, 1))
+
+
+def stage(name: str = "only", evaluate: object = None, **settings: object) -> Stage:
+    defaults = {"steps": 7, "optimiser": AdamWConfig(), "schedule": ScheduleConfig(warmup=2)}
+    return Stage(
+        name=name,
+        config=StageConfig(**(defaults | settings)),  # type: ignore[arg-type]
+        batch=points,
+        loss=squared,
+        evaluate=evaluate,  # type: ignore[arg-type]
+    )
+
+
+def training(model: nn.Module, stages: list[Stage], folder: Path, seed: int = 0) -> Training:
+    return Training(
+        model, stages, seed=seed, machine=MachineConfig(), device=CPU, checkpoints=folder
+    )
+
+
+def test_a_step_of_descent_is_the_formula(tmp_path: Path) -> None:
+    model = nn.Linear(3, 1)
+    before = model.weight.detach().clone()
+    batch = points(0)
+    ((model(batch.inputs) - batch.targets) ** 2).mean().backward()
+    gradient = model.weight.grad
+    assert gradient is not None
+    gradient = gradient.clone()
+    model.zero_grad()
+    only = stage(
+        steps=1,
+        optimiser=DescentConfig(rate=0.1),
+        schedule=ScheduleConfig(warmup=0, decay="constant"),
+        clip=1e9,
+    )
+    next(iter(training(model, [only], tmp_path)))
+    torch.testing.assert_close(model.weight.detach(), before - 0.1 * gradient)
+
+
+def test_accumulation_equals_one_large_batch(tmp_path: Path) -> None:
+    """Unequal batches too: the mean is over targets, not over batches."""
+
+    def joined(number: int) -> Points:
+        parts = [points(number * 2 + part, count=4 + 3 * part) for part in range(2)]
+        return Points(*(torch.cat(both) for both in zip(*parts, strict=True)))
+
+    def single(number: int) -> Points:
+        return points(number, count=4 + 3 * (number % 2))
+
+    results = []
+    for batch, accumulate in ((joined, 1), (single, 2)):
+        model = nn.Linear(3, 1, bias=False)
+        nn.init.ones_(model.weight)
+        config = StageConfig(steps=3, accumulate=accumulate, optimiser=DescentConfig(rate=0.1))
+        both = Stage(name="both", config=config, batch=batch, loss=squared)
+        list(training(model, [both], tmp_path / str(accumulate)))
+        results.append(model.weight.detach())
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_clipping_bounds_the_step(tmp_path: Path) -> None:
+    model = nn.Linear(3, 1, bias=False)
+    before = model.weight.detach().clone()
+    only = stage(
+        steps=1,
+        clip=1e-3,
+        optimiser=DescentConfig(rate=1.0),
+        schedule=ScheduleConfig(warmup=0, decay="constant"),
+    )
+    next(iter(training(model, [only], tmp_path)))
+    assert (model.weight.detach() - before).norm() <= 1.001e-3
+
+
+OPTIMISERS: list[OptimiserConfig] = [AdamWConfig(), DescentConfig(momentum=0.9)]
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("stop", [1, 3, 4, 8, 10])
+def test_resuming_repeats_the_run(tmp_path: Path, optimiser: OptimiserConfig, stop: int) -> None:
+    """Dropout, momenta, schedule and stage all come out the same, bit for bit."""
+    stages = [stage("first", optimiser=optimiser), stage("second", optimiser=optimiser, steps=5)]
+    straight = network()
+    list(training(straight, stages, tmp_path / "straight"))
+
+    first = training(network(), stages, tmp_path / "stopped")
+    steps = 0
+    for event in first:
+        steps += isinstance(event, Stepped)
+        if steps == stop:
+            first.save()
+            break
+    torch.manual_seed(99)  # whatever else was drawn meanwhile
+    again = network()
+    second = training(again, stages, tmp_path / "stopped")
+    assert second.resume()
+    list(second)
+    for name, weight in weights_of(straight).items():
+        assert torch.equal(weight, weights_of(again)[name]), name
+
+
+def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> None:
+    values = iter([0.1, 0.5, 0.4, 0.3, 0.2, 0.9])
+    snapshots = []
+
+    def evaluate(model: nn.Module) -> float:
+        snapshots.append({name: one.clone() for name, one in weights_of(model).items()})
+        return next(values)
+
+    only = stage(evaluate=evaluate, steps=100, evaluate_every=1, patience=3)
+    model = network()
+    events = list(training(model, [only], tmp_path))
+    rounds = [event for event in events if isinstance(event, Evaluated)]
+    assert [event.value for event in rounds] == [0.1, 0.5, 0.4, 0.3, 0.2]
+    assert [event.best for event in rounds] == [True, True, False, False, False]
+    for name, weight in weights_of(model).items():
+        assert torch.equal(weight, snapshots[1][name])
+
+
+def test_a_loss_that_is_no_number_stops_with_a_sentence(tmp_path: Path) -> None:
+    def broken(model: nn.Module, batch: Points) -> Tensor:
+        return squared(model, batch) * float("nan")
+
+    bad = Stage(name="bad", config=StageConfig(steps=2), batch=points, loss=broken)
+    with pytest.raises(Failure, match="stage 'bad', step 1: found a loss of nan"):
+        list(training(network(), [bad], tmp_path))
+
+
+def test_bfloat16_trains(tmp_path: Path) -> None:
+    model = network()
+    mixed = Training(
+        model,
+        [stage(steps=3)],
+        seed=0,
+        machine=MachineConfig(precision="bfloat16"),
+        device=CPU,
+        checkpoints=tmp_path,
+    )
+    before = {name: one.clone() for name, one in weights_of(model).items()}
+    list(mixed)
+    assert all(one.dtype == torch.float32 for one in weights_of(model).values())
+    assert not torch.equal(before["0.weight"], weights_of(model)["0.weight"])
+
+
+def test_a_stage_of_no_steps_changes_nothing(tmp_path: Path) -> None:
+    model = network()
+    before = {name: one.clone() for name, one in weights_of(model).items()}
+    list(training(model, [stage(steps=0)], tmp_path))
+    assert all(torch.equal(one, before[name]) for name, one in weights_of(model).items())
+
+
+def test_seeds_differ_in_every_part() -> None:
+    seeds = {
+        seed_of(seed, number, step) for seed in range(3) for number in range(3) for step in range(9)
+    }
+    assert len(seeds) == 81
+    assert seed_of(0, 1, 2) == 3071860871404845570
