@@ -44,7 +44,7 @@ def test_a_packed_row_by_hand() -> None:
 
 
 @given(st.data(), st.sampled_from(["any", "causal", "strict"]), st.booleans(), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_equals_a_loop_over_every_pair(
     data: st.DataObject, order: Order, with_present: bool, with_documents: bool
 ) -> None:

@@ -72,7 +72,7 @@ def test_separate_widths_of_keys_and_values_equal_a_loop(score: ScoreConfig, sca
 
 
 @given(st.integers(0, 2**31), st.permutations(range(TIME)), st.integers(1, 4), st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_without_positions_permuted_tokens_give_permuted_outputs(
     seed: int, order: list[int], heads: int, batch: int
 ) -> None:

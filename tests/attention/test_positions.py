@@ -95,7 +95,7 @@ def test_rotary_pairs_as_hugging_face_does() -> None:
     st.integers(0, 60),
     st.integers(1, 6),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_rotary_scores_depend_only_on_the_distance(
     seed: int, query_at: int, key_at: int, shift: int, pairs: int
 ) -> None:
@@ -111,8 +111,8 @@ def test_rotary_scores_depend_only_on_the_distance(
 
 
 def test_rotary_scores_do_change_with_the_distance() -> None:
-    ones = torch.ones(1, 1, 5, 6, dtype=torch.float64)
-    rotated = turned(ones, PLACES[:1])[0, 0]
+    ones = torch.ones(1, 1, 4, 6, dtype=torch.float64)
+    rotated = turned(ones, PLACES[:1, :4])[0, 0]
     scores = rotated[0] @ rotated.T
     assert (scores[:-1] - scores[1:] > 0.1).all()
 

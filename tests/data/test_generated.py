@@ -383,3 +383,23 @@ def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
 def test_impossible_configs_are_refused(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"{field} must be .*found {value}"):
         PeopleConfig(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("facts", [1, 3, 6])
+def test_facts_are_drawn_anew_but_the_birthplace_is_always_told(facts: int) -> None:
+    config = PeopleConfig(people=50, biographies=8, facts=facts)
+    told = set()
+    for index in range(50):
+        who = person(config, index)
+        for text in biographies(config, index):
+            assert who.birthplace in text
+            # Every sentence ends in a full stop, and so does the name at the head.
+            assert text.count(". ") + 1 == facts + 1
+            told.add(who.employer in text)
+    assert told == ({True} if facts == 6 else {False} if facts == 1 else {True, False})
+
+
+def test_facts_must_be_some_of_those_there_are() -> None:
+    for wrong in (0, 7):
+        with pytest.raises(ValueError, match=f"facts must be from 1 to 6, found {wrong}"):
+            PeopleConfig(facts=wrong)

@@ -27,7 +27,8 @@ class Rotation:
 def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor, "B k T U"]:
     """Turn each pair of a head's numbers; a dot product of two then depends on their distance."""
     first, second = heads.chunk(2, dim=-1)
-    return heads * rotation.cosine + torch.cat((-second, first), dim=-1) * rotation.sine
+    turned = heads * rotation.cosine + torch.cat((-second, first), dim=-1) * rotation.sine
+    return turned.to(heads.dtype)  # angles are float32, and kernels want one precision
 
 
 class Position(Protocol):
@@ -76,9 +77,9 @@ class Learned(nn.Module):
         return None
 
 
-def angles(positions: Int[Tensor, "#B T"], pairs: int, base: float) -> Float[Tensor, "#B T pairs"]:
-    """t / base^(i / pairs); in float32 whatever the model's precision, or late positions blur."""
-    exponents = torch.arange(pairs, device=positions.device, dtype=torch.float32) / pairs
+def angles(positions: Int[Tensor, "#B T"], width: int, base: float) -> Float[Tensor, "#B T pairs"]:
+    """t / base^(2i / width); in float32 whatever the model's precision, or late positions blur."""
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
     turned: Tensor = positions[..., None].float() * base**-exponents
     return turned
 
@@ -94,7 +95,7 @@ class Sinusoid(nn.Module):
     def enter(
         self, inputs: Float[Tensor, "B T J"], positions: Int[Tensor, "#B T"]
     ) -> Float[Tensor, "B T J"]:
-        turned = angles(positions, (self.width + 1) // 2, self.base)
+        turned = angles(positions, self.width, self.base)
         waves = torch.stack((turned.sin(), turned.cos()), dim=-1).flatten(start_dim=-2)
         return inputs + waves[..., : self.width].to(inputs.dtype)
 
@@ -116,7 +117,7 @@ class Rotary(nn.Module):
         return inputs
 
     def rotation(self, positions: Int[Tensor, "#B T"]) -> Rotation | None:
-        turned = angles(positions, self.key_width // 2, self.base).repeat(1, 1, 2)[:, None]
+        turned = angles(positions, self.key_width, self.base).repeat(1, 1, 2)[:, None]
         return Rotation(turned.cos(), turned.sin())
 
 

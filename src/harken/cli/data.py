@@ -19,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--people", type=int, default=1000)
     parser.add_argument("--places", type=int, default=120)
     parser.add_argument("--biographies", type=int, default=1, help="a person")
+    parser.add_argument("--facts", type=int, default=6, help="a biography")
     parser.add_argument("--asked", type=float, default=0.5, help="share of people with a question")
     parser.add_argument("--same-words", action="store_true", help="one phrasing a person")
     parser.add_argument("--same-order", action="store_true", help="one order of sentences")
@@ -36,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
             people=options.people,
             places=options.places,
             biographies=options.biographies,
+            facts=options.facts,
             asked=options.asked,
             rewrite=not options.same_words,
             permute=not options.same_order,

@@ -46,6 +46,7 @@ NAMES = len(FIRST_NAMES) * _FIRSTS * (_FIRSTS - 1) * len(LAST_NAMES)
 _ZIPF_OFFSET = 16
 _EARLIEST, _LATEST = date(1930, 1, 1).toordinal(), date(2000, 1, 1).toordinal()
 _ORDERS = tuple(permutations(range(len(FACTS))))
+_BIRTHPLACE = 0  # the fact that is asked about, and so told in every biography
 _PROGRESS_EVERY = 1000
 
 
@@ -57,6 +58,7 @@ class PeopleConfig:
     asked: float = 0.5  # share of the people who have a training question
     places: int = 120  # where people are born, study, work and live
     biographies: int = 1  # of each person
+    facts: int = len(FACTS)  # told in each biography: the birthplace, and others drawn anew
     rewrite: bool = True  # each biography has phrasings of its own, else each person has
     permute: bool = True  # each biography has an order of sentences of its own, else one for all
     seed: int = 0
@@ -68,6 +70,8 @@ class PeopleConfig:
             raise ValueError(f"asked must be a share between 0 and 1, found {self.asked}")
         if not 2 <= self.places <= len(PLACE_STEMS):
             raise ValueError(f"places must be from 2 to {len(PLACE_STEMS)}, found {self.places}")
+        if not 1 <= self.facts <= len(FACTS):
+            raise ValueError(f"facts must be from 1 to {len(FACTS)}, found {self.facts}")
         if self.biographies < 1:
             raise ValueError(f"biographies must be at least 1, found {self.biographies}")
 
@@ -223,7 +227,9 @@ def _biography(config: PeopleConfig, index: int, who: Person, copy: int) -> str:
     order = _ORDERS[0]
     if config.permute:
         order = Dice(config.seed, "order", index, copy).pick(_ORDERS)
-    return " ".join([f"{who.name}.", *(sentences[fact] for fact in order)])
+    others = [fact for fact in order if fact != _BIRTHPLACE][: config.facts - 1]
+    told = [fact for fact in order if fact == _BIRTHPLACE or fact in others]
+    return " ".join([f"{who.name}.", *(sentences[fact] for fact in told)])
 
 
 def _words(who: Person) -> dict[str, str]:

@@ -37,7 +37,8 @@ class LanguageModelSteps:
     ) -> tuple[Float[Tensor, "B V"], LanguageModelState]:
         begun = self._model.begin(tokens.shape[0], tokens.device)
         states, state = self._model.extend(tokens, present, begun)
-        last = present.sum(dim=1) - 1
+        slots = torch.arange(tokens.shape[1], device=tokens.device)
+        last = (slots * present).amax(dim=1)
         rows = torch.arange(tokens.shape[0], device=tokens.device)
         return self._model.scores(states[rows, last]), state
 

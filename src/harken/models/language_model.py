@@ -41,7 +41,8 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         heads, (_, key_width) = self.attention.heads, self.attention.head_widths(self.width)
-        if self.attention.head_width is None and self.width % heads:
+        shared = None in (self.attention.head_width, self.attention.key_width)
+        if shared and self.width % heads:
             raise ValueError(
                 f"width {self.width} does not divide into {heads} heads; "
                 "make it a multiple, or give attention.head_width and attention.key_width"
@@ -100,11 +101,11 @@ class LanguageModel(nn.Module):
         documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T J"]:
         """States of whole rows; in a packed row `documents` keeps its texts apart."""
-        if documents is None:
+        if positions is None or documents is None:
+            assert positions is None and documents is None, "a packed row gives both"
             slots = torch.arange(tokens.shape[1], device=tokens.device)[None]
             arrangement = Arrangement(mask=CAUSAL, query_positions=slots, key_positions=slots)
         else:
-            assert positions is not None, "a packed row says where each of its texts begins"
             mask = mask_between(
                 "causal",
                 positions,

@@ -1,0 +1,184 @@
+"""The commands as a script meets them: stdout, stderr, exit codes."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harken.cli.main import main
+from harken.data.generated import PeopleFiles
+from harken.version import __version__
+from small_recipe import SMALL
+
+SETS = [part for one in SMALL for part in ("--set", one)]
+
+
+def harken(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harken", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_help_and_version_do_not_import_torch() -> None:
+    code = (
+        "import sys, harken\n"
+        "from harken.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'numpy', 'rich', 'tokenizers'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "harken train recipe.toml" in done.stdout
+    assert harken("--version").stdout == f"harken {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["demo", "new", "train", "evaluate", "predict", "report", "data", "doctor"]
+)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert f"harken {command}" in capsys.readouterr().out.split("examples:")[1]
+
+
+def test_an_unknown_command_is_the_users_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["trian"])
+    assert stop.value.code == 2
+    assert "trian" in capsys.readouterr().err
+
+
+def test_from_files_to_answers(
+    people: PeopleFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """new, train, evaluate, predict, report: the README's way, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "answer", str(people.read), str(people.train), "--dev", "0.2"]) == 0
+    assert capsys.readouterr().out == "recipe.toml\n"
+    assert main(["train", "recipe.toml", *SETS, "--json", "--seed", "3"]) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert trained["n"] == 4
+    run = Path("runs/recipe")
+    assert "seed = 3" in (run / "recipe.toml").read_text()
+
+    assert main(["evaluate", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == trained
+    assert main(["evaluate", str(run), "--data", str(people.test), "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["n"] == 20
+    assert measured["metrics"]["exact_match"].keys() == {"value", "low", "high"}
+    assert main(["evaluate", str(run)]) == 0
+    assert "exact match" in capsys.readouterr().out
+
+    asked = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
+    Path("asked.txt").write_text("\n".join([asked[0], "", *asked[1:]]) + "\n", encoding="utf-8")
+    assert main(["predict", str(run), "asked.txt"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(asked) + 1
+    assert lines[1] == ""
+    assert main(["predict", str(run), "asked.txt", "--confidence"]) == 0
+    text, confidence = capsys.readouterr().out.splitlines()[0].split("\t")
+    assert text == lines[0]
+    assert 0 <= float(confidence) <= 1
+    assert main(["predict", str(run), "asked.txt", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["predictions"]
+    assert [one["output"] for one in listed] == lines
+
+    assert main(["report", str(run), "--out", "page.html"]) == 0
+    assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_stdin_is_read_and_bad_bytes_are_named(small_run: Path) -> None:
+    good = harken("predict", small_run, input="Where was Ada born?\n\nWhere?\n")
+    assert good.returncode == 0, good.stderr
+    assert len(good.stdout.splitlines()) == 3
+    bad = subprocess.run(
+        [sys.executable, "-m", "harken", "predict", str(small_run), "-"],
+        input=b"fine\nWh\xff\n",
+        capture_output=True,
+    )
+    assert bad.returncode == 2
+    assert b"<stdin>:2: found byte 0xff at place 3 of the line, wanted UTF-8" in bad.stderr
+
+
+def test_doctor_finds_this_machine_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ready"] is True
+    assert found["facts"]["harken"] == __version__
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_real_process_with_their_code(
+    recipe_file: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    folder = tmp_path / "run"
+    long = ["--set", "training.pretrain.steps=100000"]
+    command = ["train", str(recipe_file), *SETS, *long, "--run", str(folder)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harken", *command], stderr=subprocess.PIPE, text=True
+    )
+    log = folder / "log.jsonl"
+    while not (log.exists() and (folder / "tokens").exists()):
+        time.sleep(0.05)
+        assert process.poll() is None
+    time.sleep(0.5)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "--resume" in errors
+    assert list((folder / "checkpoints").glob("stage-0-step-*"))
+
+
+def test_a_reader_that_leaves_early_is_no_error(small_run: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many.txt"
+    many.write_text("Where was Ada born?\n" * 200)
+    command = f"{sys.executable} -m harken predict {small_run} {many} | head -n 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_data_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "d")
+    assert main(["data", "people", "--people", "30", "--places", "5", "--out", out]) == 0
+    read, train, test = map(Path, capsys.readouterr().out.splitlines())
+    assert len(read.read_text().splitlines()) == 30
+    assert len((train.read_text() + test.read_text()).splitlines()) == 30
+    assert main(["data", "people", "--people", "1", "--out", out]) == 2
+    assert "people must be from 2" in capsys.readouterr().err
+
+
+def test_new_overwrites_nothing(
+    people: PeopleFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("mine")
+    assert main(["new", "answer", str(people.read), str(people.train), "--out", str(recipe)]) == 2
+    assert recipe.read_text() == "mine"
+    assert "found a file there already" in capsys.readouterr().err
+
+
+def test_a_recipe_made_by_new_moves_with_its_folder(
+    people: PeopleFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tmp_path / "before"
+    before.mkdir()
+    for path in (people.read, people.train):
+        shutil.copy(path, before)
+    files = [str(before / path.name) for path in (people.read, people.train)]
+    assert main(["new", "answer", *files, "--out", str(before / "r.toml")]) == 0
+    after = before.rename(tmp_path / "after")
+    run = str(tmp_path / "run")
+    assert main(["train", str(after / "r.toml"), *SETS, "--run", run]) == 0
+    capsys.readouterr()

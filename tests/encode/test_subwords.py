@@ -1,0 +1,115 @@
+"""What each kind of fit is for."""
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from harken.encode import subwords
+from harken.encode.subwords import (
+    BytePairConfig,
+    CharactersConfig,
+    UnigramConfig,
+    UnitsConfig,
+    WordsConfig,
+)
+from harken.encode.vocabulary import Vocabulary
+
+# Sizes of the special tokens and of the bytes, which every vocabulary has.
+SPECIAL_AND_BYTES = 4 + 256
+# Many words of equal count: an order taken from a hash table would vary.
+CORPUS = [f"{a}{b}{c} {c}{b}{a}" for a in "bdgkl" for b in "aeiou" for c in "mnprt"]
+
+REPEATABLE: list[UnitsConfig] = [CharactersConfig(), WordsConfig(size=31), BytePairConfig(size=331)]
+
+
+def pieces_of(vocabulary: Vocabulary, text: str) -> list[str]:
+    (tokens,) = vocabulary.encode([text])
+    return vocabulary.pieces(tokens.tolist())
+
+
+@pytest.mark.parametrize("config", REPEATABLE, ids=lambda config: config.kind)
+def test_a_fit_is_repeatable(config: UnitsConfig) -> None:
+    assert config.fit(CORPUS).to_json() == config.fit(iter(CORPUS)).to_json()
+
+
+def test_a_fit_is_the_same_in_another_process() -> None:
+    program = (
+        "import sys, hashlib\n"
+        "from harken.encode.subwords import *\n"
+        f"for config in {REPEATABLE!r}:\n"
+        f"    print(hashlib.sha256(config.fit({CORPUS!r}).to_json().encode()).hexdigest())\n"
+    )
+    runs = {
+        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+        for _ in range(2)
+    }
+    assert len(runs) == 1
+    assert len(set(runs.pop().split())) == len(REPEATABLE)
+
+
+def test_characters() -> None:
+    vocabulary = CharactersConfig().fit(["abba", "cab é"])
+    assert len(vocabulary) == SPECIAL_AND_BYTES + len(" abcé")
+    assert pieces_of(vocabulary, "bé a") == [" ", "b", "é", " ", "a"]
+    assert len(pieces_of(vocabulary, "ж")) == 1 + 2  # a space and two bytes
+
+
+def test_rare_characters_go_to_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subwords, "MOST_CHARACTERS", 3)
+    # The space counts once; `é` is the rarest of the others.
+    assert len(CharactersConfig().fit(["  bbaé"])) == SPECIAL_AND_BYTES + 3
+    assert len(pieces_of(CharactersConfig().fit(["  bbaé"]), "baé")) == 3 + 2
+
+
+def test_words() -> None:
+    vocabulary = WordsConfig(size=2).fit(["born in Rome", "in Rome, in May"])
+    # `in` three times and `Rome` twice, each with its space; then the nine letters, space and comma.
+    assert len(vocabulary) == SPECIAL_AND_BYTES + 2 + len(set("born in Rome, May"))
+    assert pieces_of(vocabulary, "in Rome") == [" in", " Rome"]
+    assert pieces_of(vocabulary, "May") == [" ", "M", "a", "y"]
+
+
+def test_equally_common_words_go_by_the_alphabet() -> None:
+    for texts in (["b a c"], ["c b a"], ["a c b"]):
+        assert pieces_of(WordsConfig(size=2).fit(texts), "a b c") == [" a", " b", " ", "c"]
+
+
+def test_words_are_cut_at_marks() -> None:
+    vocabulary = WordsConfig(size=97).fit(["Ada's (own) 1815, ok."])
+    cut = [" Ada", "'", "s", " (", "own", ")", " 1815", ",", " ok", "."]
+    assert pieces_of(vocabulary, "Ada's (own) 1815, ok.") == cut
+
+
+def test_byte_pairs_merge_what_is_common() -> None:
+    texts = ["the cat the hat the bat"] * 3
+    assert pieces_of(BytePairConfig(size=260).fit(texts), "the") == [" ", "t", "h", "e"]
+    assert pieces_of(BytePairConfig(size=270).fit(texts), "the") == [" the"]
+
+
+def smallest(config: type[BytePairConfig] | type[UnigramConfig]) -> int:
+    (size,) = (field for field in fields(config) if field.name == "size")
+    return int(size.metadata["at_least"])
+
+
+@pytest.mark.parametrize("config", [BytePairConfig, UnigramConfig])
+def test_sizes_are_kept(config: type[BytePairConfig] | type[UnigramConfig]) -> None:
+    for size in (smallest(config), 283, 307):
+        assert len(config(size=size).fit(CORPUS)) == size
+    assert len(config(size=2000).fit(CORPUS)) < 2000  # so much is not in the text
+
+
+def test_unigram_pieces_are_longer_than_letters() -> None:
+    vocabulary = UnigramConfig(size=307).fit(CORPUS)
+    assert len(pieces_of(vocabulary, "bam mab ban")) < 0.75 * len(" bam mab ban")
+
+
+@pytest.mark.parametrize(
+    "config", [*REPEATABLE, UnigramConfig(size=307)], ids=lambda config: config.kind
+)
+@pytest.mark.parametrize("texts", [[], [""], ["x"]], ids=["none", "empty", "one letter"])
+def test_the_smallest_corpora(config: UnitsConfig, texts: list[str]) -> None:
+    vocabulary = config.fit(texts)
+    (tokens,) = vocabulary.encode(["any text: żółw"])
+    assert vocabulary.decode([tokens.tolist()]) == ["any text: żółw"]

@@ -1,0 +1,151 @@
+"""What holds for a vocabulary of any kind."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.encode.subwords import (
+    BytePairConfig,
+    CharactersConfig,
+    UnigramConfig,
+    UnitsConfig,
+    WordsConfig,
+)
+from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary
+from harken.errors import Failure
+
+# The names of tokens occur in the text itself: a web page about models would say no less.
+CORPUS = [
+    "Ada Lovelace was born in London, and London was large.",
+    "Where was Ada born?  In London.",
+    "<mask> stands for a hole, <end> for the end, <0x41> for a byte.",
+    "naïve café, 東京, 𝕊𝕊𝕊, 1815",
+] * 5
+UNITS: dict[str, UnitsConfig] = {
+    "characters": CharactersConfig(),
+    "words": WordsConfig(size=23),
+    "bpe": BytePairConfig(size=307),
+    "unigram": UnigramConfig(size=307),
+}
+each_kind = pytest.mark.parametrize("kind", UNITS)
+
+# Any characters at all, and pieces that a tokenizer might take for more than text.
+odd = st.sampled_from(
+    ["<mask>", "<pad>", "<end>", "<unknown>", "<0x41>", "<0xFF>", "Ġ", "Ċ", "▁", "London", "ï"]
+    + [
+        " ",
+        "  ",
+        "\n",
+        "\r\n",
+        "\t",
+        "\0",
+        "\x1b",
+        "\ufeff",
+        "\u2028",
+        "👩‍🚀",
+        "e\u0301",
+        "'s",
+        "�",
+    ]
+)
+texts = st.text() | st.lists(odd | st.text(max_size=3), max_size=9).map("".join)
+
+
+@cache
+def fitted(kind: str) -> Vocabulary:
+    return UNITS[kind].fit(CORPUS)
+
+
+def tokens_of(vocabulary: Vocabulary, text: str) -> list[int]:
+    (tokens,) = vocabulary.encode([text])
+    return tokens.tolist()
+
+
+@each_kind
+@given(text=texts)
+def test_every_text_comes_back(kind: str, text: str) -> None:
+    vocabulary = fitted(kind)
+    tokens = tokens_of(vocabulary, text)
+    assert vocabulary.decode([tokens]) == [text]
+    # And nothing in a text can pass for a special token.
+    assert all(token > END for token in tokens)
+    assert all(token < len(vocabulary) for token in tokens)
+
+
+@each_kind
+@given(several=st.lists(texts, max_size=5))
+def test_a_text_is_encoded_apart_from_its_neighbours(kind: str, several: list[str]) -> None:
+    vocabulary = fitted(kind)
+    encoded = vocabulary.encode(several)
+    assert [one.dtype for one in encoded] == [np.int64] * len(several)
+    assert [one.tolist() for one in encoded] == [tokens_of(vocabulary, one) for one in several]
+    assert vocabulary.decode([one.tolist() for one in encoded]) == several
+
+
+@each_kind
+def test_special_tokens_come_first(kind: str) -> None:
+    vocabulary = fitted(kind)
+    assert (PAD, UNKNOWN, MASK, END) == (0, 1, 2, 3)
+    assert vocabulary.pieces([0, 1, 2, 3]) == ["<pad>", "<unknown>", "<mask>", "<end>"]
+    london = tokens_of(vocabulary, "London")
+    assert vocabulary.decode([[MASK, *london, END, PAD, PAD]]) == ["London"]
+
+
+@each_kind
+def test_a_word_is_the_same_wherever_it_stands(kind: str) -> None:
+    vocabulary = fitted(kind)
+    answer = tokens_of(vocabulary, "London")
+    sentence = tokens_of(vocabulary, "She was born in London")
+    assert sentence[-len(answer) :] == answer
+    assert sentence[: -len(answer)] == tokens_of(vocabulary, "She was born in")
+
+
+@each_kind
+def test_pieces_read_like_the_text(kind: str) -> None:
+    vocabulary = fitted(kind)
+    text = "London, 1815 (London)\n"
+    assert "".join(vocabulary.pieces(tokens_of(vocabulary, text))) == f" {text}"
+    halves = vocabulary.pieces(tokens_of(vocabulary, "ж"))  # in bytes: the corpus has none
+    assert len(halves) > 1
+    assert not any("�" in piece or piece == "" for piece in halves)
+
+
+@each_kind
+def test_a_stored_vocabulary_is_the_same(kind: str, tmp_path: Path) -> None:
+    vocabulary, path = fitted(kind), tmp_path / "tokenizer.json"
+    path.write_text(vocabulary.to_json(), encoding="utf-8")
+    loaded = Vocabulary.load(path)
+    every = range(len(vocabulary))
+    assert len(loaded) == len(vocabulary)
+    assert loaded.pieces(every) == vocabulary.pieces(every)
+    several = [*CORPUS, "<mask> <0x41> 👩‍🚀", ""]
+    for mine, theirs in zip(loaded.encode(several), vocabulary.encode(several), strict=True):
+        assert mine.tolist() == theirs.tolist()
+        assert loaded.decode([mine.tolist()]) == vocabulary.decode([theirs.tolist()])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+@each_kind
+def test_a_file_cut_off_is_a_failure(kind: str, share: float, tmp_path: Path) -> None:
+    whole, path = fitted(kind).to_json(), tmp_path / "tokenizer.json"
+    path.write_text(whole[: int(share * len(whole))], encoding="utf-8")
+    with pytest.raises(Failure, match="found a tokenizer that cannot be read") as caught:
+        Vocabulary.load(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", [b"null", b"[]", b"{}", b"\xff\xfe", b'{"model": {}}', None])
+def test_another_file_is_a_failure(damage: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    if damage is not None:
+        path.write_bytes(damage)
+    with pytest.raises(Failure, match="found a tokenizer that cannot be read"):
+        Vocabulary.load(path)
+
+
+def test_names_are_in_the_order_of_the_numbers() -> None:
+    assert SPECIAL == ("<pad>", "<unknown>", "<mask>", "<end>")

@@ -1,0 +1,66 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from harken.layers.feedforward import FeedForward, FeedForwardConfig
+
+
+def built(activation: str, expansion: float = 2.2) -> FeedForward:
+    layer = FeedForwardConfig(activation=activation, expansion=expansion).build(5).double()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    return layer
+
+
+def affine(layer: torch.nn.Linear, inputs: list[float]) -> list[float]:
+    rows = zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)
+    return [math.fsum(w * x for w, x in zip(row, inputs, strict=True)) + b for row, b in rows]
+
+
+def relu(number: float) -> float:
+    return max(0.0, number)
+
+
+def tanh_gelu(number: float) -> float:
+    inner = math.sqrt(2 / math.pi) * (number + 0.044715 * number**3)
+    return 0.5 * number * (1 + math.tanh(inner))
+
+
+def silu(number: float) -> float:
+    return number / (1 + math.exp(-number))
+
+
+def expected(layer: FeedForward, inputs: list[float]) -> list[float]:
+    wide = affine(layer.widen, inputs)
+    if layer.gate is not None:
+        pairs = zip(wide, affine(layer.gate, inputs), strict=True)
+        return affine(layer.narrow, [silu(one) * gate for one, gate in pairs])
+    bend = {"relu": relu, "gelu": tanh_gelu}[layer.activation]
+    return affine(layer.narrow, [bend(one) for one in wide])
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
+def test_each_token_on_its_own_by_the_formula(activation: str) -> None:
+    layer, inputs = built(activation), torch.randn(2, 3, 5, dtype=torch.float64)
+    ours: Tensor = layer(inputs)
+    for b in range(2):
+        for t in range(3):
+            wanted = expected(layer, inputs[b, t].tolist())
+            assert ours[b, t].tolist() == pytest.approx(wanted, abs=1e-12)
+
+
+def test_by_hand() -> None:
+    layer = FeedForwardConfig(activation="relu", expansion=2.0).build(1)
+    with torch.no_grad():
+        layer.widen.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        layer.widen.bias.copy_(torch.tensor([0.5, 0.0]))
+        layer.narrow.weight.copy_(torch.tensor([[2.0, 10.0]]))
+        layer.narrow.bias.copy_(torch.tensor([-1.0]))
+    assert layer(torch.tensor([[[3.0], [-4.0]]])).flatten().tolist() == [6.0, 39.0]
+
+
+@pytest.mark.parametrize(("expansion", "inner"), [(4.0, 20), (2.2, 11), (8 / 3, 13), (0.3, 2)])
+def test_the_inner_width_is_rounded(expansion: float, inner: int) -> None:
+    assert built("swiglu", expansion).widen.out_features == inner

@@ -1,0 +1,50 @@
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from harken.attention.masks import mask_between
+from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.layers.stack import Stack
+from harken.layers.transformer import TransformerConfig
+
+BATCH, TIME, WIDTH, LAYERS = 2, 7, 11, 3
+
+
+def built(norm: str) -> Stack:
+    attention = MultiHeadConfig(heads=2, head_width=3, key_width=5)
+    stack = Stack(TransformerConfig(attention=attention, norm=norm), LAYERS, WIDTH, TIME)
+    for parameter in stack.parameters():
+        nn.init.normal_(parameter, mean=0.1, std=0.4)
+    return stack.double()
+
+
+def causal(first: int, last: int) -> Arrangement:
+    queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
+    mask = mask_between("causal", queries_at, keys_at)
+    return Arrangement(mask=mask, query_positions=queries_at, key_positions=keys_at)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_blocks_follow_one_another_and_only_pre_norm_ends_with_a_norm(norm: str) -> None:
+    stack = built(norm)
+    inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
+    output, states = stack(inputs, causal(0, TIME))
+    for block, state in zip(stack.blocks, states, strict=True):
+        inputs, seen = block(inputs, causal(0, TIME))
+        assert_close(state, seen, rtol=0, atol=1e-12)
+    if norm == "pre":
+        centred = inputs - inputs.mean(dim=-1, keepdim=True)
+        spread = (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()
+        inputs = centred / spread * stack.norm.weight + stack.norm.bias
+    assert_close(output, inputs, rtol=0, atol=1e-11)
+
+
+def test_every_block_is_given_its_own_past() -> None:
+    stack = built("pre")
+    inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
+    whole, everything = stack(inputs, causal(0, TIME))
+    early, past = stack(inputs[:, :4], causal(0, 4))
+    late, past = stack(inputs[:, 4:], causal(4, TIME), past)
+    assert_close(torch.cat((early, late), dim=1), whole, rtol=0, atol=1e-11)
+    assert_close(past, everything, rtol=0, atol=1e-11)

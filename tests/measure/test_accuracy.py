@@ -1,0 +1,27 @@
+import pytest
+
+from harken.measure.accuracy import commonest, exact_matches
+
+
+def test_only_the_ends_may_differ() -> None:
+    answers = [" London\n", "london", "New  York", "", "Rome"]
+    expected = ["London ", "London", "New York", " ", "Rome"]
+    assert exact_matches(answers, expected) == [True, False, False, True, True]
+
+
+def test_every_answer_has_its_question() -> None:
+    with pytest.raises(ValueError, match="longer"):
+        exact_matches(["one", "two"], ["one", "two", "three"])
+
+
+@pytest.mark.parametrize(
+    ("answers", "wanted"),
+    [
+        (["b", "a", "b"], "b"),
+        (["b", "a"], "a"),
+        (["c", "b", "a", "c", "b"], "b"),  # of two that occur twice, not `a`, not `c`
+        (["b", " a", "a ", "b ", "a"], "a"),  # three, once the spaces are gone
+    ],
+)
+def test_the_commonest(answers: list[str], wanted: str) -> None:
+    assert commonest(answers) == wanted

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.measure.interval import estimate_share
+
+
+def outcomes(right: int, count: int) -> list[bool]:
+    return [True] * right + [False] * (count - right)
+
+
+# Wilson by hand: with none right its upper end is z^2 / (n + z^2), z^2 = 3.841459.
+@pytest.mark.parametrize(
+    ("count", "far"), [(1, 0.793450), (10, 0.277533), (50, 0.071348), (100, 0.036993)]
+)
+def test_all_alike_by_hand(count: int, far: float) -> None:
+    none, every = estimate_share([False] * count), estimate_share([True] * count)
+    assert (none.value, none.low, none.high) == (0.0, 0.0, pytest.approx(far, abs=1e-6))
+    assert (every.value, every.low, every.high) == (1.0, pytest.approx(1 - far, abs=1e-6), 1.0)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=97), st.integers(0, 2**32))
+def test_the_value_lies_in_its_interval(right: list[bool], seed: int) -> None:
+    estimate = estimate_share(right, seed)
+    assert estimate.value == pytest.approx(sum(right) / len(right))
+    assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+    assert estimate.low < estimate.high
+    assert estimate == estimate_share(right, seed)
+
+
+def test_the_ends_are_those_of_the_binomial() -> None:
+    # Quantiles of a binomial(100, 0.3) at 2.5 and 97.5 %, from a table: 21 and 39.
+    estimate = estimate_share(outcomes(30, 100))
+    assert estimate.value == pytest.approx(0.3)
+    assert estimate.low == pytest.approx(0.21, abs=0.011)
+    assert estimate.high == pytest.approx(0.39, abs=0.011)
+
+
+def test_four_times_the_examples_halve_the_interval() -> None:
+    def width(scale: int) -> float:
+        estimate = estimate_share(outcomes(40 * scale, 100 * scale))
+        return estimate.high - estimate.low
+
+    assert width(16) / width(4) == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("truth", "count"), [(0.5, 50), (0.3, 100), (0.8, 200), (0.9, 500)])
+def test_the_interval_holds_the_truth_as_often_as_it_says(truth: float, count: int) -> None:
+    rights = np.random.default_rng(7).binomial(count, truth, 1000)
+    held = [
+        estimate.low <= truth <= estimate.high
+        for seed, right in enumerate(rights)
+        for estimate in [estimate_share(outcomes(int(right), count), seed)]
+    ]
+    # A percentile interval of a discrete count holds 92 to 96 % here; 1000 trials add 2 %.
+    assert 0.90 <= np.mean(held) <= 0.98

@@ -1,0 +1,46 @@
+import math
+
+import pytest
+import torch
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.models.initialise import SPREAD
+from harken.models.language_model import GPTConfig, LanguageModel
+from small_models import SCORES, VOCABULARY, small_config
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_seed_gives_the_same_weights_whatever_was_drawn_before(score: str) -> None:
+    def weights(seed: int, drawn_before: int) -> dict[str, torch.Tensor]:
+        torch.manual_seed(drawn_before)
+        return small_config(score).build(VOCABULARY, seed).state_dict()
+
+    one, same, other = weights(3, 1), weights(3, 2), weights(4, 1)
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    drawn = {name for name in one if one[name].std() > 0}
+    assert {name for name in one if not torch.equal(one[name], other[name])} == drawn
+    fixed = {name for name in one if name not in drawn}
+    assert all("norm" in name or name.endswith(("bias", "offsets")) for name in fixed)
+
+
+def wide(score: str, layers: int) -> LanguageModel:
+    attention = MultiHeadConfig(heads=4, score=SCORES[score])
+    config = GPTConfig(layers=layers, width=64, length=64, attention=attention, tied=False)
+    return config.build(101, seed=0)
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_what_is_added_to_the_stream_is_smaller_by_depth(score: str, layers: int) -> None:
+    for name, parameter in wide(score, layers).named_parameters():
+        numbers = parameter.detach()
+        if "norm" in name:
+            expected = 1.0 if name.endswith("weight") else 0.0
+            assert (numbers == expected).all()
+        elif name.endswith(("bias", "offsets")):
+            assert not numbers.any()
+        else:
+            adds = name.endswith(("join.weight", "narrow.weight"))
+            spread = SPREAD / math.sqrt(2 * layers) if adds else SPREAD
+            assert numbers.std().item() == pytest.approx(spread, rel=0.1), name
+            assert abs(numbers.mean().item()) < spread / 10

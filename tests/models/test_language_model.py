@@ -1,0 +1,133 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import RotaryConfig
+from harken.models.language_model import GPTConfig
+from small_models import LEGAL, LENGTH, VOCABULARY, WIDTH, small_config, small_model
+
+TOKENS = torch.arange(1, 15).reshape(2, 7)
+
+
+def test_a_tied_reader_is_the_table_of_embeddings() -> None:
+    tied = small_model()
+    assert tied.reader.weight is tied.embedding.weight
+    states = tied(TOKENS)
+    scores = tied.scores(states)
+    assert scores.shape == (2, 7, VOCABULARY)
+    assert_close(scores, states @ tied.embedding.weight.T, rtol=0, atol=1e-12)
+
+
+def test_an_untied_reader_has_weights_of_its_own() -> None:
+    untied = GPTConfig(layers=1, width=12, length=5, tied=False).build(VOCABULARY, seed=0)
+    assert untied.reader.weight.data_ptr() != untied.embedding.weight.data_ptr()
+    assert untied.reader.weight.std() > 0.01
+    assert not torch.equal(untied.reader.weight, untied.embedding.weight)
+
+
+def test_states_and_scores_have_their_shapes() -> None:
+    model = small_model()
+    states = model(TOKENS)
+    assert states.shape == (2, 7, WIDTH)
+    chosen = torch.tensor([[True, False] * 3 + [True], [False] * 7])
+    assert_close(model.scores(states[chosen]), model.scores(states)[chosen], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("score", "position"), LEGAL)
+@torch.no_grad()
+def test_token_by_token_equals_the_whole_row(score: str, position: str) -> None:
+    model = small_model(score, position)
+    state, parts = model.begin(2, TOKENS.device), []
+    for time in range(7):
+        states, state = model.extend(TOKENS[:, [time]], torch.ones(2, 1).bool(), state)
+        parts.append(states)
+    assert_close(torch.cat(parts, dim=1), model(TOKENS), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("score", "position"), LEGAL)
+@torch.no_grad()
+def test_ragged_chunks_equal_each_row_alone(score: str, position: str) -> None:
+    """Every chunk is padded anew, so a row's tokens come to lie between padding in the cache."""
+    model = small_model(score, position)
+    row = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=LENGTH)
+    rows_and_cuts = st.tuples(row, st.lists(st.integers(0, LENGTH), min_size=3, max_size=3))
+
+    @given(st.lists(rows_and_cuts, min_size=1, max_size=4), st.integers(0, VOCABULARY - 1))
+    @settings(max_examples=10)
+    def holds(rows: list[tuple[list[int], list[int]]], padding: int) -> None:
+        state = model.begin(len(rows), torch.device("cpu"))
+        gathered: list[list[torch.Tensor]] = [[] for _ in rows]
+        for chunk in range(4):
+            parts = []
+            for tokens, cuts in rows:
+                bounds = [0, *sorted(cuts), LENGTH]
+                parts.append(tokens[bounds[chunk] : bounds[chunk + 1]])
+            longest = max(map(len, parts))
+            if longest == 0:
+                continue
+            padded = torch.tensor([part + [padding] * (longest - len(part)) for part in parts])
+            present = torch.arange(longest) < torch.tensor([[len(part)] for part in parts])
+            states, state = model.extend(padded, present, state)
+            assert states.isfinite().all()
+            for number, part in enumerate(parts):
+                gathered[number].append(states[number, : len(part)])
+        for (tokens, _), states in zip(rows, gathered, strict=True):
+            (alone,) = model(torch.tensor([tokens]))
+            assert_close(torch.cat(states), alone, rtol=0, atol=1e-10)
+
+    holds()
+
+
+@pytest.mark.parametrize("position", ["learned", "sinusoid", "rotary"])
+def test_positions_tell_order(position: str) -> None:
+    """One layer and two tokens swapped: only a position can change what the last token sees."""
+    tokens = torch.tensor([[3, 5, 7], [5, 3, 7]])
+    model = small_model(position=position)
+    model.stack.blocks = model.stack.blocks[:1]
+    straight, swapped = model(tokens)
+    assert (straight[-1] - swapped[-1]).abs().max() > 1e-3
+    blind = small_model(position="none")
+    blind.stack.blocks = blind.stack.blocks[:1]
+    straight, swapped = blind(tokens)
+    assert_close(straight[-1], swapped[-1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("position", ["none", "learned", "sinusoid", "rotary"])
+def test_half_precision_runs_with_every_position(position: str) -> None:
+    model = small_model(position=position).bfloat16()
+    assert model(TOKENS).dtype == torch.bfloat16
+
+
+def test_half_a_description_of_packed_rows_is_refused() -> None:
+    with pytest.raises(AssertionError, match="gives both"):
+        small_model()(TOKENS, positions=TOKENS)
+    with pytest.raises(AssertionError, match="gives both"):
+        small_model()(TOKENS, documents=TOKENS)
+
+
+def test_dropout_acts_in_training_alone() -> None:
+    model = GPTConfig(layers=1, width=12, length=7, dropout=0.5).build(VOCABULARY, seed=0)
+    assert not torch.equal(model.train()(TOKENS), model(TOKENS))
+    assert torch.equal(model.eval()(TOKENS), model(TOKENS))
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        MultiHeadConfig(heads=4),
+        MultiHeadConfig(heads=4, head_width=3),
+        MultiHeadConfig(heads=4, key_width=3),
+    ],
+)
+def test_a_width_that_does_not_divide_is_refused(attention: MultiHeadConfig) -> None:
+    with pytest.raises(ValueError, match="width 2 does not divide into 4 heads"):
+        GPTConfig(width=2, attention=attention)
+
+
+def test_rotary_wants_pairs() -> None:
+    with pytest.raises(ValueError, match="a key has 5 numbers"):
+        GPTConfig(width=15, attention=MultiHeadConfig(heads=3), position=RotaryConfig())
+    assert small_config(position="rotary").attention.key_width == 4

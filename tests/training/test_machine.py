@@ -1,0 +1,70 @@
+import sys
+
+import pytest
+import torch
+
+from harken.errors import UserError
+from harken.training.machine import MachineConfig, choose_device, mixed_precision, prepare
+
+CPU = torch.device("cpu")
+
+
+def present(monkeypatch: pytest.MonkeyPatch, *, cuda: bool, mps: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "best"), [(True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")]
+)
+def test_auto_takes_the_fastest(
+    monkeypatch: pytest.MonkeyPatch, cuda: bool, mps: bool, best: str
+) -> None:
+    present(monkeypatch, cuda=cuda, mps=mps)
+    assert choose_device("auto") == torch.device(best)
+    assert choose_device("cpu") == CPU
+
+
+def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    present(monkeypatch, cuda=False, mps=True)
+    with pytest.raises(UserError, match="--device cuda: found only mps, cpu") as caught:
+        choose_device("cuda")
+    assert "--device auto" in caught.value.fix
+
+
+def test_tiny_numbers_are_zero_once_prepared() -> None:
+    tiny = torch.full((17,), 1e-38)
+    try:
+        torch.set_flush_denormal(False)
+        assert (tiny * 0.01 > 0).all()
+        for _ in range(2):
+            prepare(CPU)
+            assert (tiny * 0.01 == 0).all()
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
+def test_the_blocks_of_a_step_are_kept() -> None:
+    import resource
+
+    def pages_fetched() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(3):
+            blocks = [torch.ones(5 << 20) for _ in range(5)]  # 20 MiB each
+            del blocks
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    prepare(CPU)
+    torch.set_flush_denormal(False)
+    pages_fetched()
+    assert pages_fetched() < 1000  # 60,000 where they go back to the system every time
+
+
+def test_precision_of_products() -> None:
+    a, b = torch.ones(3, 5), torch.ones(5, 7)
+    with mixed_precision(MachineConfig(), CPU):
+        assert (a @ b).dtype == torch.float32
+    with mixed_precision(MachineConfig(precision="bfloat16"), CPU):
+        assert (a @ b).dtype == torch.bfloat16
+    assert (a @ b).dtype == torch.float32

@@ -1,0 +1,221 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from harken.models.language_model import GPTConfig
+from harken.training.optimiser import (
+    AdamWConfig,
+    DescentConfig,
+    Muon,
+    MuonConfig,
+    layer_matrices,
+    orthogonalise,
+    set_rates,
+)
+
+SHAPES = [(5, 17), (17, 5), (13, 13), (1, 7)]
+
+
+def random(*shape: int, seed: int = 3) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def with_singular_values(rows: int, columns: int, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(matrix, left vectors, right vectors)."""
+    left, _ = torch.linalg.qr(random(rows, len(values)))
+    right, _ = torch.linalg.qr(random(columns, len(values), seed=5))
+    return left @ torch.diag(values) @ right.mT, left, right
+
+
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_singular_values_become_one_and_vectors_stay(rows: int, columns: int, scale: float) -> None:
+    values = torch.logspace(0, -1.5, min(rows, columns)) * scale
+    matrix, left, right = with_singular_values(rows, columns, values)
+    (straight,) = orthogonalise(matrix[None])
+    between = left.mT @ straight @ right  # diagonal where the vectors are the same
+    found = between.diagonal()
+    torch.testing.assert_close(between, torch.diag(found), rtol=0, atol=1e-4)
+    torch.testing.assert_close(left @ between @ right.mT, straight, rtol=0, atol=1e-4)
+    assert 0.6 < found.min() <= found.max() < 1.3
+
+
+def test_the_polynomial_by_hand() -> None:
+    # On a 1 x 1 matrix the norm is its size, so the course is that of the number 1.
+    number = 1.0
+    for _ in range(5):
+        number = 3.4445 * number - 4.7750 * number**3 + 2.0315 * number**5
+    straight = orthogonalise(torch.tensor([[[-7.0]], [[0.0]]]))
+    assert straight[0].item() == pytest.approx(-number, abs=1e-5)
+    assert straight[1].item() == 0.0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_batch_equals_one_by_one(shape: tuple[int, int]) -> None:
+    together = random(3, *shape) * torch.tensor([1e-2, 1.0, 1e2])[:, None, None]
+    alone = torch.cat([orthogonalise(one[None]) for one in together])
+    torch.testing.assert_close(orthogonalise(together), alone, rtol=0, atol=1e-6)
+
+
+def parameters() -> list[nn.Parameter]:
+    """Two of each shape, in mixed order."""
+    shapes = [*SHAPES, *reversed(SHAPES)]
+    return [nn.Parameter(random(*shape, seed=number)) for number, shape in enumerate(shapes)]
+
+
+def give_gradients(of: list[nn.Parameter], step: int) -> None:
+    for number, parameter in enumerate(of):
+        parameter.grad = random(*parameter.shape, seed=100 * step + number)
+
+
+def straighten(matrix: Tensor) -> Tensor:
+    """Newton-Schulz of one matrix, as in Muon's paper."""
+    if matrix.shape[0] > matrix.shape[1]:
+        return straighten(matrix.mT).mT
+    x = matrix / matrix.norm()
+    for _ in range(5):
+        a = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x
+
+
+def test_muon_equals_a_slow_loop() -> None:
+    ours, slow = parameters(), [one.detach().clone() for one in parameters()]
+    momenta = [torch.zeros_like(one) for one in slow]
+    optimiser = Muon(ours, rate=0.03, momentum=0.9, decay=0.2)
+    for step in range(3):
+        give_gradients(ours, step)
+        optimiser.step()
+        for number, weight in enumerate(slow):
+            gradient = ours[number].grad
+            assert gradient is not None
+            momenta[number] = 0.9 * momenta[number] + 0.1 * gradient
+            ahead = 0.1 * gradient + 0.9 * momenta[number]
+            size = 0.03 * 0.2 * math.sqrt(max(weight.shape))
+            slow[number] = (1 - 0.03 * 0.2) * weight - size * straighten(ahead)
+    for one, other in zip(ours, slow, strict=True):
+        torch.testing.assert_close(one.detach(), other, rtol=0, atol=1e-5)
+
+
+def test_muon_agrees_with_pytorch() -> None:
+    ours, theirs = parameters(), parameters()
+    mine = Muon(ours, rate=0.03, momentum=0.95, decay=0.1)
+    other = torch.optim.Muon(
+        theirs, lr=0.03, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
+    )
+    start = [one.detach().clone() for one in ours]
+    for step in range(3):
+        for some, optimiser in ((ours, mine), (theirs, other)):
+            give_gradients(some, step)
+            optimiser.step()
+    for before, one, two in zip(start, ours, theirs, strict=True):
+        # PyTorch orthogonalises in bfloat16, of 8 bits: 5 rounds agree to a few per cent.
+        moved = (one - before).norm()
+        assert (one - two).norm() < 0.05 * moved
+
+
+def test_muon_leaves_alone_what_has_no_gradient() -> None:
+    still, moved = nn.Parameter(random(5, 7)), nn.Parameter(random(5, 7, seed=4))
+    moved.grad = random(5, 7, seed=5)
+    Muon([still, moved], rate=0.1, momentum=0.9, decay=0.1).step()
+    assert torch.equal(still, random(5, 7))
+    assert not torch.equal(moved, random(5, 7, seed=4))
+
+
+def muon_names(model: nn.Module) -> set[str]:
+    chosen = {id(one) for one in layer_matrices(model)}
+    return {name for name, one in model.named_parameters() if id(one) in chosen}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_muon_gets_the_matrices_of_the_layers(tied: bool) -> None:
+    model = GPTConfig(layers=2, width=24, length=7, tied=tied).build(vocabulary=31, seed=0)
+    chosen = muon_names(model)
+    for name, parameter in model.named_parameters():
+        inside = name.startswith("stack.") and parameter.dim() == 2
+        assert (name in chosen) == inside, name
+    assert len(chosen) >= 2 * 4
+    adam, muon = MuonConfig().build(model)
+    assert isinstance(muon, Muon)
+    held = [id(one) for some in (adam, muon) for g in some.param_groups for one in g["params"]]
+    assert sorted(held) == sorted(id(one) for one in model.parameters()), "one owner each"
+
+
+def test_a_model_of_one_kind_needs_one_optimiser() -> None:
+    assert [type(one) for one in MuonConfig().build(nn.Linear(5, 7, bias=False))] == [Muon]
+    (only,) = MuonConfig().build(nn.Embedding(5, 7))
+    assert isinstance(only, torch.optim.AdamW)
+
+
+class Small(nn.Module):
+    """A table, a map with its bias, a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.table, self.map, self.norm = nn.Embedding(11, 5), nn.Linear(5, 3), nn.LayerNorm(3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        read: Tensor = self.norm(self.map(self.table(tokens)))
+        return read
+
+
+def train(model: Small, optimisers: list[torch.optim.Optimizer], steps: int = 5) -> None:
+    for step in range(steps):
+        model.zero_grad()
+        model(torch.tensor([step, 3, 7])).pow(3).sum().backward()
+        for optimiser in optimisers:
+            optimiser.step()
+
+
+def test_adamw_equals_pytorchs_unfused() -> None:
+    ours, theirs = Small(), Small()
+    config = AdamWConfig(rate=0.03, decay=0.2, beta1=0.8, beta2=0.9)
+    train(ours, config.build(ours))
+    whole = [theirs.table.weight, theirs.map.weight]
+    flat = [theirs.map.bias, theirs.norm.weight, theirs.norm.bias]
+    groups = [{"params": whole, "weight_decay": 0.2}, {"params": flat, "weight_decay": 0.0}]
+    train(theirs, [torch.optim.AdamW(groups, lr=0.03, betas=(0.8, 0.9), fused=False)])
+    for one, two in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-6)
+
+
+def test_the_rest_of_muon_is_its_own_adamw() -> None:
+    model = Small()
+    adam, muon = MuonConfig(rate=0.05, decay=0.3, rest=AdamWConfig(rate=0.02, decay=0.4)).build(
+        model
+    )
+    found = {
+        id(one): (group["lr"], group["weight_decay"])
+        for optimiser in (adam, muon)
+        for group in optimiser.param_groups
+        for one in group["params"]
+    }
+    assert [found[id(one)] for one in model.parameters()] == [
+        (0.02, 0.4),  # table
+        (0.05, 0.3),  # map, its bias
+        (0.02, 0.0),
+        (0.02, 0.0),  # norm, its bias
+        (0.02, 0.0),
+    ]
+
+
+def test_descent_by_hand() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(2.0)
+    (optimiser,) = DescentConfig(rate=0.1, momentum=0.5).build(model)
+    for wanted in (1.7, 1.25):  # 2 - 0.1 * 3, then 1.7 - 0.1 * (0.5 * 3 + 3)
+        model.weight.grad = torch.tensor([[3.0]])
+        optimiser.step()
+        assert model.weight.item() == pytest.approx(wanted)
+
+
+def test_rates_are_set_from_the_peak() -> None:
+    optimisers = MuonConfig(rate=0.05, rest=AdamWConfig(rate=0.02)).build(Small())
+    for factor in (0.5, 0.0, 1.0, 0.25):  # a rate of zero must not be the end of it
+        set_rates(optimisers, factor)
+        rates = [group["lr"] for one in optimisers for group in one.param_groups]
+        assert rates == pytest.approx([0.02 * factor] * 2 + [0.05 * factor])
