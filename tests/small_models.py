@@ -3,7 +3,6 @@
 from typing import Literal
 
 import torch
-from torch import nn
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
@@ -56,19 +55,16 @@ def small_model(
     norm: Literal["pre", "post"] = "pre",
     *,
     seed: int = 0,
+    strength: float = 1.5,
 ) -> LanguageModel:
-    """In float64 and stirred: at first weights attention is so even that a wrong one looks right."""
-    return stir(small_config(score, position, norm).build(VOCABULARY, seed).double().eval(), seed)
-
-
-def stir(model: LanguageModel, seed: int) -> LanguageModel:
+    """In float64 and stirred: at first weights attention is so even that a wrong one passes."""
+    model = small_config(score, position, norm).build(VOCABULARY, seed).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            noise = torch.empty_like(parameter)
-            if parameter.dim() == 1:
-                parameter.add_(nn.init.normal_(noise, std=0.2, generator=generator))
+            noise = torch.empty_like(parameter).normal_(generator=generator)
+            if parameter.dim() == 1:  # norms and offsets
+                parameter.add_(0.2 * noise)
             else:
-                std = 1.5 * parameter.shape[-1] ** -0.5
-                parameter.copy_(nn.init.normal_(noise, std=std, generator=generator))
+                parameter.copy_(strength * parameter.shape[-1] ** -0.5 * noise)
     return model

@@ -1,7 +1,6 @@
 """Settings that make any recipe of `answer` small."""
 
 SMALL = (
-    "encode.size=400",
     "model.layers=2",
     "model.width=24",
     "model.length=96",

@@ -29,8 +29,9 @@ from harken.tasks.answer import (
     AskingConfig,
     ReadingConfig,
 )
+from harken.training.optimiser import AdamWConfig, MuonConfig
 
-PEOPLE = PeopleConfig(people=800, asked=0.5, places=120, biographies=6)
+PEOPLE = PeopleConfig(people=720, asked=0.55, places=120, biographies=24, facts=3)
 COMPARED = "compared"
 
 
@@ -46,25 +47,33 @@ def demo_recipe(files: PeopleFiles) -> AnswerRecipe:
     """The model that reads."""
     return AnswerRecipe(
         data=AnswerData(read=files.read, train=files.train, dev=files.test),
-        encode=BytePairConfig(size=1500),
+        encode=BytePairConfig(size=2000),
         model=GPTConfig(
-            layers=4,
+            layers=3,
             width=128,
-            length=128,
+            length=96,
             attention=MultiHeadConfig(heads=4),
             position=RotaryConfig(),
         ),
         training=AnswerTraining(
-            pretrain=ReadingConfig(steps=800, questions=0.2, corrupted=0.5),
-            finetune=AskingConfig(steps=100),
+            pretrain=ReadingConfig(
+                steps=600,
+                corrupted=0.3,
+                questions=0.15,
+                optimiser=MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003)),
+            ),
+            finetune=AskingConfig(
+                steps=40, optimiser=MuonConfig(rate=0.0005, rest=AdamWConfig(rate=0.0002))
+            ),
         ),
     )
 
 
 def without_reading(recipe: AnswerRecipe) -> AnswerRecipe:
-    """The same model, straight to the questions."""
+    """The same model, straight to the questions, with the rates and time that a fresh one needs."""
     pretrain = replace(recipe.training.pretrain, steps=0)
-    return replace(recipe, training=replace(recipe.training, pretrain=pretrain))
+    finetune = replace(recipe.training.finetune, steps=200, optimiser=pretrain.optimiser)
+    return replace(recipe, training=replace(recipe.training, pretrain=pretrain, finetune=finetune))
 
 
 def with_synthesizer(recipe: AnswerRecipe) -> AnswerRecipe:

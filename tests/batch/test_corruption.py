@@ -59,7 +59,7 @@ def test_holes_are_drawn_evenly() -> None:
     config = CorruptionConfig(shortest=0.1, longest=0.5)
     random = np.random.default_rng(3)
     holed = to_lists(corrupt_spans(from_lists([text] * count), config, MASK, random))
-    prefixes, spans, suffixes = (np.array([len(x) for x in p]) for p in zip(*map(parts, holed)))
+    prefixes, spans, suffixes = np.array([[len(part) for part in parts(one)] for one in holed]).T
     # Four standard errors of a uniform draw, sd = width / sqrt(12).
     error = 4 / np.sqrt(12 * count)
     assert abs(spans.mean() / 89 - 0.3) < 0.4 * error
@@ -85,5 +85,5 @@ def test_windows_reach_both_ends_evenly() -> None:
 
 
 def test_a_hole_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="longest 0.1 is below shortest 0.2"):
+    with pytest.raises(ValueError, match="is below shortest"):
         CorruptionConfig(shortest=0.2, longest=0.1)

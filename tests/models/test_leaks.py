@@ -17,9 +17,10 @@ every_model = pytest.mark.parametrize("norm", ["pre", "post"])
 every_kind = pytest.mark.parametrize(("score", "position"), LEGAL)
 few = settings(max_examples=8)
 seeds = st.integers(0, 2**31)
-# Of weights as large as these; a leak is a thousand times larger.
-PRECISIONS = [(torch.float32, 1e-6), (torch.float64, 1e-12)]
 Norm = Literal["pre", "post"]
+# Large weights enlarge rounding too, so those of float32 are smaller.
+PRECISIONS = [(torch.float32, 1e-6, 0.5), (torch.float64, 1e-12, 1.5)]
+every_precision = pytest.mark.parametrize(("dtype", "tolerance", "strength"), PRECISIONS)
 
 
 def some_tokens(rows: int, time: int, seed: int) -> Tensor:
@@ -32,9 +33,16 @@ def other_tokens(tokens: Tensor) -> Tensor:
     return 1 + tokens % (VOCABULARY - 1)
 
 
+def assert_alike(ours: Tensor, alone: Tensor, tolerance: float) -> None:
+    """To a share of the largest number, as rounding is."""
+    assert_close(ours, alone, rtol=0, atol=tolerance * alone.abs().max().item())
+
+
 @pytest.mark.parametrize(("score", "position"), ILLEGAL)
 def test_rotary_without_queries_is_refused_with_the_reason(score: str, position: str) -> None:
-    with pytest.raises(ValueError, match="'rotary' turns queries and keys.*'synthesizer' has none"):
+    with pytest.raises(
+        ValueError, match=r"'rotary' turns queries and keys.*'synthesizer' has none"
+    ):
         small_config(score, position)
 
 
@@ -73,14 +81,14 @@ def test_gradients_do_not_reach_later_tokens(score: str, position: str, norm: No
         assert gradient[:, : time + 1].any(dim=-1).all()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+@every_precision
 @every_model
 @every_kind
 @torch.no_grad()
 def test_padding_on_the_right_changes_nothing(
-    score: str, position: str, norm: Norm, dtype: torch.dtype, tolerance: float
+    score: str, position: str, norm: Norm, dtype: torch.dtype, tolerance: float, strength: float
 ) -> None:
-    model = small_model(score, position, norm).to(dtype)
+    model = small_model(score, position, norm, strength=strength).to(dtype)
 
     @given(seeds, st.lists(st.integers(1, LENGTH), min_size=1, max_size=4))
     @few
@@ -92,8 +100,8 @@ def test_padding_on_the_right_changes_nothing(
         extended, _ = model.extend(padded, present, model.begin(len(lengths), padded.device))
         for row, length in enumerate(lengths):
             (alone,) = model(tokens[row : row + 1, :length])
-            assert_close(whole[row, :length], alone, rtol=0, atol=tolerance)
-            assert_close(extended[row, :length], alone, rtol=0, atol=tolerance)
+            assert_alike(whole[row, :length], alone, tolerance)
+            assert_alike(extended[row, :length], alone, tolerance)
 
     holds()
 
@@ -115,58 +123,50 @@ def test_padding_in_the_cache_is_seen_by_no_later_token(
     assert torch.equal(after(tokens), after(other_tokens(tokens).where(~present, tokens)))
 
 
-def pack(lengths: list[int], seed: int) -> dict[str, Tensor]:
+def pack(lengths: list[int], room: int, seed: int) -> dict[str, Tensor]:
     """One row of texts one after the other, padding last as a text of its own."""
-    texts = range(len(lengths))
-    spare = 2
+    spare = room - sum(lengths)
+    positions = [place for length in lengths for place in range(length)]
+    documents = [text for text, length in enumerate(lengths) for _ in range(length)]
     return {
-        "tokens": some_tokens(1, sum(lengths) + spare, seed),
-        "positions": torch.cat([*(torch.arange(one) for one in lengths), torch.zeros(spare)])[None]
-        .long(),
-        "documents": torch.tensor([[*(one for one in texts for _ in range(lengths[one])), -1, -1]]),
-    }  # fmt: skip
+        "tokens": some_tokens(1, room, seed),
+        "positions": torch.tensor([positions + [0] * spare]),
+        "documents": torch.tensor([documents + [-1] * spare]),
+    }
+
+
+def run_packed(model: LanguageModel, batch: dict[str, Tensor]) -> Tensor:
+    return model(batch["tokens"], positions=batch["positions"], documents=batch["documents"])
 
 
 texts = st.lists(st.integers(1, LENGTH), min_size=1, max_size=3)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+@every_precision
 @every_model
 @every_kind
 @torch.no_grad()
 def test_a_packed_text_reads_as_if_alone(
-    score: str, position: str, norm: Norm, dtype: torch.dtype, tolerance: float
+    score: str, position: str, norm: Norm, dtype: torch.dtype, tolerance: float, strength: float
 ) -> None:
-    model = small_model(score, position, norm).to(dtype)
+    model = small_model(score, position, norm, strength=strength).to(dtype)
 
     @given(seeds, texts, texts)
     @few
     def holds(seed: int, above: list[int], below: list[int]) -> None:
-        rows = [pack(above, seed), pack(below, seed + 1)]
-        width = max(row["tokens"].shape[1] for row in rows)
-        fillers = {"tokens": PADDING, "positions": 0, "documents": -1}
-        batch = {
-            name: torch.cat([fill(row[name], width, filler) for row in rows])
-            for name, filler in fillers.items()
-        }
+        room = max(sum(above), sum(below))
+        rows = [pack(above, room, seed), pack(below, room, seed + 1)]
+        batch = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
         states = run_packed(model, batch)
         assert states.isfinite().all()
         for row, lengths in enumerate((above, below)):
             begin = 0
             for length in lengths:
                 (alone,) = model(batch["tokens"][row : row + 1, begin : begin + length])
-                assert_close(states[row, begin : begin + length], alone, rtol=0, atol=tolerance)
+                assert_alike(states[row, begin : begin + length], alone, tolerance)
                 begin += length
 
     holds()
-
-
-def fill(row: Tensor, width: int, filler: int) -> Tensor:
-    return torch.nn.functional.pad(row, (0, width - row.shape[1]), value=filler)
-
-
-def run_packed(model: LanguageModel, batch: dict[str, Tensor]) -> Tensor:
-    return model(batch["tokens"], positions=batch["positions"], documents=batch["documents"])
 
 
 @every_model
@@ -174,7 +174,7 @@ def run_packed(model: LanguageModel, batch: dict[str, Tensor]) -> Tensor:
 @torch.no_grad()
 def test_packed_neighbours_do_not_see_each_other(score: str, position: str, norm: Norm) -> None:
     model = small_model(score, position, norm).float()
-    batch = pack([3, 5, 2], seed=4)
+    batch = pack([3, 5, 2], room=12, seed=4)
     before = run_packed(model, batch)
     for text in (-1, 0, 1, 2):
         inside = batch["documents"] == text
@@ -189,7 +189,7 @@ def test_packed_neighbours_do_not_see_each_other(score: str, position: str, norm
 def test_gradients_stay_inside_a_packed_text(score: str, position: str, norm: Norm) -> None:
     model, embedded = small_model(score, position, norm), []
     model.embedding.register_forward_hook(lambda *call: embedded.append(call[-1]))
-    batch = pack([3, 5, 2], seed=5)
+    batch = pack([3, 5, 2], room=12, seed=5)
     states = run_packed(model, batch)
     for text in (0, 1, 2):
         inside = batch["documents"] == text

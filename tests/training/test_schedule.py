@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -59,5 +60,5 @@ def test_up_once_then_down_without_a_jump(
     assert min(factors[peak:]) >= floor - 1e-12
     # No step of the way down is steeper than a cosine's steepest.
     down = max(1, steps - min(warmup, steps // 2))
-    jumps = [before - after for before, after in zip(factors[peak:], factors[peak + 1 :])]
+    jumps = [before - after for before, after in pairwise(factors[peak:])]
     assert max(jumps, default=0.0) <= (1 - floor) * math.pi / 2 / down + 1e-12

@@ -25,8 +25,7 @@ train = {train}    # {questions} questions
 dev = {dev}    # share held out, by person: {held} questions
 
 [encode]
-kind = "bpe"    # or "unigram", "words", "characters"
-size = 2000
+kind = "bpe"    # or "unigram", "words", "characters"; `size` is 2000 where not written
 
 [model]
 layers = 4

@@ -1,0 +1,95 @@
+"""Every block of the README and docs is run: Python, shell and recipes, on small data."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harken import config
+from harken.cli.main import main
+from harken.data.generated import PeopleFiles
+from harken.recipe import Recipe
+from small_recipe import SMALL
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[str]:
+    return [
+        text
+        for page in PAGES
+        for kind, text in BLOCK.findall(page.read_text(encoding="utf-8"))
+        if kind == language
+    ]
+
+
+def test_every_block_has_a_language_that_is_run() -> None:
+    kinds = {kind for page in PAGES for kind, _ in BLOCK.findall(page.read_text(encoding="utf-8"))}
+    assert kinds == {"python", "sh", "toml"}
+
+
+@pytest.fixture
+def desk(
+    small_run: Path, people: PeopleFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder with the files that the pages speak of."""
+    shutil.copy(people.read, tmp_path / "texts.txt")
+    shutil.copy(people.train, tmp_path / "questions.tsv")
+    asked = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
+    (tmp_path / "more-questions.txt").write_text("\n".join(asked))
+    shutil.copytree(small_run, tmp_path / "runs" / "demo")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_python_blocks_run_in_order(desk: Path) -> None:
+    names: dict[str, object] = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["seen"]
+
+
+def test_shell_blocks_run_in_order(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the sizes are ours, and a folder for `train` where the page names none."""
+    small = [part for one in SMALL for part in ("--set", one)]
+    ran = 0
+    for number, line in enumerate(one for block in blocks("sh") for one in block.splitlines()):
+        words = shlex.split(line, comments=True)
+        if not words or words[0] == "make":
+            continue
+        if words[0].startswith("python"):
+            assert (ROOT / words[1]).is_file(), line
+            continue
+        assert words[0] == "harken", line
+        command, arguments = words[1], words[2:]
+        if command == "demo":
+            continue  # `make demo` itself; tests/test_demo.py runs it small
+        if command == "train":
+            where = [] if "--run" in arguments else ["--run", f"runs/{number}"]
+            arguments = [arguments[0], *small, *arguments[1:], *where]
+        assert main([command, *arguments]) == 0, line
+        ran += 1
+    assert ran >= 6
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_recipes_in_the_docs_are_legal(text: str, tmp_path: Path) -> None:
+    assert config.loads(Recipe, text, base=tmp_path).task == "answer"
+
+
+def test_make_targets_in_the_docs_exist() -> None:
+    rules = (ROOT / "Makefile").read_text()
+    for block in blocks("sh"):
+        for target in re.findall(r"^make (\w+)", block, re.MULTILINE):
+            assert re.search(rf"^{target}:", rules, re.MULTILINE), target
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
