@@ -56,7 +56,7 @@ def test_ragged_chunks_equal_each_row_alone(score: str, position: str) -> None:
     rows_and_cuts = st.tuples(row, st.lists(st.integers(0, LENGTH), min_size=3, max_size=3))
 
     @given(st.lists(rows_and_cuts, min_size=1, max_size=4), st.integers(0, VOCABULARY - 1))
-    @settings(max_examples=10)
+    @settings(max_examples=8)
     def holds(rows: list[tuple[list[int], list[int]]], padding: int) -> None:
         state = model.begin(len(rows), torch.device("cpu"))
         gathered: list[list[torch.Tensor]] = [[] for _ in rows]

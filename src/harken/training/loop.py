@@ -199,7 +199,7 @@ class Training:
         for batch in batches:
             with mixed_precision(self.machine, self.device):
                 loss = stage.loss(self._callable, batch.to(self.device)) / max(tokens, 1)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         if not math.isfinite(total):
             raise Failure(
