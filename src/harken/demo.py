@@ -57,7 +57,7 @@ def demo_recipe(files: PeopleFiles) -> AnswerRecipe:
         ),
         training=AnswerTraining(
             pretrain=ReadingConfig(
-                steps=600,
+                steps=500,
                 corrupted=0.3,
                 questions=0.15,
                 optimiser=MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003)),

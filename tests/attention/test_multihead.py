@@ -84,18 +84,29 @@ def test_without_positions_permuted_tokens_give_permuted_outputs(
     assert_close(permuted, straight[:, order], rtol=0, atol=1e-12)
 
 
+def turned(first: int) -> Arrangement:
+    """Rotated from position `first` on; everything is seen."""
+    slots = torch.arange(first, first + TIME)[None]
+    rotation = RotaryConfig().build(11, key_width=4, length=TIME).rotation(slots)
+    return Arrangement(
+        mask=EVERYTHING, query_positions=slots, key_positions=slots, rotation=rotation
+    )
+
+
 def test_rotation_and_a_causal_mask_each_end_that_equality() -> None:
     attention = built(11, heads=3, key_width=4, head_width=5)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    slots = torch.arange(TIME)[None]
-    rotation = RotaryConfig().build(11, key_width=4, length=TIME).rotation(slots)
-    turned = Arrangement(
-        mask=EVERYTHING, query_positions=slots, key_positions=slots, rotation=rotation
-    )
-    for arrangement in (turned, in_order(CAUSAL)):
+    for arrangement in (turned(0), in_order(CAUSAL)):
         straight, _ = attention(inputs, arrangement)
         reversed_, _ = attention(inputs.flip(1), arrangement)
         assert (reversed_.flip(1) - straight).abs().amin(dim=-1).max() > 1e-3
+
+
+def test_rotated_attention_knows_only_distances() -> None:
+    attention = built(11, heads=3, key_width=4, head_width=5)
+    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
+    here, there = attention(inputs, turned(0))[0], attention(inputs, turned(23))[0]
+    assert_close(there, here, rtol=0, atol=1e-5)  # angles are float32
 
 
 @pytest.mark.parametrize("rotary", [False, True])

@@ -1,7 +1,7 @@
 from itertools import count
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harken.batch.bucketing import Order, seeded
@@ -30,6 +30,7 @@ def test_every_epoch_sees_every_document_once(lengths: np.ndarray, budget: int, 
         assert sorted(seen) == list(range(len(lengths)))
 
 
+@example(np.array([1, 2]), 3, 0)  # together they take 4 places
 @given(lengths_of, budgets, seeds)
 def test_a_batch_keeps_to_the_budget(lengths: np.ndarray, budget: int, seed: int) -> None:
     for batch in epoch(Order(lengths, budget, seed), 0):

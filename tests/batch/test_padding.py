@@ -88,18 +88,18 @@ def test_packing_keeps_every_sequence_whole_and_apart(
 
 
 def test_packing_by_hand() -> None:
-    # 4 places and 3, then 2 behind the 3: the tightest gap first, the longest sequence first.
+    # 5 places, then 4 in a new row, then 2 where they fit most tightly: behind the 5.
     batch = packed_batch(
-        from_lists([[1, 2, 3], [11, 12, 13, 14, 15], [21, 22, 23, 24]]),
+        from_lists([[1, 2, 3], [11, 12, 13, 14, 15], [21, 22, 23, 24, 25, 26]]),
         numbers([1, 1, 1]),
         FILLER,
-        room=5,
+        room=7,
     )
-    assert batch.inputs.tolist() == [[11, 12, 13, 14, FILLER], [21, 22, 23, 1, 2]]
+    assert batch.inputs.tolist() == [[21, 22, 23, 24, 25, 1, 2], [11, 12, 13, 14, *[FILLER] * 3]]
     assert batch.documents is not None
-    assert batch.documents.tolist() == [[1, 1, 1, 1, -1], [2, 2, 2, 0, 0]]
+    assert batch.documents.tolist() == [[2, 2, 2, 2, 2, 0, 0], [1, 1, 1, 1, -1, -1, -1]]
     assert batch.positions is not None
-    assert batch.positions.tolist() == [[0, 1, 2, 3, 0], [0, 1, 2, 0, 1]]
+    assert batch.positions.tolist() == [[0, 1, 2, 3, 4, 0, 1], [0, 1, 2, 3, 0, 0, 0]]
 
 
 def fewest_rows(lengths: list[int], spare: tuple[int, ...], room: int) -> int:

@@ -30,7 +30,7 @@ def test_reading(tmp_path: Path) -> None:
     [
         ("Where was Ada born?", "1 columns", "docs/formats.md"),
         ("Where was Ada born?    London", "1 columns", "replace the run of spaces by one tab"),
-        ("Where?\tLondon\tEngland", "3 columns", "docs/formats.md"),
+        ("Where  was?\tLondon\tEngland", "3 columns", "docs/formats.md"),
         ("Where?\tLondon\t", "3 columns", "docs/formats.md"),
         ("Where?\t", "an empty column", "docs/formats.md"),
         (" \tLondon", "an empty column", "docs/formats.md"),

@@ -64,7 +64,7 @@ def test_lines_before_a_wrong_one_are_read(tmp_path: Path) -> None:
 
 def test_a_missing_file_suggests_the_near_name(tmp_path: Path) -> None:
     (tmp_path / "questions.tsv").write_text("x")
-    (tmp_path / "questoins").mkdir()  # nearer, but no file
+    (tmp_path / "questoins.ts").mkdir()  # nearer, but no file
     error = complaint(tmp_path / "questoins.tsv")
     assert str(tmp_path / "questoins.tsv") in error.message
     assert error.fix == "did you mean 'questions.tsv'?"

@@ -50,23 +50,24 @@ def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
     assert (reading.name, questions.name) == ("reading", "questions")
     masks = 0
     for number in (3, 0, 3):
-        batch = reading.batch(number)
-        assert batch.inputs.shape[1] <= recipe.model.length
-        counted = batch.targets != IGNORE
-        assert not (batch.targets[counted] == PAD).any()
-        assert (batch.targets[counted] == END).any()
-        masks += int((batch.inputs == MASK).sum())
+        for batch in reading.batch(number):
+            assert batch.inputs.shape[1] <= recipe.model.length
+            counted = batch.targets != IGNORE
+            assert not (batch.targets[counted] == PAD).any()
+            assert (batch.targets[counted] == END).any()
+            masks += int((batch.inputs == MASK).sum())
     assert masks > 0
-    again = TASK.stages(recipe, splits, vocabulary, tmp_path)[0].batch(3)
-    assert torch.equal(again.inputs, reading.batch(3).inputs)
-    assert torch.equal(again.targets, reading.batch(3).targets)
+    resumed = TASK.stages(recipe, splits, vocabulary, tmp_path)[0]
+    for again, before in zip(resumed.batch(3), reading.batch(3), strict=True):
+        assert torch.equal(again.inputs, before.inputs)
+        assert torch.equal(again.targets, before.targets)
 
 
 def test_only_answers_are_learnt_from_questions(recipe_file: Path, tmp_path: Path) -> None:
     recipe = load_recipe(recipe_file, SMALL)
     splits = TASK.read(recipe)
     vocabulary = TASK.fit(recipe, splits)
-    batch = TASK.stages(recipe, splits, vocabulary, tmp_path)[1].batch(0)
+    (batch,) = TASK.stages(recipe, splits, vocabulary, tmp_path)[1].batch(0)
     answers = {question.question: question.answer for question in splits["train"]}
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
         learnt = targets[targets != IGNORE].tolist()
@@ -83,8 +84,9 @@ def test_packed_and_padded_batches_have_the_same_loss(recipe_file: Path, tmp_pat
         splits = TASK.read(recipe)
         vocabulary = TASK.fit(recipe, splits)
         model = TASK.build(recipe, vocabulary)
-        batch = TASK.stages(recipe, splits, vocabulary, tmp_path)[0].batch(1)
-        losses.append((loss(model, batch).item(), batch.counted))
+        parts = TASK.stages(recipe, splits, vocabulary, tmp_path)[0].batch(1)
+        total = sum(loss(model, part).item() for part in parts)
+        losses.append((total, sum(part.counted for part in parts)))
     assert losses[0][1] == losses[1][1]
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5)
 
@@ -96,7 +98,7 @@ def test_the_loss_is_the_cross_entropy_of_counted_targets(
     splits = TASK.read(recipe)
     vocabulary = TASK.fit(recipe, splits)
     model = TASK.build(recipe, vocabulary)
-    batch = TASK.stages(recipe, splits, vocabulary, tmp_path)[1].batch(0)
+    (batch,) = TASK.stages(recipe, splits, vocabulary, tmp_path)[1].batch(0)
     scores = model.scores(model(batch.inputs))
     expected = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE)(
         scores.flatten(0, 1), batch.targets.flatten()

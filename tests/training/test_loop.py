@@ -50,7 +50,7 @@ def stage(name: str = "only", evaluate: object = None, **settings: object) -> St
     return Stage(
         name=name,
         config=StageConfig(**(defaults | settings)),  # type: ignore[arg-type]
-        batch=points,
+        batch=lambda number: [points(number)],
         loss=squared,
         evaluate=evaluate,  # type: ignore[arg-type]
     )
@@ -81,25 +81,32 @@ def test_a_step_of_descent_is_the_formula(tmp_path: Path) -> None:
     torch.testing.assert_close(model.weight.detach(), before - 0.1 * gradient)
 
 
-def test_accumulation_equals_one_large_batch(tmp_path: Path) -> None:
-    """Unequal batches too: the mean is over targets, not over batches."""
+def test_accumulated_batches_and_parts_equal_one_large_batch(tmp_path: Path) -> None:
+    """Of unequal sizes: the mean is over targets, not over batches."""
 
-    def joined(number: int) -> Points:
-        parts = [points(number * 2 + part, count=4 + 3 * part) for part in range(2)]
-        return Points(*(torch.cat(both) for both in zip(*parts, strict=True)))
+    def single(number: int) -> list[Points]:
+        return [points(number, count=4 + 3 * (number % 2))]
 
-    def single(number: int) -> Points:
-        return points(number, count=4 + 3 * (number % 2))
+    def in_parts(number: int) -> list[Points]:
+        return [*single(2 * number), *single(2 * number + 1)]
+
+    def joined(number: int) -> list[Points]:
+        return [Points(*(torch.cat(both) for both in zip(*in_parts(number), strict=True)))]
 
     results = []
-    for batch, accumulate in ((joined, 1), (single, 2)):
+    for name, batch, accumulate in (
+        ("joined", joined, 1),
+        ("parts", in_parts, 1),
+        ("two", single, 2),
+    ):
         model = nn.Linear(3, 1, bias=False)
         nn.init.ones_(model.weight)
         config = StageConfig(steps=3, accumulate=accumulate, optimiser=DescentConfig(rate=0.1))
-        both = Stage(name="both", config=config, batch=batch, loss=squared)
-        list(training(model, [both], tmp_path / str(accumulate)))
+        only = Stage(name=name, config=config, batch=batch, loss=squared)
+        list(training(model, [only], tmp_path / name))
         results.append(model.weight.detach())
     torch.testing.assert_close(results[0], results[1])
+    torch.testing.assert_close(results[0], results[2])
 
 
 def test_clipping_bounds_the_step(tmp_path: Path) -> None:
@@ -164,7 +171,7 @@ def test_a_loss_that_is_no_number_stops_with_a_sentence(tmp_path: Path) -> None:
     def broken(model: nn.Module, batch: Points) -> Tensor:
         return squared(model, batch) * float("nan")
 
-    bad = Stage(name="bad", config=StageConfig(steps=2), batch=points, loss=broken)
+    bad = Stage(name="bad", config=StageConfig(steps=2), batch=lambda n: [points(n)], loss=broken)
     with pytest.raises(Failure, match="stage 'bad', step 1: found a loss of nan"):
         list(training(network(), [bad], tmp_path))
 

@@ -133,9 +133,9 @@ class AnswerTask:
         finetune = recipe.training.finetune
         order = Order(asked.sequences.lengths, finetune.batch_tokens, recipe.seed)
 
-        def ask(step: int) -> TokenBatch:
+        def ask(step: int) -> list[TokenBatch]:
             chosen, first = asked.take(order.batch(step))
-            return next_token_batch(chosen, first, PAD)
+            return [next_token_batch(chosen, first, PAD)]
 
         def dev_share(model: nn.Module) -> float:
             outputs = [one.output for one in self.predict(model, vocabulary, questions)]
@@ -271,18 +271,18 @@ class Reading:
             Order(asked.sequences.lengths, for_questions, seed) if for_questions else None
         )
 
-    def batch(self, step: int) -> TokenBatch:
+    def batch(self, step: int) -> list[TokenBatch]:
         random = seeded(self._seed, step)
         documents = self._shards.take(self._order.batch(step))
         documents = cut_windows(documents, self._most, random)
-        sequences, first = self._with_holes(documents, random)
+        parts = [self._with_holes(documents, random)]
         if self._questions is not None:
-            questions, answers_from = self._asked.take(self._questions.batch(step))
-            sequences = join([sequences, questions])
-            first = np.concatenate([first, answers_from])
-        if self._config.pack:
-            return packed_batch(sequences, first, PAD, self._length)
-        return next_token_batch(sequences, first, PAD)
+            parts.append(self._asked.take(self._questions.batch(step)))
+        if not self._config.pack:
+            return [next_token_batch(sequences, first, PAD) for sequences, first in parts]
+        sequences = join([part for part, _ in parts])
+        first = np.concatenate([first for _, first in parts])
+        return [packed_batch(sequences, first, PAD, self._length)]
 
     def _with_holes(self, documents: Ragged, random: np.random.Generator) -> tuple[Ragged, Numbers]:
         chosen = random.random(len(documents.lengths)) < self._config.corrupted

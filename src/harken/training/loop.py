@@ -51,7 +51,7 @@ class StageConfig:
 
 
 class Batch(Protocol):
-    """What the loop needs of a batch."""
+    """What the loop needs of a batch or a part of one."""
 
     @property
     def counted(self) -> int: ...
@@ -61,11 +61,14 @@ class Batch(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """A name, its settings, batch number n, the summed loss of a batch, and a value to maximise."""
+    """A name, its settings, batch number n, the summed loss of a part, and a value to maximise.
+
+    A batch comes in parts of unlike shape, so that short sequences need not be padded to long ones.
+    """
 
     name: str
     config: StageConfig
-    batch: Callable[[int], Batch]
+    batch: Callable[[int], Sequence[Batch]]
     loss: Callable[[nn.Module, Any], Tensor]
     evaluate: Callable[[nn.Module], float] | None = None
 
@@ -192,13 +195,13 @@ class Training:
         config, step, started = stage.config, self.progress.step, time.perf_counter()
         torch.manual_seed(seed_of(self.seed, self.progress.stage, step))
         first = step * config.accumulate
-        batches = [stage.batch(first + part) for part in range(config.accumulate)]
-        tokens = sum(batch.counted for batch in batches)
+        parts = [part for n in range(config.accumulate) for part in stage.batch(first + n)]
+        tokens = sum(part.counted for part in parts)
         self.model.train()
         total = 0.0
-        for batch in batches:
+        for part in parts:
             with mixed_precision(self.machine, self.device):
-                loss = stage.loss(self._callable, batch.to(self.device)) / max(tokens, 1)
+                loss = stage.loss(self._callable, part.to(self.device)) / max(tokens, 1)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         if not math.isfinite(total):
