@@ -59,10 +59,16 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
             Section(
                 title="Where it looked",
                 lead="Attention of every layer and head, for one held-out example. "
-                "A row is a token that looks, a column a token that is looked at.",
+                "A row is a token that looks, a column a token that is looked at; the last row is "
+                "the one that decides the last token of the answer.",
                 body=_attention(run, shown),
             ),
-            Section(title="Right and wrong", body=_examples(evaluation, right)),
+            Section(
+                title="Right and wrong",
+                lead=f"{sum(right)} of {len(right)} are right. The first {SHOWN} of each kind are "
+                "shown, the surest of them first.",
+                body=_examples(evaluation, right),
+            ),
             Section(title="The recipe", body=settings_table(as_plain(run.recipe))),
         ],
         footer=f"Written by Harken {__version__}.",

@@ -210,7 +210,8 @@ class AnswerTask:
         length = cast(LanguageModel, model).length
         (prompt,) = prompts_of([prediction.input], vocabulary, length)
         (answer,) = vocabulary.encode([prediction.output])
-        tokens = [*prompt.tolist(), *answer.tolist()][:length]
+        # Without its last token: the last query is then the one that decided it.
+        tokens = [*prompt.tolist(), *answer.tolist()[:-1]][:length]
         return Glimpse(
             title=f"{prediction.input} {prediction.output}",
             tokens=tokens,

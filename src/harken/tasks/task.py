@@ -41,7 +41,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Glimpse:
-    """One input as a model meets it: token numbers and their readable pieces."""
+    """One input as a model meets it, up to the token that decides the end of the output."""
 
     title: str
     tokens: Sequence[int]
