@@ -116,13 +116,12 @@ def _train_stages(
     )
     training.resume()
     _cut_log(folder / LOG, stages, training)
-    with (folder / LOG).open("a", encoding="utf-8") as log:
+    # Line by line, so that the log reaches at least as far as any checkpoint.
+    with (folder / LOG).open("a", encoding="utf-8", buffering=1) as log:
         for event in training:
             if not isinstance(event, Saved):
-                log.write(json.dumps({"event": type(event).__name__.lower(), **asdict(event)}))
-                log.write("\n")
-            else:
-                log.flush()  # the log reaches at least as far as the checkpoint
+                record = {"event": type(event).__name__.lower(), **asdict(event)}
+                log.write(json.dumps(record) + "\n")
             if listener is not None:
                 listener(event)
             if received:

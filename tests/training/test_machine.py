@@ -1,9 +1,11 @@
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from harken.errors import UserError
+from harken.training import machine
 from harken.training.machine import MachineConfig, choose_device, mixed_precision, prepare
 
 CPU = torch.device("cpu")
@@ -59,6 +61,20 @@ def test_the_blocks_of_a_step_are_kept() -> None:
     torch.set_flush_denormal(False)
     pages_fetched()
     assert pages_fetched() < 1000  # 60,000 where they go back to the system every time
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
+def test_both_thresholds_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whether the second one matters in a given process depends on what lies at its heap's end.
+    asked: list[tuple[int, int]] = []
+    library = SimpleNamespace(
+        gnu_get_libc_version=None, mallopt=lambda *setting: asked.append(setting)
+    )
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: library)
+    prepare(CPU)
+    torch.set_flush_denormal(False)
+    # By malloc.h: -3 is M_MMAP_THRESHOLD, which may be 32 MiB at most, -1 is M_TRIM_THRESHOLD.
+    assert asked == [(-3, 32 * 2**20), (-1, 2**30)]
 
 
 def test_precision_of_products() -> None:

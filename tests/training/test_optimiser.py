@@ -143,6 +143,12 @@ def test_muon_gets_the_matrices_of_the_layers(tied: bool) -> None:
     assert sorted(held) == sorted(id(one) for one in model.parameters()), "one owner each"
 
 
+def test_a_table_stays_a_table_under_another_name() -> None:
+    model = nn.ModuleDict({"table": nn.Embedding(11, 5), "output": nn.Linear(5, 11)})
+    model["output"].weight = model["table"].weight
+    assert muon_names(model) == set()
+
+
 def test_a_model_of_one_kind_needs_one_optimiser() -> None:
     assert [type(one) for one in MuonConfig().build(nn.Linear(5, 7, bias=False))] == [Muon]
     (only,) = MuonConfig().build(nn.Embedding(5, 7))

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         result_json({"ready": not missing, "facts": facts})
     else:
-        table(("what", "found"), list(facts.items()), figures=False)
+        table(("what", "found"), list(facts.items()), numbers=False)
     return 1 if missing else 0
 
 

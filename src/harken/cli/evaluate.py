@@ -22,14 +22,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print every metric with its interval."""
-    from harken.cli.output import evaluation_table, result_json
+    from harken.cli.output import figures
     from harken.pipeline import metrics_record
     from harken.run import load
 
     loaded = load(options.folder, options.device)
     evaluation = loaded.evaluate(options.split, options.data)
-    if options.json:
-        result_json(metrics_record(loaded, evaluation))
-    else:
-        evaluation_table(evaluation)
+    figures(metrics_record(loaded, evaluation), as_json=options.json)
     return 0

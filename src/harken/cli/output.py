@@ -3,13 +3,12 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harken.pipeline import Listener
-    from harken.tasks.task import Evaluation
 
 QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal to redraw
 
@@ -30,7 +29,7 @@ def result_json(record: Any) -> None:
     result(json.dumps(record, ensure_ascii=False, indent=1))
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True) -> None:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> None:
     """A table on stdout, its first column words and the others figures, or words too."""
     from rich import box
     from rich.console import Console
@@ -38,7 +37,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool
 
     drawn = Table(box=box.SIMPLE_HEAD)
     for number, name in enumerate(header):
-        drawn.add_column(name, justify="right" if number and figures else "left", overflow="fold")
+        drawn.add_column(name, justify="right" if number and numbers else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(drawn)
@@ -49,18 +48,21 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def evaluation_table(evaluation: "Evaluation") -> None:
-    """Every metric with n and interval."""
+def figures(record: Mapping[str, Any], *, as_json: bool) -> None:
+    """What `metrics.json` holds, as it is or as a table."""
+    if as_json:
+        result_json(record)
+        return
     table(
         ("metric", "n", "value", "95 % interval"),
         [
             (
                 name.replace("_", " "),
-                str(evaluation.n),
-                percent(one.value),
-                f"{percent(one.low)} - {percent(one.high)}",
+                str(record["n"]),
+                percent(one["value"]),
+                f"{percent(one['low'])} - {percent(one['high'])}",
             )
-            for name, one in evaluation.metrics.items()
+            for name, one in record["metrics"].items()
         ],
     )
 

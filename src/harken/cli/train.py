@@ -4,6 +4,7 @@ The folder is `runs/NAME` for `NAME.toml` unless --run says otherwise.
 """
 
 import argparse
+import json
 import signal
 from pathlib import Path
 
@@ -27,10 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, then print the figures."""
-    from harken.cli.output import evaluation_table, remark, result_json, training_progress
-    from harken.pipeline import Interrupted, metrics_record, train
+    from harken.cli.output import figures, remark, training_progress
+    from harken.pipeline import Interrupted, train
     from harken.recipe import load_recipe
-    from harken.run import RECIPE, REPORT
+    from harken.run import METRICS, RECIPE, REPORT
 
     overrides = [*options.sets]
     if options.seed is not None:
@@ -44,15 +45,12 @@ def run(options: argparse.Namespace) -> int:
     recipe = load_recipe(options.recipe, overrides)
     try:
         with training_progress(folder.name) as listener:
-            trained = train(recipe, folder, resume=options.resume, listener=listener)
+            train(recipe, folder, resume=options.resume, listener=listener)
     except Interrupted as stop:
         name = signal.Signals(stop.number).name
         remark(f"harken: {name}: saved; go on with `harken train {folder / RECIPE} --resume`")
         return 128 + stop.number
-    evaluation = trained.evaluate()
-    if options.json:
-        result_json(metrics_record(trained, evaluation))
-    else:
-        evaluation_table(evaluation)
-        remark(f"report: {folder / REPORT}")
+    measured = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    figures(measured, as_json=options.json)
+    remark(f"report: {folder / REPORT}")
     return 0
