@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from harken.config import bounded
+
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
@@ -146,7 +148,7 @@ class SinusoidConfig:
     """Fixed sines and cosines of falling frequency."""
 
     kind: Literal["sinusoid"] = "sinusoid"
-    base: float = 10000.0
+    base: float = bounded(10000.0, above=1.0)
 
     def build(self, width: int, key_width: int, length: int) -> Sinusoid:
         return Sinusoid(width, self.base)
@@ -157,7 +159,7 @@ class RotaryConfig:
     """Rotation inside every head; needs queries and keys, so not with `synthesizer`."""
 
     kind: Literal["rotary"] = "rotary"
-    base: float = 10000.0
+    base: float = bounded(10000.0, above=1.0)
 
     def build(self, width: int, key_width: int, length: int) -> Rotary:
         return Rotary(key_width, self.base)

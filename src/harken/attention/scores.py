@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from harken.config import bounded
+
 
 class Score(Protocol):
     """Queries and keys, or None and a bias over (query, key) in place of their product."""
@@ -142,7 +144,7 @@ class SynthesizerConfig:
 
     kind: Literal["synthesizer"] = "synthesizer"
     form: Literal["dense", "random"] = "dense"
-    hidden: int | None = None  # of a head; the key width where not given
+    hidden: int | None = bounded(None, at_least=1)  # of a head; the key width where not given
 
     def build(self, width: int, heads: int, key_width: int, length: int) -> Synthesized:
         hidden = (self.hidden or key_width) if self.form == "dense" else None

@@ -31,7 +31,7 @@ class GPTConfig:
     kind: Literal["gpt"] = "gpt"
     layers: int = bounded(4, at_least=1)
     width: int = bounded(256, at_least=1)  # J
-    length: int = bounded(128, at_least=2)  # the longest input, in tokens
+    length: int = bounded(128, at_least=8)  # the longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig()
     position: PositionConfig = LearnedConfig()
     feedforward: FeedForwardConfig = FeedForwardConfig()
