@@ -2,15 +2,16 @@
 
     python benchmarks/kills.py --kills 20 --seed 0
 
-One run is left alone. Every other one is killed once, at a moment drawn uniformly over the time
-that the run needs, half of them only once a checkpoint is being written, and then resumed to its
-end. The last line is the figure of docs/results.md.
+One run is left alone. Every other one is killed once, shortly after a step drawn uniformly from all
+of its steps, every second one only once a checkpoint is being written, and then resumed to its end.
+The last line is the figure of docs/results.md.
 """
 
 import argparse
 import hashlib
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ dev = "data/questions.test.tsv"
 size = 600
 [model]
 layers = 2
-width = 64
+width = 128
 length = 96
 dropout = 0.1
 [training.pretrain]
@@ -60,12 +61,20 @@ def saving(run: Path) -> bool:
     return any((run / "checkpoints").glob(".*.unfinished"))
 
 
-def kill_once(folder: Path, name: str, seconds: float, *, in_save: bool) -> bool:
-    """Start, wait, kill; True where a half-written checkpoint was left behind."""
+def steps_done(run: Path) -> int:
+    """Lines of the log: one a step, and one for each of the few evaluations."""
+    log = run / "log.jsonl"
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def kill_once(folder: Path, name: str, step: int, wait: float, *, in_save: bool) -> bool:
+    """Kill some time after a step, or in the next save; True where a save was cut in two."""
     run, process = folder / name, start(folder, name)
-    due = time.monotonic() + seconds
-    while process.poll() is None and (time.monotonic() < due or (in_save and not saving(run))):
-        time.sleep(0.0005)
+    while process.poll() is None and steps_done(run) < step:
+        time.sleep(0.001)
+    time.sleep(wait)
+    while in_save and process.poll() is None and not saving(run):
+        pass  # a save lasts milliseconds
     process.send_signal(signal.SIGKILL)
     process.wait()
     return saving(run)
@@ -87,24 +96,24 @@ def main() -> None:
             stdout=subprocess.DEVNULL,
         )
         (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
-        began = time.monotonic()
         assert start(folder, "alone").wait() == 0
-        whole = time.monotonic() - began
         wanted = digest(folder / "alone")
-        equal = in_saves = finished = 0
+        steps = steps_done(folder / "alone")
+        equal = in_saves = 0
         for number in range(options.kills):
-            run = f"killed-{number}"
-            # The first second or two is the start of Python and PyTorch; kills there count too.
-            in_save = kill_once(folder, run, draw.uniform(0, whole), in_save=number % 2 == 0)
-            done = (folder / run / "model.safetensors").exists()
-            for _ in range(3):
-                if start(folder, run, "--resume").wait() == 0:
-                    break
+            run, finished = f"killed-{number}", True
+            while finished:  # a kill that came too late is drawn again
+                shutil.rmtree(folder / run, ignore_errors=True)
+                step, wait = draw.randrange(steps), draw.uniform(0, 0.02)
+                in_save = kill_once(folder, run, step, wait, in_save=number % 2 == 0)
+                finished = (folder / run / "model.safetensors").exists()
+            assert start(folder, run, "--resume").wait() == 0
             same = digest(folder / run) == wanted
-            equal, in_saves, finished = equal + same, in_saves + in_save, finished + done
-            print(f"kill {number + 1}: in a save {in_save}, equal {same}", file=sys.stderr)
-    figures = {"kills": options.kills, "in_a_save": in_saves, "after_the_end": finished}
-    print(json.dumps({**figures, "equal": equal}))
+            equal, in_saves = equal + same, in_saves + in_save
+            print(
+                f"kill {number + 1} at {step}: in a save {in_save}, equal {same}", file=sys.stderr
+            )
+    print(json.dumps({"kills": options.kills, "in_a_save": in_saves, "equal": equal}))
     sys.exit(equal != options.kills)
 
 

@@ -57,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Complaint as complaint:
         _say(f"harken: {complaint}")
         return complaint.exit_code
+    except PermissionError as error:
+        _say(f"harken: {error.filename}: found no permission to read or write it; change its mode")
+        return 2
     except KeyboardInterrupt:
         _say("harken: stopped; whatever was saved can be resumed")
         return 130

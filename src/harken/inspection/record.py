@@ -5,8 +5,8 @@
     seen[0].weights     # B k T S of the first attention that ran
 
 The recorder swaps each attention's fast kernel for the explicit one, which takes the same
-arguments, and puts it back. Models contain no code for it, and weights are those that mixed the
-values.
+arguments, and puts it back. Models contain no code for it. Weights are those that mixed the values;
+in training with dropout of attention, those before it.
 """
 
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleConfig:
-    """Warm-up, then decay to `floor` at the last step."""
+    """Warm-up, then decay that would reach `floor` one step after the last."""
 
     decay: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: int = bounded(50, at_least=0)  # steps
