@@ -35,9 +35,9 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tiny_numbers_are_zero_once_prepared() -> None:
-    tiny = torch.full((17,), 1e-38)
     try:
-        torch.set_flush_denormal(False)
+        torch.set_flush_denormal(False)  # another test may have prepared this process before
+        tiny = torch.full((17,), 1e-38)
         assert (tiny * 0.01 > 0).all()
         for _ in range(2):
             prepare(CPU)
