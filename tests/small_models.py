@@ -13,6 +13,7 @@ from harken.attention.positions import (
     SinusoidConfig,
 )
 from harken.attention.scores import DotConfig, ScaledConfig, ScoreConfig, SynthesizerConfig
+from harken.layers.norm import NormConfig
 from harken.models.language_model import GPTConfig, LanguageModel
 
 VOCABULARY, WIDTH, LENGTH, LAYERS = 19, 13, 11, 2
@@ -45,7 +46,7 @@ def small_config(
             heads=HEADS, head_width=HEAD_WIDTH, key_width=KEY_WIDTH, score=SCORES[score]
         ),
         position=POSITIONS[position],
-        norm=norm,
+        norm=NormConfig(place=norm),
     )
 
 

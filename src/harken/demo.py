@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import LearnedConfig, RotaryConfig
+from harken.attention.positions import LearnedConfig
+from harken.attention.relative import RotaryConfig
 from harken.attention.scores import SynthesizerConfig
 from harken.data.generated import PeopleConfig, PeopleFiles, write_people
 from harken.encode.subwords import BytePairConfig

@@ -7,10 +7,11 @@ from torch.testing import assert_close
 
 from harken.attention.masks import CAUSAL, EVERYTHING, Mask, mask_between
 from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
-from harken.attention.positions import RotaryConfig
+from harken.attention.relative import PositionSizes, RotaryConfig
 from harken.attention.scores import DotConfig, ScaledConfig, ScoreConfig
 
 BATCH, TIME = 2, 7
+SIZES = PositionSizes(width=11, key_width=4, heads=3, length=TIME)
 
 
 def built(width: int, **choices: object) -> MultiHead:
@@ -87,7 +88,7 @@ def test_without_positions_permuted_tokens_give_permuted_outputs(
 def turned(first: int) -> Arrangement:
     """Rotated from position `first` on; everything is seen."""
     slots = torch.arange(first, first + TIME)[None]
-    rotation = RotaryConfig().build(11, key_width=4, length=TIME).rotation(slots)
+    rotation = RotaryConfig().build(SIZES).rotation(slots[..., None])
     return Arrangement(
         mask=EVERYTHING, query_positions=slots, key_positions=slots, rotation=rotation
     )
@@ -113,7 +114,7 @@ def test_rotated_attention_knows_only_distances() -> None:
 def test_what_is_past_stays_where_it_was(rotary: bool) -> None:
     attention = built(11, heads=3, key_width=4, head_width=5)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    kind = RotaryConfig().build(11, key_width=4, length=TIME)
+    kind = RotaryConfig().build(SIZES)
 
     def run(first: int, last: int, past: object) -> tuple[Tensor, object]:
         queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
@@ -121,7 +122,7 @@ def test_what_is_past_stays_where_it_was(rotary: bool) -> None:
             mask=mask_between("causal", queries_at, keys_at),
             query_positions=queries_at,
             key_positions=keys_at,
-            rotation=kind.rotation(queries_at) if rotary else None,
+            rotation=kind.rotation(queries_at[..., None]) if rotary else None,
         )
         return attention(inputs[:, first:last], arrangement, past)
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from harken.attention.positions import (
-    LearnedConfig,
-    NoPositionConfig,
-    RotaryConfig,
-    SinusoidConfig,
-    rotate,
-)
+from harken.attention.positions import LearnedConfig, NoPositionConfig, SinusoidConfig
+from harken.attention.relative import PositionSizes, RotaryConfig, rotate
+
+
+def sizes(width: int, key_width: int, length: int) -> PositionSizes:
+    return PositionSizes(width=width, key_width=key_width, heads=3, length=length)
+
 
 Draw = Callable[[str], Tensor]
 PLACES = torch.tensor([[0, 1, 2, 3, 4], [2, 0, 31, 1, 7]])  # the second row as if packed
@@ -27,9 +27,9 @@ ANGLE = 1e-5
 @pytest.mark.parametrize("width", [6, 7])
 def test_sinusoid_equals_the_formula(width: int) -> None:
     inputs = torch.randn(2, 5, width, dtype=torch.float64)
-    sinusoid = SinusoidConfig(base=BASE).build(width, key_width=3, length=2)
-    added = sinusoid.enter(inputs, PLACES) - inputs
-    assert sinusoid.rotation(PLACES) is None
+    sinusoid = SinusoidConfig(base=BASE).build(sizes(width, 3, 2))
+    added = sinusoid.enter(inputs, PLACES[..., None]) - inputs
+    assert sinusoid.rotation(PLACES[..., None]) is None
     for b in range(2):
         for t in range(5):
             for i in range(width):
@@ -40,25 +40,25 @@ def test_sinusoid_equals_the_formula(width: int) -> None:
 
 def test_learned_adds_the_row_of_each_position() -> None:
     inputs = torch.randn(2, 5, 7)
-    learned = LearnedConfig().build(7, key_width=3, length=37)
-    ours = learned.enter(inputs, PLACES)
+    learned = LearnedConfig().build(sizes(7, 3, 37))
+    ours = learned.enter(inputs, PLACES[..., None])
     for b in range(2):
         for t in range(5):
-            assert torch.equal(ours[b, t], inputs[b, t] + learned.table.weight[PLACES[b, t]])
-    assert learned.rotation(PLACES) is None
+            assert torch.equal(ours[b, t], inputs[b, t] + learned.tables[0].weight[PLACES[b, t]])
+    assert learned.rotation(PLACES[..., None]) is None
 
 
 def test_none_says_nothing() -> None:
     inputs = torch.randn(2, 5, 7)
-    nowhere = NoPositionConfig().build(7, key_width=3, length=37)
-    assert torch.equal(nowhere.enter(inputs, PLACES), inputs)
-    assert nowhere.rotation(PLACES) is None
+    nowhere = NoPositionConfig().build(sizes(7, 3, 37))
+    assert torch.equal(nowhere.enter(inputs, PLACES[..., None]), inputs)
+    assert nowhere.rotation(PLACES[..., None]) is None
 
 
 def turned(heads: Tensor, places: Tensor) -> Tensor:
-    rotary = RotaryConfig(base=BASE).build(19, key_width=heads.shape[-1], length=2)
-    assert torch.equal(rotary.enter(heads[:, 0], places), heads[:, 0])
-    rotation = rotary.rotation(places)
+    rotary = RotaryConfig(base=BASE).build(sizes(19, heads.shape[-1], 2))
+    assert torch.equal(rotary.enter(heads[:, 0], places[..., None]), heads[:, 0])
+    rotation = rotary.rotation(places[..., None])
     assert rotation is not None
     return rotate(heads, rotation)
 
@@ -120,5 +120,5 @@ def test_rotary_scores_do_change_with_the_distance() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_a_head_keeps_its_precision(dtype: torch.dtype) -> None:
     assert turned(torch.ones(2, 3, 5, 6, dtype=dtype), PLACES).dtype == dtype
-    sinusoid = SinusoidConfig().build(7, key_width=3, length=2)
-    assert sinusoid.enter(torch.ones(2, 5, 7, dtype=dtype), PLACES).dtype == dtype
+    sinusoid = SinusoidConfig().build(sizes(7, 3, 2))
+    assert sinusoid.enter(torch.ones(2, 5, 7, dtype=dtype), PLACES[..., None]).dtype == dtype

@@ -3,11 +3,28 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.scores import DotConfig, ScaledConfig, Synthesized, SynthesizerConfig
+from harken.attention.scores import (
+    DotConfig,
+    ScaledConfig,
+    ScoreSizes,
+    Synthesized,
+    SynthesizerConfig,
+)
 
 WIDTH, HEADS, KEY_WIDTH, LENGTH = 11, 3, 5, 7
 QUERIES_AT = torch.tensor([[5, 6], [1, 0]])
 KEYS_AT = torch.tensor([[0, 1, 0, 1, 2], [6, 0, 3, 1, 2]])
+
+
+def sizes(key_width: int = KEY_WIDTH) -> ScoreSizes:
+    return ScoreSizes(
+        width=WIDTH,
+        memory_width=WIDTH,
+        heads=HEADS,
+        groups=HEADS,
+        key_width=key_width,
+        length=LENGTH,
+    )
 
 
 def stirred(module: nn.Module) -> nn.Module:
@@ -17,17 +34,17 @@ def stirred(module: nn.Module) -> nn.Module:
 
 
 def synthesizer(**choices: object) -> Synthesized:
-    built = SynthesizerConfig(**choices).build(WIDTH, HEADS, KEY_WIDTH, LENGTH)
+    built = SynthesizerConfig(**choices).build(sizes())
     return stirred(built)
 
 
 def test_scales_by_hand() -> None:
-    assert DotConfig().build(WIDTH, HEADS, 16, LENGTH).scale == 1.0
-    assert ScaledConfig().build(WIDTH, HEADS, 16, LENGTH).scale == 0.25
+    assert DotConfig().build(sizes(16)).scale == 1.0
+    assert ScaledConfig().build(sizes(16)).scale == 0.25
 
 
 def test_queries_and_keys_are_linear_images_head_by_head() -> None:
-    score = stirred(ScaledConfig().build(WIDTH, HEADS, KEY_WIDTH, LENGTH))
+    score = stirred(ScaledConfig().build(sizes()))
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     for ours, matrix in (
         (score.queries(inputs), score.to_queries.weight),
@@ -37,7 +54,10 @@ def test_queries_and_keys_are_linear_images_head_by_head() -> None:
         for head in range(HEADS):
             rows = matrix[head * KEY_WIDTH : (head + 1) * KEY_WIDTH]
             assert_close(ours[:, head], inputs @ rows.T, rtol=0, atol=1e-12)
-    assert score.bias(inputs, torch.arange(3)[None], KEYS_AT) is None
+    compared = score.compare(
+        inputs, score.queries(inputs), score.keys(inputs), torch.arange(3)[None], KEYS_AT[:, :3]
+    )
+    assert compared.bias is None
 
 
 def rows_of(places: Tensor, batch: int) -> Tensor:
@@ -51,7 +71,7 @@ def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) ->
     score = synthesizer(form="dense", hidden=hidden)
     width = hidden or KEY_WIDTH
     inputs = torch.randn(2, 2, WIDTH, dtype=torch.float64)
-    ours = score.bias(inputs, QUERIES_AT, keys_at)
+    ours = score.compare(inputs, None, None, QUERIES_AT, keys_at).bias
     assert ours.shape == (2, HEADS, 2, 5)
     assert score.queries(inputs) is None and score.keys(inputs) is None
     first = score.from_token[0]
@@ -72,7 +92,7 @@ def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) ->
 def test_random_synthesizer_looks_up_both_positions(queries_at: Tensor, keys_at: Tensor) -> None:
     score = synthesizer(form="random")
     inputs = torch.randn(2, 2, WIDTH, dtype=torch.float64)
-    ours = score.bias(inputs, queries_at, keys_at).expand(2, -1, -1, -1)
+    ours = score.compare(inputs, None, None, queries_at, keys_at).bias.expand(2, -1, -1, -1)
     assert ours.shape == (2, HEADS, 2, 5)
     for b in range(2):
         for h in range(HEADS):

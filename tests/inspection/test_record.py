@@ -35,7 +35,7 @@ def test_weights_are_those_of_queries_and_keys_in_every_layer() -> None:
         model(TOKENS)
     slots = torch.arange(7)[None]
     arrangement = Arrangement(mask=CAUSAL, query_positions=slots, key_positions=slots)
-    stream = model.embedding(TOKENS) + model.position.table.weight[:7]
+    stream = model.embedding(TOKENS) + model.position.tables[0].weight[:7]
     for block, one in zip(model.stack.blocks, seen, strict=True):
         read, attention = block.attention_norm(stream), block.attention
         queries = attention.score.to_queries.weight.view(HEADS, KEY_WIDTH, WIDTH)

@@ -28,6 +28,10 @@ def tanh_gelu(number: float) -> float:
     return 0.5 * number * (1 + math.tanh(inner))
 
 
+def exact_gelu(number: float) -> float:
+    return 0.5 * number * (1 + math.erf(number / math.sqrt(2)))
+
+
 def silu(number: float) -> float:
     return number / (1 + math.exp(-number))
 
@@ -37,11 +41,11 @@ def expected(layer: FeedForward, inputs: list[float]) -> list[float]:
     if layer.gate is not None:
         pairs = zip(wide, affine(layer.gate, inputs), strict=True)
         return affine(layer.narrow, [silu(one) * gate for one, gate in pairs])
-    bend = {"relu": relu, "gelu": tanh_gelu}[layer.activation]
+    bend = {"relu": relu, "gelu": exact_gelu, "gelu_tanh": tanh_gelu}[layer.activation]
     return affine(layer.narrow, [bend(one) for one in wide])
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "swiglu"])
 def test_each_token_on_its_own_by_the_formula(activation: str) -> None:
     layer, inputs = built(activation), torch.randn(2, 3, 5, dtype=torch.float64)
     ours: Tensor = layer(inputs)

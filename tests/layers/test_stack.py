@@ -5,6 +5,7 @@ from torch.testing import assert_close
 
 from harken.attention.masks import mask_between
 from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack
 from harken.layers.transformer import TransformerConfig
 
@@ -13,7 +14,9 @@ BATCH, TIME, WIDTH, LAYERS = 2, 7, 11, 3
 
 def built(norm: str) -> Stack:
     attention = MultiHeadConfig(heads=2, head_width=3, key_width=5)
-    stack = Stack(TransformerConfig(attention=attention, norm=norm), LAYERS, WIDTH, TIME)
+    stack = Stack(
+        TransformerConfig(attention=attention, norm=NormConfig(place=norm)), LAYERS, WIDTH, TIME
+    )
     for parameter in stack.parameters():
         nn.init.normal_(parameter, mean=0.1, std=0.4)
     return stack.double()

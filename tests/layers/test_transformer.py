@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from harken.attention.masks import CAUSAL, EVERYTHING, Mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.norm import NormConfig
 from harken.layers.transformer import TransformerBlock, TransformerConfig
 
 BATCH, TIME, WIDTH, HEADS, INNER = 2, 7, 15, 3, 11
@@ -19,7 +20,7 @@ def built(norm: str, activation: str, dropout: float = 0.0) -> TransformerBlock:
     block = TransformerConfig(
         attention=MultiHeadConfig(heads=HEADS),
         feedforward=FeedForwardConfig(activation=activation, expansion=INNER / WIDTH),
-        norm=norm,
+        norm=NormConfig(place=norm),
         dropout=dropout,
     ).build(WIDTH, TIME)
     for parameter in block.parameters():
@@ -68,8 +69,11 @@ def pytorchs(ours: TransformerBlock, norm: str, activation: Any) -> nn.Transform
     return theirs
 
 
-# PyTorch's "gelu" is the exact one, ours the approximation by tanh.
-ACTIVATIONS = {"relu": "relu", "gelu": partial(F.gelu, approximate="tanh")}
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 @pytest.mark.parametrize("causal", [False, True])

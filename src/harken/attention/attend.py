@@ -3,6 +3,8 @@
 Two kernels take the same arguments. `attend_explicit` reads like the formula and returns the
 weights; `attend_fast` never forms them where PyTorch's fused kernel can do without. A score that is
 no product of queries and keys comes as `bias` alone. A query that sees no key yields zeros.
+
+Keys and values may have fewer heads than queries; each then serves several.
 """
 
 from collections.abc import Callable
@@ -21,13 +23,9 @@ class Compared:
     """What is known of queries and keys: their vectors, or a bias in place of them, or both."""
 
     queries: Float[Tensor, "B k T U"] | None = None
-    keys: Float[Tensor, "B k S U"] | None = None
+    keys: Float[Tensor, "B groups S U"] | None = None
     scale: float = 1.0
     bias: Float[Tensor, "#B #k T S"] | None = None
-
-    @property
-    def is_product(self) -> bool:
-        return self.queries is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +37,25 @@ class Attended:
 
 
 Kernel = Callable[[Compared, Tensor, Mask, float], Tensor]
-"""(compared, values B k S I, mask, dropout of weights) -> B k T I"""
+"""(compared, values B groups S I, mask, dropout of weights) -> B k T I"""
+
+
+def serve(heads: int, shared: Float[Tensor, "B groups S U"]) -> Float[Tensor, "B k S U"]:
+    """Let each group of keys or values serve its heads, neighbours sharing a group."""
+    batch, groups, time, width = shared.shape
+    if groups == heads:
+        return shared
+    wide = shared[:, :, None].expand(batch, groups, heads // groups, time, width)
+    return wide.reshape(batch, heads, time, width)
 
 
 def explicit_weights(compared: Compared, mask: Mask) -> Float[Tensor, "B k T S"]:
     """The attention itself: a probability mass over keys for every query that sees one."""
     scores = compared.bias
     if compared.queries is not None and compared.keys is not None:
-        product = einsum(compared.queries, compared.keys, "B k T U, B k S U -> B k T S")
-        scores = product * compared.scale if scores is None else product * compared.scale + scores
+        keys = serve(compared.queries.shape[1], compared.keys)
+        product = einsum(compared.queries, keys, "B k T U, B k S U -> B k T S") * compared.scale
+        scores = product if scores is None else product + scores
     assert scores is not None, "a score gives queries and keys, a bias, or both"
     visible = visible_table(mask, scores.shape[-2], scores.shape[-1], scores.device)
     scores = scores.masked_fill(~visible, float("-inf"))
@@ -57,40 +65,54 @@ def explicit_weights(compared: Compared, mask: Mask) -> Float[Tensor, "B k T S"]
 
 
 def attend_explicit(
-    compared: Compared, values: Float[Tensor, "B k S I"], mask: Mask, dropout: float = 0.0
+    compared: Compared, values: Float[Tensor, "B groups S I"], mask: Mask, dropout: float = 0.0
 ) -> Attended:
     """The formula, with its weights kept."""
     weights = explicit_weights(compared, mask)
-    kept = F.dropout(weights, dropout) if dropout > 0 else weights
+    heads = max(weights.shape[1], values.shape[1])
     # A bias that is equal for all of the batch has weights with a batch axis of one.
-    weights = weights.expand(values.shape[0], values.shape[1], -1, -1)
-    kept = kept.expand(values.shape[0], values.shape[1], -1, -1)
-    return Attended(einsum(kept, values, "B k T S, B k S I -> B k T I"), weights)
+    weights = weights.expand(values.shape[0], heads, -1, -1)
+    kept = F.dropout(weights, dropout) if dropout > 0 else weights
+    return Attended(einsum(kept, serve(heads, values), "B k T S, B k S I -> B k T I"), weights)
 
 
 def attend_fast(
-    compared: Compared, values: Float[Tensor, "B k S I"], mask: Mask, dropout: float = 0.0
+    compared: Compared, values: Float[Tensor, "B groups S I"], mask: Mask, dropout: float = 0.0
 ) -> Float[Tensor, "B k T I"]:
     """The same numbers through the fused kernel, in memory linear in time where it can."""
     queries, keys, bias = compared.queries, compared.keys, compared.bias
     if queries is None or keys is None or dropout > 0:
         # No product to fuse; and dropout inside the fused kernel is slower than without fusing.
         return attend_explicit(compared, values, mask, dropout).output
-    if mask.causal and mask.visible is None and bias is None and queries.shape[2] == keys.shape[2]:
-        return F.scaled_dot_product_attention(
+    heads, head_width = queries.shape[1], values.shape[-1]
+    queries, keys, values = _same_width(queries, serve(heads, keys), serve(heads, values))
+    whole = queries.shape[2] == keys.shape[2]
+    if mask.causal and mask.visible is None and bias is None and whole:
+        mixed = F.scaled_dot_product_attention(
             queries, keys, values, is_causal=True, scale=compared.scale
         )
+        return mixed[..., :head_width]
     visible = None
     if mask.visible is not None or mask.causal:
         visible = visible_table(mask, queries.shape[2], keys.shape[2], queries.device)
-    allowed: Tensor | None
+    allowed = visible
     if bias is not None:
         allowed = bias if visible is None else bias.masked_fill(~visible, float("-inf"))
-    else:
-        allowed = visible
+    if allowed is not None and allowed.shape[-2] != queries.shape[2]:
+        allowed = allowed.expand(-1, -1, queries.shape[2], -1)
     mixed = F.scaled_dot_product_attention(
         queries, keys, values, attn_mask=allowed, scale=compared.scale
-    )
+    )[..., :head_width]
     if visible is None:
         return mixed
     return mixed.masked_fill(~visible.any(dim=-1, keepdim=True), 0.0)
+
+
+def _same_width(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Pad with zeros to one width: the fused kernel knows only one, and zeros change no product."""
+    short = queries.shape[-1] - values.shape[-1]
+    if short > 0:
+        return queries, keys, F.pad(values, (0, short))
+    if short < 0:
+        return F.pad(queries, (0, -short)), F.pad(keys, (0, -short)), values
+    return queries, keys, values

@@ -3,6 +3,11 @@
 A mask is a table of truth values over (query, key): True where the query may look. Masked scores
 are set to minus infinity, never to a large finite number, so that nothing leaks. The common case,
 each token seeing itself and all before it, is carried as a flag: kernels have a faster way for it.
+
+    any      every key                      causal   t <= i
+    strict   t < i (the lecture's)          window   at most so many steps away, with any of these
+
+Padding and packed documents are two more conditions on the same table.
 """
 
 from dataclasses import dataclass
@@ -13,14 +18,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 Order = Literal["any", "causal", "strict"]
-"""Which keys are early enough: all of them, t <= i, or the lecture's t < i."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mask:
     """`visible` is the table; where it is None, `causal` says whether only order matters."""
 
-    visible: Bool[Tensor, "#B 1 T S"] | None = None
+    visible: Bool[Tensor, "#B 1 #T S"] | None = None
     causal: bool = False
 
 
@@ -33,6 +37,7 @@ def mask_between(
     query_positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
     *,
+    window: int | None = None,
     present: Bool[Tensor, "B S"] | None = None,
     query_documents: Int[Tensor, "B T"] | None = None,
     key_documents: Int[Tensor, "B S"] | None = None,
@@ -45,6 +50,8 @@ def mask_between(
         visible = keys < queries
     else:
         visible = torch.ones_like(keys <= queries)
+    if window is not None:
+        visible = visible & ((queries - keys).abs() <= window)
     if present is not None:
         visible = visible & present[:, None, None, :]
     if query_documents is not None and key_documents is not None:
@@ -52,9 +59,14 @@ def mask_between(
     return Mask(visible=visible)
 
 
+def padding_mask(present: Bool[Tensor, "B S"] | None) -> Mask:
+    """Every key that is no padding."""
+    return EVERYTHING if present is None else Mask(visible=present[:, None, None, :])
+
+
 def visible_table(
     mask: Mask, queries: int, keys: int, device: torch.device
-) -> Bool[Tensor, "#B 1 T S"]:
+) -> Bool[Tensor, "#B 1 #T S"]:
     """The table in full, for kernels that need to see it."""
     if mask.visible is not None:
         return mask.visible

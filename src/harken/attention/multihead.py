@@ -1,7 +1,8 @@
 """k heads side by side: each compares and mixes, an output matrix joins them.
 
-Nothing is kept on the module between calls: what earlier tokens left behind is the argument `past`
-and comes back extended. The kernel is an attribute so that a recorder can swap it; no other code
+Nothing is kept on the module between calls: what earlier tokens left behind is an argument and
+comes back extended. Self-attention is `forward`; cross-attention is `remember` once for the memory
+and `look` for every query. The kernel is an attribute so that a recorder can swap it; no other code
 here knows of recording.
 """
 
@@ -15,8 +16,15 @@ from torch import Tensor, nn
 
 from harken.attention.attend import Compared, Kernel, attend_fast
 from harken.attention.masks import Mask
-from harken.attention.positions import Rotation, rotate
-from harken.attention.scores import ScaledConfig, Score, ScoreConfig, split_heads
+from harken.attention.relative import Rotation, rotate
+from harken.attention.scores import (
+    MergedConfig,
+    ScaledConfig,
+    Score,
+    ScoreConfig,
+    ScoreSizes,
+    split_heads,
+)
 from harken.config import bounded
 
 
@@ -27,14 +35,15 @@ class Arrangement:
     mask: Mask
     query_positions: Int[Tensor, "#B T"]
     key_positions: Int[Tensor, "#B S"]
-    rotation: Rotation | None = None
+    rotation: Rotation | None = None  # of the tokens that come in
+    bias: Float[Tensor, "#B k T S"] | None = None  # of a position kind, on top of the score
 
 
 class KeyValues(NamedTuple):
     """What a layer remembers of tokens gone by; keys are None for scores that have none."""
 
-    keys: Float[Tensor, "B k S U"] | None
-    values: Float[Tensor, "B k S I"]
+    keys: Float[Tensor, "B groups S U"] | None
+    values: Float[Tensor, "B groups S I"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,30 +51,110 @@ class MultiHeadConfig:
     """Sizes of one layer; widths of a head are J / k where not given."""
 
     heads: int = bounded(4, at_least=1)  # k
+    key_value_heads: int | None = bounded(None, at_least=1)  # fewer than k: each serves several
     head_width: int | None = bounded(None, at_least=1)  # I, carried by each head
     key_width: int | None = bounded(None, at_least=1)  # U, compared by each head
     score: ScoreConfig = ScaledConfig()
+    bias: bool = False  # of the projections
+    value_matrix: bool = True  # else every head mixes the tokens themselves
+    output_matrix: bool = True  # else the heads are only set side by side
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of attention weights, in training
+
+    def __post_init__(self) -> None:
+        groups = self.key_value_heads or self.heads
+        if self.heads % groups:
+            raise ValueError(
+                f"{self.heads} heads cannot share {groups} key_value_heads evenly; "
+                "make heads a multiple"
+            )
+        if isinstance(self.score, MergedConfig) and self.key_width is not None:
+            raise ValueError("score 'merged' compares whole tokens; leave out key_width")
+
+    def check(self, width: int) -> None:
+        """Refuse a model width that the choices do not fit."""
+        head_width, _ = self.head_widths(width)
+        even = width % self.heads == 0
+        given = self.head_width is not None and self.key_width is not None
+        merged = isinstance(self.score, MergedConfig) and self.head_width is not None
+        if not even and not given and not merged:
+            raise ValueError(
+                f"width {width} does not divide into {self.heads} heads; "
+                "make it a multiple, or give attention.head_width and attention.key_width"
+            )
+        if not self.output_matrix and self.heads * head_width != width:
+            raise ValueError(
+                f"without output_matrix, {self.heads} heads of width {head_width} make "
+                f"{self.heads * head_width} and the model has {width}; make them equal"
+            )
 
     def head_widths(self, width: int) -> tuple[int, int]:
         """(I, U) for a model of this width."""
-        return self.head_width or width // self.heads, self.key_width or width // self.heads
+        head_width = self.head_width or width // self.heads
+        key_width = self.key_width or width // self.heads
+        if isinstance(self.score, MergedConfig):
+            key_width = width
+        return (head_width if self.value_matrix else width), key_width
 
-    def build(self, width: int, length: int) -> "MultiHead":
-        return MultiHead(self, width, length)
+    def build(self, width: int, length: int, memory_width: int | None = None) -> "MultiHead":
+        return MultiHead(self, width, length, memory_width or width)
 
 
 class MultiHead(nn.Module):
-    """Self-attention: B T J -> B T J."""
+    """Attention: B T J -> B T J, over the tokens themselves or over a memory."""
 
-    def __init__(self, config: MultiHeadConfig, width: int, length: int) -> None:
+    def __init__(self, config: MultiHeadConfig, width: int, length: int, memory_width: int) -> None:
         super().__init__()
         head_width, key_width = config.head_widths(width)
-        self.heads, self.dropout = config.heads, config.dropout
-        self.score = config.score.build(width, config.heads, key_width, length)
-        self.to_values = nn.Linear(width, config.heads * head_width, bias=False)
-        self.join = nn.Linear(config.heads * head_width, width, bias=False)
+        groups = config.key_value_heads or config.heads
+        self.groups, self.dropout = groups, config.dropout
+        self.score = config.score.build(
+            ScoreSizes(
+                width=width,
+                memory_width=memory_width,
+                heads=config.heads,
+                groups=groups,
+                key_width=key_width,
+                length=length,
+                bias=config.bias,
+            )
+        )
+        self.to_values: nn.Linear | None = None
+        if config.value_matrix:
+            self.to_values = nn.Linear(memory_width, groups * head_width, bias=config.bias)
+        else:
+            head_width = memory_width
+        self.join: nn.Linear | None = None
+        if config.output_matrix:
+            self.join = nn.Linear(config.heads * head_width, width, bias=config.bias)
         self.kernel: Kernel = attend_fast
+
+    def remember(
+        self, memory: Float[Tensor, "B S J"], rotation: Rotation | None = None
+    ) -> KeyValues:
+        """Keys and values of tokens that will be looked at, once for all queries."""
+        keys = cast(Score, self.score).keys(memory)
+        if rotation is not None and keys is not None:
+            keys = rotate(keys, rotation)
+        if self.to_values is None:
+            return KeyValues(keys, memory[:, None])
+        return KeyValues(keys, split_heads(self.to_values(memory), self.groups))
+
+    def look(
+        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, arrangement: Arrangement
+    ) -> Float[Tensor, "B T J"]:
+        """Mix what is remembered, by the score of each input with each of it."""
+        score = cast(Score, self.score)
+        queries = score.queries(inputs)
+        if arrangement.rotation is not None and queries is not None:
+            queries = rotate(queries, arrangement.rotation)
+        compared = score.compare(
+            inputs, queries, seen.keys, arrangement.query_positions, arrangement.key_positions
+        )
+        compared = with_bias(compared, arrangement.bias)
+        dropout = self.dropout if self.training else 0.0
+        mixed = self.kernel(compared, seen.values, arrangement.mask, dropout)
+        joined = rearrange(mixed, "B k T I -> B T (k I)")
+        return joined if self.join is None else self.join(joined)
 
     def forward(
         self,
@@ -73,22 +162,19 @@ class MultiHead(nn.Module):
         arrangement: Arrangement,
         past: KeyValues | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
-        score = cast(Score, self.score)
-        queries, keys = score.queries(inputs), score.keys(inputs)
-        values = split_heads(self.to_values(inputs), self.heads)
-        if arrangement.rotation is not None and queries is not None and keys is not None:
-            queries = rotate(queries, arrangement.rotation)
-            keys = rotate(keys, arrangement.rotation)
+        """Self-attention over `past` and the inputs."""
+        seen = self.remember(inputs, arrangement.rotation)
         if past is not None:
-            values = torch.cat((past.values, values), dim=2)
+            keys = seen.keys
             if keys is not None and past.keys is not None:
                 keys = torch.cat((past.keys, keys), dim=2)
-        compared = Compared(
-            queries=queries,
-            keys=keys,
-            scale=score.scale,
-            bias=score.bias(inputs, arrangement.query_positions, arrangement.key_positions),
-        )
-        dropout = self.dropout if self.training else 0.0
-        mixed = self.kernel(compared, values, arrangement.mask, dropout)
-        return self.join(rearrange(mixed, "B k T I -> B T (k I)")), KeyValues(keys, values)
+            seen = KeyValues(keys, torch.cat((past.values, seen.values), dim=2))
+        return self.look(inputs, seen, arrangement), seen
+
+
+def with_bias(compared: Compared, bias: Tensor | None) -> Compared:
+    """The same comparison with the position kind's word on top."""
+    if bias is None:
+        return compared
+    total = bias if compared.bias is None else compared.bias + bias
+    return Compared(queries=compared.queries, keys=compared.keys, scale=compared.scale, bias=total)

@@ -1,13 +1,18 @@
-"""Where a token stands.
+"""Where a token stands, told at the entrance of a model.
 
-Attention alone cannot tell order. A position kind tells it in one of two places: at the entrance of
-the model, as a vector added to the token's (`learned`, `sinusoid`), or inside every head, as a
-rotation of queries and keys (`rotary`). `none` says nothing.
+Attention alone cannot tell order. A position kind tells it in one of two places: here, as a vector
+that is added to the token's or set beside it; or inside every head (`relative.py`).
 
+    learned    a free vector for every position
     sinusoid   e_t[2i] = sin(t / base^(2i/J)),  e_t[2i+1] = cos(t / base^(2i/J))
-    rotary     the pair (x[i], x[i + U/2]) of a query or key turned by the angle t / base^(2i/U)
+    fourier    e_t[2i] = cos(pi (i+1) t / span),  e_t[2i+1] = sin(pi (i+1) t / span)
+
+Coordinates have one axis (time) or two (x and y of an image): the width is shared out among the
+axes. A Fourier basis repeats after 2 span, so that offsets of span or more could be read two ways:
+inputs longer than the span are refused.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -15,112 +20,141 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from harken.attention.relative import (
+    AlibiConfig,
+    PositionSizes,
+    RelativeConfig,
+    RotaryConfig,
+    Rotation,
+    angles,
+)
 from harken.config import bounded
 
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """Cosines and sines of every position's angles, made once a forward and used by every layer."""
-
-    cosine: Float[Tensor, "#B 1 T U"]
-    sine: Float[Tensor, "#B 1 T U"]
-
-
-def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor, "B k T U"]:
-    """Turn each pair of a head's numbers; a dot product of two then depends on their distance."""
-    first, second = heads.chunk(2, dim=-1)
-    turned = heads * rotation.cosine + torch.cat((-second, first), dim=-1) * rotation.sine
-    return turned.to(heads.dtype)  # angles are float32, and kernels want one precision
+Place = Literal["add", "concat"]
 
 
 class Position(Protocol):
-    """What a model asks of a position kind; `length` is the longest input, or None for any."""
+    """What a model asks of a position kind."""
 
-    length: int | None
+    length: int | None  # the longest input along an axis, or None for any
+    width: int  # J of the tokens that leave
 
     def enter(
-        self, inputs: Float[Tensor, "B T J"], positions: Int[Tensor, "#B T"]
-    ) -> Float[Tensor, "B T J"]: ...
+        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
+    ) -> Float[Tensor, "B T width"]:
+        """Tokens that know where they stand."""
+        ...
 
-    def rotation(self, positions: Int[Tensor, "#B T"]) -> Rotation | None: ...
+    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
+        """How queries and keys are turned, if they are."""
+        ...
+
+    def bias(
+        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
+    ) -> Float[Tensor, "#B k T S"] | None:
+        """What is added to the scores, if anything is."""
+        ...
 
 
-class Nowhere(nn.Module):
+class Entering(nn.Module):
+    """Kinds that speak at the entrance and nowhere else; `vectors` is all that differs."""
+
+    def __init__(self, sizes: PositionSizes, place: Place) -> None:
+        super().__init__()
+        self.place = place
+        self.length: int | None = None
+        self.token_width = sizes.width
+        self.width = sizes.width * (2 if place == "concat" else 1)
+
+    def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
+        raise AssertionError("each kind has its own")
+
+    def enter(
+        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
+    ) -> Float[Tensor, "B T width"]:
+        placed = self.vectors(coordinates).to(inputs.dtype)
+        if self.place == "add":
+            return inputs + placed
+        return torch.cat((inputs, placed.expand(inputs.shape[0], -1, -1)), dim=-1)
+
+    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
+        return None
+
+    def bias(
+        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
+    ) -> Float[Tensor, "#B k T S"] | None:
+        return None
+
+
+def shares(width: int, axes: int) -> list[int]:
+    """The width as even parts as can be, the first axes the wider."""
+    return [(width + axes - 1 - axis) // axes for axis in range(axes)]
+
+
+class Nowhere(Entering):
     """No position: attention is then blind to order but for its mask."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.length: int | None = None
+    def __init__(self, sizes: PositionSizes) -> None:
+        super().__init__(sizes, "add")
 
     def enter(
-        self, inputs: Float[Tensor, "B T J"], positions: Int[Tensor, "#B T"]
-    ) -> Float[Tensor, "B T J"]:
+        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
+    ) -> Float[Tensor, "B T width"]:
         return inputs
 
-    def rotation(self, positions: Int[Tensor, "#B T"]) -> Rotation | None:
-        return None
+
+class Learned(Entering):
+    """One free vector a position and axis; none beyond `length`."""
+
+    def __init__(self, sizes: PositionSizes, place: Place) -> None:
+        super().__init__(sizes, place)
+        self.length = sizes.length
+        self.tables = nn.ModuleList(
+            nn.Embedding(sizes.length, part) for part in shares(sizes.width, sizes.axes)
+        )
+
+    def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
+        looked_up = [table(coordinates[..., axis]) for axis, table in enumerate(self.tables)]
+        return torch.cat(looked_up, dim=-1)
 
 
-class Learned(nn.Module):
-    """One free vector a position; none beyond `length`."""
+class Sinusoid(Entering):
+    """The sines and cosines of "Attention is all you need", sine first."""
 
-    def __init__(self, width: int, length: int) -> None:
-        super().__init__()
-        self.length: int | None = length
-        self.table = nn.Embedding(length, width)
+    def __init__(self, sizes: PositionSizes, place: Place, base: float) -> None:
+        super().__init__(sizes, place)
+        self.parts, self.base = shares(sizes.width, sizes.axes), base
 
-    def enter(
-        self, inputs: Float[Tensor, "B T J"], positions: Int[Tensor, "#B T"]
-    ) -> Float[Tensor, "B T J"]:
-        placed: Tensor = inputs + self.table(positions)
-        return placed
-
-    def rotation(self, positions: Int[Tensor, "#B T"]) -> Rotation | None:
-        return None
+    def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
+        waves = []
+        for axis, part in enumerate(self.parts):
+            turned = angles(coordinates[..., axis], part, self.base)
+            waves.append(interleave(turned.sin(), turned.cos(), part))
+        return torch.cat(waves, dim=-1)
 
 
-def angles(positions: Int[Tensor, "#B T"], width: int, base: float) -> Float[Tensor, "#B T pairs"]:
-    """t / base^(2i / width); in float32 whatever the model's precision, or late positions blur."""
-    exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
-    turned: Tensor = positions[..., None].float() * base**-exponents
-    return turned
+class Fourier(Entering):
+    """The lecture's basis: whole and half turns over the span, cosine first."""
+
+    def __init__(self, sizes: PositionSizes, place: Place, span: int) -> None:
+        super().__init__(sizes, place)
+        self.parts, self.span = shares(sizes.width, sizes.axes), span
+        self.length = span
+
+    def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
+        waves = []
+        for axis, part in enumerate(self.parts):
+            turns = torch.arange(1, (part + 1) // 2 + 1, device=coordinates.device)
+            turned = coordinates[..., axis, None] * turns * (math.pi / self.span)
+            waves.append(interleave(turned.cos(), turned.sin(), part))
+        return torch.cat(waves, dim=-1)
 
 
-class Sinusoid(nn.Module):
-    """The sines and cosines of "Attention is all you need", sine first, added."""
-
-    def __init__(self, width: int, base: float) -> None:
-        super().__init__()
-        self.length: int | None = None
-        self.width, self.base = width, base
-
-    def enter(
-        self, inputs: Float[Tensor, "B T J"], positions: Int[Tensor, "#B T"]
-    ) -> Float[Tensor, "B T J"]:
-        turned = angles(positions, self.width, self.base)
-        waves = torch.stack((turned.sin(), turned.cos()), dim=-1).flatten(start_dim=-2)
-        return inputs + waves[..., : self.width].to(inputs.dtype)
-
-    def rotation(self, positions: Int[Tensor, "#B T"]) -> Rotation | None:
-        return None
-
-
-class Rotary(nn.Module):
-    """Queries and keys turned by their positions, so that scores know only distances."""
-
-    def __init__(self, key_width: int, base: float) -> None:
-        super().__init__()
-        self.length: int | None = None
-        self.key_width, self.base = key_width, base
-
-    def enter(
-        self, inputs: Float[Tensor, "B T J"], positions: Int[Tensor, "#B T"]
-    ) -> Float[Tensor, "B T J"]:
-        return inputs
-
-    def rotation(self, positions: Int[Tensor, "#B T"]) -> Rotation | None:
-        turned = angles(positions, self.key_width, self.base).repeat(1, 1, 2)[:, None]
-        return Rotation(turned.cos(), turned.sin())
+def interleave(
+    even: Float[Tensor, "#B T pairs"], odd: Float[Tensor, "#B T pairs"], width: int
+) -> Float[Tensor, "#B T J"]:
+    """even[0], odd[0], even[1], odd[1], … up to the width."""
+    return torch.stack((even, odd), dim=-1).flatten(start_dim=-2)[..., :width]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,8 +163,8 @@ class NoPositionConfig:
 
     kind: Literal["none"] = "none"
 
-    def build(self, width: int, key_width: int, length: int) -> Nowhere:
-        return Nowhere()
+    def build(self, sizes: PositionSizes) -> Nowhere:
+        return Nowhere(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,9 +172,10 @@ class LearnedConfig:
     """A free vector for each of the model's positions."""
 
     kind: Literal["learned"] = "learned"
+    place: Place = "add"
 
-    def build(self, width: int, key_width: int, length: int) -> Learned:
-        return Learned(width, length)
+    def build(self, sizes: PositionSizes) -> Learned:
+        return Learned(sizes, self.place)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,21 +183,31 @@ class SinusoidConfig:
     """Fixed sines and cosines of falling frequency."""
 
     kind: Literal["sinusoid"] = "sinusoid"
+    place: Place = "add"
     base: float = bounded(10000.0, above=1.0)
 
-    def build(self, width: int, key_width: int, length: int) -> Sinusoid:
-        return Sinusoid(width, self.base)
+    def build(self, sizes: PositionSizes) -> Sinusoid:
+        return Sinusoid(sizes, self.place, self.base)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RotaryConfig:
-    """Rotation inside every head; needs queries and keys, so not with `synthesizer`."""
+class FourierConfig:
+    """Cosines and sines of 1, 2, 3, … half turns over `span`, the model's length if not given."""
 
-    kind: Literal["rotary"] = "rotary"
-    base: float = bounded(10000.0, above=1.0)
+    kind: Literal["fourier"] = "fourier"
+    place: Place = "add"
+    span: int | None = bounded(None, at_least=2)
 
-    def build(self, width: int, key_width: int, length: int) -> Rotary:
-        return Rotary(key_width, self.base)
+    def build(self, sizes: PositionSizes) -> Fourier:
+        return Fourier(sizes, self.place, self.span or sizes.length)
 
 
-PositionConfig = NoPositionConfig | LearnedConfig | SinusoidConfig | RotaryConfig
+PositionConfig = (
+    NoPositionConfig
+    | LearnedConfig
+    | SinusoidConfig
+    | FourierConfig
+    | RotaryConfig
+    | AlibiConfig
+    | RelativeConfig
+)

@@ -1,39 +1,56 @@
 """How much a query has to do with a key.
 
-    dot          q_i . k_t
+    dot          q_i . k_t                                with q = W_Q x, k = W_K x
     scaled       q_i . k_t / sqrt(U)
+    additive     v . tanh(q_i + k_t)
+    merged       x_i . W~ x_t                             one matrix in place of W_Q and W_K
     synthesizer  dense: row i is W_2 relu(W_1 x_i), from the token alone;
                  random: row i is learned and the same for every input
 
-A new score is one class with the four answers of the `Score` protocol, its config with `build`, and
-one member of `ScoreConfig`.
+A new score is one class that answers `queries`, `keys` and `compare`, its config with `build`, and
+one member of `ScoreConfig`. Conversion between a pair and a merged matrix is in `merging.py`.
 """
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from harken.attention.attend import Compared, serve
 from harken.config import bounded
 
 
-class Score(Protocol):
-    """Queries and keys, or None and a bias over (query, key) in place of their product."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreSizes:
+    """What a layer tells its score; `memory_width` differs from `width` in cross-attention."""
 
-    scale: float
+    width: int  # J of queries
+    memory_width: int  # J of keys
+    heads: int  # k
+    groups: int  # heads of keys
+    key_width: int  # U
+    length: int  # the longest input, for scores that have a place for each position
+    bias: bool = False  # of the two projections
+
+
+class Score(Protocol):
+    """Queries and keys are made apart, so that keys can be remembered; `compare` joins them."""
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"] | None: ...
 
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B k S U"] | None: ...
+    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"] | None: ...
 
-    def bias(
+    def compare(
         self,
         inputs: Float[Tensor, "B T J"],
+        queries: Float[Tensor, "B k T U"] | None,
+        keys: Float[Tensor, "B groups S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Float[Tensor, "#B k T S"] | None: ...
+    ) -> Compared: ...
 
 
 def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, "B k T U"]:
@@ -42,43 +59,102 @@ def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, 
     return flat.view(batch, time, heads, -1).transpose(1, 2)
 
 
-class Product(nn.Module):
-    """Dot product of a query and a key, each a linear image of its token."""
+class Pair(nn.Module):
+    """W_Q and W_K: queries and keys that are linear images of their tokens."""
 
-    def __init__(self, width: int, heads: int, key_width: int, scale: float) -> None:
+    def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
-        self.heads, self.scale = heads, scale
-        self.to_queries = nn.Linear(width, heads * key_width, bias=False)
-        self.to_keys = nn.Linear(width, heads * key_width, bias=False)
+        self.heads, self.groups = sizes.heads, sizes.groups
+        self.to_queries = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=sizes.bias)
+        self.to_keys = nn.Linear(
+            sizes.memory_width, sizes.groups * sizes.key_width, bias=sizes.bias
+        )
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
         return split_heads(self.to_queries(inputs), self.heads)
 
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B k S U"]:
-        return split_heads(self.to_keys(inputs), self.heads)
+    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"]:
+        return split_heads(self.to_keys(inputs), self.groups)
 
-    def bias(
+
+class Product(Pair):
+    """q . k, scaled or not."""
+
+    def __init__(self, sizes: ScoreSizes, scale: float) -> None:
+        super().__init__(sizes)
+        self.scale = scale
+
+    def compare(
         self,
         inputs: Float[Tensor, "B T J"],
+        queries: Float[Tensor, "B k T U"] | None,
+        keys: Float[Tensor, "B groups S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> None:
-        return None
+    ) -> Compared:
+        return Compared(queries=queries, keys=keys, scale=self.scale)
+
+
+class Additive(Pair):
+    """v . tanh(q + k): no product, so it reaches the kernel as a bias."""
+
+    def __init__(self, sizes: ScoreSizes) -> None:
+        super().__init__(sizes)
+        self.direction = nn.Parameter(torch.zeros(sizes.heads, sizes.key_width))
+        nn.init.normal_(self.direction, std=sizes.key_width**-0.5)
+
+    def compare(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        queries: Float[Tensor, "B k T U"] | None,
+        keys: Float[Tensor, "B groups S U"] | None,
+        query_positions: Int[Tensor, "#B T"],
+        key_positions: Int[Tensor, "#B S"],
+    ) -> Compared:
+        assert queries is not None and keys is not None
+        joined = torch.tanh(queries[:, :, :, None] + serve(self.heads, keys)[:, :, None])
+        return Compared(bias=einsum(joined, self.direction, "B k T S U, k U -> B k T S"))
+
+
+class Merged(nn.Module):
+    """x_i . W~ x_t: the query is carried into the space of tokens, a token is its own key."""
+
+    def __init__(self, sizes: ScoreSizes) -> None:
+        super().__init__()
+        shape = (sizes.heads, sizes.width, sizes.memory_width)
+        self.weight = nn.Parameter(torch.zeros(shape))
+        nn.init.normal_(self.weight, std=sizes.width**-0.5 * sizes.memory_width**-0.5)
+
+    def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
+        return einsum(inputs, self.weight, "B T J, k J U -> B k T U")
+
+    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B 1 S J"]:
+        return inputs[:, None]
+
+    def compare(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        queries: Float[Tensor, "B k T U"] | None,
+        keys: Float[Tensor, "B groups S U"] | None,
+        query_positions: Int[Tensor, "#B T"],
+        key_positions: Int[Tensor, "#B S"],
+    ) -> Compared:
+        return Compared(queries=queries, keys=keys)
 
 
 class Synthesized(nn.Module):
-    """What both synthesizers share: no queries, no keys, a row of scores over key positions."""
+    """No queries, no keys: a row of scores over key positions, from the token or learned."""
 
-    def __init__(self, width: int, heads: int, length: int, hidden: int | None) -> None:
+    def __init__(self, sizes: ScoreSizes, hidden: int | None) -> None:
         super().__init__()
-        self.heads, self.length, self.scale = heads, length, 1.0
         self.from_token: nn.Module | None = None
         self.table: nn.Parameter | None = None
+        heads, length = sizes.heads, sizes.length
         if hidden is None:
             self.table = nn.Parameter(torch.zeros(heads, length, length))
         else:
             self.from_token = nn.Sequential(
-                nn.Linear(width, heads * hidden),
+                nn.Linear(sizes.width, heads * hidden),
                 nn.ReLU(),
                 nn.Unflatten(-1, (heads, hidden)),
             )
@@ -91,12 +167,14 @@ class Synthesized(nn.Module):
     def keys(self, inputs: Float[Tensor, "B S J"]) -> None:
         return None
 
-    def bias(
+    def compare(
         self,
         inputs: Float[Tensor, "B T J"],
+        queries: None,
+        keys: None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Float[Tensor, "#B k T S"]:
+    ) -> Compared:
         if self.from_token is None:
             assert self.table is not None
             # Rows first, keys after: indexing both at once would move the heads last.
@@ -104,7 +182,7 @@ class Synthesized(nn.Module):
         else:
             hidden = self.from_token(inputs).transpose(1, 2)
             rows = hidden @ self.to_scores + self.score_offsets
-        return at_positions(rows, key_positions)
+        return Compared(bias=at_positions(rows, key_positions))
 
 
 def at_positions(
@@ -124,8 +202,8 @@ class DotConfig:
 
     kind: Literal["dot"] = "dot"
 
-    def build(self, width: int, heads: int, key_width: int, length: int) -> Product:
-        return Product(width, heads, key_width, scale=1.0)
+    def build(self, sizes: ScoreSizes) -> Product:
+        return Product(sizes, scale=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,21 +212,41 @@ class ScaledConfig:
 
     kind: Literal["scaled"] = "scaled"
 
-    def build(self, width: int, heads: int, key_width: int, length: int) -> Product:
-        return Product(width, heads, key_width, scale=key_width**-0.5)
+    def build(self, sizes: ScoreSizes) -> Product:
+        return Product(sizes, scale=sizes.key_width**-0.5)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdditiveConfig:
+    """v . tanh(q + k), as in the first attention for translation; quadratic in memory."""
+
+    kind: Literal["additive"] = "additive"
+
+    def build(self, sizes: ScoreSizes) -> Additive:
+        return Additive(sizes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MergedConfig:
+    """x . W~ x, the scale inside W~; J^2 weights a head in place of 2 U J."""
+
+    kind: Literal["merged"] = "merged"
+
+    def build(self, sizes: ScoreSizes) -> Merged:
+        return Merged(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SynthesizerConfig:
-    """Scores without a query-key product; `hidden` (dense) is a head's width between the layers."""
+    """Scores without a query-key product; `hidden` is a head's width between the dense layers."""
 
     kind: Literal["synthesizer"] = "synthesizer"
     form: Literal["dense", "random"] = "dense"
-    hidden: int | None = bounded(None, at_least=1)  # of a head; the key width where not given
+    hidden: int | None = bounded(None, at_least=1)  # the key width where not given
 
-    def build(self, width: int, heads: int, key_width: int, length: int) -> Synthesized:
-        hidden = (self.hidden or key_width) if self.form == "dense" else None
-        return Synthesized(width, heads, length, hidden)
+    def build(self, sizes: ScoreSizes) -> Synthesized:
+        hidden = (self.hidden or sizes.key_width) if self.form == "dense" else None
+        return Synthesized(sizes, hidden)
 
 
-ScoreConfig = DotConfig | ScaledConfig | SynthesizerConfig
+ScoreConfig = DotConfig | ScaledConfig | AdditiveConfig | MergedConfig | SynthesizerConfig

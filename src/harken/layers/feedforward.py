@@ -1,7 +1,9 @@
 """The position-wise layer between attentions: widen, bend, narrow.
 
-relu, gelu   W_2 f(W_1 x)
-swiglu       W_2 (silu(W_1 x) * W_3 x)
+    relu, gelu, gelu_tanh   W_2 f(W_1 x)
+    swiglu                  W_2 (silu(W_1 x) * W_3 x)
+
+`gelu` is the exact one; `gelu_tanh` its usual approximation, as in GPT-2.
 """
 
 from dataclasses import dataclass
@@ -16,10 +18,12 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeedForwardConfig:
-    """`expansion` is the inner width as a multiple of J."""
+    """`expansion` is the inner width as a multiple of J; `inner` is that width itself."""
 
-    activation: Literal["relu", "gelu", "swiglu"] = "gelu"
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu_tanh"
     expansion: float = bounded(4.0, above=0.0)
+    inner: int | None = bounded(None, at_least=1)
+    bias: bool = True
 
     def build(self, width: int) -> "FeedForward":
         return FeedForward(self, width)
@@ -30,11 +34,13 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: FeedForwardConfig, width: int) -> None:
         super().__init__()
-        inner = round(config.expansion * width)
+        inner = config.inner or round(config.expansion * width)
         self.activation = config.activation
-        self.widen = nn.Linear(width, inner)
-        self.gate = nn.Linear(width, inner) if config.activation == "swiglu" else None
-        self.narrow = nn.Linear(inner, width)
+        self.widen = nn.Linear(width, inner, bias=config.bias)
+        self.gate: nn.Linear | None = None
+        if config.activation == "swiglu":
+            self.gate = nn.Linear(width, inner, bias=config.bias)
+        self.narrow = nn.Linear(inner, width, bias=config.bias)
 
     def forward(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B T J"]:
         wide = self.widen(inputs)
@@ -43,6 +49,6 @@ class FeedForward(nn.Module):
         elif self.activation == "relu":
             bent = F.relu(wide)
         else:
-            bent = F.gelu(wide, approximate="tanh")
+            bent = F.gelu(wide, approximate="tanh" if self.activation == "gelu_tanh" else "none")
         narrowed: Tensor = self.narrow(bent)
         return narrowed

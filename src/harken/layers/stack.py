@@ -1,10 +1,12 @@
 """Blocks one above the other, with one state for all of them."""
 
+from collections.abc import Sequence
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.multihead import Arrangement, KeyValues
-from harken.layers.transformer import TransformerConfig
+from harken.layers.transformer import Memory, TransformerBlock, TransformerConfig
 
 StackState = tuple[KeyValues, ...]
 
@@ -12,19 +14,39 @@ StackState = tuple[KeyValues, ...]
 class Stack(nn.Module):
     """L blocks; a pre-norm stack ends with the norm that its last block left out."""
 
-    def __init__(self, block: TransformerConfig, layers: int, width: int, length: int) -> None:
+    def __init__(
+        self,
+        block: TransformerConfig,
+        layers: int,
+        width: int,
+        length: int,
+        memory_width: int | None = None,
+    ) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(block.build(width, length) for _ in range(layers))
-        self.norm = nn.LayerNorm(width) if block.norm == "pre" else nn.Identity()
+        self.blocks = nn.ModuleList(block.build(width, length, memory_width) for _ in range(layers))
+        self.norm = block.norm.build(width) if block.norm.place == "pre" else nn.Identity()
+
+    def remember(
+        self, memory: Float[Tensor, "B S J"], arrangement: Arrangement
+    ) -> tuple[Memory, ...]:
+        """What every block's cross-attention needs of a memory, made once for all steps."""
+        remembered = []
+        for block in self.blocks:
+            assert isinstance(block, TransformerBlock) and block.cross is not None
+            remembered.append(Memory(block.cross.remember(memory), arrangement))
+        return tuple(remembered)
 
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
         arrangement: Arrangement,
         past: StackState | None = None,
+        memory: Sequence[Memory] | None = None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
         states = []
         for depth, block in enumerate(self.blocks):
-            inputs, state = block(inputs, arrangement, None if past is None else past[depth])
+            before = None if past is None else past[depth]
+            known = None if memory is None else memory[depth]
+            inputs, state = block(inputs, arrangement, before, known)
             states.append(state)
         return self.norm(inputs), tuple(states)

@@ -1,11 +1,15 @@
 """The Transformer block: attention, then a feed-forward layer, each added to what came in.
 
-pre-norm    x + f(norm(x))      trains without care
-post-norm   norm(x + f(x))      the original add-and-norm
+    pre-norm    x + f(norm(x))      trains without care
+    post-norm   norm(x + f(x))      the original add-and-norm
+
+A block of a decoder has cross-attention to a memory between the two. What a block remembers of
+earlier tokens and of the memory is an argument and a result.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,43 +17,75 @@ from torch import Tensor, nn
 from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
 from harken.config import bounded
 from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.norm import NormConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformerConfig:
-    """One block; `dropout` falls on what each half adds, in training."""
+    """One block; `dropout` falls on what each part adds, in training."""
 
     attention: MultiHeadConfig = MultiHeadConfig()
     feedforward: FeedForwardConfig = FeedForwardConfig()
-    norm: Literal["pre", "post"] = "pre"
+    norm: NormConfig = NormConfig()
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
 
-    def build(self, width: int, length: int) -> "TransformerBlock":
-        return TransformerBlock(self, width, length)
+    def build(self, width: int, length: int, memory_width: int | None = None) -> "TransformerBlock":
+        """With `memory_width`, a decoder's block that looks at a memory of that width."""
+        return TransformerBlock(self, width, length, memory_width)
+
+
+class Memory(NamedTuple):
+    """What cross-attention looks at: keys and values of a layer, and who may see them."""
+
+    seen: KeyValues
+    arrangement: Arrangement
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention and feed-forward with residual paths: B T J -> B T J."""
+    """Self-attention, cross-attention where there is a memory, feed-forward: B T J -> B T J."""
 
-    def __init__(self, config: TransformerConfig, width: int, length: int) -> None:
+    def __init__(
+        self, config: TransformerConfig, width: int, length: int, memory_width: int | None
+    ) -> None:
         super().__init__()
         self.attention = config.attention.build(width, length)
+        self.attention_norm = config.norm.build(width)
+        self.cross = self.cross_norm = None
+        if memory_width is not None:
+            self.cross = config.attention.build(width, length, memory_width)
+            self.cross_norm = config.norm.build(width)
         self.feedforward = config.feedforward.build(width)
-        self.attention_norm = nn.LayerNorm(width)
-        self.feedforward_norm = nn.LayerNorm(width)
+        self.feedforward_norm = config.norm.build(width)
         self.dropout = nn.Dropout(config.dropout)
-        self.pre_norm = config.norm == "pre"
+        self.pre_norm = config.norm.place == "pre"
 
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
         arrangement: Arrangement,
         past: KeyValues | None = None,
+        memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
+        seen: KeyValues
+
+        def attend(tokens: Tensor) -> Tensor:
+            nonlocal seen
+            mixed: Tensor
+            mixed, seen = self.attention(tokens, arrangement, past)
+            return mixed
+
+        tokens = self._add(inputs, attend, self.attention_norm)
+        if self.cross is not None and self.cross_norm is not None:
+            assert memory is not None, "a decoder's block is given its memory"
+            cross, known = self.cross, memory
+            tokens = self._add(
+                tokens, lambda one: cross.look(one, known.seen, known.arrangement), self.cross_norm
+            )
+        return self._add(tokens, self.feedforward, self.feedforward_norm), seen
+
+    def _add(self, tokens: Tensor, part: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
         if self.pre_norm:
-            mixed, seen = self.attention(self.attention_norm(inputs), arrangement, past)
-            middle = inputs + self.dropout(mixed)
-            return middle + self.dropout(self.feedforward(self.feedforward_norm(middle))), seen
-        mixed, seen = self.attention(inputs, arrangement, past)
-        middle = self.attention_norm(inputs + self.dropout(mixed))
-        return self.feedforward_norm(middle + self.dropout(self.feedforward(middle))), seen
+            added: Tensor = tokens + self.dropout(part(norm(tokens)))
+            return added
+        normed: Tensor = norm(tokens + self.dropout(part(tokens)))
+        return normed

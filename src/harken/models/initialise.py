@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from harken.attention.multihead import MultiHead
-from harken.attention.scores import Synthesized
+from harken.attention.scores import Additive, Merged, Synthesized
 from harken.layers.feedforward import FeedForward
 
 SPREAD = 0.02
@@ -28,10 +28,16 @@ def initialise(model: nn.Module, layers: int, seed: int) -> None:
             for name, parameter in module.named_parameters(recurse=False):
                 if name != "score_offsets":
                     nn.init.normal_(parameter, std=SPREAD, generator=generator)
+        elif isinstance(module, Additive):
+            spread = module.direction.shape[-1] ** -0.5
+            nn.init.normal_(module.direction, std=spread, generator=generator)
+        elif isinstance(module, Merged):
+            # As spread as the product of the two matrices that it stands for.
+            nn.init.normal_(module.weight, std=SPREAD**2, generator=generator)
     shrink = 1.0 / math.sqrt(2 * layers)
     with torch.no_grad():
         for module in model.modules():
-            if isinstance(module, MultiHead):
+            if isinstance(module, MultiHead) and module.join is not None:
                 module.join.weight.mul_(shrink)
             elif isinstance(module, FeedForward):
                 module.narrow.weight.mul_(shrink)

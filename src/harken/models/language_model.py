@@ -13,12 +13,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.masks import CAUSAL, mask_between
+from harken.attention.legal import check_choices
+from harken.attention.masks import CAUSAL, Mask, mask_between
 from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import LearnedConfig, Position, PositionConfig, RotaryConfig
-from harken.attention.scores import SynthesizerConfig
+from harken.attention.positions import LearnedConfig, Position, PositionConfig
+from harken.attention.relative import PositionSizes
 from harken.config import bounded
 from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack, StackState
 from harken.layers.transformer import TransformerConfig
 from harken.models.initialise import initialise
@@ -34,30 +36,21 @@ class GPTConfig:
     length: int = bounded(128, at_least=8)  # the longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig()
     position: PositionConfig = LearnedConfig()
+    order: Literal["causal", "strict"] = "causal"  # t <= i, or the lecture's t < i
+    window: int | None = bounded(None, at_least=1)  # the farthest step back that is seen
     feedforward: FeedForwardConfig = FeedForwardConfig()
-    norm: Literal["pre", "post"] = "pre"
+    norm: NormConfig = NormConfig()
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
     tied: bool = True  # the read-out is the table of embeddings
 
     def __post_init__(self) -> None:
-        heads, (_, key_width) = self.attention.heads, self.attention.head_widths(self.width)
-        shared = None in (self.attention.head_width, self.attention.key_width)
-        if shared and self.width % heads:
+        concat = getattr(self.position, "place", "add") == "concat"
+        check_choices(self.attention, self.position, self.width * (2 if concat else 1))
+        if concat and self.tied:
             raise ValueError(
-                f"width {self.width} does not divide into {heads} heads; "
-                "make it a multiple, or give attention.head_width and attention.key_width"
+                "place 'concat' doubles the width inside, which the table of embeddings does not "
+                "have; set tied = false, or place = 'add'"
             )
-        if isinstance(self.position, RotaryConfig):
-            if isinstance(self.attention.score, SynthesizerConfig):
-                raise ValueError(
-                    "position 'rotary' turns queries and keys, and score 'synthesizer' has none; "
-                    "choose position 'learned' or 'sinusoid'"
-                )
-            if key_width % 2:
-                raise ValueError(
-                    f"position 'rotary' turns pairs, and a key has {key_width} numbers; "
-                    "make attention.key_width even"
-                )
 
     def build(self, vocabulary: int, seed: int) -> "LanguageModel":
         return LanguageModel(self, vocabulary, seed)
@@ -76,19 +69,26 @@ class LanguageModel(nn.Module):
 
     def __init__(self, config: GPTConfig, vocabulary: int, seed: int) -> None:
         super().__init__()
-        _, key_width = config.attention.head_widths(config.width)
+        length = config.length
+        sizes = PositionSizes(
+            width=config.width,
+            key_width=config.attention.head_widths(config.width)[1],
+            heads=config.attention.heads,
+            length=length,
+        )
         block = TransformerConfig(
             attention=config.attention,
             feedforward=config.feedforward,
             norm=config.norm,
             dropout=config.dropout,
         )
-        self.length = config.length
+        self.order, self.window = config.order, config.window
         self.embedding = nn.Embedding(vocabulary, config.width)
-        self.position = config.position.build(config.width, key_width, config.length)
+        self.position = config.position.build(sizes)
+        self.length = min(length, self.position.length or length)
         self.dropout = nn.Dropout(config.dropout)
-        self.stack = Stack(block, config.layers, config.width, config.length)
-        self.reader = nn.Linear(config.width, vocabulary, bias=False)
+        self.stack = Stack(block, config.layers, self.position.width, length)
+        self.reader = nn.Linear(self.position.width, vocabulary, bias=False)
         initialise(self, config.layers, seed)
         if config.tied:
             self.reader.weight = self.embedding.weight
@@ -101,20 +101,21 @@ class LanguageModel(nn.Module):
         documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T J"]:
         """States of whole rows; in a packed row `documents` keeps its texts apart."""
-        if positions is None or documents is None:
-            assert positions is None and documents is None, "a packed row gives both"
-            slots = torch.arange(tokens.shape[1], device=tokens.device)[None]
-            arrangement = Arrangement(mask=CAUSAL, query_positions=slots, key_positions=slots)
+        assert (positions is None) == (documents is None), "a packed row gives both"
+        slots = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        at = slots if positions is None else positions
+        if positions is None and self.order == "causal" and self.window is None:
+            mask = CAUSAL
         else:
             mask = mask_between(
-                "causal",
-                positions,
-                positions,
+                self.order,
+                at,
+                at,
+                window=self.window,
                 query_documents=documents,
                 key_documents=documents,
             )
-            arrangement = Arrangement(mask=mask, query_positions=positions, key_positions=positions)
-        states, _ = self._run(tokens, arrangement, None)
+        states, _ = self._run(tokens, at, at, mask, None)
         return states
 
     def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
@@ -138,24 +139,29 @@ class LanguageModel(nn.Module):
         positions = (gone + present.cumsum(dim=1) - 1).clamp(min=0)
         key_positions = torch.cat((state.positions, positions), dim=1)
         key_present = torch.cat((state.present, present), dim=1)
-        arrangement = Arrangement(
-            mask=mask_between("causal", positions, key_positions, present=key_present),
-            query_positions=positions,
-            key_positions=key_positions,
+        mask = mask_between(
+            self.order, positions, key_positions, window=self.window, present=key_present
         )
-        states, layers = self._run(tokens, arrangement, state.layers or None)
+        states, layers = self._run(tokens, positions, key_positions, mask, state.layers or None)
         return states, LanguageModelState(layers, key_positions, key_present)
 
     def _run(
-        self, tokens: Int[Tensor, "B T"], arrangement: Arrangement, past: StackState | None
+        self,
+        tokens: Int[Tensor, "B T"],
+        positions: Int[Tensor, "#B T"],
+        key_positions: Int[Tensor, "#B S"],
+        mask: Mask,
+        past: StackState | None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
         position = cast(Position, self.position)
-        entered = position.enter(self.embedding(tokens), arrangement.query_positions)
+        at, keys_at = positions[..., None], key_positions[..., None]
         arrangement = Arrangement(
-            mask=arrangement.mask,
-            query_positions=arrangement.query_positions,
-            key_positions=arrangement.key_positions,
-            rotation=position.rotation(arrangement.query_positions),
+            mask=mask,
+            query_positions=positions,
+            key_positions=key_positions,
+            rotation=position.rotation(at),
+            bias=position.bias(at, keys_at),
         )
-        states, layers = self.stack(self.dropout(entered), arrangement, past)
+        entered = self.dropout(position.enter(self.embedding(tokens), at))
+        states, layers = self.stack(entered, arrangement, past)
         return states, layers

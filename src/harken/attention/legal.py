@@ -1,0 +1,48 @@
+"""Which choices go together, said once: models ask, and the table in the docs is made from it."""
+
+from typing import get_args
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import PositionConfig
+from harken.attention.relative import RotaryConfig
+from harken.attention.scores import AdditiveConfig, ScoreConfig, SynthesizerConfig
+
+YES = "yes"
+
+
+def clash(score: ScoreConfig, position: PositionConfig) -> str | None:
+    """Why a score and a position kind do not go together; None where they do."""
+    if isinstance(position, RotaryConfig):
+        if isinstance(score, SynthesizerConfig):
+            return "position 'rotary' turns queries and keys, and score 'synthesizer' has none"
+        if isinstance(score, AdditiveConfig):
+            return (
+                "position 'rotary' makes products depend on distance, "
+                "and score 'additive' adds queries and keys"
+            )
+    return None
+
+
+def check_choices(attention: MultiHeadConfig, position: PositionConfig, width: int) -> None:
+    """Raise a ValueError that says why, where a model cannot be built so."""
+    attention.check(width)
+    reason = clash(attention.score, position)
+    if reason is not None:
+        raise ValueError(f"{reason}; choose another position or score")
+    _, key_width = attention.head_widths(width)
+    if isinstance(position, RotaryConfig) and key_width % 2:
+        raise ValueError(
+            f"position 'rotary' turns pairs, and a key has {key_width} numbers; "
+            "make attention.key_width even"
+        )
+
+
+def legal_table() -> list[list[str]]:
+    """A header of position kinds, then one row a score: `yes`, or why not."""
+    positions = [kind() for kind in get_args(PositionConfig)]
+    header = ["score", *(position.kind for position in positions)]
+    rows = [
+        [score.kind, *(clash(score, position) or YES for position in positions)]
+        for score in (kind() for kind in get_args(ScoreConfig))
+    ]
+    return [header, *rows]

@@ -1,0 +1,45 @@
+"""W_Q and W_K into one matrix, and back.
+
+    W~ = scale * W_Q^T W_K        x_i . W~ x_t  =  scale * (W_Q x_i) . (W_K x_t)
+
+A head of the pair has 2 U J weights, merged it has J^2: equal at U = J / 2. Merging is exact.
+Going back takes the U largest singular directions of W~; what is left out bounds the error of any
+score by the largest singular value left, times the norms of the two tokens.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPair:
+    """W_Q and W_K of every head (scale 1), and the largest singular value left out of each."""
+
+    queries: Float[Tensor, "k U J"]
+    keys: Float[Tensor, "k U memory"]
+    truncation: Float[Tensor, "k"]
+
+
+def merge_pair(
+    queries: Float[Tensor, "k U J"], keys: Float[Tensor, "k U memory"], scale: float
+) -> Float[Tensor, "k J memory"]:
+    """The one matrix a head that gives the same scores."""
+    return einsum(queries, keys, "k U J, k U memory -> k J memory") * scale
+
+
+def split_merged(merged: Float[Tensor, "k J memory"], key_width: int) -> SplitPair:
+    """The best pair of this key width in the least-squares sense; exact where the rank allows."""
+    left, values, right = torch.linalg.svd(merged, full_matrices=False)
+    root = values[:, :key_width].sqrt()[:, :, None]
+    left_out = (
+        values[:, key_width] if key_width < values.shape[1] else values.new_zeros(len(values))
+    )
+    return SplitPair(
+        queries=left.mT[:, :key_width] * root,
+        keys=right[:, :key_width] * root,
+        truncation=left_out,
+    )

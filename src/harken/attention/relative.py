@@ -1,0 +1,191 @@
+"""Where tokens stand to one another, told inside every head.
+
+    rotary     the pair (x[i], x[i + U/2]) of a query or key turned by the angle t / base^(2i/U)
+    alibi      -slope_h |i - t| added to the score, slopes falling geometrically over the heads
+    relative   b_h[bucket(t - i)] added to the score, learned; near offsets have buckets of their
+               own, far ones share, as in T5
+
+With two axes, rotary shares its pairs out among them, and the other two add up over them.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from harken.config import bounded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PositionSizes:
+    """What a model tells its position kind."""
+
+    width: int  # J of the tokens that enter
+    key_width: int  # U
+    heads: int  # k
+    length: int  # the longest input, along each axis
+    axes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Cosines and sines of every position's angles, made once a forward and used by every layer."""
+
+    cosine: Float[Tensor, "#B 1 T U"]
+    sine: Float[Tensor, "#B 1 T U"]
+
+
+def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor, "B k T U"]:
+    """Turn each pair of a head's numbers; a dot product of two then depends on their distance."""
+    first, second = heads.chunk(2, dim=-1)
+    turned = heads * rotation.cosine + torch.cat((-second, first), dim=-1) * rotation.sine
+    return turned.to(heads.dtype)  # angles are float32, and kernels want one precision
+
+
+def angles(positions: Int[Tensor, "#B T"], width: int, base: float) -> Float[Tensor, "#B T pairs"]:
+    """t / base^(2i / width); in float32 whatever the model's precision, or late positions blur."""
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
+    turned: Tensor = positions[..., None].float() * base**-exponents
+    return turned
+
+
+class Inside(nn.Module):
+    """Kinds that leave tokens as they are at the entrance."""
+
+    def __init__(self, sizes: PositionSizes) -> None:
+        super().__init__()
+        self.length: int | None = None
+        self.width = sizes.width
+
+    def enter(
+        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
+    ) -> Float[Tensor, "B T J"]:
+        return inputs
+
+    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
+        return None
+
+    def bias(
+        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
+    ) -> Float[Tensor, "#B k T S"] | None:
+        return None
+
+
+class Rotary(Inside):
+    """Queries and keys turned by their positions, so that scores know only distances."""
+
+    def __init__(self, sizes: PositionSizes, base: float) -> None:
+        super().__init__(sizes)
+        self.key_width, self.axes, self.base = sizes.key_width, sizes.axes, base
+
+    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation:
+        pairs = self.key_width // 2
+        turned = []
+        for axis in range(self.axes):
+            own = (pairs + self.axes - 1 - axis) // self.axes
+            turned.append(angles(coordinates[..., axis], 2 * own, self.base))
+        every = torch.cat(turned, dim=-1).repeat(1, 1, 2)[:, None]
+        return Rotation(every.cos(), every.sin())
+
+
+class Alibi(Inside):
+    """Attention that fades with distance, at a rate of its own in every head."""
+
+    slopes: Tensor
+
+    def __init__(self, sizes: PositionSizes) -> None:
+        super().__init__(sizes)
+        # Not saved: they follow from the number of heads.
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(sizes.heads)), persistent=False)
+
+    def bias(
+        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
+    ) -> Float[Tensor, "#B k T S"]:
+        distance = (queries[:, :, None] - keys[:, None]).abs().sum(dim=-1)
+        return -self.slopes[:, None, None] * distance[:, None]
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(-8/k), 2^(-16/k), …; for a k that is no power of two, the next power's odd ones after."""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+    between = [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)]
+    return slopes + between
+
+
+class Relative(Inside):
+    """A learned bias for every bucket of offsets, head and axis."""
+
+    def __init__(self, sizes: PositionSizes, buckets: int, farthest: int, causal: bool) -> None:
+        super().__init__(sizes)
+        self.buckets, self.farthest, self.causal = buckets, farthest, causal
+        self.tables = nn.ModuleList(nn.Embedding(buckets, sizes.heads) for _ in range(sizes.axes))
+
+    def bias(
+        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
+    ) -> Float[Tensor, "#B k T S"]:
+        offsets = keys[:, None] - queries[:, :, None]
+        chosen = offset_buckets(offsets, self.buckets, self.farthest, self.causal)
+        added = [table(chosen[..., axis]) for axis, table in enumerate(self.tables)]
+        return torch.stack(added).sum(dim=0).permute(0, 3, 1, 2)
+
+
+def offset_buckets(
+    offsets: Int[Tensor, "*shape"], buckets: int, farthest: int, causal: bool
+) -> Int[Tensor, "*shape"]:
+    """Half of the buckets hold one small distance each, the rest widen up to `farthest`.
+
+    Without `causal`, half of all buckets are for keys before the query and half for those after.
+    """
+    first = torch.zeros_like(offsets)
+    if causal:
+        distance = (-offsets).clamp(min=0)
+    else:
+        buckets //= 2
+        first = (offsets > 0) * buckets
+        distance = offsets.abs()
+    exact = buckets // 2
+    growth = torch.log(distance.float() / exact + 1e-20) / math.log(farthest / exact)
+    wide = exact + (growth.clamp(min=0) * (buckets - exact)).long()
+    return first + torch.where(distance < exact, distance, wide.clamp(max=buckets - 1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RotaryConfig:
+    """Rotation inside every head; needs queries and keys, so not with `synthesizer`."""
+
+    kind: Literal["rotary"] = "rotary"
+    base: float = bounded(10000.0, above=1.0)
+
+    def build(self, sizes: PositionSizes) -> Rotary:
+        return Rotary(sizes, self.base)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlibiConfig:
+    """Linear biases, nothing learned."""
+
+    kind: Literal["alibi"] = "alibi"
+
+    def build(self, sizes: PositionSizes) -> Alibi:
+        return Alibi(sizes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelativeConfig:
+    """A learned bias by offset, shared by all layers; `causal` keeps no buckets for later keys."""
+
+    kind: Literal["relative"] = "relative"
+    buckets: int = bounded(32, at_least=4)
+    farthest: int = bounded(128, at_least=2)
+    causal: bool = False
+
+    def __post_init__(self) -> None:
+        if self.farthest <= self.buckets:
+            raise ValueError(f"farthest {self.farthest} is not above buckets {self.buckets}")
+
+    def build(self, sizes: PositionSizes) -> Relative:
+        return Relative(sizes, self.buckets, self.farthest, self.causal)

@@ -1,0 +1,252 @@
+"""Every place reads a window of places around or before it, all at once: B T J -> B T J.
+
+    stride2   L_{l+1}[t] = σ(sum over Δ of W[Δ] L_l[2t + Δ] - B),  half as long with each level;
+              and the way back up to one output a token, adding what the same level was:
+              M_l[t] = σ(L_l[t] + sum over t', Δ with 2t' + Δ = t of W'[Δ] M_{l+1}[t'] - B')
+    causal    x_{l+1}[t] = x_l[t] + σ(sum over Δ of W[Δ] x_l[t + dΔ] + b),  Δ <= 0, dilation d
+    gated     x_{l+1}[t] = sqrt(1/2) (x_l[t] + a * sigmoid(g)),  (a, g) a convolution of x_l
+
+A kernel of k places has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋ where it is centred and from 1 - k to 0 where it
+is causal. Beyond both ends of a sequence there are zeros, and so there must be at its padding:
+before each convolution what is not present is made zero. Only causal kinds can go on from a state.
+
+Convolutions between attentions (Conformer) and over images are not here.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from harken.config import bounded
+
+Activation = Literal["relu", "tanh", "gelu"]
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "gelu": partial(F.gelu, approximate="tanh"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrideTwoConfig:
+    """The language CNN; after `layers` levels one place speaks for 2^layers tokens."""
+
+    kind: Literal["stride2"] = "stride2"
+    layers: int = bounded(3, at_least=1)
+    kernel: int = bounded(3, at_least=2)  # with 1, the way up would not reach every other token
+    activation: Activation = "relu"  # σ
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of what each level reads, in training
+
+    def build(self, width: int) -> "StrideTwo":
+        return StrideTwo(self, width)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CausalConvolutionConfig:
+    """Each place sees itself and what came before."""
+
+    kind: Literal["causal"] = "causal"
+    layers: int = bounded(4, at_least=1)
+    kernel: int = bounded(3, at_least=1)
+    activation: Activation = "relu"  # σ
+    doubling: bool = True  # dilations 1, 2, 4, … and so a reach that doubles; else all 1
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of what each layer reads, in training
+
+    def build(self, width: int) -> "Convolutions":
+        kernels = [
+            nn.Conv1d(width, width, self.kernel, dilation=2**depth if self.doubling else 1)
+            for depth in range(self.layers)
+        ]
+        combine = partial(add_bent, ACTIVATIONS[self.activation])
+        return Convolutions(kernels, combine, causal=True, dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatedConvolutionConfig:
+    """Gated linear units, as in "Convolutional sequence to sequence learning"."""
+
+    kind: Literal["gated"] = "gated"
+    layers: int = bounded(4, at_least=1)
+    kernel: int = bounded(3, at_least=1)
+    causal: bool = False  # else centred
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of what each layer reads, in training
+
+    def build(self, width: int) -> "Convolutions":
+        kernels = [nn.Conv1d(width, 2 * width, self.kernel) for _ in range(self.layers)]
+        return Convolutions(kernels, add_gated, causal=self.causal, dropout=self.dropout)
+
+
+ConvolutionConfig = StrideTwoConfig | CausalConvolutionConfig | GatedConvolutionConfig
+
+Levels = tuple[Tensor, ...]
+"""Of a pyramid, from the tokens B T J to the top B ⌈T / 2^L⌉ J."""
+
+Tails = tuple[Tensor, ...]
+"""What each layer of a causal stack must remember of its inputs: B (k - 1)d J."""
+
+
+def only_present(
+    inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None
+) -> Float[Tensor, "B T J"]:
+    """Zeros at padding, as beyond the end of a row that has none."""
+    return inputs if present is None else inputs.masked_fill(~present[..., None], 0.0)
+
+
+class StrideTwo(nn.Module):
+    """Down the pyramid and back up: one output a token, which has seen a neighbourhood."""
+
+    def __init__(self, config: StrideTwoConfig, width: int) -> None:
+        super().__init__()
+        self.down, self.up = WayDown(config, width), WayUp(config, width)
+
+    def forward(
+        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T J"]:
+        raised: Tensor = self.up(self.down(inputs, present), present)
+        return raised
+
+
+class WayDown(nn.Module):
+    """L_0 .. L_L: place t of level l is present where token 2^l t is."""
+
+    def __init__(self, config: StrideTwoConfig, width: int) -> None:
+        super().__init__()
+        self.bend = ACTIVATIONS[config.activation]
+        self.edges = (config.kernel - 1) // 2, config.kernel // 2
+        self.kernels = nn.ModuleList(
+            nn.Conv1d(width, width, config.kernel, stride=2, bias=False)
+            for _ in range(config.layers)
+        )
+        self.thresholds = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
+    ) -> Levels:
+        levels = [only_present(inputs, present)]
+        for kernel, threshold in zip(self.kernels, self.thresholds, strict=True):
+            read = F.pad(self.dropout(levels[-1]).transpose(1, 2), self.edges)
+            present = None if present is None else present[:, ::2]
+            bent = self.bend(kernel(read).transpose(1, 2) - threshold)
+            levels.append(only_present(bent, present))
+        return tuple(levels)
+
+
+class WayUp(nn.Module):
+    """M_L = L_L, then level by level to M_0: one output a token."""
+
+    def __init__(self, config: StrideTwoConfig, width: int) -> None:
+        super().__init__()
+        self.bend = ACTIVATIONS[config.activation]
+        self.edge = (config.kernel - 1) // 2
+        self.kernels = nn.ModuleList(
+            nn.ConvTranspose1d(width, width, config.kernel, stride=2, bias=False)
+            for _ in range(config.layers)
+        )
+        self.thresholds = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, levels: Levels, present: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T J"]:
+        merged = levels[-1]
+        for depth in reversed(range(len(self.kernels))):
+            level = levels[depth]
+            raised = self.kernels[depth](self.dropout(merged).transpose(1, 2)).transpose(1, 2)
+            # The transposed convolution writes from place 0 + (lowest Δ) on; keep what has a place.
+            raised = raised[:, self.edge : self.edge + level.shape[1]]
+            bent = self.bend(level + raised - self.thresholds[depth])
+            merged = only_present(bent, None if present is None else present[:, :: 2**depth])
+        return merged
+
+
+Combine = Callable[[Tensor, Tensor], Tensor]
+"""(what came into a layer B T J, what its kernel read B T read) -> what it writes B T J"""
+
+
+def add_bent(bend: Callable[[Tensor], Tensor], inputs: Tensor, read: Tensor) -> Tensor:
+    """x + σ(read)."""
+    return inputs + bend(read)
+
+
+def add_gated(inputs: Tensor, read: Tensor) -> Tensor:
+    """x + a * sigmoid(g), scaled so that a sum of two equals keeps its variance."""
+    return (inputs + F.glu(read, dim=-1)) * math.sqrt(0.5)
+
+
+class Convolutions(nn.Module):
+    """Layers one above the other that keep the length."""
+
+    def __init__(
+        self, kernels: list[nn.Conv1d], combine: Combine, *, causal: bool, dropout: float
+    ) -> None:
+        super().__init__()
+        self.kernels = nn.ModuleList(kernels)
+        self.dropout = nn.Dropout(dropout)
+        self.combine, self.causal = combine, causal
+        self.reaches = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
+
+    @property
+    def receptive_field(self) -> int:
+        """How many tokens one output can depend on, itself among them."""
+        return 1 + sum(self.reaches)
+
+    def forward(
+        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T J"]:
+        inputs = only_present(inputs, present)
+        for kernel, reach in zip(self.kernels, self.reaches, strict=True):
+            edges = (reach, 0) if self.causal else (reach // 2, reach - reach // 2)
+            window = F.pad(self.dropout(inputs), (0, 0, *edges))
+            inputs = self._write(kernel, inputs, window, present)
+        return inputs
+
+    def begin(self, batch: int) -> Tails:
+        """The state before any token: zeros, as beyond the beginning of a row."""
+        weight = next(self.parameters())
+        return tuple(weight.new_zeros(batch, reach, weight.shape[1]) for reach in self.reaches)
+
+    def extend(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        present: Bool[Tensor, "B T"] | None,
+        state: Tails,
+    ) -> tuple[Float[Tensor, "B T J"], Tails]:
+        """Outputs of new tokens after `state`; padding, on the right, leaves no trace in it."""
+        assert self.causal, "what a centred kernel wants to see is still to come"
+        inputs = only_present(inputs, present)
+        tails = []
+        for kernel, tail in zip(self.kernels, state, strict=True):
+            window = torch.cat((tail, self.dropout(inputs)), dim=1)
+            tails.append(latest(window, tail.shape[1], present))
+            inputs = self._write(kernel, inputs, window, present)
+        return inputs, tuple(tails)
+
+    def _write(
+        self,
+        kernel: nn.Module,
+        inputs: Float[Tensor, "B T J"],
+        window: Float[Tensor, "B places J"],
+        present: Bool[Tensor, "B T"] | None,
+    ) -> Float[Tensor, "B T J"]:
+        read = kernel(window.transpose(1, 2)).transpose(1, 2)
+        return only_present(self.combine(inputs, read), present)
+
+
+def latest(
+    window: Float[Tensor, "B places J"], count: int, present: Bool[Tensor, "B T"] | None
+) -> Float[Tensor, "B tail J"]:
+    """The last `count` places of each row, its padding on the right left out."""
+    if present is None:
+        return window[:, window.shape[1] - count :]
+    assert (present[:, 1:] <= present[:, :-1]).all(), "padding stands on the right"
+    rows = torch.arange(len(present), device=window.device)[:, None]
+    first = present.sum(dim=1, keepdim=True)  # the tail gone by stands before what is present
+    return window[rows, first + torch.arange(count, device=window.device)]

@@ -1,0 +1,394 @@
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.config import dumps, loads
+from harken.layers.recurrent import (
+    GRUConfig,
+    LSTMConfig,
+    Recurrent,
+    RecurrentConfig,
+    RecurrentState,
+    TanhConfig,
+    join_layers,
+)
+
+BATCH, TIME, WIDTH, HIDDEN, LAYERS = 2, 7, 5, 3, 2
+CONFIGS = {"tanh": TanhConfig, "gru": GRUConfig, "lstm": LSTMConfig}
+THEIRS = {"tanh": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+every_kind = pytest.mark.parametrize("kind", CONFIGS)
+every_direction = pytest.mark.parametrize("direction", ["forward", "backward", "both"])
+few = settings(max_examples=12)
+
+
+def config(kind: str, **choices: Any) -> Any:
+    return CONFIGS[kind](**{"hidden": HIDDEN, "layers": LAYERS, **choices})
+
+
+def drawn(module: Any) -> Any:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.6)
+    return module.double()
+
+
+def built(kind: str, **choices: Any) -> Recurrent:
+    return drawn(config(kind, **choices).build(WIDTH))
+
+
+def some_inputs(batch: int = BATCH, time: int = TIME) -> Tensor:
+    return torch.randn(batch, time, WIDTH, dtype=torch.float64)
+
+
+def some_state(kind: str, batch: int = BATCH, layers: int = LAYERS) -> RecurrentState:
+    hidden, memory = torch.randn(2, batch, layers, HIDDEN, dtype=torch.float64).tanh()
+    return RecurrentState(hidden, memory if kind == "lstm" else None)
+
+
+def up_to(lengths: list[int], time: int) -> Tensor:
+    return torch.arange(time) < torch.tensor(lengths)[:, None]
+
+
+def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> None:
+    assert_close(ours, theirs, rtol=0, atol=tolerance)
+
+
+def step(kind: str, layer: nn.RNNBase, token: Tensor, hidden: Tensor, memory: Tensor) -> Any:
+    """One step as it stands on paper, for one row; PyTorch stacks the gates in this order."""
+    if kind == "tanh":
+        U, V = layer.weight_ih_l0, layer.weight_hh_l0
+        return torch.tanh(U @ token + V @ hidden), memory
+    from_token = layer.weight_ih_l0 @ token + layer.bias_ih_l0
+    from_state = layer.weight_hh_l0 @ hidden + layer.bias_hh_l0
+    if kind == "gru":
+        (rx, zx, nx), (rh, zh, nh) = from_token.chunk(3), from_state.chunk(3)
+        r, z = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
+        return (1 - z) * torch.tanh(nx + r * nh) + z * hidden, memory
+    i, f, g, o = (from_token + from_state).chunk(4)
+    memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(memory), memory
+
+
+@every_kind
+@torch.no_grad()
+def test_one_layer_by_the_formula(kind: str) -> None:
+    recurrent, inputs = built(kind, layers=1), some_inputs()
+    began = some_state(kind, layers=1)
+    outputs, state = recurrent(inputs, None, began)
+    for b in range(BATCH):
+        hidden = began.hidden[b, 0]
+        memory = torch.zeros(HIDDEN) if began.memory is None else began.memory[b, 0]
+        for t in range(TIME):
+            hidden, memory = step(kind, recurrent.forwards[0], inputs[b, t], hidden, memory)
+            assert_same(outputs[b, t], hidden)
+        assert_same(state.hidden[b, 0], hidden)
+        if kind == "lstm":
+            assert_same(state.memory[b, 0], memory)
+        else:
+            assert state.memory is None
+
+
+def pytorchs(kind: str, ours: Recurrent, both: bool) -> nn.RNNBase:
+    """All layers in one module of theirs, with our weights."""
+    theirs = THEIRS[kind](
+        WIDTH, HIDDEN, LAYERS, bias=kind != "tanh", batch_first=True, bidirectional=both
+    ).double()
+    copied = {}
+    for depth in range(LAYERS):
+        ways = {"": ours.forwards, "_reverse": ours.backwards if both else None}
+        for suffix, layers in ways.items():
+            if layers is not None:
+                for name, parameter in layers[depth].named_parameters():
+                    copied[name.replace("_l0", f"_l{depth}{suffix}")] = parameter.data
+    theirs.load_state_dict(copied, strict=True)
+    return theirs
+
+
+@pytest.mark.parametrize("both", [False, True])
+@every_kind
+def test_agrees_with_pytorch_in_values_and_gradients(kind: str, both: bool) -> None:
+    ours = built(kind, direction="both" if both else "forward")
+    theirs, inputs = pytorchs(kind, ours, both), some_inputs().requires_grad_()
+    outputs, state = ours(inputs)
+    expected, last = theirs(inputs)
+    last = last if isinstance(last, tuple) else (last,)
+    assert_same(outputs, expected)
+    for one, other in zip([part for part in state if part is not None], last, strict=True):
+        assert_same(one.transpose(0, 1), other)
+    downstream = torch.randn_like(outputs)
+    (mine,) = torch.autograd.grad(outputs, inputs, downstream)
+    (yours,) = torch.autograd.grad(expected, inputs, downstream)
+    assert_same(mine, yours)
+    assert sum(one.numel() for one in ours.parameters()) == sum(
+        one.numel() for one in theirs.parameters()
+    )
+
+
+@every_kind
+def test_backward_is_forward_on_rows_turned_round(kind: str) -> None:
+    forward, backward = built(kind), built(kind, direction="backward")
+    backward.backwards.load_state_dict(forward.forwards.state_dict())
+    inputs = some_inputs()
+    outputs, state = backward(inputs)
+    turned, expected = forward(inputs.flip(1))
+    assert_same(outputs, turned.flip(1))
+    assert_same(state, expected)
+
+
+@every_kind
+def test_the_last_state_from_the_right_is_that_of_the_first_token(kind: str) -> None:
+    recurrent, present = built(kind, direction="backward"), up_to([TIME, 4], TIME)
+    outputs, state = recurrent(some_inputs(), present)
+    assert_same(state.hidden[:, -1], outputs[:, 0])
+
+
+@every_direction
+@every_kind
+def test_padding_changes_nothing(kind: str, direction: str) -> None:
+    recurrent = built(kind, direction=direction)
+
+    @given(st.integers(0, 2**31), st.lists(st.integers(1, TIME), min_size=1, max_size=3))
+    @few
+    def holds(seed: int, lengths: list[int]) -> None:
+        torch.manual_seed(seed)
+        inputs, present = some_inputs(len(lengths)), up_to(lengths, TIME)
+        outputs, state = recurrent(inputs, present)
+        assert torch.equal(outputs[~present], torch.zeros_like(outputs[~present]))
+        for row, length in enumerate(lengths):
+            alone, left = recurrent(inputs[row : row + 1, :length])
+            assert_same(outputs[row : row + 1, :length], alone)
+            assert_same(state.hidden[row : row + 1], left.hidden)
+            if kind == "lstm":
+                assert_same(state.memory[row : row + 1], left.memory)
+        gradients = torch.autograd.grad(scalar(outputs, state), recurrent.parameters())
+        apart = [
+            scalar(*recurrent(inputs[row : row + 1, :length])) for row, length in enumerate(lengths)
+        ]
+        assert_same(gradients, torch.autograd.grad(sum(apart), recurrent.parameters()), 1e-10)
+
+    holds()
+
+
+def scalar(outputs: Tensor, state: RecurrentState) -> Tensor:
+    """One number in which every output and every part of the state has its say."""
+    return sum(
+        ((part.cos() - 1) * (1 + torch.arange(part.shape[-1]))).sum()
+        for part in (outputs, *state)
+        if part is not None
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@every_direction
+@every_kind
+def test_what_stands_at_padding_is_never_looked_at(
+    kind: str, direction: str, dtype: torch.dtype
+) -> None:
+    recurrent, present = built(kind, direction=direction).to(dtype), up_to([TIME, 3], TIME)
+    inputs = some_inputs().to(dtype)
+    spoilt = inputs.masked_fill(~present[..., None], float("nan")).requires_grad_()
+    expected, left = recurrent(inputs, present)
+    outputs, state = recurrent(spoilt, present)
+    assert torch.equal(outputs, expected)
+    assert torch.equal(state.hidden, left.hidden)
+    assert kind != "lstm" or torch.equal(state.memory, left.memory)
+    (gradient,) = torch.autograd.grad(scalar(outputs, state), spoilt)
+    assert torch.equal(gradient.any(dim=-1), present)
+    assert gradient.isfinite().all()
+
+
+@every_kind
+def test_a_row_without_tokens_keeps_its_state(kind: str) -> None:
+    recurrent, began = built(kind), some_state(kind)
+    outputs, state = recurrent(some_inputs(), up_to([TIME, 0], TIME), began)
+    assert not outputs[1].any()
+    for before, after in zip(began, state, strict=True):
+        if before is not None:
+            assert torch.equal(after[1], before[1])
+            assert (after[0] != before[0]).all()
+
+
+@pytest.mark.parametrize("padding", [1, 4, 300])
+def test_an_lstm_rests_however_long_the_padding(padding: int) -> None:
+    recurrent, inputs = built("lstm").float(), some_inputs().float()
+    _, alone = recurrent(inputs)
+    longer = torch.cat((inputs, torch.zeros(BATCH, padding, WIDTH)), dim=1)
+    _, state = recurrent(longer, up_to([TIME] * BATCH, TIME + padding))
+    assert_same(state, alone, 1e-6)
+
+
+@every_kind
+@torch.no_grad()
+def test_later_tokens_change_nothing_earlier(kind: str) -> None:
+    forward, backward = built(kind).float(), built(kind, direction="backward").float()
+    inputs = some_inputs().float()
+    for first in range(1, TIME):
+        changed = inputs.clone()
+        changed[:, first] += 1.0
+        before, after = forward(inputs)[0], forward(changed)[0]
+        assert torch.equal(before[:, :first], after[:, :first])
+        assert (before[:, first:] != after[:, first:]).any(dim=-1).all()
+        before, after = backward(inputs)[0], backward(changed)[0]
+        assert torch.equal(before[:, first + 1 :], after[:, first + 1 :])
+        assert (before[:, : first + 1] != after[:, : first + 1]).any(dim=-1).all()
+
+
+@every_kind
+@torch.no_grad()
+def test_pieces_equal_the_whole(kind: str) -> None:
+    recurrent = built(kind)
+
+    @given(st.integers(0, 2**31), st.sets(st.integers(1, TIME - 1)))
+    @few
+    def holds(seed: int, cuts: set[int]) -> None:
+        torch.manual_seed(seed)
+        inputs, state = some_inputs(), some_state(kind)
+        whole, expected = recurrent(inputs, None, state)
+        pieces = []
+        edges = [0, *sorted(cuts), TIME]
+        for first, last in pairwise(edges):
+            outputs, state = recurrent(inputs[:, first:last], None, state)
+            pieces.append(outputs)
+        assert_same(torch.cat(pieces, dim=1), whole)
+        assert_same(state, expected)
+
+    holds()
+
+
+@every_kind
+@torch.no_grad()
+def test_unequal_rows_go_on_from_where_each_ended(kind: str) -> None:
+    recurrent = built(kind)
+    inputs, later = some_inputs(3), some_inputs(3, 4)
+    _, state = recurrent(inputs, up_to([TIME, 2, 5], TIME))
+    outputs, state = recurrent(later, up_to([4, 3, 0], 4), state)
+    for row, (early, late) in enumerate([(TIME, 4), (2, 3), (5, 0)]):
+        joined = torch.cat((inputs[row, :early], later[row, :late]))[None]
+        whole, expected = recurrent(joined)
+        assert_same(outputs[row, :late], whole[0, early:])
+        assert_same(state.hidden[row], expected.hidden[0])
+        if kind == "lstm":
+            assert_same(state.memory[row], expected.memory[0])
+
+
+@every_kind
+def test_a_cell_loads_from_a_sequence_and_equals_it(kind: str) -> None:
+    recurrent = built(kind)
+    cell = config(kind).build_cell(WIDTH, HIDDEN).double()
+    cell.load_state_dict(recurrent.state_dict(), strict=True)
+    inputs, state = some_inputs().requires_grad_(), some_state(kind)
+    whole, expected = recurrent(inputs, None, state)
+    steps = []
+    for t in range(TIME):
+        output, state = cell(inputs[:, t], state)
+        steps.append(output)
+    outputs = torch.stack(steps, dim=1)
+    assert_same(outputs, whole)
+    assert_same(state, expected)
+    downstream = torch.randn_like(whole)
+    assert_same(
+        torch.autograd.grad(outputs, inputs, downstream),
+        torch.autograd.grad(whole, inputs, downstream),
+    )
+
+
+@every_kind
+def test_a_decoder_goes_on_from_a_right_to_left_encoder(kind: str) -> None:
+    encoder = built(kind, direction="backward")
+    cell = drawn(config(kind).build_cell(11, HIDDEN))
+    inputs = some_inputs().requires_grad_()
+    _, state = encoder(inputs, up_to([TIME, 4], TIME))
+    output, _ = cell(torch.randn(BATCH, 11, dtype=torch.float64), state)
+    (gradient,) = torch.autograd.grad(output.sum(), inputs)
+    assert torch.equal(gradient.any(dim=-1), up_to([TIME, 4], TIME))
+
+
+@every_kind
+def test_no_state_is_a_state_of_zeros(kind: str) -> None:
+    recurrent, inputs = built(kind), some_inputs()
+    began = recurrent.begin(BATCH)
+    assert not any(part.any() for part in began if part is not None)
+    assert_same(recurrent(inputs, None, began)[1], recurrent(inputs)[1])
+    cell = config(kind).build_cell(WIDTH, HIDDEN).double()
+    assert_same(cell.begin(BATCH), began)
+
+
+@pytest.mark.parametrize("direction", ["backward", "both"])
+def test_a_state_cannot_enter_from_the_end(direction: str) -> None:
+    recurrent = built("gru", direction=direction)
+    _, state = recurrent(some_inputs())
+    with pytest.raises(AssertionError, match="unknown"):
+        recurrent(some_inputs(), None, state)
+    with pytest.raises(AssertionError, match="one step"):
+        config("gru", direction=direction).build_cell(WIDTH, HIDDEN)
+
+
+def test_padding_must_stand_on_the_right() -> None:
+    present = up_to([TIME, 4], TIME).flip(1)
+    with pytest.raises(AssertionError, match="on the right"):
+        built("gru")(some_inputs(), present)
+
+
+@every_kind
+def test_widths(kind: str) -> None:
+    make = CONFIGS[kind]
+    for direction in ("forward", "backward", "both"):
+        recurrent = make(direction=direction, layers=3).build(10)
+        assert recurrent.width == 10
+        assert recurrent(torch.randn(BATCH, TIME, 10))[0].shape == (BATCH, TIME, 10)
+    both = make(direction="both", hidden=7).build(WIDTH)
+    outputs, state = both(some_inputs().float())
+    assert both.width == 14 and outputs.shape == (BATCH, TIME, 14)
+    assert state.hidden.shape == both.begin(BATCH).hidden.shape == (BATCH, 2, 7)
+    with pytest.raises(ValueError, match="width of 5; make it even, or give hidden"):
+        make(direction="both").build(5)
+
+
+def test_dropout_falls_between_layers_and_nowhere_else() -> None:
+    inputs = some_inputs()
+    for layers in (1, 2):
+        recurrent = built("tanh", layers=layers, dropout=1 - 1e-9).train()
+        outputs, state = recurrent(inputs)
+        kept, expected = recurrent.eval()(inputs)
+        assert_same(state.layer(0), expected.layer(0))
+        assert outputs.any() == (layers == 1)  # a second layer without offsets reads only zeros
+        assert kept.any()
+    cell = drawn(config("tanh", dropout=1 - 1e-9).build_cell(WIDTH, HIDDEN))
+    assert not cell.train()(inputs[:, 0], cell.begin(BATCH))[0].any()
+    assert cell.eval()(inputs[:, 0], cell.begin(BATCH))[0].any()
+
+
+@every_direction
+@every_kind
+def test_gradients_flow_from_every_output_to_every_token_it_has_read(
+    kind: str, direction: str
+) -> None:
+    recurrent, inputs = built(kind, direction=direction), some_inputs().requires_grad_()
+    outputs, _ = recurrent(inputs)
+    for t in range(TIME):
+        (gradient,) = torch.autograd.grad(outputs[:, t].sum(), inputs, retain_graph=True)
+        read = torch.ones(BATCH, TIME, dtype=torch.bool)
+        if direction == "forward":
+            read[:, t + 1 :] = False
+        elif direction == "backward":
+            read[:, :t] = False
+        assert torch.equal(gradient.any(dim=-1), read)
+
+
+def test_layers_are_joined_in_their_order() -> None:
+    state = some_state("lstm", layers=3)
+    assert_same(join_layers([state.layer(depth) for depth in range(3)]), state, 0.0)
+
+
+@every_kind
+def test_a_recipe_names_the_kind(kind: str) -> None:
+    chosen = config(kind, direction="both", dropout=0.25)
+    text = f'kind = "{kind}"\nhidden = 3\nlayers = 2\ndirection = "both"\ndropout = 0.25\n'
+    assert loads(RecurrentConfig, text, base=Path()) == chosen
+    assert dumps(chosen) == text
