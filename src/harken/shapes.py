@@ -17,5 +17,7 @@ LETTERS = {
     "X": "columns of an image",
     "Y": "rows of an image",
     "K": "channels of an image",
+    "H": "width of a recurrent state",
+    "M": "places of a memory",
     "N": "a flat count, where order has no meaning",
 }

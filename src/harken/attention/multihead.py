@@ -70,9 +70,8 @@ class MultiHeadConfig:
         if isinstance(self.score, MergedConfig) and self.key_width is not None:
             raise ValueError("score 'merged' compares whole tokens; leave out key_width")
 
-    def check(self, width: int) -> None:
-        """Refuse a model width that the choices do not fit."""
-        head_width, _ = self.head_widths(width)
+    def check_even(self, width: int) -> None:
+        """Refuse a width that does not divide where it must."""
         even = width % self.heads == 0
         given = self.head_width is not None and self.key_width is not None
         merged = isinstance(self.score, MergedConfig) and self.head_width is not None
@@ -81,6 +80,11 @@ class MultiHeadConfig:
                 f"width {width} does not divide into {self.heads} heads; "
                 "make it a multiple, or give attention.head_width and attention.key_width"
             )
+
+    def check(self, width: int) -> None:
+        """Refuse a model width that self-attention of these choices does not fit."""
+        self.check_even(width)
+        head_width, _ = self.head_widths(width)
         if not self.output_matrix and self.heads * head_width != width:
             raise ValueError(
                 f"without output_matrix, {self.heads} heads of width {head_width} make "
@@ -100,7 +104,7 @@ class MultiHeadConfig:
 
 
 class MultiHead(nn.Module):
-    """Attention: B T J -> B T J, over the tokens themselves or over a memory."""
+    """Attention over the tokens themselves (B T J -> B T J) or over a memory."""
 
     def __init__(self, config: MultiHeadConfig, width: int, length: int, memory_width: int) -> None:
         super().__init__()
@@ -139,10 +143,10 @@ class MultiHead(nn.Module):
             return KeyValues(keys, memory[:, None])
         return KeyValues(keys, split_heads(self.to_values(memory), self.groups))
 
-    def look(
+    def compare(
         self, inputs: Float[Tensor, "B T J"], seen: KeyValues, arrangement: Arrangement
-    ) -> Float[Tensor, "B T J"]:
-        """Mix what is remembered, by the score of each input with each of it."""
+    ) -> Compared:
+        """What the kernel is told of inputs and what is remembered."""
         score = cast(Score, self.score)
         queries = score.queries(inputs)
         if arrangement.rotation is not None and queries is not None:
@@ -150,7 +154,16 @@ class MultiHead(nn.Module):
         compared = score.compare(
             inputs, queries, seen.keys, arrangement.query_positions, arrangement.key_positions
         )
-        compared = with_bias(compared, arrangement.bias)
+        return with_bias(compared, arrangement.bias)
+
+    def look(
+        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, arrangement: Arrangement
+    ) -> Float[Tensor, "B T mixed"]:
+        """Mix what is remembered, by the score of each input with each of it.
+
+        As wide as the inputs where there is an output matrix, else as the heads side by side.
+        """
+        compared = self.compare(inputs, seen, arrangement)
         dropout = self.dropout if self.training else 0.0
         mixed = self.kernel(compared, seen.values, arrangement.mask, dropout)
         joined = rearrange(mixed, "B k T I -> B T (k I)")

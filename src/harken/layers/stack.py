@@ -26,14 +26,12 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(block.build(width, length, memory_width) for _ in range(layers))
         self.norm = block.norm.build(width) if block.norm.place == "pre" else nn.Identity()
 
-    def remember(
-        self, memory: Float[Tensor, "B S J"], arrangement: Arrangement
-    ) -> tuple[Memory, ...]:
+    def remember(self, memory: Float[Tensor, "B S J"]) -> StackState:
         """What every block's cross-attention needs of a memory, made once for all steps."""
         remembered = []
         for block in self.blocks:
             assert isinstance(block, TransformerBlock) and block.cross is not None
-            remembered.append(Memory(block.cross.remember(memory), arrangement))
+            remembered.append(block.cross.remember(memory))
         return tuple(remembered)
 
     def forward(

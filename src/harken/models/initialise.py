@@ -28,6 +28,15 @@ def initialise(model: nn.Module, layers: int, seed: int) -> None:
             for name, parameter in module.named_parameters(recurse=False):
                 if name != "score_offsets":
                     nn.init.normal_(parameter, std=SPREAD, generator=generator)
+        elif isinstance(module, nn.RNNBase):
+            # PyTorch's own choice, from our stream: small enough for a step to keep its size.
+            for parameter in module.parameters(recurse=False):
+                reach = module.hidden_size**-0.5
+                nn.init.uniform_(parameter, -reach, reach, generator=generator)
+        elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.ConvTranspose1d):
+            nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5), generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
         elif isinstance(module, Additive):
             spread = module.direction.shape[-1] ** -0.5
             nn.init.normal_(module.direction, std=spread, generator=generator)

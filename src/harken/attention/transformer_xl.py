@@ -1,0 +1,91 @@
+"""A product that knows how far apart query and key stand, as in Transformer-XL and the Conformer.
+
+    score(i, t) = ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U),   r_d = W_R wave(d)
+    wave(d)[2n] = sin(d w_n),  wave(d)[2n+1] = cos(d w_n),  w_n = base^(-2n/J)
+
+u and v are learned, a pair for every head. The paper makes r for every distance and shifts the rows
+of the product into place. Here nothing is shifted: with p = W_R^T (q_i + v), and because
+
+    sin(i - t) = sin i cos t - cos i sin t,   cos(i - t) = cos i cos t + sin i sin t,
+
+turning p by the query's place leaves a product with the key's own waves, in which only distances
+remain. So any positions will do: those of a packed row or of remembered keys as well.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from harken.attention.attend import Compared
+from harken.attention.scores import Pair, ScoreSizes
+from harken.config import bounded
+
+
+class RelativeProduct(Pair):
+    """Content and distance, each compared with the query and an offset of its own."""
+
+    def __init__(self, sizes: ScoreSizes, base: float) -> None:
+        super().__init__(sizes)
+        self.scale, self.base = sizes.key_width**-0.5, base
+        self.wave_width = sizes.width
+        self.to_distances = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=False)
+        self.content_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # u
+        self.distance_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # v
+
+    def compare(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        queries: Float[Tensor, "B k T U"] | None,
+        keys: Float[Tensor, "B groups S U"] | None,
+        query_positions: Int[Tensor, "#B T"],
+        key_positions: Int[Tensor, "#B S"],
+    ) -> Compared:
+        assert queries is not None and keys is not None
+        carry = rearrange(self.to_distances.weight, "(k U) J -> k U J", k=self.heads)
+        asked = ((queries + self.distance_offset) * self.scale) @ carry
+        turned = turn(asked, waves(query_positions, self.wave_width, self.base, queries.dtype))
+        standing = waves(key_positions, self.wave_width, self.base, queries.dtype)
+        return Compared(
+            queries=queries + self.content_offset,
+            keys=keys,
+            scale=self.scale,
+            bias=turned @ standing[:, None].transpose(-2, -1),
+        )
+
+
+def waves(
+    positions: Int[Tensor, "#B T"], width: int, base: float, dtype: torch.dtype
+) -> Float[Tensor, "#B T even"]:
+    """sin(t w_0), cos(t w_0), sin(t w_1), …; an odd width is rounded up to whole pairs."""
+    # Angles in float32 at the least, or late positions blur.
+    precise = torch.promote_types(dtype, torch.float32)
+    steps = torch.arange(0, width, 2, device=positions.device, dtype=precise)
+    angles = positions[..., None].to(precise) * base ** (-steps / width)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(start_dim=-2).to(dtype)
+
+
+def turn(
+    asked: Float[Tensor, "B k T J"], standing: Float[Tensor, "#B T even"]
+) -> Float[Tensor, "B k T even"]:
+    """What to ask of a key's waves in order to hear `asked` of the waves of its distance."""
+    missing = standing.shape[-1] - asked.shape[-1]  # the cosine that an odd width leaves out
+    sines, cosines = nn.functional.pad(asked, (0, missing)).unflatten(-1, (-1, 2)).unbind(dim=-1)
+    sine, cosine = standing[:, None].unflatten(-1, (-1, 2)).unbind(dim=-1)
+    return torch.stack(
+        (cosines * sine - sines * cosine, sines * sine + cosines * cosine), dim=-1
+    ).flatten(start_dim=-2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelativeProductConfig:
+    """The Conformer's own score; it knows distances along one axis, so it needs no position."""
+
+    kind: Literal["relative_product"] = "relative_product"
+    base: float = bounded(10000.0, above=1.0)
+
+    def build(self, sizes: ScoreSizes) -> RelativeProduct:
+        return RelativeProduct(sizes, self.base)

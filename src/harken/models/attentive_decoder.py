@@ -1,0 +1,197 @@
+"""An RNN that writes while it looks at a memory M, over time or over the places of an image.
+
+    a[t]   = softmax over the memory of  h[t-1] . W_key M        (a rectangular bilinear score)
+    V[t]   = sum of a[t] M                                       (no value matrix)
+    h[t]   = CELL(h[t-1], V[t], e[w_t])
+    P(w_{t+1}) = softmax over w of  e[w] . W_auto h[t]           (tied to the embeddings)
+
+h[0] comes from a right-to-left RNN over the source. What is looked at while w_t is consumed enters
+h[t] and so decides w_{t+1}: attention of step t is credited to the word after it, and a start
+symbol is consumed first so that every word has one.
+
+Any attention of `MultiHead` may stand in for the score above. For speech, `location` adds what was
+looked at before: score + v . tanh(q + k + U f), with f a convolution of the last step's weights.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.attention.attend import explicit_weights
+from harken.attention.masks import Mask, padding_mask
+from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
+from harken.attention.scores import MergedConfig
+from harken.config import bounded
+from harken.layers.recurrent import GRUConfig, LSTMConfig, RecurrentState, TanhConfig
+from harken.models.initialise import initialise
+
+BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), value_matrix=False, output_matrix=False)
+"""The sources' own attention: one head, W_key alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocationConfig:
+    """How the last step's attention is felt, and how far from its centre one may look."""
+
+    channels: int = bounded(8, at_least=1)
+    kernel: int = bounded(15, at_least=1)
+    hidden: int = bounded(64, at_least=1)
+    window: int | None = bounded(None, at_least=1)  # places either side of the last centre
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentiveDecoderConfig:
+    """Sizes of the writing RNN; `width` is that of the word vectors."""
+
+    kind: Literal["rnn"] = "rnn"
+    width: int = bounded(256, at_least=1)
+    hidden: int = bounded(256, at_least=1)
+    cell: TanhConfig | GRUConfig | LSTMConfig = GRUConfig()
+    attention: MultiHeadConfig = BILINEAR
+    location: LocationConfig | None = None
+    length: int = bounded(1024, at_least=1)  # of the memory, where a score needs it
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+
+    def __post_init__(self) -> None:
+        self.attention.check_even(self.hidden)
+
+    def build(
+        self, vocabulary: int, memory_width: int, source_width: int, seed: int
+    ) -> "AttentiveDecoder":
+        """`source_width` is that of the state which h[0] is made from."""
+        return AttentiveDecoder(self, vocabulary, memory_width, source_width, seed)
+
+
+class AttentiveState(NamedTuple):
+    """h[t], the memory, and what `location` keeps of both."""
+
+    cell: RecurrentState
+    memory: KeyValues
+    present: Bool[Tensor, "B M"]
+    location: "Located | None"
+
+
+class Located(NamedTuple):
+    """Where the last step looked, and the memory as the location's score sees it."""
+
+    looked: Float[Tensor, "B M"]
+    memory: Float[Tensor, "B M hidden"]
+
+
+class Location(nn.Module):
+    """v . tanh(q + k + U f): what the last weights say of where to look next."""
+
+    def __init__(self, config: LocationConfig, hidden: int, memory_width: int) -> None:
+        super().__init__()
+        self.window = config.window
+        self.feel = nn.Conv1d(1, config.channels, config.kernel, padding="same", bias=False)
+        self.from_felt = nn.Linear(config.channels, config.hidden, bias=False)
+        self.from_query = nn.Linear(hidden, config.hidden)
+        self.from_memory = nn.Linear(memory_width, config.hidden, bias=False)
+        self.direction = nn.Linear(config.hidden, 1, bias=False)
+
+    def begin(self, memory: Float[Tensor, "B M memory"]) -> Located:
+        """All attention at the first place."""
+        looked = memory.new_zeros(memory.shape[:2])
+        looked[:, 0] = 1.0
+        return Located(looked, self.from_memory(memory))
+
+    def bias(self, query: Float[Tensor, "B J"], last: Located) -> Float[Tensor, "B 1 1 M"]:
+        felt = self.from_felt(self.feel(last.looked[:, None]).transpose(1, 2))
+        joined = torch.tanh(self.from_query(query)[:, None] + last.memory + felt)
+        scores: Tensor = self.direction(joined)
+        return scores[:, None, None, :, 0]
+
+    def mask(self, last: Located, present: Bool[Tensor, "B M"]) -> Mask:
+        """Places near the centre of the last attention; that place itself is always seen."""
+        if self.window is None:
+            return padding_mask(present)
+        places = torch.arange(present.shape[1], device=present.device)
+        centre = (last.looked * places).sum(dim=1, keepdim=True).round()
+        centre = torch.minimum(centre, present.sum(dim=1, keepdim=True) - 1)
+        return Mask(visible=(present & ((places - centre).abs() <= self.window))[:, None, None])
+
+
+class AttentiveDecoder(nn.Module):
+    """One token a step: B T -> B T H."""
+
+    def __init__(
+        self,
+        config: AttentiveDecoderConfig,
+        vocabulary: int,
+        memory_width: int,
+        source_width: int,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        attention, hidden = config.attention, config.hidden
+        context = hidden
+        if not attention.output_matrix:
+            own, _ = attention.head_widths(hidden)
+            context = attention.heads * (own if attention.value_matrix else memory_width)
+        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.attention = attention.build(hidden, config.length, memory_width)
+        self.cell = config.cell.build_cell(context + config.width, hidden)
+        self.first: nn.Linear | None = None
+        if source_width != hidden:
+            self.first = nn.Linear(source_width, hidden, bias=False)
+        self.to_words = nn.Linear(hidden, config.width, bias=False)  # W_auto
+        self.location: Location | None = None
+        if config.location is not None:
+            self.location = Location(config.location, hidden, memory_width)
+        self.dropout = nn.Dropout(config.dropout)
+        initialise(self, 1, seed)
+
+    def begin(
+        self,
+        memory: Float[Tensor, "B M memory"],
+        present: Bool[Tensor, "B M"] | None,
+        source: Float[Tensor, "B source"],
+    ) -> AttentiveState:
+        """h[0] from the state of a right-to-left RNN at the source's first token."""
+        if present is None:
+            present = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
+        start = self.cell.begin(memory.shape[0])
+        hidden = source if self.first is None else self.first(source)
+        cell = RecurrentState(hidden[:, None].expand_as(start.hidden), start.memory)
+        located = None if self.location is None else self.location.begin(memory)
+        return AttentiveState(cell, self.attention.remember(memory), present, located)
+
+    def step(
+        self, tokens: Int[Tensor, "B"], state: AttentiveState
+    ) -> tuple[Float[Tensor, "B H"], AttentiveState]:
+        """Consume a token: look with h[t-1], then h[t]."""
+        query = state.cell.hidden[:, -1]
+        places = torch.arange(state.present.shape[1], device=tokens.device)[None]
+        bias, mask = None, padding_mask(state.present)
+        if self.location is not None and state.location is not None:
+            bias = self.location.bias(query, state.location)
+            mask = self.location.mask(state.location, state.present)
+        arrangement = Arrangement(
+            mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
+        )
+        context = self.attention.look(query[:, None], state.memory, arrangement)[:, 0]
+        read = self.dropout(torch.cat((context, self.embedding(tokens)), dim=-1))
+        output, cell = self.cell(read, state.cell)
+        located = state.location
+        if located is not None:
+            compared = self.attention.compare(query[:, None], state.memory, arrangement)
+            looked = explicit_weights(compared, mask).mean(dim=1)[:, 0]
+            located = located._replace(looked=looked)
+        return output, state._replace(cell=cell, location=located)
+
+    def forward(self, tokens: Int[Tensor, "B T"], begun: AttentiveState) -> Float[Tensor, "B T H"]:
+        """All tokens known; still one after the other, for each waits for the state before it."""
+        outputs, state = [], begun
+        for token in tokens.unbind(dim=1):
+            output, state = self.step(token, state)
+            outputs.append(output)
+        return torch.stack(outputs, dim=1)
+
+    def scores(self, states: Float[Tensor, "*B H"]) -> Float[Tensor, "*B V"]:
+        """e[w] . W_auto h for every word."""
+        return F.linear(self.to_words(states), self.embedding.weight)

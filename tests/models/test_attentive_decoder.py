@@ -1,0 +1,164 @@
+"""The RNN that looks at a memory, against the sources' formulas written as a loop."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.scores import AdditiveConfig, ScaledConfig
+from harken.inspection.record import record
+from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
+from harken.models.attentive_decoder import (
+    AttentiveDecoder,
+    AttentiveDecoderConfig,
+    LocationConfig,
+)
+
+BATCH, TIME, PLACES, VOCABULARY = 2, 5, 7, 17
+WIDTH, HIDDEN, MEMORY = 3, 11, 13
+
+
+def built(**choices: object) -> AttentiveDecoder:
+    config = AttentiveDecoderConfig(**({"width": WIDTH, "hidden": HIDDEN} | choices))
+    decoder = config.build(VOCABULARY, MEMORY, HIDDEN, seed=0).double().eval()
+    for parameter in decoder.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return decoder
+
+
+def given_things() -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(1)
+    memory = torch.randn(BATCH, PLACES, MEMORY, dtype=torch.float64)
+    source = torch.randn(BATCH, HIDDEN, dtype=torch.float64)
+    return memory, source, torch.randint(0, VOCABULARY, (BATCH, TIME))
+
+
+@torch.no_grad()
+def test_every_step_is_the_sources_formula() -> None:
+    decoder = built(cell=TanhConfig())
+    memory, source, tokens = given_things()
+    states = decoder(tokens, decoder.begin(memory, None, source))
+    scores = decoder.scores(states)
+    key = decoder.attention.score.weight[0]  # W_key, hidden x memory
+    table, to_words = decoder.embedding.weight, decoder.to_words.weight
+    cell = decoder.cell.state_dict()
+    of_input = next(value for name, value in cell.items() if "weight_ih" in name)
+    of_state = next(value for name, value in cell.items() if "weight_hh" in name)
+    for b in range(BATCH):
+        before = source[b]  # h[0]
+        for t in range(TIME):
+            raw = [before @ key @ memory[b, place] for place in range(PLACES)]
+            masses = [math.exp(one) for one in raw]
+            mixed = sum(mass / sum(masses) * memory[b, place] for place, mass in enumerate(masses))
+            read = torch.cat((mixed, table[tokens[b, t]]))
+            before = torch.tanh(of_input @ read + of_state @ before)
+            assert_close(states[b, t], before, rtol=0, atol=1e-12)
+            for word in range(VOCABULARY):
+                assert_close(scores[b, t, word], table[word] @ (to_words @ before))
+
+
+def test_attention_of_a_step_decides_the_word_after_it() -> None:
+    """A change of the memory at step t is felt in the scores read at t, not before."""
+    decoder = built(cell=GRUConfig())
+    memory, source, tokens = given_things()
+    begun = decoder.begin(memory, None, source)
+    with record(decoder) as seen:
+        states = decoder(tokens, begun)
+    assert len(seen) == TIME
+    state = begun
+    for t in range(3):
+        _, state = decoder.step(tokens[:, t], state)
+    elsewhere = decoder.begin(memory + 1.0, None, source)
+    changed, _ = decoder.step(tokens[:, 3], state._replace(memory=elsewhere.memory))
+    assert not torch.allclose(changed, states[:, 3])
+    # Of the words consumed, the query of step t has felt those before t alone.
+    other = tokens.clone()
+    other[:, 3] = (other[:, 3] + 1) % VOCABULARY
+    with record(decoder) as again:
+        decoder(other, begun)
+    assert torch.equal(again[3].weights, seen[3].weights)
+    assert not torch.equal(again[4].weights, seen[4].weights)
+
+
+@pytest.mark.parametrize("cell", [TanhConfig(), GRUConfig(), LSTMConfig()])
+@pytest.mark.parametrize("location", [None, LocationConfig(kernel=3, window=2)])
+def test_padding_of_the_memory_changes_nothing(cell: object, location: object) -> None:
+    decoder = built(cell=cell, location=location)
+    memory, source, tokens = given_things()
+    present = torch.arange(PLACES) < torch.tensor([[4], [PLACES]])
+    whole = decoder(tokens, decoder.begin(memory, present, source))
+    other = torch.where(present[..., None], memory, 99.0)
+    assert_close(decoder(tokens, decoder.begin(other, present, source)), whole)
+    alone = decoder(tokens[:1], decoder.begin(memory[:1, :4], None, source[:1]))
+    assert_close(alone, whole[:1], rtol=0, atol=1e-12)
+
+
+ATTENTIONS = {
+    "scaled": MultiHeadConfig(heads=1, score=ScaledConfig()),
+    "additive": MultiHeadConfig(heads=1, score=AdditiveConfig(), output_matrix=False),
+    "two heads": MultiHeadConfig(heads=2, head_width=5, key_width=3),
+}
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS.values(), ids=ATTENTIONS.keys())
+def test_any_attention_may_stand_in(attention: MultiHeadConfig) -> None:
+    decoder = built(attention=attention)
+    memory, source, tokens = given_things()
+    with record(decoder) as seen:
+        states = decoder(tokens, decoder.begin(memory, None, source))
+    assert states.shape == (BATCH, TIME, HIDDEN)
+    assert_close(seen[0].weights.sum(dim=-1), torch.ones(BATCH, attention.heads, 1).double())
+
+
+@given(st.integers(0, TIME))
+def test_steps_go_on_where_others_stopped(cut: int) -> None:
+    decoder = built(cell=LSTMConfig(), location=LocationConfig(kernel=3))
+    memory, source, tokens = given_things()
+    begun = state = decoder.begin(memory, None, source)
+    for token in tokens[:, :cut].unbind(dim=1):
+        _, state = decoder.step(token, state)
+    whole = decoder(tokens, begun)
+    if cut < TIME:
+        assert_close(decoder(tokens[:, cut:], state), whole[:, cut:], rtol=0, atol=1e-12)
+
+
+def test_an_image_is_a_memory_of_its_places() -> None:
+    """M[x, y, K] flattened: each place keeps its attention whatever the order of the places."""
+    decoder = built()
+    image = torch.randn(BATCH, 2, 3, MEMORY, dtype=torch.float64)
+    _, source, tokens = given_things()
+    straight = decoder(tokens, decoder.begin(image.flatten(1, 2), None, source))
+    turned = decoder(tokens, decoder.begin(image.transpose(1, 2).flatten(1, 2), None, source))
+    assert_close(straight, turned)
+
+
+def test_a_location_window_hides_what_is_far() -> None:
+    decoder = built(location=LocationConfig(kernel=3, window=1))
+    memory, source, tokens = given_things()
+    with record(decoder) as seen:
+        decoder(tokens, decoder.begin(memory, None, source))
+    assert (seen[0].weights[..., 2:] == 0).all()  # the first centre is the first place
+    assert (seen[0].weights[..., :2] > 0).all()
+    for one in seen:
+        assert ((one.weights > 0).sum(dim=-1) <= 3).all()
+
+
+def test_the_last_weights_are_felt() -> None:
+    decoder = built(location=LocationConfig(kernel=3))
+    memory, source, tokens = given_things()
+    begun = decoder.begin(memory, None, source)
+    assert begun.location is not None
+    moved = begun.location._replace(looked=begun.location.looked.roll(3, dims=1))
+    one, _ = decoder.step(tokens[:, 0], begun)
+    other, _ = decoder.step(tokens[:, 0], begun._replace(location=moved))
+    assert not torch.allclose(one, other)
+
+
+def test_heads_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(ValueError, match="does not divide into 2 heads"):
+        AttentiveDecoderConfig(hidden=11, attention=MultiHeadConfig(heads=2))

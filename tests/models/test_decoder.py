@@ -1,0 +1,135 @@
+"""The Transformer decoder, against PyTorch's own layer and against itself step by step."""
+
+from typing import get_args
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.attention.legal import clash
+from harken.attention.masks import CAUSAL, EVERYTHING
+from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.positions import LearnedConfig, PositionConfig
+from harken.attention.scores import ScoreConfig
+from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.norm import NormConfig
+from harken.layers.transformer import Memory, TransformerConfig
+from harken.models.decoder import TransformerDecoder, TransformerDecoderConfig
+
+BATCH, TIME, PLACES, WIDTH, MEMORY, VOCABULARY = 2, 5, 7, 12, 9, 17
+LEGAL = [
+    (score(), position())
+    for score in get_args(ScoreConfig)
+    for position in get_args(PositionConfig)
+    if clash(score(), position()) is None
+]
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_a_block_agrees_with_pytorch(place: str) -> None:
+    width, heads, inner = 15, 3, 22
+    ours = TransformerConfig(
+        attention=MultiHeadConfig(heads=heads, bias=True),
+        feedforward=FeedForwardConfig(activation="relu", inner=inner),
+        norm=NormConfig(place=place),
+    ).build(width, TIME, width)
+    ours = ours.double().eval()
+    for parameter in ours.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    theirs = nn.TransformerDecoderLayer(
+        width, heads, inner, 0.0, batch_first=True, norm_first=place == "pre", dtype=torch.float64
+    ).eval()
+    copied = {}
+    for name, attention in (("self_attn", ours.attention), ("multihead_attn", ours.cross)):
+        parts = (attention.score.to_queries, attention.score.to_keys, attention.to_values)
+        copied[f"{name}.in_proj_weight"] = torch.cat([part.weight for part in parts])
+        copied[f"{name}.in_proj_bias"] = torch.cat([part.bias for part in parts])
+        copied[f"{name}.out_proj.weight"] = attention.join.weight
+        copied[f"{name}.out_proj.bias"] = attention.join.bias
+    layers = {
+        "linear1": ours.feedforward.widen,
+        "linear2": ours.feedforward.narrow,
+        "norm1": ours.attention_norm,
+        "norm2": ours.cross_norm,
+        "norm3": ours.feedforward_norm,
+    }
+    for name, layer in layers.items():
+        copied |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+    theirs.load_state_dict(copied, strict=True)
+    tokens = torch.randn(BATCH, TIME, width, dtype=torch.float64)
+    memory = torch.randn(BATCH, PLACES, width, dtype=torch.float64)
+    at, places = torch.arange(TIME)[None], torch.arange(PLACES)[None]
+    own = Arrangement(mask=CAUSAL, query_positions=at, key_positions=at)
+    across = Arrangement(mask=EVERYTHING, query_positions=at, key_positions=places)
+    output, _ = ours(tokens, own, None, Memory(ours.cross.remember(memory), across))
+    hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1)
+    assert_close(output, theirs(tokens, memory, tgt_mask=hidden), rtol=0, atol=1e-11)
+
+
+def built(score: ScoreConfig, position: PositionConfig) -> TransformerDecoder:
+    config = TransformerDecoderConfig(
+        layers=2,
+        width=WIDTH,
+        length=11,
+        attention=MultiHeadConfig(heads=3, score=score),
+        position=position,
+    )
+    decoder = config.build(VOCABULARY, MEMORY, seed=0).double().eval()
+    for parameter in decoder.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return decoder
+
+
+def things() -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(2)
+    memory = torch.randn(BATCH, PLACES, MEMORY, dtype=torch.float64)
+    present = torch.arange(PLACES) < torch.tensor([[4], [PLACES]])
+    return memory, present, torch.randint(0, VOCABULARY, (BATCH, TIME))
+
+
+@pytest.mark.parametrize(("score", "position"), LEGAL)
+def test_steps_equal_the_whole_and_nothing_leaks(
+    score: ScoreConfig, position: PositionConfig
+) -> None:
+    decoder = built(score, position)
+    memory, present, tokens = things()
+    begun = decoder.begin(memory, present)
+    whole = decoder(tokens, begun)
+    state, steps = begun, []
+    for t in range(TIME):
+        one, state = decoder.extend(
+            tokens[:, t : t + 1], torch.ones(BATCH, 1, dtype=torch.bool), state
+        )
+        steps.append(one)
+    assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-10)
+    other = tokens.clone()
+    other[:, 3:] = (other[:, 3:] + 1) % VOCABULARY
+    assert torch.equal(decoder(other, begun)[:, :3], whole[:, :3])
+    # Padding of the memory is not looked at, what is present is.
+    spoilt = torch.where(present[..., None], memory, 9.0)
+    assert_close(decoder(tokens, decoder.begin(spoilt, present)), whole, rtol=0, atol=1e-12)
+    assert not torch.allclose(decoder(tokens, decoder.begin(memory + 0.1, present)), whole)
+
+
+@given(st.lists(st.integers(1, TIME), min_size=BATCH, max_size=BATCH))
+@settings(max_examples=20)
+def test_rows_of_unlike_length_go_on_together(lengths: list[int]) -> None:
+    decoder = built(get_args(ScoreConfig)[1](), LearnedConfig())
+    memory, present, tokens = things()
+    there = torch.arange(TIME) < torch.tensor(lengths)[:, None]
+    begun = decoder.begin(memory, present)
+    _, state = decoder.extend(tokens, there, begun)
+    last = torch.tensor([[3], [8]])
+    after, _ = decoder.extend(last, torch.ones(BATCH, 1, dtype=torch.bool), state)
+    for row, length in enumerate(lengths):
+        alone = decoder.begin(memory[row : row + 1], present[row : row + 1])
+        line = torch.cat((tokens[row, :length], last[row]))[None]
+        assert_close(after[row, 0], decoder(line, alone)[0, -1], rtol=0, atol=1e-10)
+
+
+def test_concatenated_positions_are_refused() -> None:
+    with pytest.raises(ValueError, match="positions are added"):
+        TransformerDecoderConfig(position=LearnedConfig(place="concat"))
