@@ -4,24 +4,38 @@ from typing import Literal
 
 import torch
 
+from harken.attention.legal import clash
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
+    AlibiConfig,
+    FourierConfig,
     LearnedConfig,
     NoPositionConfig,
     PositionConfig,
+    RelativeConfig,
     RotaryConfig,
     SinusoidConfig,
 )
-from harken.attention.scores import DotConfig, ScaledConfig, ScoreConfig, SynthesizerConfig
+from harken.attention.scores import (
+    AdditiveConfig,
+    DotConfig,
+    MergedConfig,
+    ScaledConfig,
+    ScoreConfig,
+    SynthesizerConfig,
+)
 from harken.layers.norm import NormConfig
 from harken.models.language_model import GPTConfig, LanguageModel
 
 VOCABULARY, WIDTH, LENGTH, LAYERS = 19, 13, 11, 2
 HEADS, HEAD_WIDTH, KEY_WIDTH = 3, 5, 4
+WINDOW = 3
 
 SCORES: dict[str, ScoreConfig] = {
     "dot": DotConfig(),
     "scaled": ScaledConfig(),
+    "merged": MergedConfig(),
+    "additive": AdditiveConfig(),
     "dense": SynthesizerConfig(form="dense"),
     "random": SynthesizerConfig(form="random"),
 }
@@ -29,37 +43,65 @@ POSITIONS: dict[str, PositionConfig] = {
     "none": NoPositionConfig(),
     "learned": LearnedConfig(),
     "sinusoid": SinusoidConfig(),
+    "fourier": FourierConfig(),
     "rotary": RotaryConfig(),
+    "alibi": AlibiConfig(),
+    "relative": RelativeConfig(buckets=8, farthest=9),
+    "relative causal": RelativeConfig(buckets=5, farthest=7, causal=True),
 }
-ILLEGAL = [("dense", "rotary"), ("random", "rotary")]
-LEGAL = [(score, place) for score in SCORES for place in POSITIONS if (score, place) not in ILLEGAL]
+LEGAL = [
+    (score, position)
+    for score in SCORES
+    for position in POSITIONS
+    if clash(SCORES[score], POSITIONS[position]) is None
+]
+Norm = Literal["pre", "post"]
+Seen = Literal["causal", "strict", "window"]
+BLOCKS: list[tuple[Norm, Seen]] = [
+    ("pre", "causal"),
+    ("post", "strict"),
+    ("pre", "window"),
+    ("post", "causal"),
+    ("pre", "strict"),
+    ("post", "window"),
+]
+# Not the whole product: every legal pair once, with norms and masks that take turns so that every
+# score and every position meets each of them. Random recipes reach the rest.
+CASES = [
+    (
+        score,
+        position,
+        *BLOCKS[(list(SCORES).index(score) + list(POSITIONS).index(position)) % len(BLOCKS)],
+    )
+    for score, position in LEGAL
+]
 
 
 def small_config(
-    score: str = "scaled", position: str = "learned", norm: Literal["pre", "post"] = "pre"
+    score: str = "scaled", position: str = "learned", norm: Norm = "pre", seen: Seen = "causal"
 ) -> GPTConfig:
+    merged = score == "merged"
     return GPTConfig(
         layers=LAYERS,
-        width=WIDTH,
+        # Merged keys are whole tokens, and rotary turns pairs.
+        width=WIDTH + 1 if merged and position == "rotary" else WIDTH,
         length=LENGTH,
         attention=MultiHeadConfig(
-            heads=HEADS, head_width=HEAD_WIDTH, key_width=KEY_WIDTH, score=SCORES[score]
+            heads=HEADS,
+            head_width=HEAD_WIDTH,
+            key_width=None if merged else KEY_WIDTH,
+            score=SCORES[score],
         ),
         position=POSITIONS[position],
+        order="strict" if seen == "strict" else "causal",
+        window=WINDOW if seen == "window" else None,
         norm=NormConfig(place=norm),
     )
 
 
-def small_model(
-    score: str = "scaled",
-    position: str = "learned",
-    norm: Literal["pre", "post"] = "pre",
-    *,
-    seed: int = 0,
-    strength: float = 1.5,
-) -> LanguageModel:
+def stirred(config: GPTConfig, *, seed: int = 0, strength: float = 1.5) -> LanguageModel:
     """In float64 and stirred: at first weights attention is so even that a wrong one passes."""
-    model = small_config(score, position, norm).build(VOCABULARY, seed).double().eval()
+    model = config.build(VOCABULARY, seed).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -69,3 +111,16 @@ def small_model(
             else:
                 parameter.copy_(strength * parameter.shape[-1] ** -0.5 * noise)
     return model
+
+
+def small_model(
+    score: str = "scaled",
+    position: str = "learned",
+    norm: Norm = "pre",
+    seen: Seen = "causal",
+    *,
+    seed: int = 0,
+    strength: float = 1.5,
+) -> LanguageModel:
+    """A stirred model of few numbers."""
+    return stirred(small_config(score, position, norm, seen), seed=seed, strength=strength)

@@ -1,10 +1,16 @@
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from harken.attention.attend import explicit_weights
+from harken.attention.masks import EVERYTHING
 from harken.attention.scores import (
+    AdditiveConfig,
     DotConfig,
+    MergedConfig,
     ScaledConfig,
     ScoreSizes,
     Synthesized,
@@ -99,3 +105,102 @@ def test_random_synthesizer_looks_up_both_positions(queries_at: Tensor, keys_at:
             for i, query_at in enumerate(rows_of(queries_at, 2)[b]):
                 for t, key_at in enumerate(rows_of(keys_at, 2)[b]):
                     assert ours[b, h, i, t] == score.table[h, query_at, key_at]
+
+
+def a_pair(config: AdditiveConfig | DotConfig, groups: int, memory_width: int = 13) -> nn.Module:
+    return stirred(
+        config.build(
+            ScoreSizes(
+                width=WIDTH,
+                memory_width=memory_width,
+                heads=6,
+                groups=groups,
+                key_width=KEY_WIDTH,
+                length=LENGTH,
+                bias=True,
+            )
+        )
+    )
+
+
+def images(linear: nn.Linear, token: Tensor, head: int) -> list[float]:
+    """One head's numbers of W x + b."""
+    rows = slice(head * KEY_WIDTH, (head + 1) * KEY_WIDTH)
+    return (linear.weight[rows] @ token + linear.bias[rows]).tolist()
+
+
+@pytest.mark.parametrize("groups", [6, 3, 2, 1])
+@pytest.mark.parametrize("config", [AdditiveConfig(), DotConfig()])
+@torch.no_grad()
+def test_pairs_with_shared_keys_equal_a_loop(
+    config: AdditiveConfig | DotConfig, groups: int
+) -> None:
+    """Neighbours share: of six heads over two groups, the first three read the first."""
+    score = a_pair(config, groups)
+    inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
+    memory = torch.randn(2, 5, 13, dtype=torch.float64)
+    keys = score.keys(memory)
+    assert keys.shape == (2, groups, 5, KEY_WIDTH)
+    compared = score.compare(
+        inputs, score.queries(inputs), keys, torch.arange(3)[None], torch.arange(5)[None]
+    )
+    ours = explicit_weights(compared, EVERYTHING).log()
+    for b in range(2):
+        for h in range(6):
+            group = h // (6 // groups)
+            for i in range(3):
+                query, totals = images(score.to_queries, inputs[b, i], h), []
+                for t in range(5):
+                    key = images(score.to_keys, memory[b, t], group)
+                    pairs = list(zip(query, key, strict=True))
+                    if isinstance(config, AdditiveConfig):
+                        direction = score.direction[h].tolist()
+                        total = sum(
+                            weight * math.tanh(one + other)
+                            for weight, (one, other) in zip(direction, pairs, strict=True)
+                        )
+                        assert compared.bias[b, h, i, t].item() == pytest.approx(total, abs=1e-12)
+                    else:
+                        total = sum(one * other for one, other in pairs)
+                    totals.append(total)
+                logs = torch.tensor(totals, dtype=torch.float64).log_softmax(dim=0)
+                assert_close(ours[b, h, i], logs, rtol=0, atol=1e-10)
+    if isinstance(config, AdditiveConfig):
+        assert compared.queries is None and compared.keys is None
+
+
+@torch.no_grad()
+def test_merged_equals_a_loop() -> None:
+    memory_width = 13
+    score = stirred(
+        MergedConfig().build(
+            ScoreSizes(
+                width=WIDTH,
+                memory_width=memory_width,
+                heads=HEADS,
+                groups=HEADS,
+                key_width=memory_width,
+                length=LENGTH,
+            )
+        )
+    )
+    inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
+    memory = torch.randn(2, 5, memory_width, dtype=torch.float64)
+    compared = score.compare(
+        inputs, score.queries(inputs), score.keys(memory), torch.arange(3)[None], KEYS_AT
+    )
+    assert compared.bias is None
+    assert compared.keys.shape == (2, 1, 5, memory_width)  # a token is the key of every head
+    for b in range(2):
+        for h in range(HEADS):
+            for i in range(3):
+                for t in range(5):
+                    total = sum(
+                        inputs[b, i, one].item()
+                        * score.weight[h, one, other].item()
+                        * memory[b, t, other].item()
+                        for one in range(WIDTH)
+                        for other in range(memory_width)
+                    )
+                    ours = compared.scale * (compared.queries[b, h, i] @ compared.keys[b, 0, t])
+                    assert ours.item() == pytest.approx(total, abs=1e-11)

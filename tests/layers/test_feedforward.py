@@ -41,11 +41,12 @@ def expected(layer: FeedForward, inputs: list[float]) -> list[float]:
     if layer.gate is not None:
         pairs = zip(wide, affine(layer.gate, inputs), strict=True)
         return affine(layer.narrow, [silu(one) * gate for one, gate in pairs])
-    bend = {"relu": relu, "gelu": exact_gelu, "gelu_tanh": tanh_gelu}[layer.activation]
+    bends = {"relu": relu, "gelu": exact_gelu, "gelu_tanh": tanh_gelu, "silu": silu}
+    bend = bends[layer.activation]
     return affine(layer.narrow, [bend(one) for one in wide])
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "swiglu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "swiglu"])
 def test_each_token_on_its_own_by_the_formula(activation: str) -> None:
     layer, inputs = built(activation), torch.randn(2, 3, 5, dtype=torch.float64)
     ours: Tensor = layer(inputs)

@@ -1,13 +1,30 @@
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from choices import EVERY_PAIR
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import RotaryConfig
+from harken.attention.scores import MergedConfig
+from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.norm import NormConfig
 from harken.models.language_model import GPTConfig
-from small_models import LEGAL, LENGTH, VOCABULARY, WIDTH, small_config, small_model
+from small_models import (
+    CASES,
+    LENGTH,
+    POSITIONS,
+    VOCABULARY,
+    WIDTH,
+    Norm,
+    Seen,
+    small_config,
+    small_model,
+    stirred,
+)
 
 TOKENS = torch.arange(1, 15).reshape(2, 7)
 
@@ -36,10 +53,15 @@ def test_states_and_scores_have_their_shapes() -> None:
     assert_close(model.scores(states[chosen]), model.scores(states)[chosen], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("score", "position"), LEGAL)
+every_model = pytest.mark.parametrize(("score", "position", "norm", "seen"), CASES)
+
+
+@every_model
 @torch.no_grad()
-def test_token_by_token_equals_the_whole_row(score: str, position: str) -> None:
-    model = small_model(score, position)
+def test_token_by_token_equals_the_whole_row(
+    score: str, position: str, norm: Norm, seen: Seen
+) -> None:
+    model = small_model(score, position, norm, seen)
     state, parts = model.begin(2, TOKENS.device), []
     for time in range(7):
         states, state = model.extend(TOKENS[:, [time]], torch.ones(2, 1).bool(), state)
@@ -47,16 +69,18 @@ def test_token_by_token_equals_the_whole_row(score: str, position: str) -> None:
     assert_close(torch.cat(parts, dim=1), model(TOKENS), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(("score", "position"), LEGAL)
+@every_model
 @torch.no_grad()
-def test_ragged_chunks_equal_each_row_alone(score: str, position: str) -> None:
+def test_ragged_chunks_equal_each_row_alone(
+    score: str, position: str, norm: Norm, seen: Seen
+) -> None:
     """Every chunk is padded anew, so a row's tokens come to lie between padding in the cache."""
-    model = small_model(score, position)
+    model = small_model(score, position, norm, seen)
     row = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=LENGTH)
     rows_and_cuts = st.tuples(row, st.lists(st.integers(0, LENGTH), min_size=3, max_size=3))
 
     @given(st.lists(rows_and_cuts, min_size=1, max_size=4), st.integers(0, VOCABULARY - 1))
-    @settings(max_examples=8)
+    @settings(max_examples=4)
     def holds(rows: list[tuple[list[int], list[int]]], padding: int) -> None:
         state = model.begin(len(rows), torch.device("cpu"))
         gathered: list[list[torch.Tensor]] = [[] for _ in rows]
@@ -81,7 +105,78 @@ def test_ragged_chunks_equal_each_row_alone(score: str, position: str) -> None:
     holds()
 
 
-@pytest.mark.parametrize("position", ["learned", "sinusoid", "rotary"])
+@st.composite
+def recipes(draw: st.DrawFn) -> GPTConfig:
+    """Any legal model: sizes are made to fit what was chosen."""
+    score, position = draw(st.sampled_from(EVERY_PAIR))
+    merged, rotary = isinstance(score, MergedConfig), isinstance(position, RotaryConfig)
+    concat = getattr(position, "place", "add") == "concat"
+    value_matrix, output_matrix = draw(st.booleans()), draw(st.booleans())
+    heads = draw(st.integers(1, 4)) if value_matrix or output_matrix else 1
+    head_width = draw(st.sampled_from([2, 4, 6]))
+    inside = heads * head_width  # what fits without an output matrix
+    if output_matrix or not value_matrix:
+        inside = 2 * draw(st.integers(2, 7)) - (0 if concat or merged else draw(st.integers(0, 1)))
+    return GPTConfig(
+        layers=draw(st.integers(1, 3)),
+        width=inside // 2 if concat else inside,
+        length=LENGTH,
+        attention=MultiHeadConfig(
+            heads=heads,
+            key_value_heads=draw(st.sampled_from([n for n in range(1, 5) if heads % n == 0])),
+            head_width=head_width if value_matrix else None,
+            key_width=None if merged else draw(st.sampled_from([2, 4] if rotary else [1, 3, 4])),
+            score=score,
+            bias=draw(st.booleans()),
+            value_matrix=value_matrix,
+            output_matrix=output_matrix,
+        ),
+        position=position,
+        order=draw(st.sampled_from(["causal", "strict"])),
+        window=draw(st.sampled_from([None, 1, 2, 5, LENGTH])),
+        feedforward=FeedForwardConfig(
+            activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "swiglu"])), expansion=2.0
+        ),
+        norm=NormConfig(
+            kind=draw(st.sampled_from(["layer", "rms"])),
+            place=draw(st.sampled_from(["pre", "post"])),
+        ),
+        tied=not concat and draw(st.booleans()),
+    )
+
+
+@given(
+    recipes(),
+    st.integers(0, 2**31),
+    st.lists(st.integers(0, LENGTH), max_size=4),
+    st.integers(0, LENGTH - 1),
+)
+@settings(max_examples=120)
+@torch.no_grad()
+def test_any_recipe_decodes_as_it_reads_and_sees_nothing_later(
+    config: GPTConfig, seed: int, cuts: list[int], changed_at: int
+) -> None:
+    model = stirred(config, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, VOCABULARY, (2, LENGTH), generator=generator)
+    whole = model(tokens)
+    assert whole.isfinite().all()
+    state, parts = model.begin(2, tokens.device), []
+    bounds = sorted({0, *cuts, LENGTH})
+    for first, last in pairwise(bounds):
+        present = torch.ones(2, last - first, dtype=torch.bool)
+        states, state = model.extend(tokens[:, first:last], present, state)
+        parts.append(states)
+    scale = whole.abs().max().item()
+    assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-10 * max(1.0, scale))
+    other = tokens.clone()
+    other[:, changed_at] = (other[:, changed_at] + 1) % VOCABULARY
+    changed = model(other)
+    assert torch.equal(changed[:, :changed_at], whole[:, :changed_at])
+    assert not torch.equal(changed[:, changed_at], whole[:, changed_at])
+
+
+@pytest.mark.parametrize("position", [one for one in POSITIONS if one != "none"])
 def test_positions_tell_order(position: str) -> None:
     """One layer and two tokens swapped: only a position can change what the last token sees."""
     tokens = torch.tensor([[3, 5, 7], [5, 3, 7]])
@@ -95,7 +190,7 @@ def test_positions_tell_order(position: str) -> None:
     assert_close(straight[-1], swapped[-1], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("position", ["none", "learned", "sinusoid", "rotary"])
+@pytest.mark.parametrize("position", POSITIONS)
 def test_half_precision_runs_with_every_position(position: str) -> None:
     model = small_model(position=position).bfloat16()
     assert model(TOKENS).dtype == torch.bfloat16

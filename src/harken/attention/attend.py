@@ -84,12 +84,13 @@ def attend_fast(
     if queries is None or keys is None or dropout > 0:
         # No product to fuse; and dropout inside the fused kernel is slower than without fusing.
         return attend_explicit(compared, values, mask, dropout).output
-    heads, head_width = queries.shape[1], values.shape[-1]
-    queries, keys, values = _same_width(queries, serve(heads, keys), serve(heads, values))
+    groups, head_width = max(keys.shape[1], values.shape[1]), values.shape[-1]
+    queries, keys, values = _same_width(queries, serve(groups, keys), serve(groups, values))
+    grouped = groups != queries.shape[1]  # the fused kernel can let one key serve several heads
     whole = queries.shape[2] == keys.shape[2]
     if mask.causal and mask.visible is None and bias is None and whole:
         mixed = F.scaled_dot_product_attention(
-            queries, keys, values, is_causal=True, scale=compared.scale
+            queries, keys, values, is_causal=True, scale=compared.scale, enable_gqa=grouped
         )
         return mixed[..., :head_width]
     visible = None
@@ -101,7 +102,7 @@ def attend_fast(
     if allowed is not None and allowed.shape[-2] != queries.shape[2]:
         allowed = allowed.expand(-1, -1, queries.shape[2], -1)
     mixed = F.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=allowed, scale=compared.scale
+        queries, keys, values, attn_mask=allowed, scale=compared.scale, enable_gqa=grouped
     )[..., :head_width]
     if visible is None:
         return mixed

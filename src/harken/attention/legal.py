@@ -5,7 +5,12 @@ from typing import get_args
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import PositionConfig
 from harken.attention.relative import RotaryConfig
-from harken.attention.scores import AdditiveConfig, ScoreConfig, SynthesizerConfig
+from harken.attention.scores import (
+    AdditiveConfig,
+    MergedConfig,
+    ScoreConfig,
+    SynthesizerConfig,
+)
 
 YES = "yes"
 
@@ -31,9 +36,9 @@ def check_choices(attention: MultiHeadConfig, position: PositionConfig, width: i
         raise ValueError(f"{reason}; choose another position or score")
     _, key_width = attention.head_widths(width)
     if isinstance(position, RotaryConfig) and key_width % 2:
+        even = "width" if isinstance(attention.score, MergedConfig) else "attention.key_width"
         raise ValueError(
-            f"position 'rotary' turns pairs, and a key has {key_width} numbers; "
-            "make attention.key_width even"
+            f"position 'rotary' turns pairs, and a key has {key_width} numbers; make {even} even"
         )
 
 

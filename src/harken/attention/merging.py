@@ -10,6 +10,7 @@ score by the largest singular value left, times the norms of the two tokens.
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
@@ -38,8 +39,9 @@ def split_merged(merged: Float[Tensor, "k J memory"], key_width: int) -> SplitPa
     left_out = (
         values[:, key_width] if key_width < values.shape[1] else values.new_zeros(len(values))
     )
+    spare = (0, 0, 0, max(0, key_width - values.shape[1]))  # beyond the rank a pair has zeros
     return SplitPair(
-        queries=left.mT[:, :key_width] * root,
-        keys=right[:, :key_width] * root,
+        queries=F.pad(left.mT[:, :key_width] * root, spare),
+        keys=F.pad(right[:, :key_width] * root, spare),
         truncation=left_out,
     )

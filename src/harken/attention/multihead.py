@@ -72,10 +72,11 @@ class MultiHeadConfig:
 
     def check_even(self, width: int) -> None:
         """Refuse a width that does not divide where it must."""
-        even = width % self.heads == 0
-        given = self.head_width is not None and self.key_width is not None
-        merged = isinstance(self.score, MergedConfig) and self.head_width is not None
-        if not even and not given and not merged:
+        merged = isinstance(self.score, MergedConfig)
+        shared = (self.value_matrix and self.head_width is None) or (
+            not merged and self.key_width is None
+        )
+        if shared and width % self.heads:
             raise ValueError(
                 f"width {width} does not divide into {self.heads} heads; "
                 "make it a multiple, or give attention.head_width and attention.key_width"

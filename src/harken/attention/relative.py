@@ -35,13 +35,14 @@ class Rotation:
     """Cosines and sines of every position's angles, made once a forward and used by every layer."""
 
     cosine: Float[Tensor, "#B 1 T U"]
-    sine: Float[Tensor, "#B 1 T U"]
+    sine: Float[Tensor, "#B 1 T U"]  # negative in the first half, where pairs subtract
 
 
 def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor, "B k T U"]:
     """Turn each pair of a head's numbers; a dot product of two then depends on their distance."""
     first, second = heads.chunk(2, dim=-1)
-    turned = heads * rotation.cosine + torch.cat((-second, first), dim=-1) * rotation.sine
+    swapped = torch.cat((second, first), dim=-1)
+    turned = torch.addcmul(heads * rotation.cosine, swapped, rotation.sine)
     return turned.to(heads.dtype)  # angles are float32, and kernels want one precision
 
 
@@ -87,8 +88,9 @@ class Rotary(Inside):
         for axis in range(self.axes):
             own = (pairs + self.axes - 1 - axis) // self.axes
             turned.append(angles(coordinates[..., axis], 2 * own, self.base))
-        every = torch.cat(turned, dim=-1).repeat(1, 1, 2)[:, None]
-        return Rotation(every.cos(), every.sin())
+        every = torch.cat(turned, dim=-1)[:, None]
+        cosine, sine = every.cos(), every.sin()
+        return Rotation(torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1))
 
 
 class Alibi(Inside):

@@ -73,8 +73,9 @@ def turn(
 ) -> Float[Tensor, "B k T even"]:
     """What to ask of a key's waves in order to hear `asked` of the waves of its distance."""
     missing = standing.shape[-1] - asked.shape[-1]  # the cosine that an odd width leaves out
-    sines, cosines = nn.functional.pad(asked, (0, missing)).unflatten(-1, (-1, 2)).unbind(dim=-1)
-    sine, cosine = standing[:, None].unflatten(-1, (-1, 2)).unbind(dim=-1)
+    asked, standing = nn.functional.pad(asked, (0, missing)), standing[:, None]
+    sines, cosines = asked[..., 0::2], asked[..., 1::2]
+    sine, cosine = standing[..., 0::2], standing[..., 1::2]
     return torch.stack(
         (cosines * sine - sines * cosine, sines * sine + cosines * cosine), dim=-1
     ).flatten(start_dim=-2)

@@ -1,7 +1,7 @@
 """The position-wise layer between attentions: widen, bend, narrow.
 
-    relu, gelu, gelu_tanh   W_2 f(W_1 x)
-    swiglu                  W_2 (silu(W_1 x) * W_3 x)
+    relu, gelu, gelu_tanh, silu   W_2 f(W_1 x)
+    swiglu                        W_2 (silu(W_1 x) * W_3 x)
 
 `gelu` is the exact one; `gelu_tanh` its usual approximation, as in GPT-2.
 """
@@ -20,7 +20,7 @@ from harken.config import bounded
 class FeedForwardConfig:
     """`expansion` is the inner width as a multiple of J; `inner` is that width itself."""
 
-    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu_tanh"
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "gelu_tanh"
     expansion: float = bounded(4.0, above=0.0)
     inner: int | None = bounded(None, at_least=1)
     bias: bool = True
@@ -48,6 +48,8 @@ class FeedForward(nn.Module):
             bent = F.silu(wide) * self.gate(inputs)
         elif self.activation == "relu":
             bent = F.relu(wide)
+        elif self.activation == "silu":
+            bent = F.silu(wide)
         else:
             bent = F.gelu(wide, approximate="tanh" if self.activation == "gelu_tanh" else "none")
         narrowed: Tensor = self.narrow(bent)

@@ -1,0 +1,256 @@
+"""What stands between sound or pictures and the blocks: frames or pixels in, tokens B T J out.
+
+    speech        two 3x3 convolutions over time and frequency, with strides: 4 or 2 times fewer
+                  frames, then a matrix from channels and frequencies to J
+    patch         a picture in squares, each a token: W (pixels of the square) + b
+    convolution   3x3 convolutions of stride 2 from a picture to a map M[x,y,K], then as `map`
+    map           a map M[x,y,K] that is ready, each place a token: W M[x,y] + b
+
+Convolutions are centred, with zeros beyond the edges and at padding, so a length n becomes ⌈n / 2⌉
+with each stride of 2. A token's centre in what came in is `offset + stride * place`: in frames for
+speech, in pixels along both axes for pictures. Coordinates of a picture's token are (x, y), column
+and row of its place; tokens come row by row. Telling positions is not here: see `positions.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.config import bounded
+from harken.errors import UserError
+from harken.layers.convolution import only_present
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tokens:
+    """What every front gives: tokens, where they stand, and which are no padding (None: all)."""
+
+    tokens: Float[Tensor, "B T J"]
+    coordinates: Int[Tensor, "#B T axes"]
+    present: Bool[Tensor, "B T"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeechFrontConfig:
+    """Fewer frames, each of which has seen seven."""
+
+    channels: int = bounded(64, at_least=1)
+    factor: Literal[2, 4] = 4  # how many frames become one
+
+    def build(self, features: int, width: int) -> "SpeechFront":
+        return SpeechFront(self, features, width)
+
+
+class SpeechFront(nn.Module):
+    """Frames of a filterbank -> tokens; padding stands on the right and changes nothing."""
+
+    def __init__(self, config: SpeechFrontConfig, features: int, width: int) -> None:
+        super().__init__()
+        self.strides = 2, config.factor // 2  # along time; along frequency always 2
+        channels, left = config.channels, halved(halved(features))
+        self.first = nn.Conv2d(1, channels, 3, stride=(self.strides[0], 2), padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, stride=(self.strides[1], 2), padding=1)
+        self.join = nn.Linear(channels * left, width)
+
+    @property
+    def stride(self) -> int:
+        """Frames from the centre of one token to that of the next."""
+        return self.strides[0] * self.strides[1]
+
+    @property
+    def offset(self) -> int:
+        """The frame at the centre of the first token."""
+        return 0
+
+    @property
+    def receptive_field(self) -> int:
+        """Frames that one token can depend on."""
+        return 3 + 2 * self.strides[0]
+
+    def forward(
+        self, frames: Float[Tensor, "B T F"], present: Bool[Tensor, "B T"] | None = None
+    ) -> Tokens:
+        planes = only_present(frames, present)[:, None]
+        for convolution, stride in zip((self.first, self.second), self.strides, strict=True):
+            planes = F.relu(convolution(planes))
+            if present is not None:
+                present = present[:, ::stride]
+                planes = planes.masked_fill(~present[:, None, :, None], 0.0)
+        tokens: Tensor = self.join(rearrange(planes, "B channels T F -> B T (channels F)"))
+        places = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
+        return Tokens(tokens=only_present(tokens, present), coordinates=places, present=present)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageSizes:
+    """Of the largest picture or map that comes in."""
+
+    channels: int  # K
+    columns: int  # X
+    rows: int  # Y
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatchFrontConfig:
+    """Squares of `patch` pixels, as in the Vision Transformer."""
+
+    kind: Literal["patch"] = "patch"
+    patch: int = bounded(8, at_least=1)
+
+    def build(self, sizes: ImageSizes, width: int) -> "PatchFront":
+        return PatchFront(self, sizes, width)
+
+
+class PatchFront(nn.Module):
+    """Pictures B K Y X -> a token for each square."""
+
+    def __init__(self, config: PatchFrontConfig, sizes: ImageSizes, width: int) -> None:
+        super().__init__()
+        self.patch = config.patch
+        whole_squares(sizes.columns, sizes.rows, self.patch)
+        self.columns, self.rows = sizes.columns // self.patch, sizes.rows // self.patch
+        self.join = nn.Linear(sizes.channels * self.patch**2, width)
+
+    @property
+    def stride(self) -> int:
+        """Pixels from the centre of one token to that of the next."""
+        return self.patch
+
+    @property
+    def offset(self) -> float:
+        """The pixel at the centre of the first token, half-way between two where patch is even."""
+        return (self.patch - 1) / 2
+
+    def forward(self, images: Float[Tensor, "B K Y X"]) -> Tokens:
+        whole_squares(images.shape[3], images.shape[2], self.patch)
+        squares = rearrange(
+            images,
+            "B K (rows high) (columns wide) -> B rows columns (K high wide)",
+            high=self.patch,
+            wide=self.patch,
+        )
+        tokens: Tensor = self.join(squares.flatten(1, 2))
+        rows, columns = squares.shape[1:3]
+        return Tokens(tokens=tokens, coordinates=grid(columns, rows, tokens.device))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConvolutionFrontConfig:
+    """A small CNN; each of its layers halves the picture."""
+
+    kind: Literal["convolution"] = "convolution"
+    channels: tuple[int, ...] = bounded((32, 64, 128), at_least=1)  # of each layer; the last is K
+
+    def __post_init__(self) -> None:
+        if not self.channels:
+            raise ValueError("channels is empty; name the channels of one layer at least")
+
+    def build(self, sizes: ImageSizes, width: int) -> "ConvolutionFront":
+        return ConvolutionFront(self, sizes, width)
+
+
+class ConvolutionFront(nn.Module):
+    """Pictures B K Y X -> a map M[x,y,K] -> a token for each of its places."""
+
+    def __init__(self, config: ConvolutionFrontConfig, sizes: ImageSizes, width: int) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList()
+        read, columns, rows = sizes.channels, sizes.columns, sizes.rows
+        for written in config.channels:
+            self.convolutions.append(nn.Conv2d(read, written, 3, stride=2, padding=1))
+            read, columns, rows = written, halved(columns), halved(rows)
+        self.columns, self.rows = columns, rows
+        self.places = MapFront(ImageSizes(channels=read, columns=columns, rows=rows), width)
+
+    @property
+    def stride(self) -> int:
+        """Pixels from the centre of one token to that of the next."""
+        return 1 << len(self.convolutions)
+
+    @property
+    def offset(self) -> int:
+        """The pixel at the centre of the first token."""
+        return 0
+
+    def features(
+        self, images: Float[Tensor, "B channels rows columns"]
+    ) -> Float[Tensor, "B X Y K"]:
+        """The map alone, for a model that attends to it without tokens."""
+        for convolution in self.convolutions:
+            images = F.relu(convolution(images))
+        return rearrange(images, "B K Y X -> B X Y K")
+
+    def forward(self, images: Float[Tensor, "B K Y X"]) -> Tokens:
+        tokens: Tokens = self.places(self.features(images))
+        return tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapFrontConfig:
+    """Maps that another network made."""
+
+    kind: Literal["map"] = "map"
+
+    def build(self, sizes: ImageSizes, width: int) -> "MapFront":
+        return MapFront(sizes, width)
+
+
+class MapFront(nn.Module):
+    """Maps B X Y K -> a token for each place."""
+
+    def __init__(self, sizes: ImageSizes, width: int) -> None:
+        super().__init__()
+        self.columns, self.rows = sizes.columns, sizes.rows
+        self.join = nn.Linear(sizes.channels, width)
+
+    @property
+    def stride(self) -> int:
+        """A place is the unit that pictures of a map are drawn in."""
+        return 1
+
+    @property
+    def offset(self) -> int:
+        """The place of the first token."""
+        return 0
+
+    def forward(self, maps: Float[Tensor, "B X Y K"]) -> Tokens:
+        tokens: Tensor = self.join(as_tokens(maps))
+        return Tokens(tokens=tokens, coordinates=grid(maps.shape[1], maps.shape[2], tokens.device))
+
+
+ImageFrontConfig = PatchFrontConfig | ConvolutionFrontConfig | MapFrontConfig
+
+
+def halved(length: int) -> int:
+    """What a centred kernel of stride 2 leaves of a length."""
+    return (length + 1) // 2
+
+
+def grid(columns: int, rows: int, device: torch.device) -> Int[Tensor, "1 T 2"]:
+    """(x, y) of every place, row by row: place t stands at (t mod columns, t div columns)."""
+    places = torch.arange(columns * rows, device=device)
+    return torch.stack((places % columns, places // columns), dim=-1)[None]
+
+
+def as_tokens(maps: Float[Tensor, "B X Y K"]) -> Float[Tensor, "B T K"]:
+    """Places row by row, as `grid` counts them."""
+    return rearrange(maps, "B X Y K -> B (Y X) K")
+
+
+def as_map(tokens: Float[Tensor, "B T K"], columns: int) -> Float[Tensor, "B X Y K"]:
+    """The way back."""
+    return rearrange(tokens, "B (Y X) K -> B X Y K", X=columns)
+
+
+def whole_squares(columns: int, rows: int, patch: int) -> None:
+    """Refuse a picture whose edge no square would see."""
+    if columns % patch or rows % patch:
+        raise UserError(
+            f"a picture of {columns} x {rows} pixels does not divide into squares of {patch}",
+            fix="choose a patch that divides both, or resize the pictures",
+        )

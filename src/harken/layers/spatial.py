@@ -1,0 +1,117 @@
+"""Attention over the places of a picture, x and y at once.
+
+    c[x,y] = sum over x', y' of a[x,y,x',y'] v[x',y'],
+    a[x,y,x',y'] = softmax over both x' and y' of the score of (x,y) with (x',y')
+
+Places are set in one row, and the softmax over both axes is the softmax over that row: it is the
+attention of every other model. What differs is where tokens stand: positions have two axes.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.attention.legal import check_choices
+from harken.attention.masks import padding_mask
+from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.positions import LearnedConfig, Position, PositionConfig
+from harken.attention.relative import PositionSizes
+from harken.attention.transformer_xl import RelativeProductConfig
+from harken.config import bounded
+from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.front import as_map, as_tokens, grid
+from harken.layers.norm import NormConfig
+from harken.layers.stack import Stack
+from harken.layers.transformer import TransformerConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpatialConfig:
+    """A stack of blocks over places; with no layer, places are told and nothing else is done."""
+
+    kind: Literal["spatial"] = "spatial"
+    layers: int = bounded(2, at_least=0)
+    attention: MultiHeadConfig = MultiHeadConfig()
+    position: PositionConfig = LearnedConfig()
+    feedforward: FeedForwardConfig = FeedForwardConfig()
+    norm: NormConfig = NormConfig()
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attention.score, RelativeProductConfig):
+            raise ValueError(
+                "score 'relative_product' knows distances along one axis, and places have two; "
+                "choose score 'scaled' with position 'relative', 'alibi' or 'rotary'"
+            )
+
+    def check(self, width: int) -> None:
+        """Refuse a width of the tokens that come in, where the choices do not fit it."""
+        check_choices(self.attention, self.position, self.width_inside(width))
+
+    def width_inside(self, width: int) -> int:
+        """J of the blocks and of what leaves: twice the tokens' where position is concatenated."""
+        return width * (2 if getattr(self.position, "place", "add") == "concat" else 1)
+
+    def build(self, width: int, columns: int, rows: int) -> "SpatialEncoder":
+        self.check(width)
+        return SpatialEncoder(self, width, columns, rows)
+
+
+class SpatialEncoder(nn.Module):
+    """Every place looks at every place: B T J -> B T J, or B X Y J -> B X Y J."""
+
+    def __init__(self, config: SpatialConfig, width: int, columns: int, rows: int) -> None:
+        super().__init__()
+        self.columns, self.rows = columns, rows
+        self.width = config.width_inside(width)
+        self.position = config.position.build(
+            PositionSizes(
+                width=width,
+                key_width=config.attention.head_widths(self.width)[1],
+                heads=config.attention.heads,
+                length=max(columns, rows),
+                axes=2,
+            )
+        )
+        block = TransformerConfig(
+            attention=config.attention,
+            feedforward=config.feedforward,
+            norm=config.norm,
+            dropout=config.dropout,
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.stack = Stack(block, config.layers, self.width, columns * rows)
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "B T J"],
+        coordinates: Int[Tensor, "#B T 2"],
+        present: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T width"]:
+        """Tokens in any order: only their coordinates say where they stand."""
+        position = cast(Position, self.position)
+        # Scores that have a place for each position count places row by row.
+        places = coordinates[..., 1] * self.columns + coordinates[..., 0]
+        arrangement = Arrangement(
+            mask=padding_mask(present),
+            query_positions=places,
+            key_positions=places,
+            rotation=position.rotation(coordinates),
+            bias=position.bias(coordinates, coordinates),
+        )
+        entered = self.dropout(position.enter(tokens, coordinates))
+        states: Tensor
+        states, _ = self.stack(entered, arrangement)
+        return states
+
+    def over_map(
+        self, maps: Float[Tensor, "B X Y J"], present: Bool[Tensor, "B X Y"] | None = None
+    ) -> Float[Tensor, "B X Y width"]:
+        """The same for tokens that fill a rectangle."""
+        columns, rows = maps.shape[1:3]
+        assert columns <= self.columns and rows <= self.rows, "built for smaller maps"
+        seen = None if present is None else present.transpose(1, 2).flatten(1)
+        states = self.forward(as_tokens(maps), grid(columns, rows, maps.device), seen)
+        return as_map(states, columns)

@@ -1,0 +1,393 @@
+"""A Hugging Face folder -> Harken's own modules, with equal numbers.
+
+    config.json         -> GPTConfig or EncoderConfig    (bert, gpt2, llama; nothing else)
+    model.safetensors   -> renamed, split and turned     (or the shards of an index)
+
+Strict on both sides. A setting that Harken does not know could change the numbers, so it is refused
+unless it is off; every weight of the model must be in the file in its shape, and every tensor of
+the file must be used or be a known extra. Nothing is run that a folder brings along: no pickle, no
+code named in a config, and sizes are compared with the file before a model is built.
+
+Not here: tokenizers, the heads that turn BERT's states into classes, dropout (it is of training,
+and a recipe's to choose), and writing such folders.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import LearnedConfig
+from harken.attention.relative import RotaryConfig
+from harken.errors import UserError
+from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.norm import NormConfig
+from harken.models.encoder import Encoder, EncoderConfig
+from harken.models.huggingface_files import CONFIG, Settings, Stored, stored_in
+from harken.models.language_model import GPTConfig, LanguageModel
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+ACTIVATIONS: dict[str, Any] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+TIED = r"|lm_head\.weight"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FolderRead:
+    """A model with its weights, and what it was made from."""
+
+    model: LanguageModel | Encoder
+    model_type: str
+    config: GPTConfig | EncoderConfig
+    vocabulary: int
+    used: tuple[str, ...]  # tensors of the file
+    unused: tuple[str, ...]  # known extras
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a weight stands in the file, and what is done to it."""
+
+    name: str
+    shape: tuple[int, ...]  # as stored
+    turned: bool = False  # stored as (in, out)
+    third: int | None = None  # one of three that are fused along the last axis
+
+    def take(self, stored: Tensor) -> Tensor:
+        part = stored if self.third is None else stored.chunk(3, dim=-1)[self.third]
+        return part.T if self.turned else part
+
+
+Renaming = Iterator[tuple[str, Source]]
+"""(Harken's name, its source), one layer after the other and never all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a config.json asks for; `extras` are tensors that may be left over."""
+
+    config: GPTConfig | EncoderConfig
+    vocabulary: int
+    prefix: str  # that names of the file may have
+    renaming: Renaming
+    extras: re.Pattern[str]
+
+
+def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> FolderRead:
+    """The model of a folder; half precision is widened to `dtype`."""
+    settings = Settings.of(folder / CONFIG)
+    model_type = settings.text("model_type", "")
+    if model_type not in PLANS:
+        raise UserError(
+            f"{settings.path}: found model_type {model_type!r}, wanted one of {', '.join(PLANS)}",
+            fix="Harken reads these alone; convert the model to one of them",
+        )
+    try:
+        plan = PLANS[model_type](settings)
+    except ValueError as error:  # of the records: heads that do not divide a width
+        raise UserError(
+            f"{settings.path}: found sizes that do not fit ({error})",
+            fix="restore config.json from where the model came from",
+        ) from None
+    settings.refuse_unknown()
+
+    stored = _canonical(stored_in(folder), plan.prefix)
+    sources: dict[str, Source] = {}
+    for name, source in plan.renaming:
+        _check(source, stored, folder)
+        sources[name] = source
+    used = {source.name for source in sources.values()}
+    unused = sorted(stored.keys() - used)
+    for name in unused:
+        if not plan.extras.fullmatch(name):
+            raise UserError(
+                f"{stored[name].path}: found the tensor {stored[name].name!r} that Harken's "
+                f"{model_type} has no place for, wanted only weights of config.json's model",
+                fix="save the bare model without heads or adapters, or restore its config.json",
+            )
+    return FolderRead(
+        model=_fill(plan, sources, stored, dtype),
+        model_type=model_type,
+        config=plan.config,
+        vocabulary=plan.vocabulary,
+        used=tuple(sorted(stored[name].name for name in used)),
+        unused=tuple(stored[name].name for name in unused),
+    )
+
+
+def _canonical(stored: list[Stored], prefix: str) -> dict[str, Stored]:
+    """By one name, whichever of a class's names and spellings the file has."""
+    named: dict[str, Stored] = {}
+    for one in stored:
+        name = one.name.removeprefix(prefix)
+        for old, new in (
+            ("LayerNorm.gamma", "LayerNorm.weight"),
+            ("LayerNorm.beta", "LayerNorm.bias"),
+        ):
+            name = name.replace(old, new)  # as the first BERT was saved
+        if name in named:
+            raise UserError(
+                f"{one.path}: found both {named[name].name!r} and {one.name!r}, wanted one of them",
+                fix="save the model again",
+            )
+        named[name] = one
+    return named
+
+
+def _check(source: Source, stored: Mapping[str, Stored], folder: Path) -> None:
+    """A weight's source is there, in its shape, in floating-point numbers."""
+    found = stored.get(source.name)
+    if found is None:
+        raise UserError(
+            f"{folder}: found no tensor {source.name!r} in the weights, "
+            f"wanted one of shape {list(source.shape)}",
+            fix="download the weights that belong to this config.json",
+        )
+    if found.shape != source.shape or found.kind not in FLOATS:
+        raise UserError(
+            f"{found.path}: found {found.name!r} of shape {list(found.shape)} in {found.kind}, "
+            f"wanted {list(source.shape)} in one of {', '.join(FLOATS)}",
+            fix="use the weights that belong to this config.json, not quantised",
+        )
+
+
+def _fill(
+    plan: Plan, sources: Mapping[str, Source], stored: Mapping[str, Stored], dtype: torch.dtype
+) -> LanguageModel | Encoder:
+    """Build without memory, then put the file's weights in place."""
+    with torch.device("meta"):
+        model = plan.config.build(plan.vocabulary, seed=0)
+    weights = {
+        name: source.take(stored[source.name].read())
+        .to(dtype)
+        .clone(memory_format=torch.contiguous_format)
+        for name, source in sources.items()
+    }
+    if isinstance(model, LanguageModel) and isinstance(plan.config, GPTConfig) and plan.config.tied:
+        _check_tie(weights["embedding.weight"], stored.get("lm_head.weight"))
+        weights["reader.weight"] = weights["embedding.weight"]
+        model.load_state_dict(weights, assign=True)
+        model.reader.weight = model.embedding.weight
+    else:
+        model.load_state_dict(weights, assign=True)
+    return model
+
+
+def _check_tie(embedding: Tensor, reader: Stored | None) -> None:
+    if reader is not None and not torch.equal(reader.read().to(embedding.dtype), embedding):
+        raise UserError(
+            f"{reader.path}: found {reader.name!r} unlike the table of embeddings, wanted them "
+            "equal as config.json has tie_word_embeddings",
+            fix="set tie_word_embeddings to false if the model was trained so",
+        )
+
+
+# The three families
+
+
+def _linears(
+    of: str, to: str, maps: Mapping[str, str], sizes: tuple[int, int], *, bias: bool = True
+) -> Renaming:
+    """Maps of one size, (in, out), that are stored as PyTorch's own are."""
+    for theirs, ours in maps.items():
+        yield f"{to}.{ours}.weight", Source(f"{of}.{theirs}.weight", sizes[::-1])
+        if bias:
+            yield f"{to}.{ours}.bias", Source(f"{of}.{theirs}.bias", sizes[1:])
+
+
+def _norm(theirs: str, ours: str, width: int, *, bias: bool = True) -> Renaming:
+    for part in ("weight", "bias") if bias else ("weight",):
+        yield f"{ours}.{part}", Source(f"{theirs}.{part}", (width,))
+
+
+def _bert(settings: Settings) -> Plan:
+    settings.only("position_embedding_type", "absolute")
+    settings.only("is_decoder", False)
+    settings.only("add_cross_attention", False)
+    settings.flag("tie_word_embeddings", True)  # of a head that is not read
+    config = EncoderConfig(
+        layers=settings.size("num_hidden_layers"),
+        width=settings.size("hidden_size"),
+        length=settings.size("max_position_embeddings"),
+        attention=MultiHeadConfig(heads=settings.size("num_attention_heads"), bias=True),
+        position=LearnedConfig(),
+        feedforward=FeedForwardConfig(
+            activation=settings.choice("hidden_act", ACTIVATIONS, "gelu"),
+            inner=settings.size("intermediate_size"),
+        ),
+        norm=NormConfig(place="post", epsilon=settings.number("layer_norm_eps", 1e-12)),
+        segments=settings.size("type_vocab_size", 2),
+        embedding_norm=True,
+    )
+    vocabulary = settings.size("vocab_size")
+    extras = re.compile(r"pooler\..*|cls\..*|embeddings\.position_ids")
+    return Plan(config, vocabulary, "bert.", _bert_renaming(config, vocabulary), extras)
+
+
+def _bert_renaming(config: EncoderConfig, vocabulary: int) -> Renaming:
+    width, inner = config.width, cast(int, config.feedforward.inner)
+    for ours, theirs, rows in (
+        ("embedding", "word", vocabulary),
+        ("position.tables.0", "position", config.length),
+        ("segment", "token_type", config.segments),
+    ):
+        yield f"{ours}.weight", Source(f"embeddings.{theirs}_embeddings.weight", (rows, width))
+    yield from _norm("embeddings.LayerNorm", "norm", width)
+    attention = {
+        "attention.self.query": "attention.score.to_queries",
+        "attention.self.key": "attention.score.to_keys",
+        "attention.self.value": "attention.to_values",
+        "attention.output.dense": "attention.join",
+    }
+    for layer in range(config.layers):
+        of, to = f"encoder.layer.{layer}", f"stack.blocks.{layer}"
+        yield from _linears(of, to, attention, (width, width))
+        yield from _norm(f"{of}.attention.output.LayerNorm", f"{to}.attention_norm", width)
+        yield from _linears(of, to, {"intermediate.dense": "feedforward.widen"}, (width, inner))
+        yield from _linears(of, to, {"output.dense": "feedforward.narrow"}, (inner, width))
+        yield from _norm(f"{of}.output.LayerNorm", f"{to}.feedforward_norm", width)
+
+
+def _gpt2(settings: Settings) -> Plan:
+    settings.only("scale_attn_weights", True)
+    settings.only("scale_attn_by_inverse_layer_idx", False)
+    settings.only("add_cross_attention", False)
+    width = settings.size("n_embd")
+    config = GPTConfig(
+        layers=settings.size("n_layer"),
+        width=width,
+        length=settings.size("n_positions"),
+        attention=MultiHeadConfig(heads=settings.size("n_head"), bias=True),
+        position=LearnedConfig(),
+        feedforward=FeedForwardConfig(
+            activation=settings.choice("activation_function", ACTIVATIONS, "gelu_new"),
+            inner=settings.size("n_inner", 4 * width),
+        ),
+        norm=NormConfig(epsilon=settings.number("layer_norm_epsilon", 1e-5)),
+        tied=settings.flag("tie_word_embeddings", True),
+    )
+    vocabulary = settings.size("vocab_size")
+    extras = re.compile(r"h\.\d+\.attn\.(masked_)?bias" + (TIED if config.tied else ""))
+    return Plan(config, vocabulary, "transformer.", _gpt2_renaming(config, vocabulary), extras)
+
+
+def _gpt2_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
+    width, inner = config.width, cast(int, config.feedforward.inner)
+    yield "embedding.weight", Source("wte.weight", (vocabulary, width))
+    yield "position.tables.0.weight", Source("wpe.weight", (config.length, width))
+    for layer in range(config.layers):
+        of, to = f"h.{layer}", f"stack.blocks.{layer}"
+        yield from _norm(f"{of}.ln_1", f"{to}.attention_norm", width)
+        yield from _norm(f"{of}.ln_2", f"{to}.feedforward_norm", width)
+        for third, ours in enumerate(("score.to_queries", "score.to_keys", "to_values")):
+            fused, own = f"{of}.attn.c_attn", f"{to}.attention.{ours}"
+            yield f"{own}.weight", Source(f"{fused}.weight", (width, 3 * width), True, third)
+            yield f"{own}.bias", Source(f"{fused}.bias", (3 * width,), False, third)
+        for theirs, ours, sizes in (
+            ("attn.c_proj", "attention.join", (width, width)),
+            ("mlp.c_fc", "feedforward.widen", (width, inner)),
+            ("mlp.c_proj", "feedforward.narrow", (inner, width)),
+        ):
+            yield f"{to}.{ours}.weight", Source(f"{of}.{theirs}.weight", sizes, True)
+            yield f"{to}.{ours}.bias", Source(f"{of}.{theirs}.bias", sizes[1:])
+    yield from _norm("ln_f", "stack.norm", width)
+    if not config.tied:
+        yield "reader.weight", Source("lm_head.weight", (vocabulary, width))
+
+
+def _llama(settings: Settings) -> Plan:
+    settings.choice("hidden_act", {"silu": 0, "swish": 0}, "silu")
+    width, heads = settings.size("hidden_size"), settings.size("num_attention_heads")
+    each = settings.size("head_dim", max(1, width // heads))
+    config = GPTConfig(
+        layers=settings.size("num_hidden_layers"),
+        width=width,
+        length=settings.size("max_position_embeddings"),
+        attention=MultiHeadConfig(
+            heads=heads,
+            key_value_heads=settings.size("num_key_value_heads", heads),
+            head_width=each,
+            key_width=each,
+            bias=settings.flag("attention_bias", False),
+        ),
+        position=RotaryConfig(base=_rotary_base(settings)),
+        feedforward=FeedForwardConfig(
+            activation="swiglu",
+            inner=settings.size("intermediate_size"),
+            bias=settings.flag("mlp_bias", False),
+        ),
+        norm=NormConfig(kind="rms", epsilon=settings.number("rms_norm_eps", 1e-6)),
+        tied=settings.flag("tie_word_embeddings", False),
+    )
+    vocabulary = settings.size("vocab_size")
+    angles = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
+    extras = re.compile(angles + (TIED if config.tied else ""))
+    return Plan(config, vocabulary, "model.", _llama_renaming(config, vocabulary), extras)
+
+
+def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
+    width, inner = config.width, cast(int, config.feedforward.inner)
+    each = cast(int, config.attention.head_width)
+    joined = each * config.attention.heads
+    shared = each * cast(int, config.attention.key_value_heads)
+    yield "embedding.weight", Source("embed_tokens.weight", (vocabulary, width))
+    by_size = [
+        ({"self_attn.q_proj": "attention.score.to_queries"}, (width, joined)),
+        ({"self_attn.k_proj": "attention.score.to_keys"}, (width, shared)),
+        ({"self_attn.v_proj": "attention.to_values"}, (width, shared)),
+        ({"self_attn.o_proj": "attention.join"}, (joined, width)),
+    ]
+    # silu(widen) * gate: the map inside silu, which they call the gate, is our widen.
+    widening = {"mlp.gate_proj": "feedforward.widen", "mlp.up_proj": "feedforward.gate"}
+    narrowing = {"mlp.down_proj": "feedforward.narrow"}
+    for layer in range(config.layers):
+        of, to = f"layers.{layer}", f"stack.blocks.{layer}"
+        yield from _norm(f"{of}.input_layernorm", f"{to}.attention_norm", width, bias=False)
+        after = f"{of}.post_attention_layernorm"
+        yield from _norm(after, f"{to}.feedforward_norm", width, bias=False)
+        for maps, sizes in by_size:
+            yield from _linears(of, to, maps, sizes, bias=config.attention.bias)
+        bias = config.feedforward.bias
+        yield from _linears(of, to, widening, (width, inner), bias=bias)
+        yield from _linears(of, to, narrowing, (inner, width), bias=bias)
+    yield from _norm("norm", "stack.norm", width, bias=False)
+    if not config.tied:
+        yield "reader.weight", Source("lm_head.weight", (vocabulary, width))
+
+
+def _rotary_base(settings: Settings) -> float:
+    """From `rope_theta`, or where newer files have it; angles that are scaled are refused."""
+    base = settings.number("rope_theta", 10000.0)
+    given = "rope_theta" in settings.values
+    for key in ("rope_scaling", "rope_parameters"):
+        settings.asked.add(key)
+        inside = settings.values.get(key) or {}
+        if not isinstance(inside, dict):
+            raise settings.unsupported(key, "null or an object")
+        kind = inside.get("rope_type", inside.get("type", "default"))
+        strange = inside.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+        if kind != "default" or strange or inside.get("partial_rotary_factor", 1.0) != 1.0:
+            raise settings.unsupported(key, "rotary positions that are not scaled")
+        if "rope_theta" in inside:
+            own = Settings(settings.path, inside).number("rope_theta", base)
+            if given and own != base:
+                raise settings.unsupported(key, f"the rope_theta {base} that stands beside it")
+            base, given = own, True
+    if base <= 1:
+        raise UserError(
+            f"{settings.path}: found rope_theta {base}, wanted more than 1",
+            fix="restore config.json from where the model came from",
+        )
+    return base
+
+
+PLANS: dict[str, Callable[[Settings], Plan]] = {"bert": _bert, "gpt2": _gpt2, "llama": _llama}

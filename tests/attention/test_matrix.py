@@ -1,0 +1,216 @@
+"""The fast and the explicit path agree for every legal choice, forward and backward."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from choices import EVERY_PAIR, EVERY_POSITION, EVERY_SCORE, name
+from harken.attention.attend import Compared, attend_explicit, attend_fast
+from harken.attention.legal import clash
+from harken.attention.masks import CAUSAL, EVERYTHING, Mask, mask_between, padding_mask
+from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.positions import PositionConfig
+from harken.attention.relative import PositionSizes
+from harken.attention.scores import MergedConfig, ScoreConfig
+
+Setting = Literal["self", "cross", "spatial"]
+BATCH, ACROSS, DOWN = 2, 3, 5
+WIDTH, MEMORY_WIDTH = 14, 10  # even, for pairs and for tokens beside their positions
+LENGTH = 17
+TIMES = {"self": (7, 7), "cross": (7, 5), "spatial": (ACROSS * DOWN, ACROSS * DOWN)}
+
+Masks = dict[str, Callable[[Tensor, Tensor], Mask]]
+
+
+def present(keys_at: Tensor) -> Tensor:
+    slots = torch.arange(keys_at.shape[1])
+    return slots < torch.tensor([[len(slots) - 2], [len(slots)]])
+
+
+def packed(queries_at: Tensor, keys_at: Tensor) -> Mask:
+    """A text of two tokens and a text of three, each followed by another."""
+    first = torch.tensor([[2], [3]])
+    places = torch.where(queries_at < first, queries_at, queries_at - first)
+    texts = (queries_at >= first).long()
+    return mask_between("causal", places, places, query_documents=texts, key_documents=texts)
+
+
+ANY_SHAPE: Masks = {
+    "any": lambda queries_at, keys_at: EVERYTHING,
+    "padding": lambda queries_at, keys_at: padding_mask(present(keys_at)),
+    # In cross-attention the last of seven queries sees none of five keys.
+    "window": lambda queries_at, keys_at: mask_between("any", queries_at, keys_at, window=1),
+}
+MASKS: dict[Setting, Masks] = {
+    "self": {
+        **ANY_SHAPE,
+        "causal flag": lambda queries_at, keys_at: CAUSAL,
+        "causal table": lambda queries_at, keys_at: mask_between("causal", queries_at, keys_at),
+        "strict": lambda queries_at, keys_at: mask_between("strict", queries_at, keys_at),
+        "strict window, padding": lambda queries_at, keys_at: mask_between(
+            "strict", queries_at, keys_at, window=2, present=present(keys_at)
+        ),
+        "packed": packed,
+    },
+    "cross": ANY_SHAPE,
+    "spatial": {
+        **{kind: ANY_SHAPE[kind] for kind in ("any", "padding")},
+        "raster": lambda queries_at, keys_at: mask_between("causal", queries_at, keys_at),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of the heads; `key_width` is left out for the score that has none of its own."""
+
+    heads: int = 3
+    key_width: int = 4
+    head_width: int | None = 5
+    key_value_heads: int | None = None
+    bias: bool = False
+    value_matrix: bool = True
+    output_matrix: bool = True
+
+    def config(self, score: ScoreConfig) -> MultiHeadConfig:
+        return MultiHeadConfig(
+            heads=self.heads,
+            key_width=None if isinstance(score, MergedConfig) else self.key_width,
+            head_width=self.head_width,
+            key_value_heads=self.key_value_heads,
+            score=score,
+            bias=self.bias,
+            value_matrix=self.value_matrix,
+            output_matrix=self.output_matrix,
+        )
+
+
+LAYOUTS = {
+    "plain": Layout(),
+    "grouped": Layout(heads=6, key_value_heads=2, key_width=6),
+    "no values": Layout(value_matrix=False, head_width=None),
+    "no output": Layout(heads=2, head_width=7, output_matrix=False, key_width=10),
+    "biases": Layout(heads=5, head_width=4, bias=True),  # as wide as keys: no filling up
+    "all of it": Layout(heads=4, key_value_heads=1, bias=True, value_matrix=False, head_width=None),
+    "grouped, no output": Layout(
+        heads=2, key_value_heads=1, head_width=7, key_width=2, output_matrix=False, bias=True
+    ),
+}
+CASES = [
+    (setting, score, position, mask)
+    for setting in MASKS
+    for score, position in EVERY_PAIR
+    for mask in MASKS[setting]
+]
+# Layouts take turns, so that every score, position and mask meets each of them in some setting.
+TURNS = list(LAYOUTS)
+
+
+def test_layouts_meet_every_choice() -> None:
+    met: dict[object, set[str]] = {}
+    for turn, (_, score, position, mask) in enumerate(CASES):
+        for choice in (score, position, mask):
+            met.setdefault(choice, set()).add(TURNS[turn % len(TURNS)])
+    assert all(layouts == set(LAYOUTS) for layouts in met.values())
+    pairs = {(score, position) for _, score, position, _ in CASES}
+    every = {(score, position) for score in EVERY_SCORE for position in EVERY_POSITION}
+    assert all(clash(*pair) is not None for pair in every - pairs)
+
+
+def coordinates_of(setting: Setting, time: int) -> Tensor:
+    """1 T axes."""
+    if setting == "spatial":
+        return torch.cartesian_prod(torch.arange(ACROSS), torch.arange(DOWN))[None]
+    return torch.arange(time)[None, :, None]
+
+
+def explicit(compared: Compared, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+    return attend_explicit(compared, values, mask, dropout).output
+
+
+@pytest.mark.parametrize(
+    ("turn", "setting", "score", "position", "mask_kind"),
+    [
+        pytest.param(turn, *case, id=f"{case[0]}-{name(case[1])}-{name(case[2])}-{case[3]}")
+        for turn, case in enumerate(CASES)
+    ],
+)
+def test_fast_equals_explicit(
+    turn: int, setting: Setting, score: ScoreConfig, position: PositionConfig, mask_kind: str
+) -> None:
+    queries, keys = TIMES[setting]
+    memory_width = MEMORY_WIDTH if setting == "cross" else WIDTH
+    layout = LAYOUTS[TURNS[turn % len(TURNS)]]
+    config = layout.config(score)
+    attention = config.build(WIDTH, LENGTH, memory_width).double()
+    beside = 2 if getattr(position, "place", "add") == "concat" else 1
+
+    def kind_for(width: int) -> nn.Module:
+        key_width = memory_width if isinstance(score, MergedConfig) else layout.key_width
+        return position.build(
+            PositionSizes(
+                width=width // beside,
+                key_width=key_width,
+                heads=layout.heads,
+                length=LENGTH,
+                axes=2 if setting == "spatial" else 1,
+            )
+        ).double()
+
+    of_inputs, of_memory = kind_for(WIDTH), kind_for(memory_width)
+    if setting != "cross":
+        of_memory = of_inputs
+    modules = nn.ModuleList([attention, of_inputs, of_memory])
+    for parameter in modules.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    inputs = torch.randn(BATCH, queries, WIDTH // beside, dtype=torch.float64, requires_grad=True)
+    memory = torch.randn(
+        BATCH, keys, memory_width // beside, dtype=torch.float64, requires_grad=True
+    )
+    queries_on, keys_on = coordinates_of(setting, queries), coordinates_of(setting, keys)
+    queries_at, keys_at = torch.arange(queries)[None], torch.arange(keys)[None]
+    arrangement = Arrangement(
+        mask=MASKS[setting][mask_kind](queries_at, keys_at),
+        query_positions=queries_at,
+        key_positions=keys_at,
+        rotation=of_inputs.rotation(queries_on),
+        bias=of_inputs.bias(queries_on, keys_on),
+    )
+
+    def run() -> Tensor:
+        entered = of_inputs.enter(inputs, queries_on)
+        assert entered.shape == (BATCH, queries, WIDTH)
+        if setting != "cross":
+            return attention(entered, arrangement)[0]
+        remembered = of_memory.enter(memory, keys_on)
+        seen = attention.remember(remembered, of_memory.rotation(keys_on))
+        return attention.look(entered, seen, arrangement)
+
+    mixed = memory if setting == "cross" else inputs
+    leaves = [mixed, *modules.parameters(), *([inputs] if setting == "cross" else [])]
+    assert attention.kernel is attend_fast
+    fast = run()
+    downstream = torch.randn_like(fast)
+    fast_gradients = torch.autograd.grad(
+        fast, leaves, downstream, retain_graph=True, materialize_grads=True
+    )
+    attention.kernel = explicit
+    slow = run()
+    assert slow.abs().max() > 1e-3
+    assert_close(fast, slow, rtol=0, atol=1e-10)
+    # Both runs share the bias of positions, made once as in a model.
+    slow_gradients = torch.autograd.grad(slow, leaves, downstream, materialize_grads=True)
+    assert_close(fast_gradients, slow_gradients, rtol=0, atol=1e-9)
+    assert all(gradient.isfinite().all() for gradient in slow_gradients)
+    assert slow_gradients[0].any()
+    if mask_kind.startswith("strict"):
+        blind = torch.zeros(BATCH, WIDTH, dtype=torch.float64)
+        if attention.join is not None and attention.join.bias is not None:
+            blind = blind + attention.join.bias
+        assert torch.equal(fast[:, 0], blind)
+        assert torch.equal(slow[:, 0], blind)

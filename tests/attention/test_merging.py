@@ -1,0 +1,146 @@
+"""One matrix in place of two gives the same attention, and splits as well as its rank allows."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.attention.masks import CAUSAL, EVERYTHING, Mask
+from harken.attention.merging import merge_pair, split_merged
+from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
+from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig, ScoreConfig
+
+BATCH, HEADS, TIME, KEYS = 2, 3, 7, 5
+WIDTH, MEMORY_WIDTH, HEAD_WIDTH = 11, 13, 17
+seeds = st.integers(0, 2**31)
+
+
+def attention(
+    score: ScoreConfig, key_width: int | None, memory_width: int, groups: int = HEADS
+) -> MultiHead:
+    config = MultiHeadConfig(
+        heads=HEADS,
+        key_width=key_width,
+        head_width=HEAD_WIDTH,
+        key_value_heads=groups,
+        score=score,
+    )
+    module = config.build(WIDTH, TIME, memory_width).double()
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+def look(module: MultiHead, inputs: Tensor, memory: Tensor, mask: Mask) -> Tensor:
+    arrangement = Arrangement(
+        mask=mask,
+        query_positions=torch.arange(inputs.shape[1])[None],
+        key_positions=torch.arange(memory.shape[1])[None],
+    )
+    return module.look(inputs, module.remember(memory), arrangement)
+
+
+def matrices(module: MultiHead, key_width: int) -> tuple[Tensor, Tensor]:
+    """W_Q and W_K of every head; heads that share keys have the same W_K."""
+    queries = module.score.to_queries.weight.unflatten(0, (HEADS, key_width))
+    keys = module.score.to_keys.weight.unflatten(0, (module.groups, key_width))
+    return queries, keys.repeat_interleave(HEADS // module.groups, dim=0)
+
+
+@pytest.mark.parametrize(("score", "scale"), [(DotConfig(), 1.0), (ScaledConfig(), 5**-0.5)])
+@pytest.mark.parametrize("memory_width", [WIDTH, MEMORY_WIDTH])
+@pytest.mark.parametrize("groups", [HEADS, 1])
+@torch.no_grad()
+def test_merging_changes_no_output(
+    score: ScoreConfig, scale: float, memory_width: int, groups: int
+) -> None:
+    pair = attention(score, 5, memory_width, groups)
+    merged = attention(MergedConfig(), None, memory_width, groups)
+    merged.to_values, merged.join = pair.to_values, pair.join
+    merged.score.weight.copy_(merge_pair(*matrices(pair, 5), scale))
+    inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
+    memory = torch.randn(BATCH, KEYS, memory_width, dtype=torch.float64)
+    assert_close(
+        look(merged, inputs, memory, EVERYTHING),
+        look(pair, inputs, memory, EVERYTHING),
+        rtol=0,
+        atol=1e-12,
+    )
+    if memory_width == WIDTH:
+        ours, theirs = (look(one, inputs, inputs, CAUSAL) for one in (merged, pair))
+        assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_merging_equals_the_sum_of_the_source() -> None:
+    """W~[k, j1, j2] = sum over u of W_Q[k, u, j1] W_K[k, u, j2], times the scale."""
+    queries = torch.randn(2, 3, 5, dtype=torch.float64)
+    keys = torch.randn(2, 3, 7, dtype=torch.float64)
+    merged = merge_pair(queries, keys, 0.7)
+    for k in range(2):
+        for one in range(5):
+            for other in range(7):
+                total = sum(queries[k, u, one] * keys[k, u, other] for u in range(3)) * 0.7
+                assert merged[k, one, other].item() == pytest.approx(total.item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("key_width", [5, 7, 11, 19])
+@pytest.mark.parametrize("memory_width", [WIDTH, MEMORY_WIDTH])
+@torch.no_grad()
+def test_splitting_a_merged_pair_changes_no_output(key_width: int, memory_width: int) -> None:
+    merged = attention(MergedConfig(), None, memory_width)
+    rank_five = merge_pair(*matrices(attention(DotConfig(), 5, memory_width), 5), 0.7)
+    merged.score.weight.copy_(rank_five)
+    split = split_merged(rank_five, key_width)
+    assert split.truncation.abs().max() < 1e-12
+    assert split.queries.shape == (HEADS, key_width, WIDTH)
+    assert split.keys.shape == (HEADS, key_width, memory_width)
+    pair = attention(DotConfig(), key_width, memory_width)
+    pair.to_values, pair.join = merged.to_values, merged.join
+    pair.score.to_queries.weight.copy_(split.queries.flatten(0, 1))
+    pair.score.to_keys.weight.copy_(split.keys.flatten(0, 1))
+    inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
+    memory = torch.randn(BATCH, KEYS, memory_width, dtype=torch.float64)
+    ours, theirs = (look(one, inputs, memory, EVERYTHING) for one in (pair, merged))
+    assert_close(ours, theirs, rtol=0, atol=1e-11)
+
+
+@given(seeds, st.integers(1, 13), st.integers(1, 11), st.integers(1, 13))
+@settings(max_examples=60)
+def test_what_is_left_out_bounds_the_error_of_a_score(
+    seed: int, key_width: int, width: int, memory_width: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, dtype=torch.float64, generator=generator)
+
+    merged = normal(HEADS, width, memory_width)
+    split = split_merged(merged, key_width)
+    one, other = normal(TIME, width), normal(KEYS, memory_width)
+    error = (one @ (merged - split.queries.mT @ split.keys) @ other.T).abs()
+    lengths = one.norm(dim=-1)[:, None] * other.norm(dim=-1)
+    assert (error <= split.truncation[:, None, None] * lengths + 1e-12).all()
+    if key_width < min(width, memory_width):  # two tokens that meet the bound
+        left, values, right = torch.linalg.svd(merged)
+        worst_one, worst_other = left[:, :, key_width], right[:, key_width]
+        missing = merged - split.queries.mT @ split.keys
+        worst = torch.einsum("kj,kjm,km->k", worst_one, missing, worst_other)
+        assert_close(worst, values[:, key_width], rtol=0, atol=1e-11)
+        assert_close(worst, split.truncation, rtol=0, atol=1e-11)
+    else:
+        assert not split.truncation.any()
+
+
+@pytest.mark.parametrize(("width", "key_width"), [(22, 11), (22, 7), (22, 13)])
+def test_counts_of_weights_a_head(width: int, key_width: int) -> None:
+    def count(score: ScoreConfig, given: int | None) -> float:
+        config = MultiHeadConfig(heads=HEADS, head_width=5, key_width=given, score=score)
+        parameters = config.build(width, TIME).score.parameters()
+        return sum(one.numel() for one in parameters) / HEADS
+
+    pair, merged = count(ScaledConfig(), key_width), count(MergedConfig(), None)
+    assert (pair, merged) == (2 * key_width * width, width**2)
+    assert (pair == merged) == (2 * key_width == width)
+    assert (pair < merged) == (2 * key_width < width)

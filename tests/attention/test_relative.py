@@ -1,0 +1,192 @@
+"""What is told inside the heads, against Hugging Face's and against loops."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.attention.relative import (
+    AlibiConfig,
+    PositionSizes,
+    RelativeConfig,
+    RotaryConfig,
+    alibi_slopes,
+    offset_buckets,
+    rotate,
+)
+
+WHY = "the comparison with Hugging Face needs transformers"
+HEADS = 3
+QUERIES_AT = torch.tensor([[4, 5], [0, 9]])
+KEYS_AT = torch.tensor([[0, 1, 2, 3, 11], [3, 0, 1, 9, 2]])
+GRID = torch.cartesian_prod(torch.arange(3), torch.arange(5))[None]
+
+
+def sizes(heads: int = HEADS, axes: int = 1, key_width: int = 4) -> PositionSizes:
+    return PositionSizes(width=7, key_width=key_width, heads=heads, length=13, axes=axes)
+
+
+@pytest.mark.parametrize("heads", range(1, 18))
+def test_alibi_slopes_are_those_of_bloom(heads: int) -> None:
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom", reason=WHY)
+    # Theirs is slope * place of the key, which a softmax cannot tell from -slope * distance.
+    theirs = bloom.build_alibi_tensor(torch.ones(1, 3), heads, torch.float32)
+    assert theirs.shape == (heads, 1, 3)
+    slopes = torch.tensor(alibi_slopes(heads))
+    assert_close(slopes, theirs[:, 0, 1], rtol=1e-6, atol=0)
+    at = torch.arange(3)[None, :, None]
+    ours = AlibiConfig().build(sizes(heads)).bias(at, at)
+    last = ours[0, :, -1]  # the last query stands behind every key
+    assert_close(last - last[:, :1], theirs[:, 0], rtol=0, atol=1e-6)
+
+
+def test_alibi_slopes_by_hand() -> None:
+    assert alibi_slopes(8) == [0.5**power for power in range(1, 9)]
+    assert alibi_slopes(4) == [0.25, 0.0625, 0.25**3, 0.25**4]
+    assert alibi_slopes(3) == [2.0**-4, 2.0**-8, 2.0**-2]
+    assert alibi_slopes(1) == [2.0**-8]
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_alibi_equals_a_loop(rows: int) -> None:
+    alibi = AlibiConfig().build(sizes()).double()
+    ours = alibi.bias(QUERIES_AT[:rows, :, None], KEYS_AT[:rows, :, None])
+    assert ours.shape == (rows, HEADS, 2, 5)
+    for b in range(rows):
+        for h, slope in enumerate(alibi_slopes(HEADS)):
+            for i in range(2):
+                for t in range(5):
+                    distance = abs(QUERIES_AT[b, i].item() - KEYS_AT[b, t].item())
+                    assert ours[b, h, i, t].item() == pytest.approx(-slope * distance, abs=1e-12)
+    assert alibi.rotation(GRID) is None
+    assert not alibi.state_dict()
+
+
+def test_alibi_over_x_and_y_adds_the_distances() -> None:
+    ours = AlibiConfig().build(sizes(axes=2)).double().bias(GRID, GRID)
+    for h, slope in enumerate(alibi_slopes(HEADS)):
+        for i, (x, y) in enumerate(GRID[0].tolist()):
+            for t, (key_x, key_y) in enumerate(GRID[0].tolist()):
+                steps = abs(x - key_x) + abs(y - key_y)
+                assert ours[0, h, i, t].item() == pytest.approx(-slope * steps, abs=1e-12)
+
+
+def buckets_and_farthest() -> st.SearchStrategy[tuple[int, int]]:
+    return st.integers(4, 67).flatmap(
+        lambda buckets: st.tuples(st.just(buckets), st.integers(buckets + 1, 8 * buckets))
+    )
+
+
+@given(buckets_and_farthest(), st.booleans())
+@settings(max_examples=60)
+def test_buckets_are_those_of_t5(counts: tuple[int, int], causal: bool) -> None:
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason=WHY)
+    buckets, farthest = counts
+    offsets = torch.cat((torch.arange(-700, 701), torch.tensor([-(10**6), 10**6])))
+    theirs = t5.T5Attention._relative_position_bucket(
+        offsets, bidirectional=not causal, num_buckets=buckets, max_distance=farthest
+    )
+    ours = offset_buckets(offsets, buckets, farthest, causal)
+    assert torch.equal(ours, theirs)
+    assert ours.min() >= 0
+    assert ours.max() < buckets
+
+
+def test_buckets_by_hand() -> None:
+    offsets = torch.tensor([[-9, -4, -3, -2, -1, 0, 1, 2, 3, 4, 9]])
+    # One side has 4: distances 0 and 1 alone, then 2 up to 4, then the rest.
+    both = offset_buckets(offsets, 8, 9, causal=False)
+    assert both.tolist() == [[3, 2, 2, 2, 1, 0, 5, 6, 6, 6, 7]]
+    causal = offset_buckets(offsets, 8, 9, causal=True)
+    assert causal.tolist() == [[7, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0]]
+
+
+def relative(axes: int = 1, causal: bool = False, buckets: int = 8) -> nn.Module:
+    config = RelativeConfig(buckets=buckets, farthest=19, causal=causal)
+    built = config.build(sizes(axes=axes)).double()
+    for table in built.tables:
+        nn.init.normal_(table.weight)
+    return built
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys", "past"), [(7, 7, 0), (5, 7, 2), (7, 5, 0)])
+@torch.no_grad()
+def test_relative_bias_is_that_of_t5(causal: bool, queries: int, keys: int, past: int) -> None:
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason=WHY)
+    ours = relative(causal=causal)
+    config = t5.T5Config(
+        d_model=7,
+        d_kv=2,
+        num_heads=HEADS,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=19,
+        is_decoder=causal,
+    )
+    theirs = t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0).double()
+    theirs.relative_attention_bias.weight.copy_(ours.tables[0].weight)
+    at, keys_at = torch.arange(past, past + queries), torch.arange(keys)
+    bias = ours.bias(at[None, :, None], keys_at[None, :, None])
+    expected = theirs.compute_bias(queries, keys, past_seen_tokens=past)
+    assert_close(bias, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_relative_bias_equals_a_loop_in_each_row(causal: bool) -> None:
+    kind = relative(causal=causal)
+    ours = kind.bias(QUERIES_AT[..., None], KEYS_AT[..., None])
+    assert ours.shape == (2, HEADS, 2, 5)
+    for b in range(2):
+        for i in range(2):
+            for t in range(5):
+                offset = KEYS_AT[b, t] - QUERIES_AT[b, i]
+                bucket = offset_buckets(offset, 8, 19, causal)
+                assert torch.equal(ours[b, :, i, t], kind.tables[0].weight[bucket])
+    assert kind.rotation(GRID) is None
+
+
+@torch.no_grad()
+def test_relative_over_x_and_y_adds_a_bias_of_each() -> None:
+    kind = relative(axes=2)
+    ours = kind.bias(GRID, GRID)
+    of_x, of_y = (table.weight for table in kind.tables)
+    for i, place in enumerate(GRID[0]):
+        for t, key_place in enumerate(GRID[0]):
+            x, y = offset_buckets(key_place - place, 8, 19, causal=False)
+            assert_close(ours[0, :, i, t], of_x[x] + of_y[y], rtol=0, atol=1e-12)
+
+
+def test_farthest_must_lie_beyond_the_buckets() -> None:
+    with pytest.raises(ValueError, match="farthest 8 is not above buckets 8"):
+        RelativeConfig(buckets=8, farthest=8)
+
+
+@given(st.integers(0, 2**31), st.lists(st.integers(0, 500), min_size=5, max_size=5))
+@settings(max_examples=20)
+def test_rotary_is_that_of_llama(seed: int, at: list[int]) -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason=WHY)
+    torch.manual_seed(seed)
+    config = llama.LlamaConfig(hidden_size=30, num_attention_heads=HEADS, head_dim=10)
+    assert config.rope_parameters["rope_theta"] == RotaryConfig().base
+    queries, keys = torch.randn(2, 2, HEADS, 5, 10, dtype=torch.float64)
+    places = torch.tensor([at, at[::-1]])
+    cosine, sine = llama.LlamaRotaryEmbedding(config)(queries, places)
+    theirs = llama.apply_rotary_pos_emb(queries, keys, cosine, sine)
+    rotation = RotaryConfig().build(sizes(key_width=10)).rotation(places[..., None])
+    assert_close(rotate(queries, rotation), theirs[0], rtol=0, atol=1e-4)
+    assert_close(rotate(keys, rotation), theirs[1], rtol=0, atol=1e-4)
+
+
+def test_rotary_keeps_lengths() -> None:
+    heads: Tensor = torch.randn(2, HEADS, 15, 8, dtype=torch.float64)
+    for axes, at in ((1, torch.arange(15)[None, :, None]), (2, GRID)):
+        rotation = RotaryConfig().build(sizes(axes=axes, key_width=8)).rotation(at)
+        assert_close(rotate(heads, rotation).norm(dim=-1), heads.norm(dim=-1), rtol=0, atol=1e-5)
+        angle = math.atan2(rotation.sine[0, 0, -1, 0].item(), rotation.cosine[0, 0, -1, 0].item())
+        first = at[0, -1, 0].item()
+        assert angle == pytest.approx(math.remainder(first, 2 * math.pi), abs=1e-5)

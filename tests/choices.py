@@ -1,0 +1,39 @@
+"""Every choice of a config, found from its type, so that a new member is covered when it comes."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import product
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from harken.attention.legal import clash
+from harken.attention.positions import PositionConfig
+from harken.attention.scores import ScoreConfig
+
+
+def forms(kind: type) -> Iterator[Any]:
+    """One config for every combination of the fields that have a few values: names and switches."""
+    hints, choices = get_type_hints(kind), {}
+    for one in fields(kind):
+        hint = hints[one.name]
+        if get_origin(hint) is Literal:
+            choices[one.name] = get_args(hint)
+        elif hint is bool:
+            choices[one.name] = (False, True)
+    for values in product(*choices.values()):
+        yield kind(**dict(zip(choices, values, strict=True)))
+
+
+def name(config: Any) -> str:
+    """Its kind, and what else was chosen."""
+    others = (getattr(config, one.name) for one in fields(config) if one.name != "kind")
+    return " ".join([config.kind, *(str(one) for one in others if isinstance(one, str | bool))])
+
+
+EVERY_SCORE = [form for kind in get_args(ScoreConfig) for form in forms(kind)]
+EVERY_POSITION = [form for kind in get_args(PositionConfig) for form in forms(kind)]
+EVERY_PAIR = [
+    (score, position)
+    for score in EVERY_SCORE
+    for position in EVERY_POSITION
+    if clash(score, position) is None
+]

@@ -1,0 +1,245 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.attention.masks import EVERYTHING, mask_between, padding_mask
+from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.scores import ScaledConfig
+from harken.attention.transformer_xl import RelativeProductConfig
+from harken.inspection.record import record
+from harken.layers.conformer import ConformerBlock, ConformerConfig, FrameBatchNorm
+from harken.layers.feedforward import FeedForwardConfig
+
+BATCH, TIME, WIDTH, HEADS, INNER, KERNEL = 3, 11, 14, 2, 17, 5
+LENGTHS = [11, 6, 1]
+
+
+def built(norm: str = "batch", dropout: float = 0.0, score: Any = None) -> ConformerBlock:
+    block = ConformerConfig(
+        attention=MultiHeadConfig(heads=HEADS, bias=True, score=score or RelativeProductConfig()),
+        feedforward=FeedForwardConfig(activation="silu", inner=INNER),
+        kernel=KERNEL,
+        convolution_norm=norm,
+        dropout=dropout,
+    ).build(WIDTH, TIME)
+    return stirred(block).double().eval()
+
+
+def stirred(module: Any) -> Any:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, mean=0.1, std=0.4)
+    for name, buffer in module.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.normal_()
+        elif name.endswith("running_var"):
+            buffer.uniform_(0.5, 2.0)
+    return module
+
+
+def among(present: Tensor | None, time: int = TIME) -> Arrangement:
+    slots = torch.arange(time)[None]
+    mask = EVERYTHING if present is None else padding_mask(present)
+    return Arrangement(mask=mask, query_positions=slots, key_positions=slots)
+
+
+def some_frames() -> Tensor:
+    return torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
+
+
+def up_to(lengths: list[int], time: int = TIME) -> Tensor:
+    return torch.arange(time) < torch.tensor(lengths)[:, None]
+
+
+def wave(distance: int) -> list[float]:
+    angles = [distance * 10000.0 ** (-(one - one % 2) / WIDTH) for one in range(WIDTH)]
+    return [math.cos(a) if one % 2 else math.sin(a) for one, a in enumerate(angles)]
+
+
+def hugging_faces(ours: ConformerBlock) -> Any:
+    """Their layer with our weights."""
+    conformer = pytest.importorskip(
+        "transformers.models.wav2vec2_conformer.modeling_wav2vec2_conformer"
+    )
+    config = conformer.Wav2Vec2ConformerConfig(
+        hidden_size=WIDTH,
+        num_attention_heads=HEADS,
+        intermediate_size=INNER,
+        hidden_act="swish",
+        conv_depthwise_kernel_size=KERNEL,
+        position_embeddings_type="relative",
+        max_source_positions=TIME,
+        attn_implementation="eager",
+    )
+    theirs = conformer.Wav2Vec2ConformerEncoderLayer(config).double().eval()
+    attention, convolution, score = ours.attention, ours.convolution, ours.attention.score
+    copied = {
+        "self_attn.pos_bias_u": score.content_offset[:, 0],
+        "self_attn.pos_bias_v": score.distance_offset[:, 0],
+        "self_attn.linear_pos.weight": score.to_distances.weight,
+        "conv_module.pointwise_conv1.weight": convolution.widen.weight[..., None],
+        "conv_module.depthwise_conv.weight": convolution.depthwise.weight,
+        "conv_module.pointwise_conv2.weight": convolution.narrow.weight[..., None],
+    }
+    layers = {
+        "ffn1_layer_norm": ours.before_norm,
+        "ffn1.intermediate_dense": ours.before.widen,
+        "ffn1.output_dense": ours.before.narrow,
+        "self_attn_layer_norm": ours.attention_norm,
+        "self_attn.linear_q": score.to_queries,
+        "self_attn.linear_k": score.to_keys,
+        "self_attn.linear_v": attention.to_values,
+        "self_attn.linear_out": attention.join,
+        "conv_module.layer_norm": ours.convolution_norm,
+        "conv_module.batch_norm": convolution.norm.every,
+        "ffn2_layer_norm": ours.after_norm,
+        "ffn2.intermediate_dense": ours.after.widen,
+        "ffn2.output_dense": ours.after.narrow,
+        "final_layer_norm": ours.final_norm,
+    }
+    for name, layer in layers.items():
+        copied |= {f"{name}.{part}": value for part, value in layer.state_dict().items()}
+    theirs.load_state_dict(copied, strict=True)
+    return theirs, conformer.Wav2Vec2ConformerRelPositionalEmbedding(config)
+
+
+@torch.no_grad()
+def test_agrees_with_hugging_face() -> None:
+    ours, inputs = built(), some_frames()
+    theirs, encoding = hugging_faces(ours)
+    # Theirs are in float32, so the same waves are made here; that they are the same comes after.
+    waves = torch.tensor(
+        [[wave(distance) for distance in range(TIME - 1, -TIME, -1)]], dtype=torch.float64
+    )
+    expected = theirs(inputs, relative_position_embeddings=waves)
+    assert_close(ours(inputs, among(None)), expected, rtol=0, atol=1e-10)
+    assert_close(encoding(inputs.float()).double(), waves, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_agrees_with_hugging_face_on_each_row_of_a_padded_batch() -> None:
+    ours, inputs, present = built(), some_frames(), up_to(LENGTHS)
+    theirs, _ = hugging_faces(ours)
+    output = ours(inputs, among(present), present)
+    for row, length in enumerate(LENGTHS):
+        waves = torch.tensor(
+            [[wave(distance) for distance in range(length - 1, -length, -1)]], dtype=torch.float64
+        )
+        alone = theirs(inputs[row : row + 1, :length], relative_position_embeddings=waves)
+        assert_close(output[row, :length], alone[0], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("score", [RelativeProductConfig(), ScaledConfig()])
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+@pytest.mark.parametrize("training", [False, True])
+def test_padding_changes_nothing(norm: str, score: Any, training: bool) -> None:
+    """Neither outputs, nor gradients, nor what the norm remembers of a batch."""
+    present, inputs = up_to(LENGTHS), some_frames()
+    noise = torch.where(present[..., None], inputs, 100 * torch.randn_like(inputs))
+    longer = F.pad(noise, (0, 0, 0, 4), value=7.0)
+    still = F.pad(present, (0, 4))
+    results = []
+    block = built(norm, score=score)
+    state = {name: value.clone() for name, value in block.state_dict().items()}
+    for frames, seen in ((inputs, present), (longer, still)):
+        block.load_state_dict(state)
+        block.train(training).zero_grad()
+        output = block(frames, among(seen, frames.shape[1]), seen)[seen]
+        output.sin().sum().backward()
+        gradients = {name: one.grad.clone() for name, one in block.named_parameters()}
+        results.append((output, gradients, {n: b.clone() for n, b in block.named_buffers()}))
+    assert_close(results[1], results[0], rtol=1e-11, atol=1e-11)
+
+
+@torch.no_grad()
+def test_the_convolution_part_by_the_formula() -> None:
+    part = built("layer").convolution
+    inputs, present = some_frames(), up_to(LENGTHS)
+    ours = part(inputs, present)
+    kernel, norm = part.depthwise.weight[:, 0], part.norm.each
+    for row, length in enumerate(LENGTHS):
+        wide = inputs[row, :length] @ part.widen.weight.T
+        gated = wide[:, :WIDTH] / (1 + (-wide[:, WIDTH:]).exp())
+        for t in range(length):
+            near = torch.zeros(WIDTH, dtype=torch.float64)
+            for place in range(KERNEL):
+                if 0 <= t + place - KERNEL // 2 < length:
+                    near += kernel[:, place] * gated[t + place - KERNEL // 2]
+            centred = near - near.mean()
+            normed = centred / (centred.square().mean() + 1e-5).sqrt() * norm.weight + norm.bias
+            written = part.narrow.weight @ (normed / (1 + (-normed).exp()))
+            assert_close(ours[row, t], written, rtol=0, atol=1e-12)
+
+
+def test_the_norm_over_a_batch_counts_what_is_present() -> None:
+    norm = stirred(FrameBatchNorm(WIDTH)).double().train()
+    before = norm.every.running_mean.clone(), norm.every.running_var.clone()
+    inputs, present = some_frames(), up_to(LENGTHS)
+    output = norm(inputs, present)
+    frames = torch.cat([inputs[row, :length] for row, length in enumerate(LENGTHS)])
+    mean, variance = frames.mean(dim=0), frames.var(dim=0, unbiased=False)
+    wanted = (frames - mean) / (variance + 1e-5).sqrt() * norm.every.weight + norm.every.bias
+    assert_close(output[present], wanted, rtol=0, atol=1e-12)
+    assert (output[~present] == 0).all()
+    unbiased = frames.var(dim=0, unbiased=True)
+    assert_close(norm.every.running_mean, 0.9 * before[0] + 0.1 * mean, rtol=0, atol=1e-12)
+    assert_close(norm.every.running_var, 0.9 * before[1] + 0.1 * unbiased, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("present", [None, torch.tensor([[True, False, False]])])
+def test_a_batch_of_one_frame_is_judged_by_the_frames_before(present: Tensor | None) -> None:
+    norm = stirred(FrameBatchNorm(WIDTH)).double()
+    state = {name: value.clone() for name, value in norm.state_dict().items()}
+    inputs = torch.randn(1, 1 if present is None else 3, WIDTH, dtype=torch.float64)
+    training, later = norm.train()(inputs, present), norm.eval()(inputs, present)
+    assert_close(training[:, 0], later[:, 0], rtol=0, atol=1e-12)
+    assert_close(norm.state_dict(), state, rtol=0, atol=0)
+
+
+def test_gradients_reach_every_weight() -> None:
+    block, inputs, present = built().train(), some_frames().requires_grad_(), up_to(LENGTHS)
+    block(inputs, among(present), present)[present].sin().sum().backward()
+    for name, parameter in block.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 1e-8 or name == "attention.score.to_keys.bias", name
+    assert inputs.grad is not None and inputs.grad.isfinite().all()
+    assert (inputs.grad[~present] == 0).all() and (inputs.grad[present] != 0).all()
+
+
+def test_attention_can_be_looked_at() -> None:
+    block, present = built(), up_to(LENGTHS)
+    with record(block) as seen:
+        block(some_frames(), among(present), present)
+    weights = seen[0].weights
+    assert [one.name for one in seen] == ["attention"]
+    assert weights.shape == (BATCH, HEADS, TIME, TIME)
+    assert_close(weights.sum(dim=-1), torch.ones(BATCH, HEADS, TIME).double())
+    assert (weights.movedim(-1, 1)[~present] == 0).all()
+
+
+def test_a_mask_over_time_is_kept_by_attention_while_the_kernel_sees_both_sides() -> None:
+    block, inputs, slots = built("layer"), some_frames(), torch.arange(TIME)[None]
+    causal = mask_between("causal", slots, slots)
+    arrangement = Arrangement(mask=causal, query_positions=slots, key_positions=slots)
+    other = inputs.clone()
+    other[:, 8] += torch.randn(WIDTH)
+    moved = (block(other, arrangement) - block(inputs, arrangement)).abs().amax(dim=(0, 2))
+    assert (moved[:6] == 0).all() and (moved[6:] > 1e-6).all()  # 8 less half the kernel
+
+
+def test_dropout_falls_on_what_is_added_and_not_on_the_stream() -> None:
+    block, inputs = built(dropout=1 - 1e-9), some_frames()
+    centred = inputs - inputs.mean(dim=-1, keepdim=True)
+    normed = centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()
+    stream = normed * block.final_norm.weight + block.final_norm.bias
+    assert_close(block.train()(inputs, among(None)), stream, rtol=0, atol=1e-12)
+    assert (block.eval()(inputs, among(None)) - stream).abs().max() > 1e-3
+
+
+def test_an_even_kernel_is_refused() -> None:
+    with pytest.raises(ValueError, match="kernel 4 has no middle; make it odd"):
+        ConformerConfig(kernel=4)

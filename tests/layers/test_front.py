@@ -1,0 +1,256 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.config import dumps, loads
+from harken.errors import UserError
+from harken.layers.front import (
+    ConvolutionFrontConfig,
+    ImageFrontConfig,
+    ImageSizes,
+    MapFrontConfig,
+    PatchFrontConfig,
+    SpeechFrontConfig,
+    as_map,
+    as_tokens,
+    grid,
+)
+
+BATCH, FEATURES, CHANNELS, WIDTH = 3, 13, 5, 7
+SIZES = ImageSizes(channels=2, columns=15, rows=6)
+FACTORS = [2, 4]
+IMAGES: dict[str, ImageFrontConfig] = {
+    "patch": PatchFrontConfig(patch=3),
+    "convolution": ConvolutionFrontConfig(channels=(5, 11)),
+    "map": MapFrontConfig(),
+}
+
+
+def drawn(module: Any) -> Any:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, mean=0.1, std=0.4)
+    return module.double()
+
+
+def speech(factor: Any) -> Any:
+    return drawn(SpeechFrontConfig(channels=CHANNELS, factor=factor).build(FEATURES, WIDTH))
+
+
+def convolved(planes: Tensor, layer: nn.Conv2d, strides: tuple[int, int]) -> Tensor:
+    """relu(b + sum of W[dy, dx] plane[stride y + dy, stride x + dx]), zeros beyond the edges."""
+    down, across = (math.ceil(planes.shape[1 + n] / strides[n]) for n in (0, 1))
+    out = torch.zeros(layer.out_channels, down, across, dtype=torch.float64)
+    for y in range(down):
+        for x in range(across):
+            total = layer.bias.clone()
+            for dy in (-1, 0, 1):
+                for dx in (-1, 0, 1):
+                    at = strides[0] * y + dy, strides[1] * x + dx
+                    if 0 <= at[0] < planes.shape[1] and 0 <= at[1] < planes.shape[2]:
+                        total += layer.weight[:, :, dy + 1, dx + 1] @ planes[:, at[0], at[1]]
+            out[:, y, x] = total.clamp(min=0)
+    return out
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("time", [1, 2, 9, 12])
+@torch.no_grad()
+def test_speech_by_the_formula(factor: int, time: int) -> None:
+    front = speech(factor)
+    frames = torch.randn(BATCH, time, FEATURES, dtype=torch.float64)
+    ours = front(frames)
+    assert ours.tokens.shape == (BATCH, math.ceil(time / factor), WIDTH)
+    assert ours.present is None
+    assert ours.coordinates.tolist() == [[[t] for t in range(math.ceil(time / factor))]]
+    for row in range(BATCH):
+        planes = convolved(frames[row][None], front.first, (2, 2))
+        planes = convolved(planes, front.second, (factor // 2, 2))
+        for t, token in enumerate(ours.tokens[row]):
+            wanted = front.join.weight @ planes[:, t].flatten() + front.join.bias
+            assert_close(token, wanted, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_padding_of_speech_changes_nothing(factor: int) -> None:
+    """Every length from one on; its own tokens are all that are present."""
+    front, longest = speech(factor), 13
+    lengths = torch.arange(1, longest + 1)
+    present = torch.arange(longest + 6) < lengths[:, None]
+    frames = torch.randn(longest, longest + 6, FEATURES, dtype=torch.float64)
+    ours = front(100 * frames, present)
+    assert ours.present.sum(dim=1).tolist() == [math.ceil(n / factor) for n in lengths.tolist()]
+    assert (ours.tokens[~ours.present] == 0).all()
+    for row, length in enumerate(lengths.tolist()):
+        alone = front(100 * frames[row : row + 1, :length]).tokens[0]
+        assert_close(ours.tokens[row][ours.present[row]], alone, rtol=1e-12, atol=1e-11)
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_padding_of_speech_gets_no_gradient(factor: int) -> None:
+    front, present = speech(factor), torch.arange(11) < torch.tensor([[5], [11], [8]])
+    frames = torch.randn(BATCH, 11, FEATURES, dtype=torch.float64, requires_grad=True)
+    tokens = front(frames, present).tokens
+    tokens.square().sum().backward()
+    assert frames.grad is not None and frames.grad.isfinite().all()
+    assert (frames.grad[~present] == 0).all()
+    assert (frames.grad[present] != 0).any(dim=-1).all()
+    assert all(one.grad is not None and one.grad.abs().max() > 0 for one in front.parameters())
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_a_token_of_speech_stands_in_the_middle_of_what_it_saw(factor: int) -> None:
+    front, time = speech(factor), 41
+    frames = torch.randn(1, time, FEATURES, dtype=torch.float64, requires_grad=True)
+    nn.init.constant_(front.first.bias, 50.0)  # past the bend, so that every path is open
+    nn.init.constant_(front.second.bias, 5000.0)
+    tokens = front(frames).tokens
+    for place in range(2, tokens.shape[1] - 2):
+        (gradient,) = torch.autograd.grad(tokens[0, place].sum(), frames, retain_graph=True)
+        seen = gradient[0].abs().sum(dim=-1).nonzero().flatten().tolist()
+        centre = front.offset + front.stride * place
+        reach = front.receptive_field // 2
+        assert seen == list(range(centre - reach, centre + reach + 1))
+
+
+@torch.no_grad()
+def test_patches_equal_a_loop() -> None:
+    front = drawn(IMAGES["patch"].build(SIZES, WIDTH))
+    images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
+    ours = front(images)
+    assert (front.columns, front.rows) == (5, 2)
+    assert ours.coordinates.shape == (1, 10, 2) and ours.present is None
+    for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
+        assert t == 5 * y + x
+        square = images[:, :, 3 * y : 3 * y + 3, 3 * x : 3 * x + 3].flatten(1)
+        wanted = square @ front.join.weight.T + front.join.bias
+        assert_close(ours.tokens[:, t], wanted, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_patches_agree_with_hugging_face() -> None:
+    vit = pytest.importorskip("transformers.models.vit.modeling_vit")
+    config = vit.ViTConfig(image_size=(6, 15), patch_size=3, num_channels=2, hidden_size=WIDTH)
+    theirs = vit.ViTPatchEmbeddings(config).double()
+    ours = drawn(IMAGES["patch"].build(SIZES, WIDTH))
+    theirs.projection.weight.copy_(ours.join.weight.view_as(theirs.projection.weight))
+    theirs.projection.bias.copy_(ours.join.bias)
+    images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
+    assert_close(ours(images).tokens, theirs(images), rtol=0, atol=1e-12)
+
+
+def test_pictures_with_pixels_that_no_patch_sees_are_refused() -> None:
+    config = PatchFrontConfig(patch=3)
+    with pytest.raises(UserError, match="15 x 7 pixels does not divide into squares of 3"):
+        config.build(ImageSizes(channels=2, columns=15, rows=7), WIDTH)
+    with pytest.raises(UserError, match="14 x 6 pixels"):
+        config.build(SIZES, WIDTH)(torch.zeros(1, 2, 6, 14))
+    with pytest.raises(ValueError, match="channels is empty"):
+        ConvolutionFrontConfig(channels=())
+
+
+@torch.no_grad()
+def test_the_small_cnn_by_the_formula() -> None:
+    front = drawn(IMAGES["convolution"].build(SIZES, WIDTH))
+    images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
+    features, ours = front.features(images), front(images)
+    assert features.shape == (BATCH, 4, 2, 11) and (front.columns, front.rows) == (4, 2)
+    for row in range(BATCH):
+        planes = images[row]
+        for layer in front.convolutions:
+            planes = convolved(planes, layer, (2, 2))
+        for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
+            assert_close(features[row, x, y], planes[:, y, x], rtol=0, atol=1e-11)
+            wanted = front.places.join.weight @ planes[:, y, x] + front.places.join.bias
+            assert_close(ours.tokens[row, t], wanted, rtol=0, atol=1e-11)
+
+
+@torch.no_grad()
+def test_every_place_of_a_map_is_a_token() -> None:
+    front = drawn(IMAGES["map"].build(ImageSizes(channels=11, columns=5, rows=3), WIDTH))
+    maps = torch.randn(BATCH, 5, 3, 11, dtype=torch.float64)
+    ours = front(maps)
+    assert (front.columns, front.rows) == (5, 3)
+    assert ours.coordinates[0].tolist() == [[x, y] for y in range(3) for x in range(5)]
+    for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
+        wanted = maps[:, x, y] @ front.join.weight.T + front.join.bias
+        assert_close(ours.tokens[:, t], wanted, rtol=0, atol=1e-12)
+
+
+def test_places_and_maps_are_two_ways_to_say_the_same() -> None:
+    maps, places = torch.randn(BATCH, 5, 3, 11), grid(5, 3, torch.device("cpu"))
+    tokens = as_tokens(maps)
+    assert torch.equal(tokens, maps[:, places[0, :, 0], places[0, :, 1]])
+    assert torch.equal(as_map(tokens, columns=5), maps)
+
+
+@pytest.mark.parametrize("kind", ["patch", "convolution"])
+def test_a_token_of_a_picture_stands_in_the_middle_of_what_it_saw(kind: str) -> None:
+    sizes = ImageSizes(channels=2, columns=36, rows=24)
+    front = drawn(IMAGES[kind].build(sizes, WIDTH))
+    for name, parameter in front.named_parameters():
+        if name.startswith("convolutions") and name.endswith("bias"):
+            nn.init.constant_(parameter, 1000.0)  # past the bend
+    images = torch.randn(1, 2, 24, 36, dtype=torch.float64, requires_grad=True)
+    ours = front(images)
+    for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
+        if not (0 < x < front.columns - 1 and 0 < y < front.rows - 1):
+            continue
+        (gradient,) = torch.autograd.grad(ours.tokens[0, t].sum(), images, retain_graph=True)
+        seen = gradient[0].abs().sum(dim=0).nonzero().double()
+        middle = (seen.amin(dim=0) + seen.amax(dim=0)) / 2
+        wanted = [front.offset + front.stride * y, front.offset + front.stride * x]
+        assert middle.tolist() == wanted
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+def test_gradients_reach_every_weight(kind: str) -> None:
+    front = drawn(IMAGES[kind].build(SIZES, WIDTH))
+    shape = (BATCH, 15, 6, 2) if kind == "map" else (BATCH, 2, 6, 15)
+    images = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    front(images).tokens.square().sum().backward()
+    for parameter in (images, *front.parameters()):
+        assert parameter.grad is not None and parameter.grad.isfinite().all()
+        assert parameter.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+def test_a_smaller_picture_has_the_first_places(kind: str) -> None:
+    """What is built for the largest serves the others: only the rim's convolutions differ."""
+    front = drawn(IMAGES[kind].build(SIZES, WIDTH))
+    shape = (BATCH, 15, 6, 2) if kind == "map" else (BATCH, 2, 6, 15)
+    images = torch.randn(shape, dtype=torch.float64)
+    small = images[:, :9] if kind == "map" else images[..., :9]
+    large, ours = front(images), front(small)
+    inner = {"patch": 3, "convolution": 2, "map": 9}[kind]
+    theirs = {tuple(at): large.tokens[:, t] for t, at in enumerate(large.coordinates[0].tolist())}
+    compared = 0
+    for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
+        if x < inner:
+            assert_close(ours.tokens[:, t], theirs[x, y], rtol=0, atol=1e-12)
+            compared += 1
+    assert compared == inner * front.rows
+
+
+def test_padding_would_change_something_if_it_were_not_masked() -> None:
+    """The test above can fail: with frames beyond the end let in, tokens move."""
+    front = speech(4)
+    frames = torch.randn(1, 9, FEATURES, dtype=torch.float64)
+    inside = torch.arange(9)[None] < 6
+    let_in = front(frames).tokens[:, :2]
+    assert (let_in - front(frames, inside).tokens[:, :2]).abs().max() > 1e-3
+    assert_close(
+        front(F.pad(frames[:, :6], (0, 0, 0, 3)), inside).tokens, front(frames, inside).tokens
+    )
+
+
+@pytest.mark.parametrize(
+    "config", [SpeechFrontConfig(channels=3, factor=2), *IMAGES.values()], ids=repr
+)
+def test_a_recipe_can_say_it(config: Any) -> None:
+    assert loads(type(config), dumps(config), base=Path()) == config
