@@ -243,26 +243,20 @@ def test_gradients_stay_inside_a_packed_text(
         assert torch.equal(gradient.any(dim=-1), inside)
 
 
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("score", "position"), LEGAL)
-def test_the_first_token_of_a_strict_model_sees_nothing(
-    score: str, position: str, packed: bool
-) -> None:
+def test_the_first_token_of_a_strict_text_sees_nothing(score: str, position: str) -> None:
     model, mixed = small_model(score, position, seen="strict"), []
-    for block in model.stack.blocks:
-        block.attention.register_forward_hook(lambda *call: mixed.append(call[-1][0]))
-    batch = pack([3, 1, 5, 2], room=11, seed=6)
-    first = (batch["positions"] if packed else torch.arange(11)[None]) == 0
+    model.stack.blocks = model.stack.blocks[:1]
+    attention = model.stack.blocks[0].attention
+    attention.register_forward_hook(lambda *call: mixed.append(call[-1][0]))
+    batch = pack([3, 1, 5], room=9, seed=6)
+    first = batch["positions"] == 0
     # Anomaly detection raises at a NaN on the way, even where a later mask would hide it.
     with torch.autograd.set_detect_anomaly(True):
-        states = run_packed(model, batch) if packed else model(batch["tokens"])
-        loss = states.square().sum()
-        gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-    assert len(mixed) == LAYERS
-    for output in mixed:
-        assert torch.equal(output[first], torch.zeros_like(output[first]))
-        assert output[~first].any(dim=-1).all()
+        states = run_packed(model, batch)
+        used = [one for name, one in model.named_parameters() if name != "reader.weight"]
+        gradients = torch.autograd.grad(states.square().sum(), used)
+    assert torch.equal(mixed[0][first], torch.zeros_like(mixed[0][first]))
+    assert mixed[0][~first].any(dim=-1).all()
     assert states.isfinite().all()
-    for (name, _), gradient in zip(model.named_parameters(), gradients, strict=True):
-        assert gradient is not None or name == "reader.weight", name
-        assert gradient is None or gradient.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients)

@@ -51,6 +51,12 @@ class GPTConfig:
                 "place 'concat' doubles the width inside, which the table of embeddings does not "
                 "have; set tied = false, or place = 'add'"
             )
+        span = getattr(self.position, "span", None)
+        if span is not None and span < self.length:
+            raise ValueError(
+                f"span {span} is shorter than the model's length {self.length}, so that far "
+                "offsets could be read two ways; make it as long, or leave it out"
+            )
 
     def build(self, vocabulary: int, seed: int) -> "LanguageModel":
         return LanguageModel(self, vocabulary, seed)
