@@ -11,6 +11,7 @@ from jaxtyping import install_import_hook
 ROOMS = ("attention", "batch", "decode", "inspection", "layers", "models", "training")
 install_import_hook([f"harken.{room}" for room in ROOMS], "beartype.beartype")
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ torch.set_num_threads(1)
 # A loaded machine is slow, not wrong; and the same examples every time keep the suite repeatable.
 settings.register_profile("harken", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("harken")
+
+
+@pytest.fixture(autouse=True)
+def _tiny_numbers() -> Iterator[None]:
+    """A run sets the processor to drop denormal numbers; the next test may want them."""
+    yield
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,11 @@ def test_forms_of_a_kind_clash_alike() -> None:
             reasons.setdefault(pair, set()).add(clash(score, position))
     assert all(len(said) == 1 for said in reasons.values())
     refused = {pair for pair, said in reasons.items() if said != {None}}
-    assert refused == {("synthesizer", "rotary"), ("additive", "rotary")}
+    assert refused == {
+        ("synthesizer", "rotary"),
+        ("additive", "rotary"),
+        ("relative_product", "rotary"),
+    }
 
 
 def gpt(score: ScoreConfig, position: PositionConfig) -> GPTConfig:

@@ -43,10 +43,27 @@ def test_a_packed_row_by_hand() -> None:
     assert drawn(mask) == ["x....", "xx...", "..x..", "..xx.", "..xxx"]
 
 
-@given(st.data(), st.sampled_from(["any", "causal", "strict"]), st.booleans(), st.booleans())
-@settings(max_examples=60)
+def test_windows_by_hand() -> None:
+    here = places(0, 1, 2, 3)
+    assert drawn(mask_between("any", here, here, window=1)) == ["xx..", "xxx.", ".xxx", "..xx"]
+    assert drawn(mask_between("causal", here, here, window=1)) == ["x...", "xx..", ".xx.", "..xx"]
+    assert drawn(mask_between("strict", here, here, window=2)) == ["....", "x...", "xx..", ".xx."]
+
+
+@given(
+    st.data(),
+    st.sampled_from(["any", "causal", "strict"]),
+    st.sampled_from([None, 1, 2, 3]),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=80)
 def test_equals_a_loop_over_every_pair(
-    data: st.DataObject, order: Order, with_present: bool, with_documents: bool
+    data: st.DataObject,
+    order: Order,
+    window: int | None,
+    with_present: bool,
+    with_documents: bool,
 ) -> None:
     batch, queries, keys = 2, 3, 5
 
@@ -60,7 +77,13 @@ def test_equals_a_loop_over_every_pair(
     query_in = rows(queries, st.integers(0, 1)) if with_documents else None
     key_in = rows(keys, st.integers(0, 1)) if with_documents else None
     mask = mask_between(
-        order, query_at, key_at, present=present, query_documents=query_in, key_documents=key_in
+        order,
+        query_at,
+        key_at,
+        window=window,
+        present=present,
+        query_documents=query_in,
+        key_documents=key_in,
     )
     table = visible_table(mask, queries, keys, CPU)
     assert table.shape == (batch, 1, queries, keys)
@@ -72,6 +95,7 @@ def test_equals_a_loop_over_every_pair(
                     "causal": key_at[b, t] <= query_at[b, i],
                     "strict": key_at[b, t] < query_at[b, i],
                 }[order]
+                near = window is None or abs(query_at[b, i] - key_at[b, t]) <= window
                 there = present is None or present[b, t]
                 together = query_in is None or query_in[b, i] == key_in[b, t]
-                assert table[b, 0, i, t] == bool(early and there and together)
+                assert table[b, 0, i, t] == bool(early and near and there and together)

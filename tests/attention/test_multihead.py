@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -5,10 +7,23 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from choices import EVERY_SCORE, name
+from harken.attention.attend import explicit_weights
 from harken.attention.masks import CAUSAL, EVERYTHING, Mask, mask_between
 from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
-from harken.attention.relative import PositionSizes, RotaryConfig
-from harken.attention.scores import DotConfig, ScaledConfig, ScoreConfig
+from harken.attention.relative import (
+    AlibiConfig,
+    PositionSizes,
+    RelativeConfig,
+    RotaryConfig,
+)
+from harken.attention.scores import (
+    AdditiveConfig,
+    DotConfig,
+    MergedConfig,
+    ScaledConfig,
+    ScoreConfig,
+)
 
 BATCH, TIME = 2, 7
 SIZES = PositionSizes(width=11, key_width=4, heads=3, length=TIME)
@@ -72,13 +87,20 @@ def test_separate_widths_of_keys_and_values_equal_a_loop(score: ScoreConfig, sca
             assert_close(output[b, i], expected, rtol=0, atol=1e-12)
 
 
-@given(st.integers(0, 2**31), st.permutations(range(TIME)), st.integers(1, 4), st.integers(1, 3))
-@settings(max_examples=30)
+@given(
+    st.integers(0, 2**31),
+    st.permutations(range(TIME)),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.sampled_from([DotConfig(), ScaledConfig(), AdditiveConfig(), MergedConfig()]),
+)
+@settings(max_examples=40)
 def test_without_positions_permuted_tokens_give_permuted_outputs(
-    seed: int, order: list[int], heads: int, batch: int
+    seed: int, order: list[int], heads: int, batch: int, score: ScoreConfig
 ) -> None:
     torch.manual_seed(seed)
-    attention = built(11, heads=heads, key_width=5, head_width=3)
+    key_width = None if isinstance(score, MergedConfig) else 5
+    attention = built(11, heads=heads, key_width=key_width, head_width=3, score=score)
     inputs = torch.randn(batch, TIME, 11, dtype=torch.float64)
     straight, _ = attention(inputs, in_order(EVERYTHING))
     permuted, _ = attention(inputs[:, order], in_order(EVERYTHING))
@@ -146,3 +168,26 @@ def test_widths_of_a_head_are_a_share_where_not_given() -> None:
     assert MultiHeadConfig(heads=3).head_widths(15) == (5, 5)
     assert MultiHeadConfig(heads=3, head_width=7).head_widths(15) == (7, 5)
     assert MultiHeadConfig(heads=3, key_width=2).head_widths(15) == (5, 2)
+
+
+@pytest.mark.parametrize("score", EVERY_SCORE, ids=name)
+@pytest.mark.parametrize("kind", [AlibiConfig(), RelativeConfig(buckets=4, farthest=5)])
+@torch.no_grad()
+def test_what_a_position_says_comes_on_top_of_every_score(
+    score: ScoreConfig, kind: AlibiConfig | RelativeConfig
+) -> None:
+    key_width = None if isinstance(score, MergedConfig) else 4
+    attention = built(11, heads=3, key_width=key_width, head_width=5, score=score)
+    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
+    plain = in_order(CAUSAL)
+    slots = plain.query_positions[..., None]
+    bias = kind.build(SIZES).double().bias(slots, slots)
+    seen = attention.remember(inputs)
+    without, with_it = (
+        explicit_weights(attention.compare(inputs, seen, arrangement), CAUSAL)
+        for arrangement in (plain, replace(plain, bias=bias))
+    )
+    expected = without * bias.exp()
+    expected = expected / expected.sum(dim=-1, keepdim=True)
+    assert_close(with_it, expected.expand_as(with_it), rtol=0, atol=1e-12)
+    assert (with_it - without).abs().max() > 1e-3

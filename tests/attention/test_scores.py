@@ -7,12 +7,12 @@ from torch.testing import assert_close
 
 from harken.attention.attend import explicit_weights
 from harken.attention.masks import EVERYTHING
+from harken.attention.pair import ScoreSizes
 from harken.attention.scores import (
     AdditiveConfig,
     DotConfig,
     MergedConfig,
     ScaledConfig,
-    ScoreSizes,
     Synthesized,
     SynthesizerConfig,
 )

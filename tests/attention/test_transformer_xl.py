@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from harken.attention.attend import explicit_weights
 from harken.attention.masks import EVERYTHING, mask_between
 from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.scores import ScoreSizes
+from harken.attention.pair import ScoreSizes
 from harken.attention.transformer_xl import RelativeProduct, RelativeProductConfig, waves
 
 BATCH, TIME, KEYS = 2, 5, 7

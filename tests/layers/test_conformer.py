@@ -82,7 +82,7 @@ def hugging_faces(ours: ConformerBlock) -> Any:
         "self_attn.pos_bias_v": score.distance_offset[:, 0],
         "self_attn.linear_pos.weight": score.to_distances.weight,
         "conv_module.pointwise_conv1.weight": convolution.widen.weight[..., None],
-        "conv_module.depthwise_conv.weight": convolution.depthwise.weight,
+        "conv_module.depthwise_conv.weight": convolution.depthwise.weight[..., 0],
         "conv_module.pointwise_conv2.weight": convolution.narrow.weight[..., None],
     }
     layers = {
@@ -160,7 +160,7 @@ def test_the_convolution_part_by_the_formula() -> None:
     part = built("layer").convolution
     inputs, present = some_frames(), up_to(LENGTHS)
     ours = part(inputs, present)
-    kernel, norm = part.depthwise.weight[:, 0], part.norm.each
+    kernel, norm = part.depthwise.weight[:, 0, :, 0], part.norm.each
     for row, length in enumerate(LENGTHS):
         wide = inputs[row, :length] @ part.widen.weight.T
         gated = wide[:, :WIDTH] / (1 + (-wide[:, WIDTH:]).exp())

@@ -14,26 +14,39 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
     FourierConfig,
     LearnedConfig,
+    NoPositionConfig,
     PositionConfig,
-    RotaryConfig,
+    SinusoidConfig,
 )
-from harken.attention.relative import AlibiConfig, RelativeConfig
-from harken.attention.scores import SynthesizerConfig
+from harken.attention.relative import AlibiConfig, RelativeConfig, RotaryConfig
+from harken.attention.scores import AdditiveConfig, ScaledConfig, ScoreConfig, SynthesizerConfig
 from harken.config import dumps, loads
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.models.encoder import Encoder, EncoderConfig
-from small_models import LEGAL, POSITIONS, SCORES
 
 VOCABULARY, WIDTH, LENGTH, SEGMENTS = 19, 13, 11, 3
 TOKENS = torch.arange(1, 15).reshape(2, 7)
-POSITION_KINDS: dict[str, PositionConfig] = {
-    **POSITIONS,
+SCORES: dict[str, ScoreConfig] = {
+    "scaled": ScaledConfig(),
+    "additive": AdditiveConfig(),
+    "dense": SynthesizerConfig(form="dense"),
+    "random": SynthesizerConfig(form="random"),
+}
+POSITIONS: dict[str, PositionConfig] = {
+    "none": NoPositionConfig(),
+    "learned": LearnedConfig(),
+    "sinusoid": SinusoidConfig(),
+    "rotary": RotaryConfig(),
     "alibi": AlibiConfig(),
     "relative": RelativeConfig(buckets=8, farthest=11),
     "beside": FourierConfig(place="concat"),
 }
-KINDS = [*LEGAL, *(("scaled", kind) for kind in ("alibi", "relative", "beside"))]
+# Each score and each position once; all pairs are tried where attention itself is.
+KINDS = [
+    *(("scaled", position) for position in POSITIONS),
+    *(("additive", "alibi"), ("dense", "learned"), ("random", "none")),
+]
 every_kind = pytest.mark.parametrize(("score", "position"), KINDS)
 every_norm = pytest.mark.parametrize("norm", ["pre", "post"])
 Norm = Literal["pre", "post"]
@@ -42,12 +55,14 @@ Norm = Literal["pre", "post"]
 def small_config(
     score: str = "scaled", position: str = "learned", norm: Norm = "pre", layers: int = 2
 ) -> EncoderConfig:
+    merged = score == "merged"  # its keys are whole tokens, and rotary turns pairs
+    key_width = None if merged else 4
     return EncoderConfig(
         layers=layers,
-        width=WIDTH,
+        width=WIDTH + 1 if merged and position == "rotary" else WIDTH,
         length=LENGTH,
-        attention=MultiHeadConfig(heads=3, head_width=5, key_width=4, score=SCORES[score]),
-        position=POSITION_KINDS[position],
+        attention=MultiHeadConfig(heads=3, head_width=5, key_width=key_width, score=SCORES[score]),
+        position=POSITIONS[position],
         norm=NormConfig(place=norm),
         segments=SEGMENTS,
         embedding_norm=True,

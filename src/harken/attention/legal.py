@@ -11,6 +11,7 @@ from harken.attention.scores import (
     ScoreConfig,
     SynthesizerConfig,
 )
+from harken.attention.transformer_xl import RelativeProductConfig
 
 YES = "yes"
 
@@ -24,6 +25,11 @@ def clash(score: ScoreConfig, position: PositionConfig) -> str | None:
             return (
                 "position 'rotary' makes products depend on distance, "
                 "and score 'additive' adds queries and keys"
+            )
+        if isinstance(score, RelativeProductConfig):
+            return (
+                "position 'rotary' turns queries and keys by distance, "
+                "and score 'relative_product' compares distances already"
             )
     return None
 

@@ -16,14 +16,13 @@ from torch import Tensor, nn
 
 from harken.attention.attend import Compared, Kernel, attend_fast
 from harken.attention.masks import Mask
+from harken.attention.pair import ScoreSizes, split_heads
 from harken.attention.relative import Rotation, rotate
 from harken.attention.scores import (
     MergedConfig,
     ScaledConfig,
     Score,
     ScoreConfig,
-    ScoreSizes,
-    split_heads,
 )
 from harken.config import bounded
 

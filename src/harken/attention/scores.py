@@ -6,6 +6,7 @@
     merged       x_i . W~ x_t                             one matrix in place of W_Q and W_K
     synthesizer  dense: row i is W_2 relu(W_1 x_i), from the token alone;
                  random: row i is learned and the same for every input
+    relative_product  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), in `transformer_xl.py`
 
 A new score is one class that answers `queries`, `keys` and `compare`, its config with `build`, and
 one member of `ScoreConfig`. Conversion between a pair and a merged matrix is in `merging.py`.
@@ -20,20 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.attend import Compared, serve
+from harken.attention.pair import Pair, ScoreSizes
+from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import bounded
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScoreSizes:
-    """What a layer tells its score; `memory_width` differs from `width` in cross-attention."""
-
-    width: int  # J of queries
-    memory_width: int  # J of keys
-    heads: int  # k
-    groups: int  # heads of keys
-    key_width: int  # U
-    length: int  # the longest input, for scores that have a place for each position
-    bias: bool = False  # of the two projections
 
 
 class Score(Protocol):
@@ -51,30 +41,6 @@ class Score(Protocol):
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
     ) -> Compared: ...
-
-
-def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, "B k T U"]:
-    """Lay the heads side by side on an axis of their own, without moving memory."""
-    batch, time, _ = flat.shape
-    return flat.view(batch, time, heads, -1).transpose(1, 2)
-
-
-class Pair(nn.Module):
-    """W_Q and W_K: queries and keys that are linear images of their tokens."""
-
-    def __init__(self, sizes: ScoreSizes) -> None:
-        super().__init__()
-        self.heads, self.groups = sizes.heads, sizes.groups
-        self.to_queries = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=sizes.bias)
-        self.to_keys = nn.Linear(
-            sizes.memory_width, sizes.groups * sizes.key_width, bias=sizes.bias
-        )
-
-    def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
-        return split_heads(self.to_queries(inputs), self.heads)
-
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"]:
-        return split_heads(self.to_keys(inputs), self.groups)
 
 
 class Product(Pair):
@@ -249,4 +215,11 @@ class SynthesizerConfig:
         return Synthesized(sizes, hidden)
 
 
-ScoreConfig = DotConfig | ScaledConfig | AdditiveConfig | MergedConfig | SynthesizerConfig
+ScoreConfig = (
+    DotConfig
+    | ScaledConfig
+    | AdditiveConfig
+    | MergedConfig
+    | SynthesizerConfig
+    | RelativeProductConfig
+)

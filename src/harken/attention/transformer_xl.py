@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.attend import Compared
-from harken.attention.scores import Pair, ScoreSizes
+from harken.attention.pair import Pair, ScoreSizes
 from harken.config import bounded
 
 

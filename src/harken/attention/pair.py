@@ -1,0 +1,43 @@
+"""Queries and keys that are linear images of their tokens: what most scores begin with."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreSizes:
+    """What a layer tells its score; `memory_width` differs from `width` in cross-attention."""
+
+    width: int  # J of queries
+    memory_width: int  # J of keys
+    heads: int  # k
+    groups: int  # heads of keys
+    key_width: int  # U
+    length: int  # the longest input, for scores that have a place for each position
+    bias: bool = False  # of the two projections
+
+
+def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, "B k T U"]:
+    """Lay the heads side by side on an axis of their own, without moving memory."""
+    batch, time, _ = flat.shape
+    return flat.view(batch, time, heads, -1).transpose(1, 2)
+
+
+class Pair(nn.Module):
+    """W_Q and W_K: queries and keys that are linear images of their tokens."""
+
+    def __init__(self, sizes: ScoreSizes) -> None:
+        super().__init__()
+        self.heads, self.groups = sizes.heads, sizes.groups
+        self.to_queries = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=sizes.bias)
+        self.to_keys = nn.Linear(
+            sizes.memory_width, sizes.groups * sizes.key_width, bias=sizes.bias
+        )
+
+    def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
+        return split_heads(self.to_queries(inputs), self.heads)
+
+    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"]:
+        return split_heads(self.to_keys(inputs), self.groups)
