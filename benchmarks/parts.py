@@ -25,6 +25,9 @@ from harken.attention.masks import CAUSAL, EVERYTHING, Mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.relative import PositionSizes, RotaryConfig
 from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig
+from harken.attention.transformer_xl import RelativeProductConfig
+from harken.layers.conformer import ConformerConfig
+from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
@@ -161,6 +164,63 @@ def hugging_face_rows(batch: int, steps: int, width: int, heads: int) -> Iterato
     )
 
 
+def conformer_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[Row]:
+    """The Conformer block with relative positions, in training."""
+    try:
+        from transformers.models.wav2vec2_conformer import modeling_wav2vec2_conformer as theirs
+    except ImportError:
+        return
+    off = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    config = theirs.Wav2Vec2ConformerConfig(
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        hidden_act="swish",
+        position_embeddings_type="relative",
+        conformer_conv_dropout=0.0,
+        **off,
+    )
+    config._attn_implementation = "eager"  # the only one that knows relative positions
+    layer = theirs.Wav2Vec2ConformerEncoderLayer(config)
+    waves = theirs.Wav2Vec2ConformerRelPositionalEmbedding(config)(torch.zeros(1, steps, width))
+    block = ConformerConfig(
+        attention=MultiHeadConfig(heads=heads, bias=True, score=RelativeProductConfig())
+    ).build(width, steps)
+    arrangement = in_order(steps, EVERYTHING)
+    yield (
+        "Conformer block",
+        "Wav2Vec2ConformerEncoderLayer",
+        block,
+        lambda x: block(x, arrangement),
+        layer,
+        lambda x: layer(x, relative_position_embeddings=waves)[0],
+    )
+
+
+class PlainConvolutions(nn.Module):
+    """Causal convolutions as one would write them by hand."""
+
+    def __init__(self, layers: int, kernel: int, width: int) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(width, width, kernel, dilation=2**depth) for depth in range(layers)
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        rows = inputs.transpose(1, 2)
+        for one in self.convolutions:
+            reach = one.dilation[0] * (one.kernel_size[0] - 1)
+            rows = rows + torch.relu(one(nn.functional.pad(rows, (reach, 0))))
+        return rows.transpose(1, 2)
+
+
+def convolution_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[Row]:
+    """Causal convolutions against plain ones."""
+    ours = CausalConvolutionConfig(layers=3, kernel=3, activation="relu").build(width)
+    theirs = PlainConvolutions(3, 3, width)
+    yield "causal convolutions", "nn.Conv1d by hand", ours, ours, theirs, theirs
+
+
 def turn(module: nn.Module, run: Run, inputs: Tensor) -> float:
     """Seconds of one forward and backward."""
     started = time.perf_counter()
@@ -185,13 +245,16 @@ def ratio(row: Row, inputs: Tensor, rounds: int) -> float:
     return statistics.median(ratios)
 
 
+SOURCES = (pytorch_rows, hugging_face_rows, conformer_rows, convolution_rows)
+
+
 def times(rounds: int) -> None:
     for name, (batch, steps, width, heads) in SIZES.items():
         inputs = torch.randn(batch, steps, width, requires_grad=True)
-        for source in (pytorch_rows, hugging_face_rows):
+        for source in SOURCES:
             for row in source(batch, steps, width, heads):
                 found = ratio(row, inputs, rounds)
-                print(f"{name:6} {row[0]:32} {row[1]:28} {found:5.2f}", flush=True)
+                print(f"{name:6} {row[0]:30} {row[1]:30} {found:5.2f}", flush=True)
 
 
 SCORES = {"dot": DotConfig(), "scaled": ScaledConfig(), "merged": MergedConfig()}

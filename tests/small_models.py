@@ -24,6 +24,7 @@ from harken.attention.scores import (
     ScoreConfig,
     SynthesizerConfig,
 )
+from harken.attention.transformer_xl import RelativeProductConfig
 from harken.layers.norm import NormConfig
 from harken.models.language_model import GPTConfig, LanguageModel
 
@@ -38,6 +39,7 @@ SCORES: dict[str, ScoreConfig] = {
     "additive": AdditiveConfig(),
     "dense": SynthesizerConfig(form="dense"),
     "random": SynthesizerConfig(form="random"),
+    "relative product": RelativeProductConfig(),
 }
 POSITIONS: dict[str, PositionConfig] = {
     "none": NoPositionConfig(),

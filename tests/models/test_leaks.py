@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+from choices import EVERY_POSITION, EVERY_SCORE
 from harken.attention.legal import clash
 from harken.models.language_model import LanguageModel
 from small_models import (
@@ -54,6 +55,8 @@ def assert_alike(ours: Tensor, alone: Tensor, tolerance: float) -> None:
 
 
 def test_every_kind_meets_every_norm_and_mask() -> None:
+    assert {one.kind for one in SCORES.values()} == {one.kind for one in EVERY_SCORE}
+    assert {one.kind for one in POSITIONS.values()} == {one.kind for one in EVERY_POSITION}
     assert {case[:2] for case in CASES} == set(LEGAL)
     for kinds, which in ((SCORES, 0), (POSITIONS, 1)):
         for kind in kinds:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch.nn.functional as F
-from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
@@ -53,10 +52,13 @@ def explicit_weights(compared: Compared, mask: Mask) -> Float[Tensor, "B k T S"]
     """The attention itself: a probability mass over keys for every query that sees one."""
     scores = compared.bias
     if compared.queries is not None and compared.keys is not None:
-        keys = serve(compared.queries.shape[1], compared.keys)
-        product = einsum(compared.queries, keys, "B k T U, B k S U -> B k T S") * compared.scale
+        # Scaled before the product, where there are fewer numbers to scale.
+        queries, keys = compared.queries * compared.scale, compared.keys
+        product = queries @ serve(queries.shape[1], keys).mT
         scores = product if scores is None else product + scores
     assert scores is not None, "a score gives queries and keys, a bias, or both"
+    if mask.visible is None and not mask.causal:
+        return scores.softmax(dim=-1)
     visible = visible_table(mask, scores.shape[-2], scores.shape[-1], scores.device)
     scores = scores.masked_fill(~visible, float("-inf"))
     blind = ~visible.any(dim=-1, keepdim=True)  # where softmax would give NaN
@@ -73,7 +75,7 @@ def attend_explicit(
     # A bias that is equal for all of the batch has weights with a batch axis of one.
     weights = weights.expand(values.shape[0], heads, -1, -1)
     kept = F.dropout(weights, dropout) if dropout > 0 else weights
-    return Attended(einsum(kept, serve(heads, values), "B k T S, B k S I -> B k T I"), weights)
+    return Attended(kept @ serve(heads, values), weights)
 
 
 def attend_fast(
@@ -81,8 +83,9 @@ def attend_fast(
 ) -> Float[Tensor, "B k T I"]:
     """The same numbers through the fused kernel, in memory linear in time where it can."""
     queries, keys, bias = compared.queries, compared.keys, compared.bias
-    if queries is None or keys is None or dropout > 0:
-        # No product to fuse; and dropout inside the fused kernel is slower than without fusing.
+    if queries is None or keys is None or dropout > 0 or _learns(bias):
+        # No product to fuse; dropout inside the fused kernel is slower than without fusing; and a
+        # bias that wants a gradient makes it form all weights too, by a longer way.
         return attend_explicit(compared, values, mask, dropout).output
     groups, head_width = max(keys.shape[1], values.shape[1]), values.shape[-1]
     queries, keys, values = _same_width(queries, serve(groups, keys), serve(groups, values))
@@ -107,6 +110,10 @@ def attend_fast(
     if visible is None:
         return mixed
     return mixed.masked_fill(~visible.any(dim=-1, keepdim=True), 0.0)
+
+
+def _learns(bias: Tensor | None) -> bool:
+    return bias is not None and bias.requires_grad
 
 
 def _same_width(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import PositionConfig
+from harken.attention.positions import FourierConfig, PositionConfig, width_inside
 from harken.attention.relative import RotaryConfig
 from harken.attention.scores import (
     AdditiveConfig,
@@ -34,8 +34,16 @@ def clash(score: ScoreConfig, position: PositionConfig) -> str | None:
     return None
 
 
-def check_choices(attention: MultiHeadConfig, position: PositionConfig, width: int) -> None:
-    """Raise a ValueError that says why, where a model cannot be built so."""
+def check_choices(
+    attention: MultiHeadConfig, position: PositionConfig, width: int, length: int
+) -> None:
+    """Raise a ValueError that says why, where a model of tokens this wide cannot be built so."""
+    width = width_inside(position, width)
+    if isinstance(position, FourierConfig) and position.span and position.span < length:
+        raise ValueError(
+            f"span {position.span} is shorter than the model's length {length}, so that far "
+            "offsets could be read two ways; make it as long, or leave it out"
+        )
     attention.check(width)
     reason = clash(attention.score, position)
     if reason is not None:

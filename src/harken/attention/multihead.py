@@ -68,6 +68,8 @@ class MultiHeadConfig:
             )
         if isinstance(self.score, MergedConfig) and self.key_width is not None:
             raise ValueError("score 'merged' compares whole tokens; leave out key_width")
+        if not self.value_matrix and self.head_width is not None:
+            raise ValueError("without value_matrix a head carries tokens; leave out head_width")
 
     def check_even(self, width: int) -> None:
         """Refuse a width that does not divide where it must."""

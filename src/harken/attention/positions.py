@@ -211,3 +211,8 @@ PositionConfig = (
     | AlibiConfig
     | RelativeConfig
 )
+
+
+def width_inside(position: PositionConfig, width: int) -> int:
+    """J of a model whose tokens are this wide: twice that where position is set beside them."""
+    return width * (2 if getattr(position, "place", "add") == "concat" else 1)

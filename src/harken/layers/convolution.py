@@ -204,7 +204,8 @@ class Convolutions(nn.Module):
         inputs = only_present(inputs, present)
         for kernel, reach in zip(self.kernels, self.reaches, strict=True):
             edges = (reach, 0) if self.causal else (reach // 2, reach - reach // 2)
-            window = F.pad(self.dropout(inputs), (0, 0, *edges))
+            # Turned before it is padded: one copy then serves both.
+            window = F.pad(self.dropout(inputs).transpose(1, 2), edges)
             inputs = self._write(kernel, inputs, window, present)
         return inputs
 
@@ -226,17 +227,17 @@ class Convolutions(nn.Module):
         for kernel, tail in zip(self.kernels, state, strict=True):
             window = torch.cat((tail, self.dropout(inputs)), dim=1)
             tails.append(latest(window, tail.shape[1], present))
-            inputs = self._write(kernel, inputs, window, present)
+            inputs = self._write(kernel, inputs, window.transpose(1, 2), present)
         return inputs, tuple(tails)
 
     def _write(
         self,
         kernel: nn.Module,
         inputs: Float[Tensor, "B T J"],
-        window: Float[Tensor, "B places J"],
+        window: Float[Tensor, "B J places"],
         present: Bool[Tensor, "B T"] | None,
     ) -> Float[Tensor, "B T J"]:
-        read = kernel(window.transpose(1, 2)).transpose(1, 2)
+        read = kernel(window).transpose(1, 2)
         return only_present(self.combine(inputs, read), present)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from harken.attention.legal import check_choices
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import LearnedConfig, Position, PositionConfig
+from harken.attention.positions import LearnedConfig, Position, PositionConfig, width_inside
 from harken.attention.relative import PositionSizes
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import bounded
@@ -46,16 +46,8 @@ class SpatialConfig:
                 "choose score 'scaled' with position 'relative', 'alibi' or 'rotary'"
             )
 
-    def check(self, width: int) -> None:
-        """Refuse a width of the tokens that come in, where the choices do not fit it."""
-        check_choices(self.attention, self.position, self.width_inside(width))
-
-    def width_inside(self, width: int) -> int:
-        """J of the blocks and of what leaves: twice the tokens' where position is concatenated."""
-        return width * (2 if getattr(self.position, "place", "add") == "concat" else 1)
-
     def build(self, width: int, columns: int, rows: int) -> "SpatialEncoder":
-        self.check(width)
+        check_choices(self.attention, self.position, width, max(columns, rows))
         return SpatialEncoder(self, width, columns, rows)
 
 
@@ -65,7 +57,7 @@ class SpatialEncoder(nn.Module):
     def __init__(self, config: SpatialConfig, width: int, columns: int, rows: int) -> None:
         super().__init__()
         self.columns, self.rows = columns, rows
-        self.width = config.width_inside(width)
+        self.width = width_inside(config.position, width)
         self.position = config.position.build(
             PositionSizes(
                 width=width,

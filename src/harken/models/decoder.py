@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from harken.attention.legal import check_choices
 from harken.attention.masks import CAUSAL, Mask, mask_between, padding_mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import Position, PositionConfig, SinusoidConfig
+from harken.attention.positions import Position, PositionConfig, SinusoidConfig, width_inside
 from harken.attention.relative import PositionSizes
 from harken.config import bounded
 from harken.layers.feedforward import FeedForwardConfig
@@ -42,9 +42,9 @@ class TransformerDecoderConfig:
     tied: bool = True
 
     def __post_init__(self) -> None:
-        if getattr(self.position, "place", "add") == "concat":
+        if width_inside(self.position, self.width) != self.width:
             raise ValueError("a decoder's positions are added; set position.place = 'add'")
-        check_choices(self.attention, self.position, self.width)
+        check_choices(self.attention, self.position, self.width, self.length)
 
     def build(self, vocabulary: int, memory_width: int, seed: int) -> "TransformerDecoder":
         return TransformerDecoder(self, vocabulary, memory_width, seed)

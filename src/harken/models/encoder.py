@@ -44,8 +44,7 @@ class EncoderConfig:
     embedding_norm: bool = False  # a norm before the first block, as BERT has
 
     def __post_init__(self) -> None:
-        concat = getattr(self.position, "place", "add") == "concat"
-        check_choices(self.attention, self.position, self.width * (2 if concat else 1))
+        check_choices(self.attention, self.position, self.width, self.length)
 
     def build(self, vocabulary: int, seed: int) -> "Encoder":
         return Encoder(self, vocabulary, seed)

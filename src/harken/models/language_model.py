@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from harken.attention.legal import check_choices
 from harken.attention.masks import CAUSAL, Mask, mask_between
 from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import LearnedConfig, Position, PositionConfig
+from harken.attention.positions import LearnedConfig, Position, PositionConfig, width_inside
 from harken.attention.relative import PositionSizes
 from harken.config import bounded
 from harken.layers.feedforward import FeedForwardConfig
@@ -44,18 +44,11 @@ class GPTConfig:
     tied: bool = True  # the read-out is the table of embeddings
 
     def __post_init__(self) -> None:
-        concat = getattr(self.position, "place", "add") == "concat"
-        check_choices(self.attention, self.position, self.width * (2 if concat else 1))
-        if concat and self.tied:
+        check_choices(self.attention, self.position, self.width, self.length)
+        if self.tied and width_inside(self.position, self.width) != self.width:
             raise ValueError(
                 "place 'concat' doubles the width inside, which the table of embeddings does not "
                 "have; set tied = false, or place = 'add'"
-            )
-        span = getattr(self.position, "span", None)
-        if span is not None and span < self.length:
-            raise ValueError(
-                f"span {span} is shorter than the model's length {self.length}, so that far "
-                "offsets could be read two ways; make it as long, or leave it out"
             )
 
     def build(self, vocabulary: int, seed: int) -> "LanguageModel":
