@@ -23,14 +23,21 @@ from torch import Tensor, nn
 
 from harken.attention.masks import CAUSAL, EVERYTHING, Mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.positions import NoPositionConfig
 from harken.attention.relative import PositionSizes, RotaryConfig
 from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.layers.conformer import ConformerConfig
-from harken.layers.convolution import CausalConvolutionConfig
+from harken.layers.convolution import (
+    CausalConvolutionConfig,
+    GatedConvolutionConfig,
+    StrideTwoConfig,
+)
 from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.front import SpeechFrontConfig, grid
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
+from harken.layers.spatial import SpatialConfig
 from harken.layers.transformer import Memory, TransformerConfig
 from harken.training.machine import prepare
 
@@ -198,27 +205,104 @@ def conformer_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[R
 
 
 class PlainConvolutions(nn.Module):
-    """Causal convolutions as one would write them by hand."""
+    """Convolutions as one would write them by hand, channels first all the way."""
 
-    def __init__(self, layers: int, kernel: int, width: int) -> None:
+    def __init__(self, layers: int, kernel: int, width: int, *, gated: bool) -> None:
         super().__init__()
+        self.gated = gated
+        written = 2 * width if gated else width
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(width, width, kernel, dilation=2**depth) for depth in range(layers)
+            nn.Conv1d(width, written, kernel, dilation=1 if gated else 2**depth)
+            for depth in range(layers)
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
         rows = inputs.transpose(1, 2)
         for one in self.convolutions:
             reach = one.dilation[0] * (one.kernel_size[0] - 1)
-            rows = rows + torch.relu(one(nn.functional.pad(rows, (reach, 0))))
+            if self.gated:
+                read = one(nn.functional.pad(rows, (reach // 2, reach - reach // 2)))
+                rows = (rows + nn.functional.glu(read, dim=1)) * 0.5**0.5
+            else:
+                rows = rows + torch.relu(one(nn.functional.pad(rows, (reach, 0))))
+        return rows.transpose(1, 2)
+
+
+class PlainPyramid(nn.Module):
+    """Stride-2 convolutions down, transposed ones up, by hand."""
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(nn.Conv1d(width, width, 3, 2, 1) for _ in range(layers))
+        self.up = nn.ModuleList(
+            nn.ConvTranspose1d(width, width, 3, 2, 1, output_padding=1) for _ in range(layers)
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        levels = [inputs.transpose(1, 2)]
+        for one in self.down:
+            levels.append(torch.relu(one(levels[-1])))
+        rows = levels.pop()
+        for one, level in zip(self.up, reversed(levels), strict=True):
+            rows = torch.relu(level + one(rows))
         return rows.transpose(1, 2)
 
 
 def convolution_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[Row]:
-    """Causal convolutions against plain ones."""
-    ours = CausalConvolutionConfig(layers=3, kernel=3, activation="relu").build(width)
-    theirs = PlainConvolutions(3, 3, width)
-    yield "causal convolutions", "nn.Conv1d by hand", ours, ours, theirs, theirs
+    """Convolutional layers against plain ones; the front against its three modules in a row."""
+    causal = CausalConvolutionConfig(layers=3, kernel=3, activation="relu").build(width)
+    gated = GatedConvolutionConfig(layers=3, kernel=3).build(width)
+    pyramid = StrideTwoConfig(layers=3, kernel=3, activation="relu").build(width)
+    plain = PlainConvolutions(3, 3, width, gated=False)
+    plain_gated = PlainConvolutions(3, 3, width, gated=True)
+    plain_pyramid = PlainPyramid(3, width)
+    yield "causal convolutions", "nn.Conv1d by hand", causal, causal, plain, plain
+    yield "gated convolutions", "nn.Conv1d by hand", gated, gated, plain_gated, plain_gated
+    yield "stride-2 pyramid", "nn.Conv1d by hand", pyramid, pyramid, plain_pyramid, plain_pyramid
+    front = SpeechFrontConfig(channels=32).build(width, width)
+    by_hand = nn.Sequential(
+        nn.Unflatten(1, (1, steps)),
+        nn.Conv2d(1, 32, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 3, 2, 1),
+        nn.ReLU(),
+    )
+    last = nn.Linear(32 * width // 4, width)
+    by_hand.append(last)
+
+    def run_by_hand(x: Tensor) -> Tensor:
+        return last(by_hand[:-1](x).transpose(1, 2).flatten(2))
+
+    yield (
+        "speech front",
+        "nn.Conv2d by hand",
+        front,
+        lambda x: front(x).tokens,
+        by_hand,
+        run_by_hand,
+    )
+
+
+def spatial_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[Row]:
+    """Attention over x,y against the same places in a row."""
+    side = round(steps**0.5)
+    spatial = SpatialConfig(
+        layers=1,
+        attention=MultiHeadConfig(heads=heads, bias=True),
+        position=NoPositionConfig(),
+        feedforward=FeedForwardConfig(activation="relu"),
+        norm=NormConfig(place="post"),
+    ).build(width, side, side)
+    layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, batch_first=True)
+    places = grid(side, side, torch.device("cpu"))
+    yield (
+        "spatial self-attention",
+        "nn.TransformerEncoderLayer",
+        spatial,
+        lambda x: spatial(x, places),
+        layer,
+        layer,
+    )
 
 
 def turn(module: nn.Module, run: Run, inputs: Tensor) -> float:
@@ -245,7 +329,13 @@ def ratio(row: Row, inputs: Tensor, rounds: int) -> float:
     return statistics.median(ratios)
 
 
-SOURCES = (pytorch_rows, hugging_face_rows, conformer_rows, convolution_rows)
+SOURCES = (
+    pytorch_rows,
+    hugging_face_rows,
+    conformer_rows,
+    convolution_rows,
+    spatial_rows,
+)
 
 
 def times(rounds: int) -> None:
