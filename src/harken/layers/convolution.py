@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -99,6 +99,13 @@ def only_present(
     return inputs if present is None else inputs.masked_fill(~present[..., None], 0.0)
 
 
+def only_columns(
+    rows: Float[Tensor, "B J T"], present: Bool[Tensor, "B T"] | None
+) -> Float[Tensor, "B J T"]:
+    """The same where channels come first, as they do between one convolution and the next."""
+    return rows if present is None else rows.masked_fill(~present[:, None], 0.0)
+
+
 class StrideTwo(nn.Module):
     """Down the pyramid and back up: one output a token, which has seen a neighbourhood."""
 
@@ -130,13 +137,18 @@ class WayDown(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Levels:
-        levels = [only_present(inputs, present)]
+        rows = only_present(inputs, present).transpose(1, 2)
+        levels = [rows]
         for kernel, threshold in zip(self.kernels, self.thresholds, strict=True):
-            read = F.pad(self.dropout(levels[-1]).transpose(1, 2), self.edges)
+            before, after = self.edges
+            # An even kernel reaches one place farther to the right, which costs a copy.
+            window = self.dropout(rows) if before == after else F.pad(self.dropout(rows), (0, 1))
             present = None if present is None else present[:, ::2]
-            bent = self.bend(kernel(read).transpose(1, 2) - threshold)
-            levels.append(only_present(bent, present))
-        return tuple(levels)
+            weight = cast(nn.Conv1d, kernel).weight
+            read = F.conv1d(window, weight, -threshold, stride=2, padding=before)
+            rows = only_columns(self.bend(read), present)
+            levels.append(rows)
+        return tuple(level.transpose(1, 2) for level in levels)
 
 
 class WayUp(nn.Module):
@@ -156,19 +168,28 @@ class WayUp(nn.Module):
     def forward(
         self, levels: Levels, present: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T J"]:
-        merged = levels[-1]
+        merged = levels[-1].transpose(1, 2)
         for depth in reversed(range(len(self.kernels))):
-            level = levels[depth]
-            raised = self.kernels[depth](self.dropout(merged).transpose(1, 2)).transpose(1, 2)
-            # The transposed convolution writes from place 0 + (lowest Δ) on; keep what has a place.
-            raised = raised[:, self.edge : self.edge + level.shape[1]]
-            bent = self.bend(level + raised - self.thresholds[depth])
-            merged = only_present(bent, None if present is None else present[:, :: 2**depth])
-        return merged
+            level = levels[depth].transpose(1, 2)
+            kernel = cast(nn.ConvTranspose1d, self.kernels[depth])
+            # The transposed convolution writes from place 0 + (lowest Δ) on, whence the padding,
+            # and up to one place short of the level below, or one beyond it.
+            natural = 2 * merged.shape[-1] - 2 - 2 * self.edge + kernel.kernel_size[0]
+            raised = F.conv_transpose1d(
+                self.dropout(merged),
+                kernel.weight,
+                -self.thresholds[depth],
+                stride=2,
+                padding=self.edge,
+                output_padding=max(0, level.shape[-1] - natural),
+            )
+            bent = self.bend(level + raised[..., : level.shape[-1]])
+            merged = only_columns(bent, None if present is None else present[:, :: 2**depth])
+        return merged.transpose(1, 2)
 
 
 Combine = Callable[[Tensor, Tensor], Tensor]
-"""(what came into a layer B T J, what its kernel read B T read) -> what it writes B T J"""
+"""(what came into a layer B J T, what its kernel read B read T) -> what it writes B J T"""
 
 
 def add_bent(bend: Callable[[Tensor], Tensor], inputs: Tensor, read: Tensor) -> Tensor:
@@ -178,7 +199,7 @@ def add_bent(bend: Callable[[Tensor], Tensor], inputs: Tensor, read: Tensor) -> 
 
 def add_gated(inputs: Tensor, read: Tensor) -> Tensor:
     """x + a * sigmoid(g), scaled so that a sum of two equals keeps its variance."""
-    return (inputs + F.glu(read, dim=-1)) * math.sqrt(0.5)
+    return (inputs + F.glu(read, dim=1)) * math.sqrt(0.5)
 
 
 class Convolutions(nn.Module):
@@ -201,13 +222,12 @@ class Convolutions(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T J"]:
-        inputs = only_present(inputs, present)
+        rows = only_present(inputs, present).transpose(1, 2)
         for kernel, reach in zip(self.kernels, self.reaches, strict=True):
             edges = (reach, 0) if self.causal else (reach // 2, reach - reach // 2)
-            # Turned before it is padded: one copy then serves both.
-            window = F.pad(self.dropout(inputs).transpose(1, 2), edges)
-            inputs = self._write(kernel, inputs, window, present)
-        return inputs
+            window = F.pad(self.dropout(rows), edges)
+            rows = only_columns(self.combine(rows, kernel(window)), present)
+        return rows.transpose(1, 2)
 
     def begin(self, batch: int) -> Tails:
         """The state before any token: zeros, as beyond the beginning of a row."""
@@ -222,23 +242,13 @@ class Convolutions(nn.Module):
     ) -> tuple[Float[Tensor, "B T J"], Tails]:
         """Outputs of new tokens after `state`; padding, on the right, leaves no trace in it."""
         assert self.causal, "what a centred kernel wants to see is still to come"
-        inputs = only_present(inputs, present)
+        rows = only_present(inputs, present).transpose(1, 2)
         tails = []
         for kernel, tail in zip(self.kernels, state, strict=True):
-            window = torch.cat((tail, self.dropout(inputs)), dim=1)
+            window = torch.cat((tail, self.dropout(rows).transpose(1, 2)), dim=1)
             tails.append(latest(window, tail.shape[1], present))
-            inputs = self._write(kernel, inputs, window.transpose(1, 2), present)
-        return inputs, tuple(tails)
-
-    def _write(
-        self,
-        kernel: nn.Module,
-        inputs: Float[Tensor, "B T J"],
-        window: Float[Tensor, "B J places"],
-        present: Bool[Tensor, "B T"] | None,
-    ) -> Float[Tensor, "B T J"]:
-        read = kernel(window).transpose(1, 2)
-        return only_present(self.combine(inputs, read), present)
+            rows = only_columns(self.combine(rows, kernel(window.transpose(1, 2))), present)
+        return rows.transpose(1, 2), tuple(tails)
 
 
 def latest(
