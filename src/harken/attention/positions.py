@@ -14,7 +14,7 @@ inputs longer than the span are refused.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -33,6 +33,7 @@ from harken.config import bounded
 Place = Literal["add", "concat"]
 
 
+@runtime_checkable
 class Position(Protocol):
     """What a model asks of a position kind."""
 

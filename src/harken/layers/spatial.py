@@ -8,16 +8,16 @@ attention of every other model. What differs is where tokens stand: positions ha
 """
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from harken.attention.arrange import build_position
 from harken.attention.legal import check_choices
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import LearnedConfig, Position, PositionConfig, width_inside
-from harken.attention.relative import PositionSizes
+from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import bounded
 from harken.layers.feedforward import FeedForwardConfig
@@ -58,14 +58,8 @@ class SpatialEncoder(nn.Module):
         super().__init__()
         self.columns, self.rows = columns, rows
         self.width = width_inside(config.position, width)
-        self.position = config.position.build(
-            PositionSizes(
-                width=width,
-                key_width=config.attention.head_widths(self.width)[1],
-                heads=config.attention.heads,
-                length=max(columns, rows),
-                axes=2,
-            )
+        self.position = build_position(
+            config.position, config.attention, width, max(columns, rows), axes=2
         )
         block = TransformerConfig(
             attention=config.attention,
@@ -83,7 +77,7 @@ class SpatialEncoder(nn.Module):
         present: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T width"]:
         """Tokens in any order: only their coordinates say where they stand."""
-        position = cast(Position, self.position)
+        position = self.position
         # Scores that have a place for each position count places row by row.
         places = coordinates[..., 1] * self.columns + coordinates[..., 0]
         arrangement = Arrangement(

@@ -7,17 +7,17 @@ layer's keys and values of it are part of the state, as are those of the tokens 
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from harken.attention.arrange import arrange, build_position
 from harken.attention.legal import check_choices
 from harken.attention.masks import CAUSAL, Mask, mask_between, padding_mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import Position, PositionConfig, SinusoidConfig, width_inside
-from harken.attention.relative import PositionSizes
+from harken.attention.positions import PositionConfig, SinusoidConfig, width_inside
 from harken.config import bounded
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
@@ -67,7 +67,6 @@ class TransformerDecoder(nn.Module):
         self, config: TransformerDecoderConfig, vocabulary: int, memory_width: int, seed: int
     ) -> None:
         super().__init__()
-        _, key_width = config.attention.head_widths(config.width)
         block = TransformerConfig(
             attention=config.attention,
             feedforward=config.feedforward,
@@ -76,13 +75,8 @@ class TransformerDecoder(nn.Module):
         )
         self.length = config.length
         self.embedding = nn.Embedding(vocabulary, config.width)
-        self.position = config.position.build(
-            PositionSizes(
-                width=config.width,
-                key_width=key_width,
-                heads=config.attention.heads,
-                length=config.length,
-            )
+        self.position = build_position(
+            config.position, config.attention, config.width, config.length
         )
         self.dropout = nn.Dropout(config.dropout)
         self.stack = Stack(block, config.layers, config.width, config.length, memory_width)
@@ -133,15 +127,7 @@ class TransformerDecoder(nn.Module):
         mask: Mask,
         state: DecoderState,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        position = cast(Position, self.position)
-        at, keys_at = positions[..., None], key_positions[..., None]
-        own = Arrangement(
-            mask=mask,
-            query_positions=positions,
-            key_positions=key_positions,
-            rotation=position.rotation(at),
-            bias=position.bias(at, keys_at),
-        )
+        own = arrange(self.position, mask, positions, key_positions)
         # Positions of the output say nothing of those of the memory: no rotation, no bias.
         places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
         across = Arrangement(
@@ -150,6 +136,6 @@ class TransformerDecoder(nn.Module):
             key_positions=places,
         )
         memory = [Memory(seen, across) for seen in state.memory]
-        entered = self.dropout(position.enter(self.embedding(tokens), at))
+        entered = self.dropout(self.position.enter(self.embedding(tokens), positions[..., None]))
         states, layers = self.stack(entered, own, state.layers or None, memory)
         return states, layers

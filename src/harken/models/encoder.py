@@ -8,17 +8,17 @@ a vector of the whole text) is not here.
 """
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from harken.attention.arrange import arrange, build_position
 from harken.attention.legal import check_choices
 from harken.attention.masks import padding_mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import LearnedConfig, Position, PositionConfig
-from harken.attention.relative import PositionSizes
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.config import bounded
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
@@ -56,12 +56,6 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig, vocabulary: int, seed: int) -> None:
         super().__init__()
         length = config.length
-        sizes = PositionSizes(
-            width=config.width,
-            key_width=config.attention.head_widths(config.width)[1],
-            heads=config.attention.heads,
-            length=length,
-        )
         block = TransformerConfig(
             attention=config.attention,
             feedforward=config.feedforward,
@@ -72,7 +66,7 @@ class Encoder(nn.Module):
         self.segment: nn.Embedding | None = None
         if config.segments > 0:
             self.segment = nn.Embedding(config.segments, config.width)
-        self.position = config.position.build(sizes)
+        self.position = build_position(config.position, config.attention, config.width, length)
         self.length = min(length, self.position.length or length)
         self.width = self.position.width
         self.norm = config.norm.build(self.width) if config.embedding_norm else nn.Identity()
@@ -93,18 +87,11 @@ class Encoder(nn.Module):
             positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
         else:
             positions = (present.cumsum(dim=1) - 1).clamp(min=0)
-        position, at = cast(Position, self.position), positions[..., None]
-        arrangement = Arrangement(
-            mask=padding_mask(present),
-            query_positions=positions,
-            key_positions=positions,
-            rotation=position.rotation(at),
-            bias=position.bias(at, at),
-        )
+        arrangement = arrange(self.position, padding_mask(present), positions, positions)
         embedded: Tensor = self.embedding(tokens)
         if self.segment is not None:
             kinds = torch.zeros_like(tokens) if segments is None else segments
             embedded = embedded + self.segment(kinds)
-        entered = self.dropout(self.norm(position.enter(embedded, at)))
+        entered = self.dropout(self.norm(self.position.enter(embedded, positions[..., None])))
         states: Tensor = self.stack(entered, arrangement)[0]
         return states

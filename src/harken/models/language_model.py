@@ -7,17 +7,17 @@ last one, and the product with the vocabulary is often the dearest of all.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from harken.attention.arrange import arrange, build_position
 from harken.attention.legal import check_choices
 from harken.attention.masks import CAUSAL, Mask, mask_between
-from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import LearnedConfig, Position, PositionConfig, width_inside
-from harken.attention.relative import PositionSizes
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
 from harken.config import bounded
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
@@ -69,12 +69,6 @@ class LanguageModel(nn.Module):
     def __init__(self, config: GPTConfig, vocabulary: int, seed: int) -> None:
         super().__init__()
         length = config.length
-        sizes = PositionSizes(
-            width=config.width,
-            key_width=config.attention.head_widths(config.width)[1],
-            heads=config.attention.heads,
-            length=length,
-        )
         block = TransformerConfig(
             attention=config.attention,
             feedforward=config.feedforward,
@@ -83,7 +77,7 @@ class LanguageModel(nn.Module):
         )
         self.order, self.window = config.order, config.window
         self.embedding = nn.Embedding(vocabulary, config.width)
-        self.position = config.position.build(sizes)
+        self.position = build_position(config.position, config.attention, config.width, length)
         self.length = min(length, self.position.length or length)
         self.dropout = nn.Dropout(config.dropout)
         self.stack = Stack(block, config.layers, self.position.width, length)
@@ -152,15 +146,7 @@ class LanguageModel(nn.Module):
         mask: Mask,
         past: StackState | None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        position = cast(Position, self.position)
-        at, keys_at = positions[..., None], key_positions[..., None]
-        arrangement = Arrangement(
-            mask=mask,
-            query_positions=positions,
-            key_positions=key_positions,
-            rotation=position.rotation(at),
-            bias=position.bias(at, keys_at),
-        )
-        entered = self.dropout(position.enter(self.embedding(tokens), at))
+        arrangement = arrange(self.position, mask, positions, key_positions)
+        entered = self.dropout(self.position.enter(self.embedding(tokens), positions[..., None]))
         states, layers = self.stack(entered, arrangement, past)
         return states, layers
