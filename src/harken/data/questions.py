@@ -22,7 +22,7 @@ def read_questions(path: Path) -> list[Question]:
 def _question(where: str, text: str) -> Question:
     cells = text.split("\t")
     if len(cells) != 2 or not cells[0].strip() or not cells[1].strip():
-        found = f"{len(cells)} columns" if len(cells) != 2 else "an empty column"
+        found = "an empty column" if len(cells) == 2 else f"{len(cells) - 1} tabs"
         spaces = len(cells) == 1 and "  " in text.strip()
         raise UserError(
             f"{where}: found {found} in {text.strip()[:60]!r}, wanted question<TAB>answer",
