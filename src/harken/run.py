@@ -18,7 +18,7 @@ from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
 from harken.recipe import Recipe, load_recipe, task_of
 from harken.tasks.task import Evaluation, Glimpse, Prediction, Task
-from harken.training.checkpoint import check_manifest, load_weights, restore
+from harken.training.checkpoint import check_manifest, load_weights, set_weights
 from harken.training.machine import Device, choose_device, prepare
 
 RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
@@ -93,7 +93,7 @@ def load(folder: str | Path, device: Device = "auto") -> Run:
     task = task_of(recipe)
     vocabulary = Vocabulary.load(folder / TOKENIZER)
     model = task.build(recipe, vocabulary)
-    restore(model, load_weights(folder / MODEL), folder / MODEL)
+    set_weights(model, load_weights(folder / MODEL), folder / MODEL)
     return Run(
         folder=folder,
         recipe=recipe,

@@ -31,7 +31,7 @@ def small_model() -> nn.Module:
 def checkpoint(step: int, *, stage: int = 0) -> Checkpoint:
     model = small_model()
     return Checkpoint(
-        progress=Progress(stage=stage, step=step, best=0.25, best_step=2, rounds_without_gain=1),
+        progress=Progress(stage=stage, step=step, best=0.25, rounds_without_gain=1),
         model=weights_of(model),
         best=weights_of(model),
         optimiser={"1.weight|momentum": torch.full((5, 7), float(step))},

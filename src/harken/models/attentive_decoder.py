@@ -26,7 +26,7 @@ from harken.attention.masks import Mask, padding_mask
 from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
 from harken.attention.scores import MergedConfig
 from harken.config import bounded
-from harken.layers.recurrent import GRUConfig, LSTMConfig, RecurrentState, TanhConfig
+from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
 from harken.models.initialise import initialise
 
 BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), value_matrix=False, output_matrix=False)
@@ -50,7 +50,7 @@ class AttentiveDecoderConfig:
     kind: Literal["rnn"] = "rnn"
     width: int = bounded(256, at_least=1)
     hidden: int = bounded(256, at_least=1)
-    cell: TanhConfig | GRUConfig | LSTMConfig = GRUConfig()
+    cell: RecurrentConfig = GRUConfig()
     attention: MultiHeadConfig = BILINEAR
     location: LocationConfig | None = None
     length: int = bounded(1024, at_least=1)  # of the memory, where a score needs it

@@ -37,7 +37,6 @@ class Progress:
     stage: int = 0
     step: int = 0
     best: float | None = None
-    best_step: int = 0
     rounds_without_gain: int = 0
 
 
@@ -56,6 +55,7 @@ def weights_of(model: nn.Module) -> Weights:
     return {name: one.detach() for name, one in (*model.named_parameters(), *model.named_buffers())}
 
 
+@torch.no_grad()
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
     """Copy weights into a model that must have exactly these names and shapes."""
     own = weights_of(model)
@@ -201,9 +201,3 @@ def _read(path: Path) -> Checkpoint:
         best=load_weights(path / "best.safetensors") if has_best else None,
         optimiser=load_weights(path / "optimiser.safetensors"),
     )
-
-
-@torch.no_grad()
-def restore(model: nn.Module, weights: Weights, where: Path) -> None:
-    """`set_weights` without a trace in the graph."""
-    set_weights(model, weights, where)

@@ -26,9 +26,9 @@ from harken.training.checkpoint import (
     Weights,
     load_checkpoint,
     momenta_of,
-    restore,
     save_checkpoint,
     set_momenta,
+    set_weights,
     weights_of,
 )
 from harken.training.machine import MachineConfig, mixed_precision
@@ -139,7 +139,7 @@ class Training:
         stored = load_checkpoint(self.checkpoints)
         if stored is None:
             return False
-        restore(self.model, stored.model, self.checkpoints)
+        set_weights(self.model, stored.model, self.checkpoints)
         self.progress, self.best = stored.progress, stored.best
         if self.progress.stage < len(self.stages) and self.progress.step > 0:
             self._optimisers = self._stage.config.optimiser.build(self.model)
@@ -182,7 +182,7 @@ class Training:
             if not last and done % config.save_every == 0:
                 yield self.save()
         if self.best is not None:
-            restore(self.model, self.best, self.checkpoints)
+            set_weights(self.model, self.best, self.checkpoints)
         self.progress, self.best = Progress(stage=self.progress.stage + 1), None
         self._optimisers = []
         yield self.save()
@@ -233,9 +233,7 @@ class Training:
         better = self.progress.best is None or value > self.progress.best
         if better:
             self.best = {key: one.clone() for key, one in weights_of(self.model).items()}
-            self.progress = replace(
-                self.progress, best=value, best_step=self.progress.step, rounds_without_gain=0
-            )
+            self.progress = replace(self.progress, best=value, rounds_without_gain=0)
         else:
             rounds = self.progress.rounds_without_gain + 1
             self.progress = replace(self.progress, rounds_without_gain=rounds)
