@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 
 from harken import config
-from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
 from harken.files import replacing, write_text
 from harken.recipe import Recipe, load_recipe, task_of
@@ -103,9 +102,9 @@ def _train_stages(
     splits = task.read(recipe)
     if not (folder / TOKENIZER).exists():
         write_text(folder / TOKENIZER, task.fit(recipe, splits).to_json())
-    vocabulary = Vocabulary.load(folder / TOKENIZER)
-    model = task.build(recipe, vocabulary).to(device)
-    stages = task.stages(recipe, splits, vocabulary, folder / TOKENS)
+    fitted = task.restore(folder / TOKENIZER)
+    model = task.build(recipe, fitted).to(device)
+    stages = task.stages(recipe, splits, fitted, folder / TOKENS)
     training = Training(
         model,
         stages,

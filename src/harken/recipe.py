@@ -17,7 +17,8 @@ TASKS: dict[str, Task] = {"answer": AnswerTask()}
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """A recipe file with its `--set` overrides."""
-    return config.load(Recipe, path, overrides)
+    recipe: Recipe = config.load(Recipe, path, overrides)
+    return recipe
 
 
 def task_of(recipe: Recipe) -> Task:

@@ -1,23 +1,22 @@
 """A run folder: what training left behind, loaded again to predict and measure.
 
-recipe.toml         effective, the one truth        tokenizer.json   the vocabulary
+recipe.toml         effective, the one truth        tokenizer.json   what was fitted to the data
 model.safetensors   weights                         manifest.json    SHA-256 of these three
 metrics.json        figures on the dev split        log.jsonl        one JSON object a line
 README.md           model card                      report.html      the page for people
 checkpoints/        to resume from                  tokens/          encoded texts
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
-from harken.encode.vocabulary import Vocabulary
+from harken.decode.search import SearchConfig
 from harken.errors import UserError
 from harken.recipe import Recipe, load_recipe, task_of
-from harken.tasks.task import Evaluation, Glimpse, Prediction, Task
+from harken.tasks.task import Evaluation, Fitted, Glimpse, Prediction, Task, Trained
 from harken.training.checkpoint import check_manifest, load_weights, set_weights
 from harken.training.machine import Device, choose_device, prepare
 
@@ -33,34 +32,43 @@ class Run:
     folder: Path
     recipe: Recipe
     task: Task
-    vocabulary: Vocabulary
+    fitted: Fitted
     model: nn.Module
 
-    def predict(self, inputs: Sequence[str]) -> list[Prediction]:
+    @property
+    def trained(self) -> Trained:
+        return Trained(recipe=self.recipe, fitted=self.fitted, model=self.model)
+
+    @property
+    def search(self) -> SearchConfig | None:
+        """How outputs are sought; None for a task that does not search."""
+        found: SearchConfig | None = getattr(self.recipe, "search", None)
+        return found
+
+    def searching(self, search: SearchConfig) -> "Run":
+        """The same run with another search."""
+        assert self.search is not None, "the task does not search"
+        return replace(self, recipe=replace(self.recipe, search=search))
+
+    def predict(self, inputs: Sequence[str], nbest: int = 1) -> list[Prediction]:
         """One prediction for each input, in order."""
-        return list(self.task.predict(self.model, self.vocabulary, inputs))
+        return list(self.task.predict(self.trained, inputs, nbest))
 
-    def splits(self) -> Mapping[str, Any]:
-        """The examples that the recipe names."""
-        return self.task.read(self.recipe)
-
-    def evaluate(self, split: str = "dev", data: Path | None = None) -> Evaluation:
-        """Figures on a split of the recipe, or on another file of the same form."""
-        splits = self.splits()
-        if data is not None:
-            examples = self.task.read_file(self.recipe, data)
-        elif split in splits:
-            examples = splits[split]
-        else:
+    def evaluate(self, split: str = "dev", files: Sequence[Path] = ()) -> Evaluation:
+        """Figures on a split of the recipe, or on other files of the same form."""
+        if files:
+            return self.task.evaluate(self.trained, self.task.read_files(self.recipe, files))
+        splits = self.task.read(self.recipe)
+        if split not in splits:
             raise UserError(
                 f"{self.folder / RECIPE}: found no data.{split}, wanted one to evaluate on",
                 fix=f"use --split {' or '.join(sorted(splits.keys() - {'train'}))}, or --data FILE",
             )
-        return self.task.evaluate(self.model, self.vocabulary, splits, examples)
+        return self.task.evaluate(self.trained, splits[split])
 
-    def glimpse(self, prediction: Prediction) -> Glimpse:
-        """An input and its output as the model meets them."""
-        return self.task.glimpse(self.model, self.vocabulary, prediction)
+    def glimpse(self, evaluation: Evaluation) -> Glimpse | None:
+        """An example as the model meets it, for a look inside."""
+        return self.task.glimpse(self.trained, evaluation)
 
 
 def require_run(folder: Path) -> None:
@@ -91,13 +99,9 @@ def load(folder: str | Path, device: Device = "auto") -> Run:
     prepare(chosen)
     recipe = load_recipe(folder / RECIPE)
     task = task_of(recipe)
-    vocabulary = Vocabulary.load(folder / TOKENIZER)
-    model = task.build(recipe, vocabulary)
+    fitted = task.restore(folder / TOKENIZER)
+    model = task.build(recipe, fitted)
     set_weights(model, load_weights(folder / MODEL), folder / MODEL)
     return Run(
-        folder=folder,
-        recipe=recipe,
-        task=task,
-        vocabulary=vocabulary,
-        model=model.to(chosen).eval(),
+        folder=folder, recipe=recipe, task=task, fitted=fitted, model=model.to(chosen).eval()
     )

@@ -75,7 +75,7 @@ def test_from_files_to_answers(
     assert main(["evaluate", str(run), "--data", str(people.test), "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)
     assert measured["n"] == 20
-    assert measured["metrics"]["exact_match"].keys() == {"value", "low", "high"}
+    assert measured["metrics"]["exact_match"].keys() == {"value", "low", "high", "unit"}
     assert main(["evaluate", str(run)]) == 0
     assert "exact match" in capsys.readouterr().out
 

@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.measure.interval import estimate_share
+from harken.measure.interval import Estimate, share
+
+
+def estimate_share(right: list[bool], seed: int = 0) -> Estimate:
+    return share(right).estimate(seed)
 
 
 def outcomes(right: int, count: int) -> list[bool]:

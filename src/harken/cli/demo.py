@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     import signal
     from dataclasses import asdict
 
-    from harken.cli.output import percent, remark, result, result_json, table, training_progress
+    from harken.cli.output import remark, result, result_json, spelled, table, training_progress
     from harken.demo import run_demo
     from harken.pipeline import Interrupted
 
@@ -43,15 +43,7 @@ def run(options: argparse.Namespace) -> int:
     result("Where was X born? Exact answers about people never asked about in training:")
     table(
         ("", "n", "right", "95 % interval"),
-        [
-            (
-                row.name,
-                str(row.n),
-                percent(row.metric.value),
-                f"{percent(row.metric.low)} - {percent(row.metric.high)}",
-            )
-            for row in done.rows
-        ],
+        [(row.name, str(row.n), *spelled(row.metric)) for row in done.rows],
     )
     result(f"report: {done.report}")
     return 0

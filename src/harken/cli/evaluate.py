@@ -27,6 +27,6 @@ def run(options: argparse.Namespace) -> int:
     from harken.run import load
 
     loaded = load(options.folder, options.device)
-    evaluation = loaded.evaluate(options.split, options.data)
+    evaluation = loaded.evaluate(options.split, [options.data] if options.data else [])
     figures(metrics_record(loaded, evaluation), as_json=options.json)
     return 0

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harken.measure.interval import Estimate
     from harken.pipeline import Listener
 
 QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal to redraw
@@ -43,28 +44,31 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(drawn)
 
 
-def percent(value: float) -> str:
-    """A share as a person reads it."""
-    return f"{100 * value:.1f} %"
-
-
 def figures(record: Mapping[str, Any], *, as_json: bool) -> None:
     """What `metrics.json` holds, as it is or as a table."""
     if as_json:
         result_json(record)
         return
+    from harken.measure.interval import Estimate
+
+    estimates = {name: Estimate(**one) for name, one in record["metrics"].items()}
     table(
         ("metric", "n", "value", "95 % interval"),
         [
-            (
-                name.replace("_", " "),
-                str(record["n"]),
-                percent(one["value"]),
-                f"{percent(one['low'])} - {percent(one['high'])}",
-            )
-            for name, one in record["metrics"].items()
+            (name.replace("_", " "), str(record["n"]), *spelled(one))
+            for name, one in estimates.items()
         ],
     )
+
+
+def spelled(estimate: "Estimate") -> tuple[str, str]:
+    """A figure and its interval as a person reads them."""
+    from harken.measure.interval import shown
+
+    value, low, high = (
+        shown(one, estimate.unit) for one in (estimate.value, estimate.low, estimate.high)
+    )
+    return value, f"{low} - {high}"
 
 
 @contextmanager

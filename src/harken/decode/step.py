@@ -1,19 +1,21 @@
-"""What a search needs of a model: begin with a prompt, then one token at a time."""
+"""What a search needs of a model: begin with a prompt, then one token at a time.
 
-from typing import Protocol, TypeVar, runtime_checkable
+A state is tensors in tuples, each with the batch first: `select` takes the rows that a search goes
+on with, whatever the model. State is an argument and a result, it is kept nowhere.
+"""
+
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-
-from harken.models.language_model import LanguageModel, LanguageModelState
 
 State = TypeVar("State")
 
 
 @runtime_checkable
 class Stepper(Protocol[State]):
-    """A causal model behind two calls; the state goes in and comes out, it is kept nowhere."""
+    """A causal model behind three calls."""
 
     def prompt(
         self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]
@@ -25,16 +27,59 @@ class Stepper(Protocol[State]):
         """Scores of the token after `tokens`."""
         ...
 
+    def select(self, state: State, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> State:
+        """These rows of a state; with `same_prompts`, each takes the place of one of its prompt."""
+        ...
+
+
+@runtime_checkable
+class Causal(Protocol):
+    """A language model that goes on from a state."""
+
+    def begin(self, batch: int, device: torch.device) -> Any: ...
+
+    def extend(
+        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
+    ) -> tuple[Float[Tensor, "B T J"], Any]: ...
+
+    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
+
+
+@runtime_checkable
+class Writing(Protocol):
+    """A model that reads a source, then writes from a state."""
+
+    def begin(self, source: Int[Tensor, "B M"], present: Bool[Tensor, "B M"]) -> Any: ...
+
+    def extend(
+        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
+    ) -> tuple[Float[Tensor, "B T J"], Any]: ...
+
+    def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any: ...
+
+    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
+
+
+def select_rows(state: Any, rows: Int[Tensor, "rows"]) -> Any:
+    """The rows of every tensor in a state."""
+    if isinstance(state, Tensor):
+        return state.index_select(0, rows)
+    if isinstance(state, tuple):
+        parts = [select_rows(part, rows) for part in state]
+        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    assert state is None, f"a state is made of tensors and tuples, not {type(state)}"
+    return None
+
 
 class LanguageModelSteps:
-    """`Stepper` for a causal language model, on its key/value cache."""
+    """`Stepper` for a causal language model."""
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: Causal) -> None:
         self._model = model
 
     def prompt(
         self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]
-    ) -> tuple[Float[Tensor, "B V"], LanguageModelState]:
+    ) -> tuple[Float[Tensor, "B V"], Any]:
         begun = self._model.begin(tokens.shape[0], tokens.device)
         states, state = self._model.extend(tokens, present, begun)
         slots = torch.arange(tokens.shape[1], device=tokens.device)
@@ -42,10 +87,33 @@ class LanguageModelSteps:
         rows = torch.arange(tokens.shape[0], device=tokens.device)
         return self._model.scores(states[rows, last]), state
 
-    def step(
-        self, tokens: Int[Tensor, "B"], state: LanguageModelState
-    ) -> tuple[Float[Tensor, "B V"], LanguageModelState]:
-        states, state = self._model.extend(
-            tokens[:, None], torch.ones_like(tokens, dtype=torch.bool)[:, None], state
-        )
-        return self._model.scores(states[:, 0]), state
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        return _step(self._model, tokens, state)
+
+    def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
+        return select_rows(state, rows)
+
+
+class WritingSteps:
+    """`Stepper` for a model that reads a source; its prompt is the source, then `start` is told."""
+
+    def __init__(self, model: Writing, start: int) -> None:
+        self._model, self._start = model, start
+
+    def prompt(
+        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B V"], Any]:
+        begun = self._model.begin(tokens, present)
+        return self.step(tokens.new_full((len(tokens),), self._start), begun)
+
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        return _step(self._model, tokens, state)
+
+    def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
+        return self._model.select(state, rows, same_prompts=same_prompts)
+
+
+def _step(model: Causal | Writing, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    present = torch.ones_like(tokens, dtype=torch.bool)[:, None]
+    states, state = model.extend(tokens[:, None], present, state)
+    return model.scores(states[:, 0]), state

@@ -1,41 +1,105 @@
 """A figure with its 95 % interval, by resampling the examples that it was measured on.
 
-Where all outcomes are equal, resampling cannot tell that others were possible and would give an
-interval of no width; there, and only there, Wilson's interval for a proportion is used.
+A figure is a function of sums over examples: right and counted for a share, nats and tokens for a
+perplexity, matches of each order for BLEU. So a sample keeps the counts of every example; a
+resample weighs them, sums them and asks for the figure again. Examples are whatever is independent
+of the rest: sentences, not words.
+
+Where all outcomes of a share are equal, resampling cannot tell that others were possible and would
+give an interval of no width; there, and only there, Wilson's interval for a proportion is used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from jaxtyping import Float
 
 RESAMPLES = 2000
+TOGETHER = 1 << 22  # numbers drawn at once: 32 MiB
 Z = 1.959964  # of the normal distribution at 97.5 %
+
+Unit = Literal["share", "points", "nats", "bits", "perplexity"]
+LOWER_IS_BETTER = ("nats", "bits", "perplexity")
+
+Counts = Float[np.ndarray, "examples parts"]
+Figure = Callable[[Float[np.ndarray, "resamples parts"]], Float[np.ndarray, "resamples"]]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and the ends of its 95 % interval."""
+    """A value and the ends of its 95 % interval; a share is 0..1, points are 0..100."""
 
     value: float
     low: float
     high: float
+    unit: Unit = "share"
 
 
-def estimate_share(outcomes: Sequence[bool], seed: int = 0) -> Estimate:
-    """The share of true outcomes."""
+def shown(value: float, unit: Unit) -> str:
+    """A figure as a person reads it; names of units stand with the metric."""
+    if unit == "share":
+        return f"{100 * value:.1f} %"
+    return f"{value:.3f}" if unit in ("nats", "bits") else f"{value:.1f}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Sample:
+    """What a figure is made of: counts of every example, and the figure of their sums."""
+
+    counts: Counts
+    figure: Figure
+    unit: Unit = "share"
+
+    @property
+    def value(self) -> float:
+        return float(self.figure(self.counts.sum(axis=0, keepdims=True))[0])
+
+    def estimate(self, seed: int = 0) -> Estimate:
+        """The value on all examples, and its interval."""
+        assert len(self.counts) > 0, "a figure of nothing has no value"
+        value = self.value
+        if self.unit == "share" and value in (0.0, 1.0):
+            return wilson(value, len(self.counts))
+        figures = self.figure(resampled_sums(self.counts, seed))
+        low, high = np.quantile(figures, (0.025, 0.975))
+        return Estimate(value, float(low), float(high), self.unit)
+
+
+def resampled_sums(counts: Counts, seed: int) -> Float[np.ndarray, "resamples parts"]:
+    """The sums of as many examples, drawn with return, again and again."""
+    random, examples = np.random.default_rng(seed), len(counts)
+    # Examples with equal counts are drawn as one kind: of a share there are only two.
+    kinds, times = np.unique(counts, axis=0, return_counts=True)
+    some = max(1, TOGETHER // len(kinds))
+    sizes = [min(some, RESAMPLES - start) for start in range(0, RESAMPLES, some)]
+    drawn = (random.multinomial(examples, times / examples, size=size) for size in sizes)
+    return np.concatenate([one @ kinds for one in drawn])
+
+
+def ratio(sums: Float[np.ndarray, "resamples parts"]) -> Float[np.ndarray, "resamples"]:
+    """The first sum over the second; none of none is none."""
+    shares: np.ndarray = np.divide(
+        sums[:, 0], sums[:, 1], out=np.zeros(len(sums)), where=sums[:, 1] > 0
+    )
+    return shares
+
+
+def share(outcomes: Sequence[bool]) -> Sample:
+    """The share of true outcomes, each independent of the others."""
     right = np.asarray(outcomes, dtype=np.float64)
-    assert right.size > 0, "a share of nothing has no value"
-    share = float(right.mean())
-    if share in (0.0, 1.0):
-        return _wilson(share, right.size)
-    # A resample of n outcomes has a binomial number of true ones: no need to draw them singly.
-    draws = np.random.default_rng(seed).binomial(right.size, share, RESAMPLES) / right.size
-    low, high = np.quantile(draws, (0.025, 0.975))
-    return Estimate(share, float(low), float(high))
+    return Sample(counts=np.stack((right, np.ones_like(right)), axis=1), figure=ratio)
 
 
-def _wilson(share: float, count: int) -> Estimate:
+def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:
+    """The share of what was right in all examples together, such as words of sentences."""
+    counts = np.stack((np.asarray(right), np.asarray(counted)), axis=1).astype(np.float64)
+    return Sample(counts=counts, figure=ratio)
+
+
+def wilson(share: float, count: int) -> Estimate:
+    """The interval of a proportion that is none or all."""
     centre = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
     spread = Z / (1 + Z**2 / count) * (share * (1 - share) / count + Z**2 / (4 * count**2)) ** 0.5
     # At the ends of the scale the formula is exact but for rounding.

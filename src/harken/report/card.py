@@ -4,6 +4,7 @@ import platform
 
 import torch
 
+from harken.measure.interval import shown
 from harken.run import RECIPE, REPORT, Run
 from harken.tasks.task import Evaluation
 from harken.version import __version__
@@ -13,7 +14,8 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
     """Markdown, for the run folder's README."""
     weights = sum(parameter.numel() for parameter in run.model.parameters())
     figures = "\n".join(
-        f"| {name.replace('_', ' ')} | {one.value:.1%} | {one.low:.1%} - {one.high:.1%} "
+        f"| {name.replace('_', ' ')} | {shown(one.value, one.unit)} "
+        f"| {shown(one.low, one.unit)} - {shown(one.high, one.unit)} "
         f"| {evaluation.notes.get(name, '')} |"
         for name, one in evaluation.metrics.items()
     )
@@ -21,7 +23,7 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
 
 A model for the task `{run.recipe.task}`, made by Harken {__version__} with PyTorch \
 {torch.__version__} on {platform.system()} {platform.machine()}: {weights:,} weights, \
-{len(run.vocabulary):,} tokens, seed {run.recipe.seed}.
+{len(run.fitted):,} units, seed {run.recipe.seed}.
 
 ## Figures on the dev split ({evaluation.n} examples)
 
@@ -33,7 +35,7 @@ Pictures and examples: `{REPORT}`.
 
 ## Use
 
-    harken predict {run.folder} questions.txt
+    harken predict {run.folder} FILE
     harken evaluate {run.folder}
 
 ## Make it again
@@ -42,6 +44,6 @@ Pictures and examples: `{REPORT}`.
 
 ## Limits
 
-It answers from what it read and has no way to say that it does not know; its confidence is the
-probability of the answer under the model, not of being right.
+It says something to every input and has no way to say that it does not know; its confidence is the
+probability of the output under the model, not of being right.
 """

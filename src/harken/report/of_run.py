@@ -4,18 +4,20 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from harken.config import as_plain
-from harken.inspection.record import record
+from harken.inspection.record import Recorded, record
 from harken.measure.accuracy import exact_matches
+from harken.measure.interval import shown
 from harken.report.curves import Curve, Stage, curve_figure
 from harken.report.examples import Example, examples_table
 from harken.report.heatmap import AttentionMaps, attention_figure
 from harken.report.page import Section, page
-from harken.report.tables import ResultRow, result_table, settings_table
+from harken.report.tables import ResultRow, plain_table, result_table, settings_table
 from harken.run import LOG, Run
-from harken.tasks.task import Evaluation, Prediction, device_of
+from harken.tasks.task import Evaluation, View
 from harken.version import __version__
 
 SHOWN = 12  # examples of each kind
@@ -24,19 +26,16 @@ SMOOTHING = 0.05  # weight of a new loss in the drawn mean: single batches diffe
 
 def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | None = None) -> str:
     """One self-contained HTML document; `rows` sets other runs beside this one."""
-    metric = next(iter(evaluation.metrics))
-    right = exact_matches([one.output for one in evaluation.predictions], evaluation.expected)
-    shown = _choose(evaluation.predictions, right)
+    name, first = next(iter(evaluation.metrics.items()))
     weights = sum(parameter.numel() for parameter in run.model.parameters())
-    title = f"{run.recipe.task}: {run.folder.name}"
     return page(
-        title,
-        subtitle=f"{evaluation.metrics[metric].value:.1%} {_words(metric)} on {evaluation.n} "
-        "held-out examples",
+        f"{run.recipe.task}: {run.folder.name}",
+        subtitle=f"{_words(name).capitalize()} {shown(first.value, first.unit)} on "
+        f"{evaluation.n} held-out examples",
         facts={
             "task": run.recipe.task,
             "weights": f"{weights:,}",
-            "vocabulary": f"{len(run.vocabulary):,}",
+            "vocabulary": f"{len(run.fitted):,}",
             "seed": str(run.recipe.seed),
         },
         sections=[
@@ -46,28 +45,20 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
                     f"{_words(name).capitalize()}: {note}."
                     for name, note in evaluation.notes.items()
                 ),
-                body=result_table(
-                    rows if rows is not None else evaluation_rows(evaluation),
-                    metric=_words(metric),
-                ),
+                body=_figures(evaluation)
+                if rows is None
+                else result_table(rows, metric=_words(name)),
             ),
             Section(
                 title="How it learned",
-                lead="Cross-entropy in nats a token, smoothed; stages follow each other.",
+                lead="Cross-entropy in nats a target, smoothed; stages follow each other.",
                 body=_learning(run.folder / LOG),
             ),
-            Section(
-                title="Where it looked",
-                lead="Attention of every layer and head, for one held-out example. "
-                "A row is a token that looks, a column a token that is looked at; the last row is "
-                "the one that decides the last token of the answer.",
-                body=_attention(run, shown),
-            ),
-            Section(
-                title="Right and wrong",
-                lead=f"{sum(right)} of {len(right)} are right. The first {SHOWN} of each kind are "
-                "shown, the surest of them first.",
-                body=_examples(evaluation, right),
+            *_attention(run, evaluation),
+            *_examples(evaluation),
+            *(
+                Section(title=one.title, body=plain_table(one.header, one.rows))
+                for one in evaluation.tables
             ),
             Section(title="The recipe", body=settings_table(as_plain(run.recipe))),
         ],
@@ -75,24 +66,30 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
     )
 
 
-def evaluation_rows(evaluation: Evaluation) -> list[ResultRow]:
-    """Every metric of one evaluation as a row."""
-    return [
-        ResultRow(
-            name=_words(name), n=evaluation.n, metric=value, note=evaluation.notes.get(name, "")
+def _figures(evaluation: Evaluation) -> str:
+    """One table a unit: shares and nats have no axis in common."""
+    units = dict.fromkeys(one.unit for one in evaluation.metrics.values())
+    return "".join(
+        result_table(
+            [
+                ResultRow(
+                    name=_words(name),
+                    n=evaluation.n,
+                    metric=one,
+                    note=evaluation.notes.get(name, ""),
+                )
+                for name, one in evaluation.metrics.items()
+                if one.unit == unit
+            ],
+            metric=unit,
+            percent=unit == "share",
         )
-        for name, value in evaluation.metrics.items()
-    ]
+        for unit in units
+    )
 
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _choose(predictions: Sequence[Prediction], right: Sequence[bool]) -> Prediction:
-    """The first right one: a wrong answer's attention explains less."""
-    both = zip(predictions, right, strict=True)
-    return next((one for one, fine in both if fine), predictions[0])
 
 
 def _learning(log: Path) -> str:
@@ -123,22 +120,50 @@ def _learning(log: Path) -> str:
     )
 
 
-def _attention(run: Run, prediction: Prediction) -> str:
-    glimpse = run.glimpse(prediction)
-    tokens = torch.tensor([glimpse.tokens], device=device_of(run.model))
+def _attention(run: Run, evaluation: Evaluation) -> list[Section]:
+    glimpse = run.glimpse(evaluation)
+    if glimpse is None:
+        return []
     with torch.inference_mode(), record(run.model) as seen:
-        run.model(tokens)
-    return attention_figure(
-        AttentionMaps(
-            query_tokens=glimpse.pieces,
-            key_tokens=glimpse.pieces,
-            layers=[one.weights[0].float().cpu().numpy() for one in seen],
-        ),
-        title=glimpse.title,
-    )
+        glimpse.run()
+    figures = [
+        attention_figure(
+            AttentionMaps(
+                query_tokens=view.queries,
+                key_tokens=view.keys,
+                layers=maps,
+            ),
+            title=glimpse.title,
+            note=view.title,
+        )
+        for view in glimpse.views
+        if (maps := _maps(seen, view))
+    ]
+    if not figures:
+        return []
+    return [
+        Section(
+            title="Where it looked",
+            lead="Attention of every layer and head, for one held-out example. A row is what "
+            "looks, a column what is looked at.",
+            body="".join(figures),
+        )
+    ]
 
 
-def _examples(evaluation: Evaluation, right: Sequence[bool]) -> str:
+def _maps(seen: Sequence[Recorded], view: View) -> list[np.ndarray]:
+    """One array [heads, queries, keys] an attention; one that ran step by step is put together."""
+    calls: dict[str, list[np.ndarray]] = {}
+    for one in seen:
+        if view.matches(one.name):
+            calls.setdefault(one.name, []).append(one.weights[0].float().cpu().numpy())
+    return [np.concatenate(parts, axis=1) for parts in calls.values()]
+
+
+def _examples(evaluation: Evaluation) -> list[Section]:
+    if not evaluation.predictions:
+        return []
+    right = exact_matches([one.output for one in evaluation.predictions], evaluation.expected)
     left = {True: SHOWN, False: SHOWN}
     chosen = []
     triples = zip(evaluation.predictions, evaluation.expected, right, strict=True)
@@ -154,4 +179,11 @@ def _examples(evaluation: Evaluation, right: Sequence[bool]) -> str:
                     right=fine,
                 )
             )
-    return examples_table(chosen)
+    return [
+        Section(
+            title="Right and wrong",
+            lead=f"{sum(right)} of {len(right)} are exactly as expected. The first {SHOWN} of each "
+            "kind are shown, the surest of them first.",
+            body=examples_table(chosen),
+        )
+    ]

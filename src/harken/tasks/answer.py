@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -26,14 +27,25 @@ from harken.config import bounded
 from harken.data.examples import Question
 from harken.data.questions import hold_out, read_questions
 from harken.data.text import read_lines
-from harken.decode.greedy import decode_greedily
+from harken.decode.search import SearchConfig
+from harken.decode.seek import seek
 from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.measure.accuracy import commonest, exact_matches
-from harken.measure.interval import estimate_share
+from harken.measure.interval import share
 from harken.models.language_model import GPTConfig, LanguageModel
-from harken.tasks.task import Evaluation, Glimpse, Prediction, device_of
+from harken.tasks.task import (
+    Evaluation,
+    Glimpse,
+    Prediction,
+    Trained,
+    View,
+    everywhere,
+    one_of,
+    prediction_of,
+    single,
+)
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
 
@@ -92,6 +104,7 @@ class AnswerRecipe:
     encode: UnitsConfig = field(default_factory=BytePairConfig)
     model: GPTConfig = field(default_factory=GPTConfig)
     training: AnswerTraining = field(default_factory=AnswerTraining)
+    search: SearchConfig = SearchConfig()
 
 
 class AnswerTask:
@@ -110,13 +123,16 @@ class AnswerTask:
         next(read_lines(data.read))  # a missing or empty text is better told now than later
         return splits
 
-    def read_file(self, recipe: AnswerRecipe, path: Path) -> list[Question]:
-        return read_questions(path)
+    def read_files(self, recipe: AnswerRecipe, paths: Sequence[Path]) -> list[Question]:
+        return read_questions(single(paths, "questions"))
 
     def fit(self, recipe: AnswerRecipe, splits: Mapping[str, list[Question]]) -> Vocabulary:
         texts = (line.text for line in read_lines(recipe.data.read))
         asked = ((question.question, question.answer) for question in splits["train"])
         return recipe.encode.fit(chain(texts, chain.from_iterable(asked)))
+
+    def restore(self, path: Path) -> Vocabulary:
+        return Vocabulary.load(path)
 
     def build(self, recipe: AnswerRecipe, vocabulary: Vocabulary) -> LanguageModel:
         return recipe.model.build(len(vocabulary), recipe.seed)
@@ -138,7 +154,8 @@ class AnswerTask:
             return [next_token_batch(chosen, first, PAD)]
 
         def dev_share(model: nn.Module) -> float:
-            outputs = [one.output for one in self.predict(model, vocabulary, questions)]
+            trained = Trained(recipe=recipe, fitted=vocabulary, model=model)
+            outputs = [one.output for one in self.predict(trained, questions)]
             return float(np.mean(exact_matches(outputs, answers)))
 
         questions = [question.question for question in splits["dev"]]
@@ -155,25 +172,17 @@ class AnswerTask:
             stages.insert(0, Stage(name="reading", config=pretrain, batch=reading.batch, loss=loss))
         return stages
 
-    def evaluate(
-        self,
-        model: nn.Module,
-        vocabulary: Vocabulary,
-        splits: Mapping[str, list[Question]],
-        examples: Sequence[Question],
-    ) -> Evaluation:
+    def evaluate(self, trained: Trained, examples: Sequence[Question]) -> Evaluation:
         expected = [question.answer for question in examples]
-        asked = [question.question for question in examples]
-        predictions = list(self.predict(model, vocabulary, asked))
+        predictions = list(self.predict(trained, [question.question for question in examples]))
         right = exact_matches([one.output for one in predictions], expected)
-        usual = commonest([question.answer for question in splits["train"]])
+        training = self.read(trained.recipe)["train"]
+        usual = commonest([question.answer for question in training])
         return Evaluation(
             n=len(examples),
-            metrics={
-                "exact_match": estimate_share(right),
-                "commonest_answer": estimate_share(
-                    exact_matches([usual] * len(expected), expected)
-                ),
+            samples={
+                "exact_match": share(right),
+                "commonest_answer": share(exact_matches([usual] * len(expected), expected)),
             },
             notes={
                 "exact_match": "answers equal to the expected one but for white space at the ends",
@@ -184,38 +193,42 @@ class AnswerTask:
         )
 
     def predict(
-        self, model: nn.Module, vocabulary: Vocabulary, inputs: Sequence[str]
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
     ) -> Iterator[Prediction]:
+        model, vocabulary = cast(LanguageModel, trained.model), trained.fitted
         model.eval()
-        language_model = cast(LanguageModel, model)
-        room = min(MOST_ANSWER_TOKENS, language_model.length // 2)
+        search = trained.recipe.search
+        room = min(search.most or MOST_ANSWER_TOKENS, model.length // 2)
         for start in range(0, len(inputs), ASKED_TOGETHER):
             questions = inputs[start : start + ASKED_TOGETHER]
-            prompts = prompts_of(questions, vocabulary, language_model.length - room)
+            prompts = prompts_of(questions, vocabulary, model.length - room)
             tokens, present = pad(ragged(prompts), PAD)
-            device = device_of(model)
-            decoded = decode_greedily(
-                LanguageModelSteps(language_model),
-                tokens.to(device),
-                present.to(device),
+            found = seek(
+                LanguageModelSteps(model),
+                tokens.to(trained.device),
+                present.to(trained.device),
+                search=search,
                 end=END,
                 most=room,
+                nbest=nbest,
             )
-            answers = vocabulary.decode(decoded.tokens)
-            confidences = decoded.log_probability.exp().tolist()
-            for question, answer, confidence in zip(questions, answers, confidences, strict=True):
-                yield Prediction(input=question, output=answer.strip(), confidence=confidence)
+            for question, answers in zip(questions, found, strict=True):
+                yield prediction_of(question, answers, vocabulary, nbest)
 
-    def glimpse(self, model: nn.Module, vocabulary: Vocabulary, prediction: Prediction) -> Glimpse:
-        length = cast(LanguageModel, model).length
-        (prompt,) = prompts_of([prediction.input], vocabulary, length)
-        (answer,) = vocabulary.encode([prediction.output])
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse:
+        outputs = [one.output for one in evaluation.predictions]
+        chosen = evaluation.predictions[one_of(exact_matches(outputs, evaluation.expected))]
+        model, vocabulary = cast(LanguageModel, trained.model), trained.fitted
+        (prompt,) = prompts_of([chosen.input], vocabulary, model.length)
+        (answer,) = vocabulary.encode([chosen.output])
         # Without its last token: the last query is then the one that decided it.
-        tokens = [*prompt.tolist(), *answer.tolist()[:-1]][:length]
+        numbers = [*prompt.tolist(), *answer.tolist()[:-1]][: model.length]
+        tokens = torch.tensor([numbers], device=trained.device)
+        pieces = vocabulary.pieces(numbers)
         return Glimpse(
-            title=f"{prediction.input} {prediction.output}",
-            tokens=tokens,
-            pieces=vocabulary.pieces(tokens),
+            title=f"{chosen.input} {chosen.output}",
+            run=lambda: model(tokens),
+            views=[View(title="every token", matches=everywhere, queries=pieces, keys=pieces)],
         )
 
 

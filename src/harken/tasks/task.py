@@ -1,19 +1,55 @@
 """What a task must answer; everything around it (runs, reports, the command line) asks only this.
 
-The payloads (recipe, examples) are the task's own types: a caller passes them back unread.
+The payloads (recipe, examples, what was fitted) are the task's own types: a caller passes them back
+unread.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from harken.decode.seek import Found
 from harken.encode.vocabulary import Vocabulary
-from harken.measure.interval import Estimate
+from harken.errors import UserError
+from harken.measure.interval import Estimate, Sample
 from harken.training.loop import Stage
+
+
+class Fitted(Protocol):
+    """What was learnt of the data before any weight: a vocabulary, a list of tags."""
+
+    def __len__(self) -> int:
+        """How many units the model reads."""
+        ...
+
+    def to_json(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """A model with all that it needs to be asked."""
+
+    recipe: Any
+    fitted: Any
+    model: nn.Module
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are."""
+        return next(self.model.parameters()).device
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hypothesis:
+    """One of several outputs, with its true log-probability."""
+
+    output: str
+    log_probability: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,29 +59,64 @@ class Prediction:
     input: str
     output: str
     confidence: float
+    nbest: Sequence[Hypothesis] = ()  # where more than one was asked for, this one first
 
     def __str__(self) -> str:
         return self.output
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows to look at, such as which tags are taken for which."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """Figures over n examples, the metric that decides first, and what was said to each."""
+    """Figures over n examples, the metric that decides first, and what was said to each.
+
+    `predictions` and `expected` stand side by side; a task whose figures are not about outputs
+    leaves both empty.
+    """
 
     n: int
-    metrics: Mapping[str, Estimate]
+    samples: Mapping[str, Sample]  # what each figure is made of, so that runs can be compared
     notes: Mapping[str, str]  # what a reader must know to read a metric
-    predictions: Sequence[Prediction]
-    expected: Sequence[str]
+    predictions: Sequence[Prediction] = ()
+    expected: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    metrics: Mapping[str, Estimate] = field(init=False)
+
+    def __post_init__(self) -> None:
+        figures = {name: sample.estimate() for name, sample in self.samples.items()}
+        object.__setattr__(self, "metrics", figures)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """Names of what looks and of what is looked at, for the attentions whose path matches."""
+
+    title: str
+    matches: Callable[[str], bool]  # of the attention's path in the model
+    queries: Sequence[str]
+    keys: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Glimpse:
-    """One input as a model meets it, up to the token that decides the end of the output."""
+    """One input as a model meets it; `run` makes it look, up to what decides the output's end."""
 
     title: str
-    tokens: Sequence[int]
-    pieces: Sequence[str]
+    run: Callable[[], object]
+    views: Sequence[View]
+
+
+def everywhere(path: str) -> bool:
+    """For a view of all attentions of a model."""
+    return True
 
 
 class Task(Protocol):
@@ -55,35 +126,65 @@ class Task(Protocol):
         """Examples by split: `train`, `dev` and, where given, `test`."""
         ...
 
-    def read_file(self, recipe: Any, path: Path) -> Any:
-        """Examples of one more file, for `evaluate --data`."""
+    def read_files(self, recipe: Any, paths: Sequence[Path]) -> Any:
+        """Examples of other files: one of `evaluate --data`, two of `--source` and `--target`."""
         ...
 
-    def fit(self, recipe: Any, splits: Mapping[str, Any]) -> Vocabulary: ...
+    def fit(self, recipe: Any, splits: Mapping[str, Any]) -> Fitted: ...
 
-    def build(self, recipe: Any, vocabulary: Vocabulary) -> nn.Module: ...
+    def restore(self, path: Path) -> Fitted:
+        """What `fit` made, from the file that holds its `to_json`."""
+        ...
+
+    def build(self, recipe: Any, fitted: Any) -> nn.Module: ...
 
     def stages(
-        self, recipe: Any, splits: Mapping[str, Any], vocabulary: Vocabulary, cache: Path
+        self, recipe: Any, splits: Mapping[str, Any], fitted: Any, cache: Path
     ) -> list[Stage]:
         """The stages of training; what is worth keeping between resumptions goes to `cache`."""
         ...
 
-    def evaluate(
-        self, model: nn.Module, vocabulary: Vocabulary, splits: Mapping[str, Any], examples: Any
-    ) -> Evaluation: ...
+    def evaluate(self, trained: Trained, examples: Any) -> Evaluation: ...
 
     def predict(
-        self, model: nn.Module, vocabulary: Vocabulary, inputs: Sequence[str]
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
     ) -> Iterator[Prediction]:
         """One for each input, in order, as they are ready."""
         ...
 
-    def glimpse(
-        self, model: nn.Module, vocabulary: Vocabulary, prediction: Prediction
-    ) -> Glimpse: ...
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
+        """An example worth looking into; None where there is nothing to look at."""
+        ...
 
 
-def device_of(model: nn.Module) -> torch.device:
-    """Where the model's weights are."""
-    return next(model.parameters()).device
+def one_of(outcomes: Sequence[bool]) -> int:
+    """The first true one, else the first: a wrong answer's attention explains less."""
+    return next((at for at, fine in enumerate(outcomes) if fine), 0)
+
+
+def single(paths: Sequence[Path], what: str) -> Path:
+    """The one file that a task takes."""
+    if len(paths) != 1:
+        raise UserError(
+            f"found {len(paths)} files to measure on, wanted one file of {what}",
+            fix="use --data FILE in place of --source and --target",
+        )
+    return paths[0]
+
+
+def prediction_of(
+    asked: str, found: Sequence[Found], vocabulary: Vocabulary, nbest: int
+) -> Prediction:
+    """What a search found for an input, as texts."""
+    texts = [text.strip() for text in vocabulary.decode([one.tokens for one in found])]
+    return Prediction(
+        input=asked,
+        output=texts[0],
+        confidence=math.exp(found[0].log_probability),
+        nbest=[
+            Hypothesis(output=text, log_probability=one.log_probability)
+            for text, one in zip(texts, found, strict=True)
+        ]
+        if nbest > 1
+        else (),
+    )
