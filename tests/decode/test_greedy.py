@@ -95,6 +95,9 @@ class Script:
         self.told.append(tokens.tolist())
         return self.scores(state + 1), state + 1
 
+    def select(self, state: int, rows: Tensor, *, same_prompts: bool) -> int:
+        return state
+
 
 def read_out(script: Script, most: int) -> Decoded:
     rows = len(script.lines)

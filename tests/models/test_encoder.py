@@ -65,7 +65,7 @@ def small_config(
         position=POSITIONS[position],
         norm=NormConfig(place=norm),
         segments=SEGMENTS,
-        embedding_norm=True,
+        entrance_norm=True,
     )
 
 
@@ -181,7 +181,7 @@ def test_agrees_with_pytorch() -> None:
         attention=MultiHeadConfig(heads=heads, bias=True),
         feedforward=FeedForwardConfig(activation="gelu", inner=inner),
         norm=NormConfig(place="post", epsilon=1e-3),
-        embedding_norm=True,
+        entrance_norm=True,
     )
     ours = stirred(config.build(VOCABULARY, seed=0))
     layer = nn.TransformerEncoderLayer(
@@ -191,7 +191,7 @@ def test_agrees_with_pytorch() -> None:
     own = ours.state_dict()
     for number, block in enumerate(theirs.layers):
         assert isinstance(block, nn.TransformerEncoderLayer)
-        at = f"stack.blocks.{number}"
+        at = f"body.stack.blocks.{number}"
         for part in ("weight", "bias"):
             names = ("score.to_queries", "score.to_keys", "to_values")
             fused = torch.cat([own[f"{at}.attention.{name}.{part}"] for name in names])
@@ -205,9 +205,9 @@ def test_agrees_with_pytorch() -> None:
             ):
                 getattr(module, part).copy_(own[f"{at}.{name}.{part}"])
     present = torch.arange(7) < torch.tensor([[4], [7]])
-    summed = own["embedding.weight"][TOKENS] + own["position.tables.0.weight"][:7]
+    summed = own["embedding.weight"][TOKENS] + own["body.position.tables.0.weight"][:7]
     entered = nn.functional.layer_norm(
-        summed, (width,), own["norm.weight"], own["norm.bias"], eps=1e-3
+        summed, (width,), own["body.norm.weight"], own["body.norm.bias"], eps=1e-3
     )
     expected = theirs(entered, src_key_padding_mask=~present)
     assert_close(ours(TOKENS, present=present)[present], expected[present], rtol=0, atol=1e-12)
@@ -216,10 +216,9 @@ def test_agrees_with_pytorch() -> None:
 @torch.no_grad()
 def test_the_entrance_is_normed_only_where_asked() -> None:
     plain = EncoderConfig(layers=1, width=12, length=7).build(VOCABULARY, seed=0)
-    assert {name for name, _ in plain.named_children()} >= {"norm"}
-    assert not any(name.startswith(("norm.", "segment.")) for name in plain.state_dict())
-    normed = EncoderConfig(layers=1, width=12, length=7, embedding_norm=True)
-    assert {"norm.weight", "norm.bias"} <= normed.build(VOCABULARY, seed=0).state_dict().keys()
+    assert not any(name.startswith(("body.norm.", "segment.")) for name in plain.state_dict())
+    normed = EncoderConfig(layers=1, width=12, length=7, entrance_norm=True)
+    assert {"body.norm.weight", "body.norm.bias"} <= set(normed.build(VOCABULARY, 0).state_dict())
 
 
 @pytest.mark.parametrize("position", ["learned", "sinusoid", "rotary", "relative", "beside"])

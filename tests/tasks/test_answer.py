@@ -13,6 +13,7 @@ from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.recipe import load_recipe
 from harken.tasks.answer import AnswerTask, Asked, loss, prompts_of
+from harken.tasks.task import Trained
 from small_recipe import SMALL
 
 TASK = AnswerTask()
@@ -122,9 +123,10 @@ def test_predictions_keep_their_order_whatever_the_batch(
     vocabulary = TASK.fit(recipe, splits)
     model = TASK.build(recipe, vocabulary)
     asked = [question.question * (1 + number % 3) for number, question in enumerate(splits["dev"])]
-    together = list(TASK.predict(model, vocabulary, asked))
+    trained = Trained(recipe=recipe, fitted=vocabulary, model=model)
+    together = list(TASK.predict(trained, asked))
     monkeypatch.setattr("harken.tasks.answer.ASKED_TOGETHER", 1)
-    alone = list(TASK.predict(model, vocabulary, asked))
+    alone = list(TASK.predict(trained, asked))
     assert [one.output for one in together] == [one.output for one in alone]
     np.testing.assert_allclose(
         [one.confidence for one in together], [one.confidence for one in alone], rtol=1e-4

@@ -9,3 +9,19 @@ class Question:
 
     question: str
     answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words, and the tag of each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A sentence and its translation."""
+
+    source: str
+    target: str

@@ -226,7 +226,7 @@ def _bert(settings: Settings) -> Plan:
         ),
         norm=NormConfig(place="post", epsilon=settings.number("layer_norm_eps", 1e-12)),
         segments=settings.size("type_vocab_size", 2),
-        embedding_norm=True,
+        entrance_norm=True,
     )
     vocabulary = settings.size("vocab_size")
     extras = re.compile(r"pooler\..*|cls\..*|embeddings\.position_ids")
@@ -237,11 +237,11 @@ def _bert_renaming(config: EncoderConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
     for ours, theirs, rows in (
         ("embedding", "word", vocabulary),
-        ("position.tables.0", "position", config.length),
+        ("body.position.tables.0", "position", config.length),
         ("segment", "token_type", config.segments),
     ):
         yield f"{ours}.weight", Source(f"embeddings.{theirs}_embeddings.weight", (rows, width))
-    yield from _norm("embeddings.LayerNorm", "norm", width)
+    yield from _norm("embeddings.LayerNorm", "body.norm", width)
     attention = {
         "attention.self.query": "attention.score.to_queries",
         "attention.self.key": "attention.score.to_keys",
@@ -249,7 +249,7 @@ def _bert_renaming(config: EncoderConfig, vocabulary: int) -> Renaming:
         "attention.output.dense": "attention.join",
     }
     for layer in range(config.layers):
-        of, to = f"encoder.layer.{layer}", f"stack.blocks.{layer}"
+        of, to = f"encoder.layer.{layer}", f"body.stack.blocks.{layer}"
         yield from _linears(of, to, attention, (width, width))
         yield from _norm(f"{of}.attention.output.LayerNorm", f"{to}.attention_norm", width)
         yield from _linears(of, to, {"intermediate.dense": "feedforward.widen"}, (width, inner))
