@@ -1,4 +1,4 @@
-"""Settings that make any recipe of `answer` small."""
+"""Settings that make any recipe small: models that train in a second and know nothing."""
 
 SMALL = (
     "model.layers=2",
@@ -11,4 +11,12 @@ SMALL = (
     "training.finetune.steps=5",
     "training.finetune.batch_tokens=256",
 )
-"""A model that trains in a second and knows nothing."""
+"""For the task `answer`."""
+
+SMALL_OF = {
+    "answer": SMALL,
+    "tag": ("training.tags.steps=4", "training.tags.batch_tokens=256"),
+    "fill": ("training.steps=4", "training.batch_tokens=256"),
+    "lm": ("training.steps=3", "training.batch_tokens=512", "search.most=20"),
+    "translate": ("training.pairs.steps=3", "training.pairs.batch_tokens=512"),
+}

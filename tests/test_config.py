@@ -1022,3 +1022,23 @@ def test_every_key_is_found_on_its_line(document: tuple[str, dict[Key, int]]) ->
     text, lines = document
     assert keys_of(tomllib.loads(text)) == {*lines, ()}  # the writer itself is right
     assert lines_of(text) == lines
+
+
+def test_another_kind_by_set_forgets_what_the_file_says_of_the_old_one(tmp_path: Path) -> None:
+    from harken import config
+    from harken.models.encoder_decoder import EncoderDecoderConfig
+
+    text = '[encoder]\nkind = "transformer"\nlayers = 7\nfeedforward.bias = false\n'
+    sets = ["encoder.dropout=0.25", "encoder.kind=gated", "encoder.kernel=5"]
+    read = config.loads(EncoderDecoderConfig, text, base=tmp_path, overrides=sets)
+    assert config.as_plain(read.encoder) == {
+        "kind": "gated",
+        "layers": 4,
+        "kernel": 5,
+        "causal": False,
+        "dropout": 0.25,
+    }
+    same = config.loads(
+        EncoderDecoderConfig, text, base=tmp_path, overrides=["encoder.kind=transformer"]
+    )
+    assert same.encoder.layers == 7

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ import pytest
 from harken import config
 from harken.cli.main import main
 from harken.data.generated import PeopleFiles
-from harken.recipe import Recipe
-from small_recipe import SMALL
+from harken.recipe import TASKS, Recipe, load_recipe
+from small_recipe import SMALL_OF
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,6 +45,11 @@ def desk(
     asked = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
     (tmp_path / "more-questions.txt").write_text("\n".join(asked))
     shutil.copytree(small_run, tmp_path / "runs" / "demo")
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    made = tmp_path / "sentences"
+    made.mkdir()
+    (made / "blanks.txt").write_text("the ___ walks .\n")
+    (made / "prompts.txt").write_text("the old duck\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -58,7 +64,6 @@ def test_python_blocks_run_in_order(desk: Path) -> None:
 
 def test_shell_blocks_run_in_order(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only the sizes are ours, and a folder for `train` where the page names none."""
-    small = [part for one in SMALL for part in ("--set", one)]
     ran = 0
     for number, line in enumerate(one for block in blocks("sh") for one in block.splitlines()):
         words = shlex.split(line, comments=True)
@@ -71,17 +76,26 @@ def test_shell_blocks_run_in_order(desk: Path, capsys: pytest.CaptureFixture[str
         command, arguments = words[1], words[2:]
         if command == "demo":
             continue  # `make demo` itself; tests/test_demo.py runs it small
+        if words[1:3] == ["data", "sentences"]:
+            arguments = [*arguments, "--sentences", "150"]  # the last one counts
         if command == "train":
+            task = tomllib.loads(Path(arguments[0]).read_text())["task"]
+            small = [part for one in SMALL_OF[task] for part in ("--set", one)]
             where = [] if "--run" in arguments else ["--run", f"runs/{number}"]
             arguments = [arguments[0], *small, *arguments[1:], *where]
         assert main([command, *arguments]) == 0, line
         ran += 1
-    assert ran >= 6
+    assert ran >= 18
 
 
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_recipes_in_the_docs_are_legal(text: str, tmp_path: Path) -> None:
-    assert config.loads(Recipe, text, base=tmp_path).task == "answer"
+    assert config.loads(Recipe, text, base=tmp_path).task in SMALL_OF
+
+
+def test_every_task_has_a_recipe_that_is_legal() -> None:
+    for task in TASKS.keys() - {"answer"}:
+        assert load_recipe(ROOT / "recipes" / f"{task}.toml").task == task
 
 
 def test_make_targets_in_the_docs_exist() -> None:

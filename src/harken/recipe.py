@@ -8,11 +8,21 @@ from pathlib import Path
 
 from harken import config
 from harken.tasks.answer import AnswerRecipe, AnswerTask
+from harken.tasks.fill import FillRecipe, FillTask
+from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask
+from harken.tasks.tag import TagRecipe, TagTask
 from harken.tasks.task import Task
+from harken.tasks.translate import TranslateRecipe, TranslateTask
 
-Recipe = AnswerRecipe
+Recipe = AnswerRecipe | FillRecipe | LanguageModelRecipe | TagRecipe | TranslateRecipe
 
-TASKS: dict[str, Task] = {"answer": AnswerTask()}
+TASKS: dict[str, Task] = {
+    "answer": AnswerTask(),
+    "fill": FillTask(),
+    "lm": LanguageModelTask(),
+    "tag": TagTask(),
+    "translate": TranslateTask(),
+}
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:

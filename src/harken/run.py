@@ -10,6 +10,7 @@ checkpoints/        to resume from                  tokens/          encoded tex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -48,7 +49,8 @@ class Run:
     def searching(self, search: SearchConfig) -> "Run":
         """The same run with another search."""
         assert self.search is not None, "the task does not search"
-        return replace(self, recipe=replace(self.recipe, search=search))
+        changed: Any = self.recipe
+        return replace(self, recipe=replace(changed, search=search))
 
     def predict(self, inputs: Sequence[str], nbest: int = 1) -> list[Prediction]:
         """One prediction for each input, in order."""

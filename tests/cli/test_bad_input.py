@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import main
+from harken.data.generated import PeopleFiles
 from small_recipe import SMALL
 
 SETS = [part for one in SMALL for part in ("--set", one)]
@@ -121,6 +122,37 @@ def test_damaged_weights(
         assert main([command, str(run)]) == 1
         assert "model.safetensors: found SHA-256" in complaint(capsys)
     assert (run / "model.safetensors").read_bytes() == contents
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ("--source a", "found --source,"),
+        ("--target a", "found --target,"),
+        ("--data a --source b --target c", "found --data and --source and --target,"),
+        ("--split test --data a", "found --split and --data,"),
+        ("--split dev --source a --target b", "found --split and --source and --target,"),
+    ],
+)
+def test_two_things_to_measure_on(
+    small_run: Path, options: str, found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(small_run), *options.split()]) == 2
+    said = complaint(capsys)
+    assert found in said
+    assert said.endswith("use --split, or --data, or --source together with --target")
+
+
+def test_a_measure_that_does_not_suit_the_task(
+    small_run: Path, people: PeopleFiles, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = ["--source", str(people.read), "--target", str(people.read)]
+    assert main(["evaluate", str(small_run), *sides]) == 2
+    assert "found 2 files to measure on, wanted one file of questions" in complaint(capsys)
+    assert main(["evaluate", str(small_run), "--split", "test"]) == 2
+    assert "found no data.test" in complaint(capsys)
+    assert main(["evaluate", str(small_run), "--beam", "0"]) == 2
+    assert "--beam: found 0, wanted at least 1" in complaint(capsys)
 
 
 def in_child(folder: Path, before: str, where: Path) -> subprocess.CompletedProcess[str]:

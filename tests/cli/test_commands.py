@@ -6,12 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from harken.cli.main import main
+from harken.cli.main import COMMANDS, main
+from harken.cli.output import figures
 from harken.data.generated import PeopleFiles
+from harken.decode.search import SearchConfig
+from harken.run import Run
+from harken.tasks.task import Evaluation
 from harken.version import __version__
 from small_recipe import SMALL
 
@@ -37,9 +42,7 @@ def test_help_and_version_do_not_import_torch() -> None:
     assert harken("--version").stdout == f"harken {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "command", ["demo", "new", "train", "evaluate", "predict", "report", "data", "doctor"]
-)
+@pytest.mark.parametrize("command", [one.__name__.rsplit(".", 1)[-1] for one in COMMANDS])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])
@@ -77,7 +80,7 @@ def test_from_files_to_answers(
     assert measured["n"] == 20
     assert measured["metrics"]["exact_match"].keys() == {"value", "low", "high", "unit"}
     assert main(["evaluate", str(run)]) == 0
-    assert "exact match" in capsys.readouterr().out
+    assert "exact match  " in capsys.readouterr().out
 
     asked = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
     Path("asked.txt").write_text("\n".join([asked[0], "", *asked[1:]]) + "\n", encoding="utf-8")
@@ -159,16 +162,6 @@ def test_data_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "people must be from 2" in capsys.readouterr().err
 
 
-def test_new_overwrites_nothing(
-    people: PeopleFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text("mine")
-    assert main(["new", "answer", str(people.read), str(people.train), "--out", str(recipe)]) == 2
-    assert recipe.read_text() == "mine"
-    assert "found a file there already" in capsys.readouterr().err
-
-
 def test_a_recipe_made_by_new_moves_with_its_folder(
     people: PeopleFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,4 +174,34 @@ def test_a_recipe_made_by_new_moves_with_its_folder(
     after = before.rename(tmp_path / "after")
     run = str(tmp_path / "run")
     assert main(["train", str(after / "r.toml"), *SETS, "--run", run]) == 0
+    capsys.readouterr()
+
+
+def test_figures_name_their_units_where_numbers_do_not(capsys: pytest.CaptureFixture[str]) -> None:
+    units = {"accuracy": "share", "bleu": "points", "loss_a_word": "nats", "bits": "bits"}
+    one = {"value": 0.25, "low": 0.125, "high": 0.5}
+    metrics = {name: {**one, "unit": unit} for name, unit in units.items()}
+    figures({"task": "tag", "n": 7, "metrics": metrics}, as_json=False)
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert ["accuracy", "7", "25.0 %", "12.5 % - 50.0 %"] in cells
+    assert ["bleu (points)", "7", "0.2", "0.1 - 0.5"] in cells
+    assert ["loss a word (nats)", "7", "0.250", "0.125 - 0.500"] in cells
+    assert ["bits", "7", "0.250", "0.125 - 0.500"] in cells
+
+
+def test_evaluate_searches_as_it_is_told(
+    small_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[SearchConfig | None] = []
+    evaluate = Run.evaluate
+
+    def noting(run: Run, split: str = "dev", files: Sequence[Path] = ()) -> Evaluation:
+        seen.append(run.search)
+        return evaluate(run, split, files)
+
+    monkeypatch.setattr(Run, "evaluate", noting)
+    assert main(["evaluate", str(small_run), "--beam", "3"]) == 0
+    assert main(["evaluate", str(small_run)]) == 0
+    assert seen == [SearchConfig(beam=3), SearchConfig()]
     capsys.readouterr()

@@ -89,5 +89,5 @@ def test_a_split_is_kept_for_ever() -> None:
 
 @pytest.mark.parametrize("questions", [numbered(1), [Question("a", "b"), Question("a", "c")]])
 def test_one_question_cannot_be_split(questions: list[Question]) -> None:
-    with pytest.raises(UserError, match="found 1 distinct question"):
+    with pytest.raises(UserError, match="found 1 distinct example"):
         hold_out(questions, 0.5, 0)

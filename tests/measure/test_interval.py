@@ -1,10 +1,19 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.measure.interval import Estimate, share
+from harken.measure import interval
+from harken.measure.interval import (
+    Estimate,
+    Sample,
+    ratio,
+    resampled_sums,
+    share,
+    share_within,
+)
 
 
 def estimate_share(right: list[bool], seed: int = 0) -> Estimate:
@@ -60,3 +69,37 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(truth: float, count: i
         chance = math.comb(count, right) * truth**right * (1 - truth) ** (count - right)
         held += chance * (estimate.low <= truth <= estimate.high)
     assert 0.925 <= held <= 0.965
+
+
+def test_memory_stays_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = np.random.default_rng(3).integers(0, 9, size=(53, 2)).astype(float)
+    whole = resampled_sums(counts, seed=5)
+    monkeypatch.setattr(interval, "TOGETHER", 1009)
+    sizes = interval.portions(interval.RESAMPLES, 53)
+    assert sum(sizes) == interval.RESAMPLES == len(whole)
+    assert max(sizes) * 53 <= 1009
+    np.testing.assert_array_equal(resampled_sums(counts, seed=5), whole)
+
+
+def test_words_of_a_sentence_are_not_independent() -> None:
+    """With all words of a sentence alike, a sentence tells no more than one word."""
+    right = [7 * one for one in outcomes(40, 101)]
+    together = share_within(right, [7] * 101).estimate()
+    assert together.value == pytest.approx(40 / 101)
+    alone = estimate_share(outcomes(40, 101))
+    assert together.high - together.low == pytest.approx(alone.high - alone.low, rel=0.05)
+
+
+def test_a_figure_that_is_no_share_keeps_its_unit() -> None:
+    nats = np.random.default_rng(1).exponential(2.0, size=(499, 1))
+    sample = Sample(
+        counts=np.hstack((nats, np.ones((499, 1)))),
+        figure=lambda sums: np.exp(ratio(sums)),
+        unit="perplexity",
+    )
+    estimate = sample.estimate()
+    # The delta method: the deviation of the mean, times the slope of exp.
+    spread = 1.96 * float(nats.std()) / math.sqrt(499) * estimate.value
+    assert estimate.unit == "perplexity"
+    assert estimate.value == pytest.approx(math.exp(float(nats.mean())))
+    assert (estimate.high - estimate.low) / 2 == pytest.approx(spread, rel=0.08)

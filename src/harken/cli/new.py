@@ -1,66 +1,53 @@
 """Write a recipe for your own files, after checking them.
 
-Paths in the recipe are relative to it, so that the folder can be moved as a whole.
+The recipe shows the keys that most people change; paths in it are relative to it, so that the
+folder can be moved as a whole. The task itself reads the files: what `harken train` would refuse is
+refused here.
 """
 
 import argparse
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+from harken.cli.layouts import LAYOUTS, Layout
 from harken.errors import UserError
 
-EPILOG = """examples:
+CALLS = "".join(
+    f"  harken new {task} {call}\n" for task, layout in LAYOUTS.items() for call in layout.calls
+)
+EPILOG = f"""files:
+{CALLS}
+examples:
   harken new answer texts.txt questions.tsv
-  harken new answer texts.txt questions.tsv --out recipes/mine.toml --dev 0.2
+  harken new tag train.conllu dev.conllu --out recipes/mine.toml
+  harken new translate train.en train.de --dev 0.05
 """
 
-ANSWER = """\
+HEAD = """\
 # Made by `harken new`; every key has a default, `harken train` saves all of them with the run.
-task = "answer"
+task = "{task}"
 seed = 0
 
 [data]
-read = {read}    # {documents} texts, one a line
-train = {train}    # {questions} questions
-dev = {dev}    # share held out, by person: {held} questions
-
-[encode]
-kind = "bpe"    # or "unigram", "words", "characters"; `size` is 2000 where not written
-
-[model]
-layers = 4
-width = 256
-length = 128    # tokens of a text that the model sees at once
-position.kind = "rotary"    # or "learned", "sinusoid", "none"
-attention.heads = 8
-attention.score.kind = "scaled"    # or "dot", "synthesizer" (not with rotary)
-
-[training.pretrain]
-steps = 2000
-batch_tokens = 4096
-corrupted = 0.5    # share of texts with a hole to fill; the others are read whole
-questions = 0.2    # share of each batch that is training questions
-
-[training.finetune]
-steps = 200
-evaluate_every = 50
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of `harken new`."""
-    parser.add_argument("task", choices=("answer",), metavar="TASK")
+    parser.add_argument("task", choices=tuple(LAYOUTS), metavar="TASK", help=", ".join(LAYOUTS))
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--out", type=Path, default=Path("recipe.toml"), metavar="RECIPE.toml")
-    parser.add_argument("--dev", type=float, default=0.15, help="share to hold out for measuring")
+    parser.add_argument(
+        "--dev", type=float, metavar="SHARE", help="to hold out for measuring, without a dev file"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Check the files, then write the recipe."""
     from harken.cli.output import remark, result
-    from harken.config.write import inline
-    from harken.data.questions import hold_out, read_questions
-    from harken.data.text import read_lines
     from harken.files import write_text
 
     if options.out.exists():
@@ -68,36 +55,90 @@ def run(options: argparse.Namespace) -> int:
             f"{options.out}: found a file there already, wanted a new name",
             fix="choose another with --out, or remove it",
         )
-    if len(options.files) != 2:
-        raise UserError(
-            f"harken new answer: found {len(options.files)} files, wanted two: "
-            "a text to read and questions",
-            fix="call `harken new answer texts.txt questions.tsv`",
-        )
-    if not 0 < options.dev < 1:
-        raise UserError(
-            f"--dev {options.dev}: found no share, wanted a number between 0 and 1",
-            fix="leave it out for 0.15",
-        )
-    read, train = options.files
-    questions = read_questions(train)
-    documents = sum(1 for _ in read_lines(read))
-    _, held = hold_out(questions, options.dev, seed=0)
-
-    def beside(path: Path) -> str:
-        return inline(os.path.relpath(path, options.out.parent).replace(os.sep, "/"))
-
-    write_text(
-        options.out,
-        ANSWER.format(
-            read=beside(read),
-            train=beside(train),
-            documents=documents,
-            questions=len(questions),
-            held=len(held),
-            dev=options.dev,
-        ),
-    )
+    layout = LAYOUTS[options.task]
+    roles = _roles(options.task, layout, options.files)
+    _check_share(options.dev, roles)
+    text = recipe_text(options.task, roles, options.dev, options.out.parent)
+    write_text(options.out, text)
     result(str(options.out))
     remark(f"next: harken train {options.out}")
     return 0
+
+
+def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder: Path) -> str:
+    """The recipe of these files, each with its key of [data], as it stands in a folder."""
+    from harken import config
+    from harken.recipe import Recipe
+
+    layout, head = LAYOUTS[task], HEAD.format(task=task)
+    data: dict[str, Any] = {key: _beside(path, folder) for key, path in roles.items()}
+    if dev is not None:
+        data["dev"] = dev
+    guessed = layout.guess([*roles.values()])
+    recipe = config.loads(Recipe, head + _lines({**data, **guessed}, {}), base=folder)
+    if isinstance(recipe.data.dev, float):
+        data["dev"] = recipe.data.dev
+    defaults = {one.name: getattr(recipe, one.name) for one in fields(recipe)}
+    return head + _lines(data, _said(layout, recipe)) + layout.template.format_map(defaults)
+
+
+def _said(layout: Layout, recipe: Any) -> dict[str, str]:
+    """How much is in the files, by key of [data]."""
+    from harken.data.text import read_lines
+    from harken.recipe import task_of
+
+    splits = task_of(recipe).read(recipe)
+    said = {name: f"{layout.count(some):,} {layout.examples}" for name, some in splits.items()}
+    if isinstance(recipe.data.dev, float):
+        said["dev"] = f"share held out: {said['dev']}"
+        said["train"] = f"{said['train']} kept"
+    if hasattr(recipe.data, "read"):
+        said["read"] = f"{sum(1 for _ in read_lines(recipe.data.read)):,} texts, one a line"
+    return said
+
+
+def _lines(data: Mapping[str, Any], said: Mapping[str, str]) -> str:
+    """A key a line; of two files side by side, the first tells how much is in both."""
+    from harken.config.write import inline
+
+    lines = []
+    for key, value in data.items():
+        remark = said.get(key.removesuffix(".source"))
+        lines.append(f"{key} = {inline(value)}" + (f"    # {remark}\n" if remark else "\n"))
+    return "".join(lines)
+
+
+def _roles(task: str, layout: Layout, files: Sequence[Path]) -> dict[str, Path]:
+    """The key of [data] that each file is for."""
+    if Path("-") in files:
+        raise UserError(
+            "-: found stdin, wanted a file that the recipe can name", fix="save it first"
+        )
+    for keys in layout.calls.values():
+        if len(keys) == len(files):
+            return dict(zip(keys, files, strict=True))
+    counts = " or ".join(str(len(keys)) for keys in layout.calls.values())
+    raise UserError(
+        f"harken new {task}: found {len(files)} files, wanted {counts}",
+        fix="call " + " or ".join(f"`harken new {task} {call}`" for call in layout.calls),
+    )
+
+
+def _check_share(dev: float | None, roles: Mapping[str, Path]) -> None:
+    if dev is None:
+        return
+    if not 0 < dev < 1:
+        raise UserError(
+            f"--dev {dev}: found no share, wanted a number between 0 and 1",
+            fix="leave it out for the usual share",
+        )
+    for key, path in roles.items():
+        if key.startswith("dev"):
+            raise UserError(
+                f"--dev {dev}: found {path} to measure on too, wanted one of them",
+                fix="leave out --dev, or that file",
+            )
+
+
+def _beside(path: Path, folder: Path) -> str:
+    return os.path.relpath(path, folder).replace(os.sep, "/")

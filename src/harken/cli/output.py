@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -55,10 +55,16 @@ def figures(record: Mapping[str, Any], *, as_json: bool) -> None:
     table(
         ("metric", "n", "value", "95 % interval"),
         [
-            (name.replace("_", " "), str(record["n"]), *spelled(one))
+            (_titled(name, one.unit), str(record["n"]), *spelled(one))
             for name, one in estimates.items()
         ],
     )
+
+
+def _titled(name: str, unit: str) -> str:
+    """A metric with the unit that its figures leave out, unless its name says it."""
+    title = name.replace("_", " ")
+    return title if unit == "share" or unit in title else f"{title} ({unit})"
 
 
 def spelled(estimate: "Estimate") -> tuple[str, str]:
@@ -117,3 +123,22 @@ def training_progress(title: str) -> Iterator["Listener"]:
 
     with drawn:
         yield listen
+
+
+@contextmanager
+def counting_progress(what: str, count: Callable[[], int] | None) -> Iterator[Callable[[], None]]:
+    """A call for each thing done, of a `count` that is known; drawn as one line with time left.
+
+    Only where stderr is a terminal and stdout is not: on one screen the results would break the
+    line, and they show themselves how far it is.
+    """
+    if count is None or not sys.stderr.isatty() or sys.stdout.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    # Left to itself it would take stdout's lines for its own console.
+    with Progress(console=Console(stderr=True), redirect_stdout=False) as drawn:
+        bar = drawn.add_task(what, total=count())
+        yield lambda: drawn.advance(bar)

@@ -1,22 +1,55 @@
-"""Answer the lines of files or of stdin, one line of output for each, in order."""
+"""Answer the lines of files or of stdin, in order.
+
+Lines of stdin are answered as they come: whatever waits goes through the model together, so a slow
+pipe has its answers at once and a fast one is batched.
+"""
 
 import argparse
+import io
+import math
 import sys
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from harken.cli.searching import add_search_options
+from harken.errors import UserError
 
 if TYPE_CHECKING:
     from harken.run import Run
     from harken.tasks.task import Prediction
 
-EPILOG = """examples:
+EPILOG = """output:
+  One line for each line of input; a blank line stays blank. With --confidence, a tab and the
+  probability follow. With --nbest, each hypothesis is a line of three columns, the best first:
+  `number<TAB>log-probability<TAB>output`, where number counts the lines of input from 1, through
+  all files, and a blank line has no hypothesis.
+  Line ends and tabs inside an output are written as \\n, \\r and \\t, unless stdout is a terminal;
+  --json gives every output as it is.
+  A sample depends on the seed, the line and its number, not on what is asked before or after.
+
+examples:
   harken predict runs/demo questions.txt
   echo "Where was … born?" | harken predict runs/demo --confidence
+  harken predict runs/demo questions.txt --beam 8 --nbest 3
+  harken predict runs/demo questions.txt --temperature 0.8 --top-p 0.9 --seed 1 --json
 """
 
-TOGETHER = 64  # lines read before any is answered; stdin is answered as it comes
+TOGETHER = 256  # lines that go through the model in one call
+ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+class Answer(NamedTuple):
+    """A line of input with its number, from 1; a blank line has no prediction."""
+
+    number: int
+    line: str
+    prediction: "Prediction | None"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,58 +57,176 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="RUN")
     parser.add_argument("files", nargs="*", metavar="FILE", help="`-`, or nothing, is stdin")
     parser.add_argument("--confidence", action="store_true", help="add a tab and the probability")
+    parser.add_argument("--nbest", type=int, metavar="N", help="print N hypotheses of each line")
+    add_search_options(parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Stream predictions; a blank line stays a blank line, so that lines keep their numbers."""
-    from harken.cli.output import result, result_json
+    """Stream predictions, or collect them into one object."""
+    from harken.cli.output import counting_progress, result, result_json
+    from harken.cli.searching import searched
     from harken.data.text import require_file
     from harken.run import load
 
-    names = options.files or ["-"]
-    for name in names:
-        if name != "-":
-            require_file(Path(name))
-    loaded = load(options.folder, options.device)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as the input is, whatever the locale says
+    names: list[str] = options.files or ["-"]
+    paths = [Path(name) for name in names if name != "-"]
+    for path in paths:
+        require_file(path)
+    loaded = searched(load(options.folder, options.device), options)
+    chunks = chain.from_iterable(map(_chunks, names))
     collected = []
-    for prediction in _predictions(loaded, names):
-        if options.json:
-            collected.append(
-                {"input": "", "output": "", "confidence": None}
-                if prediction is None
-                else {
-                    "input": prediction.input,
-                    "output": prediction.output,
-                    "confidence": prediction.confidence,
-                }
-            )
-        elif prediction is None:
-            result("")
-        elif options.confidence:
-            result(f"{prediction.output}\t{prediction.confidence:.4f}")
-        else:
-            result(prediction.output)
+    total = (lambda: sum(map(_count, paths))) if len(paths) == len(names) else None
+    with counting_progress("lines", total) as advance:
+        for answer in _answers(loaded, chunks, options.nbest):
+            if options.json:
+                collected.append(_record(answer, listed=options.nbest is not None))
+            else:
+                for line in _lines(answer, options):
+                    result(line)
+            advance()
     if options.json:
         result_json({"task": loaded.recipe.task, "predictions": collected})
     return 0
 
 
-def _predictions(loaded: "Run", names: list[str]) -> Iterator["Prediction | None"]:
-    for name in names:
-        lines = _lines(name)
-        while chunk := list(islice(lines, 1 if name == "-" and sys.stdin.isatty() else TOGETHER)):
-            asked = iter(loaded.predict([line for line in chunk if line.strip()]))
-            yield from (next(asked) if line.strip() else None for line in chunk)
-            sys.stdout.flush()
+def _answers(loaded: "Run", chunks: Iterable[Sequence[str]], nbest: int | None) -> Iterator[Answer]:
+    done = 0
+    for chunk in chunks:
+        numbered = [(number, line) for number, line in enumerate(chunk, done + 1) if line.strip()]
+        predictions = iter(_predicted(loaded, numbered, nbest or 1))
+        for number, line in enumerate(chunk, done + 1):
+            yield Answer(number, line, next(predictions) if line.strip() else None)
+        done += len(chunk)
+        sys.stdout.flush()
 
 
-def _lines(name: str) -> Iterator[str]:
-    from harken.data.text import read_every_line
+def _predicted(
+    loaded: "Run", numbered: Sequence[tuple[int, str]], nbest: int
+) -> Iterable["Prediction"]:
+    search = loaded.search
+    if search is None or search.temperature is None:
+        return loaded.predict([line for _, line in numbered], nbest) if numbered else ()
+    from harken.batch.bucketing import seeded
+
+    # One by one: which lines of a pipe come together is chance, and must not change a sample.
+    return (
+        loaded.searching(
+            replace(search, seed=int(seeded(search.seed, number).integers(2**63)))
+        ).predict([line], nbest)[0]
+        for number, line in numbered
+    )
+
+
+def _lines(answer: Answer, options: argparse.Namespace) -> Iterator[str]:
+    """What is printed for a line of input."""
+    prediction = answer.prediction
+    if options.nbest is not None:
+        for output, log_probability in _hypotheses(prediction):
+            yield f"{answer.number}\t{log_probability:.4f}\t{_printable(output)}"
+    elif prediction is None:
+        yield ""
+    elif options.confidence:
+        yield f"{_printable(prediction.output)}\t{prediction.confidence:.4f}"
+    else:
+        yield _printable(prediction.output)
+
+
+def _record(answer: Answer, *, listed: bool) -> dict[str, Any]:
+    prediction = answer.prediction
+    record: dict[str, Any] = {
+        "input": answer.line,
+        "output": "" if prediction is None else prediction.output,
+        "confidence": None if prediction is None else prediction.confidence,
+    }
+    if listed:
+        record["nbest"] = [
+            {"output": output, "log_probability": log_probability}
+            for output, log_probability in _hypotheses(prediction)
+        ]
+    return record
+
+
+def _hypotheses(prediction: "Prediction | None") -> list[tuple[str, float]]:
+    """All that were found for a line; a prediction that lists none is its own only one."""
+    if prediction is None:
+        return []
+    if prediction.nbest:
+        return [(one.output, one.log_probability) for one in prediction.nbest]
+    sure = prediction.confidence
+    return [(prediction.output, math.log(sure) if sure > 0 else -math.inf)]
+
+
+def _printable(output: str) -> str:
+    return output if sys.stdout.isatty() else output.translate(ESCAPES)
+
+
+def _chunks(name: str) -> Iterator[list[str]]:
+    """The lines of a file, or of stdin, some at a time."""
+    from harken.data.text import open_text, read_every_line
 
     if name == "-":
-        yield from (line.text for line in read_every_line(sys.stdin.buffer, Path("<stdin>")))
-    else:
-        with Path(name).open("rb") as file:
-            yield from (line.text for line in read_every_line(file, Path(name)))
+        yield from _arriving(_stdin())
+        return
+    with open_text(Path(name)) as file:
+        lines = (line.text for line in read_every_line(file, Path(name)))
+        while chunk := list(islice(lines, TOGETHER)):
+            yield chunk
+
+
+def _count(path: Path) -> int:
+    from harken.data.text import open_text
+
+    with open_text(path) as file:
+        return sum(1 for _ in file)
+
+
+def _stdin() -> BinaryIO:
+    if sys.stdin is None:  # closed, as by `<&-`
+        raise UserError("<stdin>: found it closed, wanted lines", fix="name a file, or use a pipe")
+    try:
+        number = sys.stdin.fileno()
+    except io.UnsupportedOperation:
+        return sys.stdin.buffer
+    # A reader of our own: Python locks `sys.stdin.buffer` when it ends, and would abort where the
+    # thread below still waits in it.
+    return open(number, "rb", closefd=False)
+
+
+def _arriving(file: BinaryIO) -> Iterator[list[str]]:
+    """The next line of a stream as soon as it is there, with those that wait behind it."""
+    from harken.data.text import STDIN, read_every_line, unpacked
+
+    # Two simple queues, since a Ctrl-C inside `Queue(maxsize)` can leave its lock broken.
+    lines: SimpleQueue[str | BaseException] = SimpleQueue()
+    places: SimpleQueue[None] = SimpleQueue()  # as many as lines may wait
+
+    def read() -> None:
+        try:
+            for line in read_every_line(unpacked(file, STDIN), STDIN):
+                places.get()
+                lines.put(line.text)
+            lines.put(EOFError())
+        except BaseException as error:  # it belongs to whoever waits for the lines
+            lines.put(error)
+
+    for _ in range(TOGETHER):
+        places.put(None)
+    # A daemon, since nothing can end a read that waits for a line.
+    Thread(target=read, name="stdin", daemon=True).start()
+    while True:
+        taken = [lines.get()]
+        with suppress(Empty):
+            while len(taken) < TOGETHER:
+                taken.append(lines.get_nowait())
+        for _ in taken:
+            places.put(None)
+        if arrived := [one for one in taken if isinstance(one, str)]:
+            yield arrived
+        if isinstance(last := taken[-1], EOFError):
+            return
+        if isinstance(last, BaseException):
+            raise last

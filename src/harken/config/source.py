@@ -227,11 +227,21 @@ def _apply(override: Override, tree: dict[str, Any], made: dict[Key, Override]) 
                 f"{override.where}: {scalar} is {found(tree)}, not a table",
                 fix=f"set {scalar} as a whole",
             )
+    if last == "kind" and tree.get(last, override.value) != override.value:
+        _start_afresh(tree, above, made)
     tree[last] = override.value
     # A table set as a whole forgets what was set in it before.
     for path in [path for path in made if path[: len(override.path)] == override.path]:
         del made[path]
     made[override.path] = override
+
+
+def _start_afresh(table: dict[str, Any], at: Sequence[str], made: dict[Key, Override]) -> None:
+    """Forget what the file says of a table whose kind is another now; what was set stays."""
+    depth = len(at)
+    kept = {path[depth] for path in made if path[:depth] == tuple(at) and len(path) > depth}
+    for key in [key for key in table if key not in kept]:
+        del table[key]
 
 
 def _upwards(path: Key) -> Iterable[Key]:

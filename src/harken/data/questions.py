@@ -4,11 +4,10 @@ A share can be held out by person: questions with the same words go to the same 
 and with whichever answers they occur, so that nobody asked about in training is asked about again.
 """
 
-import hashlib
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from harken.data import split
 from harken.data.examples import Question
 from harken.data.text import read_lines
 from harken.errors import UserError
@@ -37,17 +36,4 @@ def hold_out(
     questions: Sequence[Question], share: float, seed: int
 ) -> tuple[list[Question], list[Question]]:
     """(kept, held out), `share` of the distinct questions held out; neither side is left empty."""
-    distinct = sorted({question.question for question in questions})
-    if len(distinct) < 2:
-        raise UserError(
-            f"found {len(distinct)} distinct question, wanted at least 2 to hold some out",
-            fix="add questions, or name a file in data.dev",
-        )
-    count = min(max(math.floor(share * len(distinct) + 0.5), 1), len(distinct) - 1)
-    # Ranking by a hash keeps most of the held-out side the same when questions are added.
-    ranked = sorted(distinct, key=lambda text: hashlib.sha256(f"{seed}\0{text}".encode()).digest())
-    held = set(ranked[:count])
-    return (
-        [question for question in questions if question.question not in held],
-        [question for question in questions if question.question in held],
-    )
+    return split.hold_out(questions, share, seed, key=lambda question: question.question)

@@ -1,15 +1,37 @@
-"""Text files, line by line, strictly UTF-8, in constant memory.
+"""Text files, plain, .gz or .zst, strictly UTF-8: whole, or line by line in constant memory.
+
+    bytes -> unpacked where they begin as an archive does -> lines, or one text
 
 A byte that is not UTF-8 is an error with its line, never a replacement character: a silent one
-would end up in a vocabulary.
+would end up in a vocabulary. CRLF is read as LF and a byte order mark is dropped; nothing else is
+changed, so that a letter with a combining accent stays two characters. The path `-` is stdin.
 """
 
 import difflib
-from collections.abc import Iterator
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
+import zstandard
+
+from harken.data import split
 from harken.errors import UserError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+STDIN = Path("-")
+LONGEST_LINE = 2**26  # bytes; a small archive can hold one line that fills the memory
+LARGEST_WHOLE = 2**30  # bytes of a text that is held in memory as one
+# Four bytes of zstd can stand for 128 KiB of text, so a piece never unpacks to more than 32 MiB.
+PIECE = 2**10
+BLOCK = 2**16
 
 
 class Line(NamedTuple):
@@ -24,11 +46,24 @@ class Line(NamedTuple):
         return f"{self.path}:{self.number}"
 
 
+def named(path: Path) -> Path:
+    """What a sentence calls the path."""
+    return Path("<stdin>") if path == STDIN else path
+
+
 def require_file(path: Path) -> None:
-    """Say which file was meant where one is missing."""
-    if path.is_dir():
+    """Say which file was meant where one is missing; pipes such as `<(…)` are files too."""
+    if path == STDIN:
+        return
+    try:
+        there, folder = path.exists(), path.is_dir()
+    except PermissionError:
+        raise
+    except OSError:  # a name that is too long, say because it is the text itself
+        there, folder = False, False
+    if folder:
         raise UserError(f"{path}: found a folder, wanted a file", fix="name a file inside it")
-    if not path.is_file():
+    if not there:
         try:
             others = [other.name for other in path.parent.iterdir() if other.is_file()]
         except OSError:
@@ -38,31 +73,160 @@ def require_file(path: Path) -> None:
         raise UserError(f"{path}: found no such file, wanted a text file", fix=hint)
 
 
+@contextmanager
+def open_text(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a text, unpacked; stdin, for `-`, is left open."""
+    require_file(path)
+    if path == STDIN and sys.stdin is None:  # closed, as by `<&-`
+        raise UserError("<stdin>: found it closed, wanted text", fix="name a file, or use a pipe")
+    with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
+        yield unpacked(file, path)
+
+
 def read_lines(path: Path) -> Iterator[Line]:
     """Every line that is not blank; a file of none is an error."""
-    require_file(path)
     empty = True
-    with path.open("rb") as file:
+    with open_text(path) as file:
         for line in read_every_line(file, path):
             if line.text.strip():
                 empty = False
                 yield line
     if empty:
-        raise UserError(
-            f"{path}: found an empty file, wanted at least one line of text",
-            fix="check that the file was written or downloaded whole",
-        )
+        raise _no_text(path)
 
 
 def read_every_line(file: BinaryIO, path: Path) -> Iterator[Line]:
     """Blank lines too, of a file or a stream; `path` is only its name."""
-    for number, raw in enumerate(file, start=1):
-        try:
-            text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
+    path = named(path)
+    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), start=1):
+        if len(raw) > LONGEST_LINE:
             raise UserError(
-                f"{path}:{number}: found byte 0x{error.object[error.start]:02x} at place "
-                f"{error.start + 1} of the line, wanted UTF-8 text",
-                fix="convert the file to UTF-8, for example with `iconv -t UTF-8`",
-            ) from None
-        yield Line(path, number, text.rstrip("\r\n"))
+                f"{path}:{number}: found a line of more than {LONGEST_LINE >> 20} MiB, "
+                "wanted shorter ones",
+                fix="check that the file is text, and put one sentence or document on a line",
+            )
+        yield Line(path, number, _decoded(raw, path, number).rstrip("\r\n"))
+
+
+def read_whole(path: Path) -> str:
+    """A file as one text, however long its lines; one of blanks alone is an error."""
+    pieces, size = [], 0
+    with open_text(path) as file:
+        while piece := file.read(BLOCK):
+            pieces.append(piece)
+            size += len(piece)
+            if size > LARGEST_WHOLE:
+                raise UserError(
+                    f"{named(path)}: found more than {LARGEST_WHOLE >> 30} GiB of text, "
+                    "wanted one that fits into the memory",
+                    fix="take a part of it, for example with `head -c 1G`",
+                )
+    text = _decoded(b"".join(pieces), named(path), 1).replace("\r\n", "\n")
+    if not text.strip():
+        raise _no_text(path)
+    return text
+
+
+def hold_out_lines(lines: Sequence[str], share: float, seed: int) -> tuple[list[str], list[str]]:
+    """(kept, held out), `share` of the distinct lines held out; neither side is left empty."""
+    return split.hold_out(lines, share, seed, key=lambda line: line)
+
+
+def unpacked(file: BinaryIO, path: Path) -> BinaryIO:
+    """The same bytes, or those of the archive that they are; `path` is only a name."""
+    if not isinstance(file, io.BufferedReader):
+        file = io.BufferedReader(cast(io.RawIOBase, file))
+    start = file.peek(4)[:4]
+    for archive in ARCHIVES:
+        cut_short = path.suffix == archive.suffix and archive.magic.startswith(start)
+        if start.startswith(archive.magic) or cut_short:
+            return io.BufferedReader(_Pieces(archive.pieces(file), path), BLOCK)
+    return file
+
+
+class Archive(NamedTuple):
+    """How a kind of archive begins, and how its text is taken out piece by piece."""
+
+    suffix: str
+    magic: bytes
+    pieces: Callable[[BinaryIO], Iterator[bytes]]
+
+
+def _gunzipped(file: BinaryIO) -> Iterator[bytes]:
+    with gzip.GzipFile(fileobj=file) as archive:
+        while piece := archive.read1(BLOCK):
+            yield piece
+
+
+def _unzstandard(file: BinaryIO) -> Iterator[bytes]:
+    """Frame after frame: `zstd` and `cat` both write files of several.
+
+    Not by `stream_reader`: it takes a file that was cut short for one that has ended.
+    """
+    frame = None
+    while piece := file.read(PIECE):
+        while piece:
+            if frame is None or frame.eof:
+                frame = zstandard.ZstdDecompressor().decompressobj()
+            yield frame.decompress(piece)
+            piece = frame.unused_data if frame.eof else b""
+    if frame is not None and not frame.eof:
+        raise EOFError("the file ends within a frame")
+
+
+# None of these is the beginning of a UTF-8 text, but for the control character in the last.
+ARCHIVES = (
+    Archive(".gz", b"\x1f\x8b", _gunzipped),
+    Archive(".zst", b"\x28\xb5\x2f\xfd", _unzstandard),
+    Archive(".zst", b"\x50\x2a\x4d\x18", _unzstandard),  # as `pzstd` begins
+)
+
+
+class _Pieces(io.RawIOBase):
+    """Pieces of any size as a stream; what is wrong with an archive is told with its name."""
+
+    def __init__(self, pieces: Iterator[bytes], path: Path) -> None:
+        self._pieces = pieces
+        self._path = path
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        try:
+            while not self._rest:
+                self._rest = memoryview(next(self._pieces))
+        except StopIteration:
+            return 0
+        except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+            raise UserError(
+                f"{named(self._path)}: found a damaged archive ({error}), wanted a whole one",
+                fix="make or download the file again",
+            ) from error
+        room = memoryview(buffer).cast("B")
+        count = min(len(room), len(self._rest))
+        room[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def _decoded(raw: bytes, path: Path, number: int) -> str:
+    """Bytes that begin with line `number` of a file, as text."""
+    try:
+        return raw.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        before, wrong = error.object[: error.start], error.object[error.start]
+        line, place = number + before.count(b"\n"), len(before) - before.rfind(b"\n")
+        raise UserError(
+            f"{path}:{line}: found byte 0x{wrong:02x} at place {place} of the line, "
+            "wanted UTF-8 text",
+            fix="convert the file to UTF-8, for example with `iconv -t UTF-8`",
+        ) from None
+
+
+def _no_text(path: Path) -> UserError:
+    return UserError(
+        f"{named(path)}: found an empty file, wanted at least one line of text",
+        fix="check that the file was written or downloaded whole",
+    )

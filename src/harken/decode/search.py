@@ -1,8 +1,11 @@
 """How a sequence is sought in a model's scores, as a recipe or a command line says it."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from harken.config import bounded
+
+Stop = Literal["filled", "exact"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,7 +17,8 @@ class SearchConfig:
     """
 
     beam: int = bounded(1, at_least=1, at_most=1024)
-    length_penalty: float = bounded(1.0, at_least=0.0)
+    length_penalty: float = bounded(1.0, at_least=0.0, at_most=10.0)
+    stop: Stop = "filled"  # when `beam` hypotheses have ended; or when no other can do better
     most: int | None = bounded(None, at_least=1)  # tokens written; as many as the task allows
     temperature: float | None = bounded(None, above=0.0)
     top_k: int | None = bounded(None, at_least=1)  # a sample comes from the likeliest k

@@ -1,22 +1,16 @@
 """One door to every search: what a `SearchConfig` asks for, for each row of a batch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from harken.decode.beam import search_beam
+from harken.decode.found import Found
 from harken.decode.greedy import decode_greedily
+from harken.decode.sampling import sample
 from harken.decode.search import SearchConfig
 from harken.decode.step import State, Stepper
 
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Tokens up to but without `end`, and the log-probability of them with it where it came."""
-
-    tokens: Sequence[int]
-    log_probability: float
+__all__ = ["Found", "seek"]
 
 
 def seek(
@@ -30,6 +24,32 @@ def seek(
     nbest: int = 1,
 ) -> list[list[Found]]:
     """For each row the `nbest` sequences found, the best first, of at most `most` tokens."""
-    decoded = decode_greedily(stepper, prompts, present, end=end, most=most)
-    pairs = zip(decoded.tokens, decoded.log_probability.tolist(), strict=True)
-    return [[Found(tokens, total)] for tokens, total in pairs]
+    if len(prompts) == 0:
+        return []
+    if search.temperature is not None:
+        return sample(
+            stepper,
+            prompts,
+            present,
+            temperature=search.temperature,
+            top_k=search.top_k,
+            top_p=search.top_p,
+            seed=search.seed,
+            end=end,
+            most=most,
+            nbest=nbest,
+        )
+    beam = nbest if search.beam == 1 else search.beam
+    if beam == 1:
+        return [[one] for one in decode_greedily(stepper, prompts, present, end=end, most=most)]
+    return search_beam(
+        stepper,
+        prompts,
+        present,
+        beam=beam,
+        length_penalty=search.length_penalty,
+        stop=search.stop,
+        end=end,
+        most=most,
+        nbest=nbest,
+    )

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from harken.models.state import select_rows
+
 State = TypeVar("State")
 
 
@@ -58,17 +60,6 @@ class Writing(Protocol):
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any: ...
 
     def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
-
-
-def select_rows(state: Any, rows: Int[Tensor, "rows"]) -> Any:
-    """The rows of every tensor in a state."""
-    if isinstance(state, Tensor):
-        return state.index_select(0, rows)
-    if isinstance(state, tuple):
-        parts = [select_rows(part, rows) for part in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-    assert state is None, f"a state is made of tensors and tuples, not {type(state)}"
-    return None
 
 
 class LanguageModelSteps:

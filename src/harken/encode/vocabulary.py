@@ -45,6 +45,10 @@ class Vocabulary:
         special = dict(enumerate(SPECIAL))
         return [special.get(token) or self._piece(token) for token in tokens]
 
+    def begins_word(self, token: int) -> bool:
+        """Whether white space stands before what the token spells."""
+        return self._piece(token)[:1].isspace()
+
     def _piece(self, token: int) -> str:
         text = str(self._tokenizer.decode([token]))
         # Half a character decodes to the replacement mark; its own name says more.

@@ -26,6 +26,7 @@ from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import bounded
 from harken.layers.convolution import only_present
+from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 
 
@@ -59,7 +60,7 @@ class ConformerBlock(nn.Module):
         self.convolution = ConvolutionModule(config.kernel, config.convolution_norm, width)
         self.after_norm, self.after = nn.LayerNorm(width), config.feedforward.build(width)
         self.final_norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self,

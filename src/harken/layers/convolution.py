@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.config import bounded
+from harken.layers.dropout import Dropout
 
 Activation = Literal["relu", "tanh", "gelu"]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -132,7 +133,7 @@ class WayDown(nn.Module):
             for _ in range(config.layers)
         )
         self.thresholds = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
@@ -163,7 +164,7 @@ class WayUp(nn.Module):
             for _ in range(config.layers)
         )
         self.thresholds = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self, levels: Levels, present: Bool[Tensor, "B T"] | None = None
@@ -210,7 +211,7 @@ class Convolutions(nn.Module):
     ) -> None:
         super().__init__()
         self.kernels = nn.ModuleList(kernels)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.combine, self.causal = combine, causal
         self.reaches = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
 

@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harken.config import bounded
+from harken.layers.dropout import Dropout
 
 Direction = Literal["forward", "backward", "both"]
 """Which way the rows are read; outputs stand in reading order whatever the way."""
@@ -128,7 +129,7 @@ class Recurrent(nn.Module):
             self.forwards = new_layers(config, reads, self.hidden)
         if config.direction != "forward":
             self.backwards = new_layers(config, reads, self.hidden)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def begin(self, batch: int) -> RecurrentState:
         """The state before any token: zeros."""
@@ -178,7 +179,7 @@ class RecurrentCell(nn.Module):
         reads = [input_width] + [hidden] * (config.layers - 1)
         self.hidden, self.depth, self.width = hidden, config.layers, hidden
         self.forwards = new_layers(config, reads, hidden)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def begin(self, batch: int) -> RecurrentState:
         """The state before any token: zeros."""

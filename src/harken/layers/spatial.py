@@ -20,6 +20,7 @@ from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import bounded
+from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.front import as_map, as_tokens, grid
 from harken.layers.norm import NormConfig
@@ -67,7 +68,7 @@ class SpatialEncoder(nn.Module):
             norm=config.norm,
             dropout=config.dropout,
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, self.width, columns * rows)
 
     def forward(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
 from harken.config import bounded
+from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 
@@ -56,7 +57,7 @@ class TransformerBlock(nn.Module):
             self.cross_norm = config.norm.build(width)
         self.feedforward = config.feedforward.build(width)
         self.feedforward_norm = config.norm.build(width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.pre_norm = config.norm.place == "pre"
 
     def forward(

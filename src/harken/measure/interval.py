@@ -44,6 +44,13 @@ def shown(value: float, unit: Unit) -> str:
     return f"{value:.3f}" if unit in ("nats", "bits") else f"{value:.1f}"
 
 
+def signed(value: float, unit: Unit) -> str:
+    """A difference of two figures, without its unit; that of shares is in points of a hundred."""
+    decimals = 3 if unit in ("nats", "bits") else 1
+    rounded = round(100 * value if unit == "share" else value, decimals)
+    return f"{rounded + 0.0:+.{decimals}f}"  # never -0.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Sample:
     """What a figure is made of: counts of every example, and the figure of their sums."""
@@ -72,10 +79,17 @@ def resampled_sums(counts: Counts, seed: int) -> Float[np.ndarray, "resamples pa
     random, examples = np.random.default_rng(seed), len(counts)
     # Examples with equal counts are drawn as one kind: of a share there are only two.
     kinds, times = np.unique(counts, axis=0, return_counts=True)
-    some = max(1, TOGETHER // len(kinds))
-    sizes = [min(some, RESAMPLES - start) for start in range(0, RESAMPLES, some)]
-    drawn = (random.multinomial(examples, times / examples, size=size) for size in sizes)
+    drawn = (
+        random.multinomial(examples, times / examples, size=size)
+        for size in portions(RESAMPLES, len(kinds))
+    )
     return np.concatenate([one @ kinds for one in drawn])
+
+
+def portions(rows: int, columns: int) -> list[int]:
+    """How many rows to draw at a time, so that memory stays bounded."""
+    some = max(1, TOGETHER // columns)
+    return [min(some, rows - start) for start in range(0, rows, some)]
 
 
 def ratio(sums: Float[np.ndarray, "resamples parts"]) -> Float[np.ndarray, "resamples"]:

@@ -26,6 +26,7 @@ from harken.attention.masks import Mask, padding_mask
 from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
 from harken.attention.scores import MergedConfig
 from harken.config import bounded
+from harken.layers.dropout import Dropout
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
 from harken.models.initialise import initialise
 
@@ -71,7 +72,7 @@ class AttentiveState(NamedTuple):
 
     cell: RecurrentState
     memory: KeyValues
-    present: Bool[Tensor, "B M"]
+    memory_present: Bool[Tensor, "B M"]
     location: "Located | None"
 
 
@@ -143,7 +144,7 @@ class AttentiveDecoder(nn.Module):
         self.location: Location | None = None
         if config.location is not None:
             self.location = Location(config.location, hidden, memory_width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         initialise(self, 1, seed)
 
     def begin(
@@ -166,11 +167,11 @@ class AttentiveDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "B H"], AttentiveState]:
         """Consume a token: look with h[t-1], then h[t]."""
         query = state.cell.hidden[:, -1]
-        places = torch.arange(state.present.shape[1], device=tokens.device)[None]
-        bias, mask = None, padding_mask(state.present)
+        places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
+        bias, mask = None, padding_mask(state.memory_present)
         if self.location is not None and state.location is not None:
             bias = self.location.bias(query, state.location)
-            mask = self.location.mask(state.location, state.present)
+            mask = self.location.mask(state.location, state.memory_present)
         arrangement = Arrangement(
             mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
         )
@@ -186,11 +187,19 @@ class AttentiveDecoder(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "B T"], begun: AttentiveState) -> Float[Tensor, "B T H"]:
         """All tokens known; still one after the other, for each waits for the state before it."""
-        outputs, state = [], begun
+        states, _ = self.extend(tokens, torch.ones_like(tokens, dtype=torch.bool), begun)
+        return states
+
+    def extend(
+        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: AttentiveState
+    ) -> tuple[Float[Tensor, "B T H"], AttentiveState]:
+        """States of the new tokens after `state`; there is no padding among them."""
+        assert present.all(), "a step without a token would change h"
+        outputs = []
         for token in tokens.unbind(dim=1):
             output, state = self.step(token, state)
             outputs.append(output)
-        return torch.stack(outputs, dim=1)
+        return torch.stack(outputs, dim=1), state
 
     def scores(self, states: Float[Tensor, "*B H"]) -> Float[Tensor, "*B V"]:
         """e[w] . W_auto h for every word."""

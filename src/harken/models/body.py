@@ -23,6 +23,7 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.config import bounded
 from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, Recurrent, RecurrentConfig, TanhConfig
@@ -92,7 +93,7 @@ class TransformerBody(nn.Module):
         self.length: int | None = min(config.length, self.position.length or config.length)
         self.width = self.position.width
         self.norm = config.norm.build(self.width) if config.entrance_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, self.width, config.length)
         self.layers = config.layers
 

@@ -19,6 +19,7 @@ from harken.attention.masks import CAUSAL, Mask, mask_between, padding_mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig, width_inside
 from harken.config import bounded
+from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack, StackState
@@ -78,7 +79,7 @@ class TransformerDecoder(nn.Module):
         self.position = build_position(
             config.position, config.attention, config.width, config.length
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, config.width, config.length, memory_width)
         self.reader = nn.Linear(config.width, vocabulary, bias=False)
         initialise(self, config.layers, seed)

@@ -19,6 +19,7 @@ from harken.attention.masks import CAUSAL, Mask, mask_between
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
 from harken.config import bounded
+from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack, StackState
@@ -79,7 +80,7 @@ class LanguageModel(nn.Module):
         self.embedding = nn.Embedding(vocabulary, config.width)
         self.position = build_position(config.position, config.attention, config.width, length)
         self.length = min(length, self.position.length or length)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, self.position.width, length)
         self.reader = nn.Linear(self.position.width, vocabulary, bias=False)
         initialise(self, config.layers, seed)

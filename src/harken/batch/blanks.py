@@ -1,0 +1,104 @@
+"""Texts with blanks: which words are blanked, and rows that show everything else.
+
+    Ada was born in London   ->   Ada ___ born in ___     wanted: was, London
+
+Blanks are flags beside the words, not words: a model hides what it must. Which symbol stands for a
+hidden word, and for padding, only the caller knows.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from harken.batch.padding import pad
+from harken.batch.ragged import Numbers, Ragged, places, take_slices
+
+Flags = Bool[np.ndarray, "_count"]
+
+
+class BlankBatch(NamedTuple):
+    """Rows of words, which of them are blanked, and the word at each blank, row by row."""
+
+    tokens: Int[Tensor, "B T"]
+    present: Bool[Tensor, "B T"]
+    blanks: Bool[Tensor, "B T"]
+    targets: Int[Tensor, "N"]
+
+    @property
+    def counted(self) -> int:
+        return len(self.targets)
+
+    def to(self, device: torch.device) -> "BlankBatch":
+        return BlankBatch(*(part.to(device) for part in self))
+
+
+class Asked(NamedTuple):
+    """Rows, and a flag for every word of theirs: whether it is asked for."""
+
+    rows: Ragged
+    blanked: Flags
+
+    def take(self, chosen: Numbers) -> "Asked":
+        """These rows, in this order."""
+        starts, lengths = self.rows.starts[chosen], self.rows.lengths[chosen]
+        flags = take_slices(self.blanked.astype(np.int64), starts, lengths).values.astype(bool)
+        return Asked(take_slices(self.rows.values, starts, lengths), flags)
+
+    def batch(self, filler: int) -> BlankBatch:
+        """All rows, padded."""
+        tokens, present = pad(self.rows, filler)
+        blanks = torch.zeros_like(present)
+        blanks[present] = torch.from_numpy(self.blanked)
+        return BlankBatch(tokens, present, blanks, tokens[blanks])
+
+
+def cut_evenly(documents: Ragged, most: int) -> Ragged:
+    """Documents longer than `most` in the fewest pieces that fit, as long as one another."""
+    pieces = -(-documents.lengths // most)
+    owner, place = places(pieces)
+    lengths, count = documents.lengths[owner], pieces[owner]
+    # Piece p of n reaches from p/n of the document to (p + 1)/n of it.
+    return Ragged(documents.values, (place + 1) * lengths // count - place * lengths // count)
+
+
+def choose_blanks(lengths: Numbers, share: float, random: np.random.Generator) -> Flags:
+    """A flag for every word: `share` of each row, at least one, drawn without return."""
+    owner, place = places(lengths)
+    wanted = np.maximum(np.rint(share * lengths), 1)
+    # Words of a row in an order drawn by lot: the first of them are blanked.
+    drawn = np.lexsort((random.random(len(owner)), owner))
+    blanked = np.zeros(len(owner), dtype=bool)
+    blanked[drawn] = place < wanted[owner]
+    return blanked
+
+
+def ask_together(rows: Ragged, chosen: Numbers) -> Asked:
+    """Each row that has chosen words once, with all of them blanked; `chosen` are flat places."""
+    owner, _ = places(rows.lengths)
+    blanked = np.zeros(len(rows.values), dtype=bool)
+    blanked[chosen] = True
+    return Asked(rows, blanked).take(np.unique(owner[chosen]))
+
+
+def ask_one_by_one(rows: Ragged, chosen: Numbers) -> Asked:
+    """A row for each chosen word, with no other blanked."""
+    owner, place = places(rows.lengths)
+    shown = owner[chosen]
+    alone = take_slices(rows.values, rows.starts[shown], rows.lengths[shown])
+    blanked = np.zeros(len(alone.values), dtype=bool)
+    blanked[alone.starts + place[chosen]] = True
+    return Asked(alone, blanked)
+
+
+def like_lengths(lengths: Numbers, budget: int) -> Iterator[Numbers]:
+    """Each row once, the longest first, at most `budget` padded words together where they fit."""
+    ranked = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(ranked):
+        rows = max(1, budget // max(1, int(lengths[ranked[start]])))
+        yield ranked[start : start + rows]
+        start += rows

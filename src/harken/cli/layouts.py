@@ -1,0 +1,194 @@
+"""What `harken new` knows of each task: the files that it takes and the keys that a recipe shows.
+
+A template follows the lines of [data] that name the files. `{model.…}` is the task's own default,
+so that it is written in one place; a plain number is one that differs on purpose.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ANSWER = """
+[encode]
+kind = "{encode.kind}"    # or "unigram", "words", "characters"
+size = {encode.size}    # leave out with "characters"
+
+[model]
+layers = {model.layers}
+width = {model.width}
+length = {model.length}    # tokens of a text that the model sees at once
+position.kind = "rotary"    # or "learned", "sinusoid", "none"
+attention.heads = 8
+attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesizer" (not with rotary)
+
+[training.pretrain]
+steps = 2000
+batch_tokens = {training.pretrain.batch_tokens}
+corrupted = {training.pretrain.corrupted}    # share of texts with a hole to fill
+questions = 0.2    # share of each batch that is training questions
+
+[training.finetune]
+steps = 200
+evaluate_every = 50
+"""
+
+TAG = """\
+column = "{data.column}"    # or "xpos", the language's own tags
+
+[model]
+width = {model.width}
+body.kind = "{model.body.kind}"    # or "stride2", "gated", "transformer", or
+# "gru", "tanh" with body.direction = "both"
+dropout = {model.dropout}
+
+[training.tags]
+steps = {training.tags.steps}
+batch_tokens = {training.tags.batch_tokens}    # words of one step
+evaluate_every = {training.tags.evaluate_every}    # steps; the best on dev is kept; 0: the last
+"""
+
+FILL = """
+[encode]
+least = {encode.least}    # times that a word must be met to be known
+size = {encode.size}    # words at most
+
+[model]
+kind = "{model.kind}"    # an RNN from each side; or "masked": a Transformer
+width = {model.width}
+dropout = {model.dropout}
+
+[training]
+steps = {training.steps}
+batch_tokens = {training.batch_tokens}    # words of one step
+evaluate_every = {training.evaluate_every}    # steps; the best on dev is kept; 0: the last
+"""
+
+LM = """\
+documents = "{data.documents}"    # or "lines": every line is a text of its own
+
+[encode]
+kind = "{encode.kind}"    # or "bpe", "unigram", "words"
+
+[model]
+kind = "{model.kind}"    # or "rnn", "cnn": these take only width and dropout of what follows
+layers = {model.layers}
+width = {model.width}
+length = {model.length}    # tokens that the model sees at once
+dropout = {model.dropout}
+position.kind = "{model.position.kind}"    # or "rotary", "sinusoid", "alibi", "none"
+
+[training]
+steps = {training.steps}
+batch_tokens = {training.batch_tokens}
+evaluate_every = {training.evaluate_every}    # steps; the best on dev is kept; 0: the last
+
+[search]
+temperature = {search.temperature}    # below 1 likelier, above 1 bolder
+most = {search.most}    # tokens of a continuation
+"""
+
+TRANSLATE = """\
+target_language = "{data.target_language}"    # whose rules part words where BLEU is counted
+
+[encode]
+kind = "{encode.kind}"    # or "unigram", "words", "characters"
+size = {encode.size}    # of both languages together; leave out with "characters"
+
+[model]
+encoder.kind = "{model.encoder.kind}"    # or "stride2", "gated", or
+# "lstm", "gru", "tanh" with encoder.direction = "both"
+decoder.kind = "{model.decoder.kind}"    # or "rnn", which looks back by attention too
+decoder.width = {model.decoder.width}
+
+[training.pairs]
+steps = {training.pairs.steps}
+batch_tokens = {training.pairs.batch_tokens}
+evaluate_every = {training.pairs.evaluate_every}    # steps; the best on dev is kept; 0: the last
+
+[search]
+beam = {search.beam}
+length_penalty = {search.length_penalty}
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """One task."""
+
+    calls: Mapping[str, Sequence[str]]  # how the files of a call are named -> their keys of [data]
+    template: str
+    examples: str  # what a split holds, in words
+    count: Callable[[Any], int] = len  # of them in a split
+    guess: Callable[[Sequence[Path]], Mapping[str, str]] = lambda files: {}  # keys from file names
+
+
+def _language(files: Sequence[Path]) -> Mapping[str, str]:
+    """The `de` of a second file `train.de`; other names say nothing."""
+    found = re.search(r"\.([a-z]{2})(\.gz|\.zst)?$", files[1].name) if len(files) > 1 else None
+    return {"target_language": found[1]} if found else {}
+
+
+LAYOUTS = {
+    "answer": Layout(
+        calls={
+            "texts.txt questions.tsv": ("read", "train"),
+            "texts.txt train.tsv dev.tsv": ("read", "train", "dev"),
+            "texts.txt train.tsv dev.tsv test.tsv": ("read", "train", "dev", "test"),
+        },
+        template=ANSWER,
+        examples="questions",
+    ),
+    "tag": Layout(
+        calls={
+            "train.conllu": ("train",),
+            "train.conllu dev.conllu": ("train", "dev"),
+            "train.conllu dev.conllu test.conllu": ("train", "dev", "test"),
+        },
+        template=TAG,
+        examples="sentences",
+    ),
+    "fill": Layout(
+        calls={
+            "text.txt": ("train",),
+            "train.txt dev.txt": ("train", "dev"),
+            "train.txt dev.txt test.txt": ("train", "dev", "test"),
+        },
+        template=FILL,
+        examples="lines",
+    ),
+    "lm": Layout(
+        calls={
+            "text.txt": ("train",),
+            "train.txt dev.txt": ("train", "dev"),
+            "train.txt dev.txt test.txt": ("train", "dev", "test"),
+        },
+        template=LM,
+        examples="characters",
+        count=lambda pieces: sum(map(len, pieces)) + len(pieces) - 1,  # with what parts them
+    ),
+    "translate": Layout(
+        calls={
+            "pairs.tsv": ("train",),
+            "train.en train.de": ("train.source", "train.target"),
+            "train.en train.de dev.en dev.de": (
+                "train.source",
+                "train.target",
+                "dev.source",
+                "dev.target",
+            ),
+            "train.en train.de dev.en dev.de test.en test.de": (
+                "train.source",
+                "train.target",
+                "dev.source",
+                "dev.target",
+                "test.source",
+                "test.target",
+            ),
+        },
+        template=TRANSLATE,
+        examples="pairs",
+        guess=_language,
+    ),
+}

@@ -1,0 +1,31 @@
+"""Dropout whose masks are cheap to draw on a CPU.
+
+    y = x * keep / P(keep),  keep = bits < share of 2^16
+
+PyTorch draws one random number an element, one after the other; that alone took a sixth of a small
+Transformer's step. Here one draw of 64 bits decides four elements, so a share is kept to the
+nearest 1 / 65,536. Its stream is that of `torch.manual_seed`, as before.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+LEVELS = 1 << 16
+
+
+class Dropout(nn.Module):
+    """Zeros at random in training, the rest scaled up; else nothing."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.kept = LEVELS - round(share * LEVELS)
+
+    def forward(self, inputs: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        if not self.training or self.kept == LEVELS:
+            return inputs
+        count = inputs.numel()
+        words = torch.empty((count + 3) // 4, dtype=torch.int64, device=inputs.device)
+        bits = words.random_(-(1 << 63), None).view(torch.int16)[:count]
+        keep = (bits < self.kept - LEVELS // 2).view(inputs.shape)
+        return inputs * keep.to(inputs.dtype).mul_(LEVELS / max(self.kept, 1))

@@ -1,0 +1,125 @@
+"""Translations to BLEU and chrF: sacrebleu's counts and formulae, with the house's intervals.
+
+    BLEU = 100 bp exp(1/4 sum over n = 1..4 of log(matches_n / written_n))
+    bp   = min(1, exp(1 - expected / written))                            in words
+    chrF = 100 (1 + 4) P R / (4 P + R)     P, R: means over n = 1..6 of matches of n characters
+
+An order without a match counts as half a match, the next such order as a quarter ("exp").
+Counts of sentences come from sacrebleu; the formulae stand here again because an interval asks for
+thousands of sums at once. A sentence has one reference.
+
+`bleu` is what sacrebleu prints for raw text. `bleu_moses` is for tables of Multi30k, whose texts
+were lower-cased, then normalised in their punctuation, then split by Moses' tokenizer; the two
+differ by a point or more and must not stand in one column.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.bleu import MAX_NGRAM_ORDER as ORDERS
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.helpers import extract_all_char_ngrams
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+from harken.measure.interval import Counts, Sample
+
+CHARACTERS = CHRF.CHAR_ORDER
+RECALL = CHRF.BETA**2  # how much more recall weighs than precision
+
+Sums = Float[np.ndarray, "resamples parts"]
+Figures = Float[np.ndarray, "resamples"]
+
+
+def translation_samples(
+    hypotheses: Sequence[str], references: Sequence[str], language: str
+) -> tuple[dict[str, Sample], dict[str, str]]:
+    """Samples by metric, and for each the signature that makes its figure comparable.
+
+    `language` is the code of the target, such as "de"; for one that Moses does not know, its
+    English rules are used.
+    """
+    moses = [moses_tokens(side, language) for side in (hypotheses, references)]
+    samples = {
+        "bleu": Sample(
+            counts=bleu_counts(hypotheses, references, tokenize="13a"), figure=bleu, unit="points"
+        ),
+        "chrf": Sample(counts=chrf_counts(hypotheses, references), figure=chrf, unit="points"),
+        "bleu_moses": Sample(
+            counts=bleu_counts(*moses, tokenize="none"), figure=bleu, unit="points"
+        ),
+    }
+    one = [[""]]  # a signature wants to know how many references there are
+    cased, lower = BLEU(references=one), BLEU(references=one, lowercase=True, tokenize="none")
+    notes = {
+        "bleu": f"BLEU of raw text, {cased.get_signature()}",
+        "chrf": f"chrF{CHRF.BETA} of raw text, {CHRF(references=one).get_signature()}",
+        "bleu_moses": "BLEU as in tables of Multi30k: lower-cased, punctuation normalised, Moses "
+        f"tokens for {language!r}, {lower.get_signature()}",
+    }
+    return samples, notes
+
+
+def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
+    """Tokens between spaces, made in the order of Multi30k's own script."""
+    normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
+    return [
+        tokenizer.tokenize(normalizer.normalize(line.lower()), escape=False, return_str=True)
+        for line in lines
+    ]
+
+
+def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str) -> Counts:
+    """Written and expected words, then matches and totals of every order."""
+    # The score of a sentence is not used, and what this choice changes is only that score; without
+    # it sacrebleu would warn at every sentence.
+    metric = BLEU(tokenize=tokenize, effective_order=True)
+    scores = (
+        metric.sentence_score(hypothesis, [reference])
+        for hypothesis, reference in zip(hypotheses, references, strict=True)
+    )
+    rows = [(one.sys_len, one.ref_len, *one.counts, *one.totals) for one in scores]
+    return np.array(rows, dtype=np.float64)
+
+
+def bleu(sums: Sums) -> Figures:
+    """In points, smoothed where an order has no match; without any word matched, none."""
+    written, expected = sums[:, 0], sums[:, 1]
+    matches, totals = sums[:, 2 : 2 + ORDERS], sums[:, 2 + ORDERS :]
+    some = (matches[:, 0] > 0) & (totals > 0).all(axis=1)
+    smoothed = np.where(matches > 0, matches, 0.5 ** np.cumsum(matches == 0, axis=1))
+    precisions = np.divide(smoothed, totals, out=np.ones_like(totals), where=totals > 0)
+    brevity = np.divide(expected, written, out=np.ones_like(written), where=written > 0)
+    points: Figures = 100 * np.exp(np.minimum(0, 1 - brevity) + np.log(precisions).mean(axis=1))
+    return np.where(some, points, 0.0)
+
+
+def chrf_counts(hypotheses: Sequence[str], references: Sequence[str]) -> Counts:
+    """Written, expected and matched sequences of characters, of every order."""
+    rows = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        sides = (extract_all_char_ngrams(one, CHARACTERS) for one in (hypothesis, reference))
+        row = []
+        for written, expected in zip(*sides, strict=True):
+            # An order that is too long for the reference is not held against the hypothesis.
+            counted = written.total() if expected else 0
+            row += [counted, expected.total(), (written & expected).total()]
+        rows.append(row)
+    return np.array(rows, dtype=np.float64)
+
+
+def chrf(sums: Sums) -> Figures:
+    """In points, of the orders that both sides are long enough for."""
+    written, expected, matches = sums[:, 0::3], sums[:, 1::3], sums[:, 2::3]
+    present = (written > 0) & (expected > 0)
+    orders = np.maximum(present.sum(axis=1), 1)
+    precision, recall = (
+        np.divide(matches, of, out=np.zeros_like(of), where=present).sum(axis=1) / orders
+        for of in (written, expected)
+    )
+    below = RECALL * precision + recall
+    points: Figures = np.divide(
+        100 * (1 + RECALL) * precision * recall, below, out=np.zeros_like(below), where=below > 0
+    )
+    return points

@@ -1,0 +1,320 @@
+"""Sentence to sentence: an encoder reads one, a decoder writes the other, looking back.
+
+    source tokens                        -> memory
+    <end> target tokens                  -> target tokens <end>       (what is told, what is wanted)
+
+Both languages share one vocabulary, fitted on both sides of the training pairs. A source that is
+longer than the model reads is translated in pieces, cut between words; training leaves such pairs
+out.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Literal, cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from harken.batch.bucketing import Order
+from harken.batch.padding import IGNORE, pad
+from harken.batch.pairs import PairBatch, RaggedPairs, pair_batch
+from harken.batch.ragged import Numbers, ragged
+from harken.config import bounded
+from harken.data.examples import Pair
+from harken.data.parallel import read_pairs_tsv, read_parallel
+from harken.data.split import hold_out
+from harken.decode.search import SearchConfig
+from harken.decode.seek import Found, seek
+from harken.decode.step import WritingSteps
+from harken.encode.subwords import BytePairConfig, UnitsConfig
+from harken.encode.vocabulary import END, PAD, Vocabulary
+from harken.errors import UserError
+from harken.measure.bleu import translation_samples
+from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from harken.tasks.task import Evaluation, Glimpse, Prediction, Trained, View, prediction_of
+from harken.training.loop import Stage, StageConfig
+from harken.training.machine import MachineConfig
+
+TRANSLATED_TOGETHER = 64  # sentences searched in one batch
+LONGEST_SOURCE = 1024  # tokens, for an encoder that has no limit of its own
+DEV_SENTENCES = 500  # translated greedily whenever training stops to evaluate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParallelFiles:
+    """Two files whose lines stand side by side."""
+
+    source: Path
+    target: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranslateData:
+    """Pairs of files, or files of `source<TAB>target`; a share for `dev` is split by source."""
+
+    train: ParallelFiles | Path
+    dev: ParallelFiles | Path | float = 0.02
+    test: ParallelFiles | Path | None = None
+    target_language: str = "en"  # whose rules split words, where BLEU is counted on Moses tokens
+
+    def __post_init__(self) -> None:
+        if isinstance(self.dev, float) and not 0 < self.dev < 1:
+            raise ValueError(f"dev = {self.dev} is no share; wanted files or a number in (0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranslateStage(StageConfig):
+    """`smoothing` of the targets keeps a model from being sure of one translation among many."""
+
+    steps: int = bounded(8000, at_least=0)
+    batch_tokens: int = bounded(4096, at_least=1)
+    smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranslateTraining:
+    """One stage."""
+
+    machine: MachineConfig = field(default_factory=MachineConfig)
+    pairs: TranslateStage = field(default_factory=TranslateStage)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranslateRecipe:
+    """The whole of a run."""
+
+    task: Literal["translate"] = "translate"
+    seed: int = bounded(0, at_least=0)
+    data: TranslateData
+    encode: UnitsConfig = field(default_factory=lambda: BytePairConfig(size=6000))
+    model: EncoderDecoderConfig = field(default_factory=EncoderDecoderConfig)
+    training: TranslateTraining = field(default_factory=TranslateTraining)
+    search: SearchConfig = SearchConfig(beam=5)
+
+
+class TranslateTask:
+    """See the top of this file."""
+
+    def read(self, recipe: TranslateRecipe) -> Mapping[str, list[Pair]]:
+        data = recipe.data
+        train = read_pairs(data.train)
+        if isinstance(data.dev, float):
+            kept, held = hold_out(train, data.dev, recipe.seed, key=lambda pair: pair.source)
+            splits = {"train": kept, "dev": held}
+        else:
+            splits = {"train": train, "dev": read_pairs(data.dev, keep_blank=True)}
+        if data.test is not None:
+            splits["test"] = read_pairs(data.test, keep_blank=True)
+        return splits
+
+    def read_files(self, recipe: TranslateRecipe, paths: Sequence[Path]) -> list[Pair]:
+        if len(paths) == 2:
+            return read_pairs(ParallelFiles(source=paths[0], target=paths[1]), keep_blank=True)
+        return read_pairs(paths[0], keep_blank=True)
+
+    def fit(self, recipe: TranslateRecipe, splits: Mapping[str, list[Pair]]) -> Vocabulary:
+        return recipe.encode.fit(
+            chain.from_iterable((pair.source, pair.target) for pair in splits["train"])
+        )
+
+    def restore(self, path: Path) -> Vocabulary:
+        return Vocabulary.load(path)
+
+    def build(self, recipe: TranslateRecipe, fitted: Vocabulary) -> EncoderDecoder:
+        return recipe.model.build(len(fitted), recipe.seed)
+
+    def stages(
+        self,
+        recipe: TranslateRecipe,
+        splits: Mapping[str, list[Pair]],
+        fitted: Vocabulary,
+        cache: Path,
+    ) -> list[Stage]:
+        config = recipe.training.pairs
+        pairs = encode_pairs(splits["train"], fitted, *longest(recipe.model))
+        order = Order(pairs.lengths, config.batch_tokens, recipe.seed)
+        dev = splits["dev"][:DEV_SENTENCES]
+        greedy = SearchConfig()
+
+        def batch(step: int) -> list[PairBatch]:
+            return [pair_batch(pairs.take(order.batch(step)), END, END, PAD)]
+
+        def loss(model: nn.Module, part: PairBatch) -> Tensor:
+            return smoothed_loss(cast(EncoderDecoder, model), part, config.smoothing)
+
+        def dev_bleu(model: nn.Module) -> float:
+            model.eval()
+            found = translate(
+                cast(EncoderDecoder, model), fitted, [one.source for one in dev], greedy
+            )
+            said = [prediction_of("", one, fitted, 1).output for one in found]
+            samples, _ = translation_samples(said, [one.target for one in dev], "en")
+            return samples["bleu"].value
+
+        return [Stage(name="pairs", config=config, batch=batch, loss=loss, evaluate=dev_bleu)]
+
+    def evaluate(self, trained: Trained, examples: Sequence[Pair]) -> Evaluation:
+        predictions = list(self.predict(trained, [pair.source for pair in examples]))
+        expected = [pair.target for pair in examples]
+        samples, notes = translation_samples(
+            [one.output for one in predictions], expected, trained.recipe.data.target_language
+        )
+        return Evaluation(
+            n=len(examples),
+            samples=samples,
+            notes=notes,
+            predictions=predictions,
+            expected=expected,
+        )
+
+    def predict(
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
+    ) -> Iterator[Prediction]:
+        model = cast(EncoderDecoder, trained.model)
+        model.eval()
+        found = translate(model, trained.fitted, inputs, trained.recipe.search, nbest)
+        for text, one in zip(inputs, found, strict=True):
+            yield prediction_of(text, one, trained.fitted, nbest)
+
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
+        short = [one for one in evaluation.predictions if 0 < len(one.input.split()) <= 20]
+        if not short:
+            return None
+        chosen, model = short[0], cast(EncoderDecoder, trained.model)
+        pairs = encode_pairs([Pair(chosen.input, chosen.output)], trained.fitted, None, None)
+        batch = pair_batch(pairs, END, END, PAD).to(trained.device)
+        read = trained.fitted.pieces(batch.source[0].tolist())
+        told = trained.fitted.pieces(batch.inputs[0].tolist())
+        # The row of a word is the step that decided it, which had been told the word before.
+        decided = trained.fitted.pieces(batch.targets[0].tolist())
+        return Glimpse(
+            title=f"{chosen.input} → {chosen.output}",
+            run=lambda: model(batch.source, batch.present, batch.inputs),
+            views=[
+                View(
+                    title="Words written, looking at words read",
+                    matches=lambda path: path.endswith("cross") or path == "decoder.attention",
+                    queries=decided,
+                    keys=read,
+                ),
+                View(
+                    title="Words read, looking at each other",
+                    matches=lambda path: path.startswith("encoder."),
+                    queries=read,
+                    keys=read,
+                ),
+                View(
+                    title="Words written, looking at those before them",
+                    matches=lambda path: (
+                        path.startswith("decoder.stack") and not path.endswith("cross")
+                    ),
+                    queries=decided,
+                    keys=told,
+                ),
+            ],
+        )
+
+
+def read_pairs(where: ParallelFiles | Path, *, keep_blank: bool = False) -> list[Pair]:
+    """Two files or one."""
+    if isinstance(where, Path):
+        return list(read_pairs_tsv(where, keep_blank=keep_blank).pairs)
+    return list(read_parallel(where.source, where.target, keep_blank=keep_blank).pairs)
+
+
+def longest(model: EncoderDecoderConfig) -> tuple[int | None, int | None]:
+    """Tokens that a source and a target may have."""
+    return getattr(model.encoder, "length", None), model.decoder.length
+
+
+def encode_pairs(
+    pairs: Sequence[Pair], vocabulary: Vocabulary, most_source: int | None, most_target: int | None
+) -> RaggedPairs:
+    """Tokens of both sides; pairs that do not fit the model are left out."""
+    sources = vocabulary.encode([pair.source for pair in pairs])
+    targets = vocabulary.encode([pair.target for pair in pairs])
+    fits = [
+        (source, target)
+        for source, target in zip(sources, targets, strict=True)
+        if 0 < len(source) <= (most_source or LONGEST_SOURCE)
+        and len(target) < (most_target or math.inf)
+    ]
+    if not fits:
+        raise UserError(
+            f"found no pair of at most {most_source or LONGEST_SOURCE} and {most_target} tokens, "
+            "wanted some to learn from",
+            fix="split long lines into sentences, or raise model.encoder.length and "
+            "model.decoder.length",
+        )
+    return RaggedPairs(ragged([one for one, _ in fits]), ragged([one for _, one in fits]))
+
+
+def smoothed_loss(model: EncoderDecoder, batch: PairBatch, smoothing: float) -> Tensor:
+    """Summed over the targets; only their places are read out."""
+    states = model(batch.source, batch.present, batch.inputs)
+    counted = batch.targets != IGNORE
+    scores = model.scores(states[counted])
+    return F.cross_entropy(
+        scores.float(), batch.targets[counted], label_smoothing=smoothing, reduction="sum"
+    )
+
+
+def translate(
+    model: EncoderDecoder,
+    vocabulary: Vocabulary,
+    texts: Sequence[str],
+    search: SearchConfig,
+    nbest: int = 1,
+) -> list[list[Found]]:
+    """The best hypotheses for each text; one that is too long is put together from its pieces."""
+    room = model.longest_source or LONGEST_SOURCE
+    pieces: list[Numbers] = []
+    owners: list[int] = []
+    for number, tokens in enumerate(vocabulary.encode(texts)):
+        for piece in cut_between_words(tokens, room, vocabulary):
+            pieces.append(piece)
+            owners.append(number)
+    found: list[list[Found]] = [[] for _ in pieces]
+    device = next(model.parameters()).device
+    # Of like length together, the longest first: what does not fit in memory fails at once.
+    ranked = sorted(range(len(pieces)), key=lambda at: -len(pieces[at]))
+    for start in range(0, len(ranked), TRANSLATED_TOGETHER):
+        chosen = ranked[start : start + TRANSLATED_TOGETHER]
+        source, present = pad(ragged([pieces[at] for at in chosen]), PAD)
+        said = seek(
+            WritingSteps(model, END),
+            source.to(device),
+            present.to(device),
+            search=search,
+            end=END,
+            most=min(search.most or model.longest_output, model.longest_output),
+            nbest=nbest,
+        )
+        for at, one in zip(chosen, said, strict=True):
+            found[at] = one
+    joined: list[list[Found]] = [[] for _ in texts]
+    for owner, one in zip(owners, found, strict=True):
+        joined[owner] = one if not joined[owner] else follow(joined[owner], one)
+    return joined
+
+
+def follow(before: Sequence[Found], after: Sequence[Found]) -> list[Found]:
+    """Hypotheses of two pieces as those of the whole, rank by rank."""
+    return [
+        Found([*first.tokens, *second.tokens], first.log_probability + second.log_probability)
+        for first, second in zip(before, after, strict=False)
+    ]
+
+
+def cut_between_words(tokens: Numbers, room: int, vocabulary: Vocabulary) -> list[Numbers]:
+    """Stretches of at most `room` tokens, each cut before a word where there is one."""
+    pieces = []
+    while len(tokens) > room:
+        heads = [at for at in range(room // 2, room + 1) if vocabulary.begins_word(int(tokens[at]))]
+        cut = heads[-1] if heads else room
+        pieces.append(tokens[:cut])
+        tokens = tokens[cut:]
+    return [*pieces, tokens]

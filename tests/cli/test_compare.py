@@ -1,0 +1,284 @@
+"""`harken compare` as a script and a person meet it."""
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from harken import config
+from harken.cli import compare
+from harken.cli.main import main
+from harken.data.generated import PeopleFiles
+from harken.measure.interval import Sample, Unit, ratio, share
+from harken.measure.paired import difference
+from harken.pipeline import train
+from harken.recipe import load_recipe
+from harken.report.comparison import Compared, comparison_page, rows_of
+from harken.run import load
+from harken.tasks.task import Evaluation
+from small_recipe import SMALL
+
+
+@pytest.fixture(scope="module")
+def other_run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same recipe from another seed, on the same dev file."""
+    folder = tmp_path_factory.mktemp("runs") / "other"
+    train(load_recipe(recipe_file, [*SMALL, "seed=7"]), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def third_run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One whose dev questions are its own share of the training questions."""
+    folder = tmp_path_factory.mktemp("runs") / "third"
+    train(load_recipe(recipe_file, [*SMALL, "data.dev=0.25"]), folder)
+    return folder
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert line.startswith("harken: ")
+    return line
+
+
+def test_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", "--help"])
+    assert stop.value.code == 0
+    assert "harken compare" in capsys.readouterr().out.split("examples:")[1]
+
+
+def test_json_is_what_evaluate_says_and_the_differences(
+    small_run: Path, other_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(small_run), str(other_run)]
+    assert main(["compare", *runs, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found.keys() == {"task", "n", "runs", "differences"}
+    assert (found["task"], found["n"]) == ("answer", 20)
+    for run, listed in zip(runs, found["runs"], strict=True):
+        assert main(["evaluate", run, "--json"]) == 0
+        alone = json.loads(capsys.readouterr().out)
+        assert listed == {"run": run, "n": alone["n"], "metrics": alone["metrics"]}
+    samples = [load(run).evaluate().samples for run in runs]
+    assert found["differences"] == [
+        {
+            "run": runs[1],
+            "against": runs[0],
+            "metric": metric,
+            **asdict(difference(samples[0][metric], samples[1][metric])),
+        }
+        for metric in ("exact_match", "commonest_answer")
+    ]
+
+
+def test_tables_and_a_page(
+    small_run: Path, other_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "new" / "page.html"
+    assert main(["compare", str(small_run), str(other_run), "--out", str(target)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"report: {target}\n"
+    lines = printed.out.splitlines()
+    (header,) = [line.split() for line in lines if "commonest answer" in line and " n " in line]
+    assert header[:2] == ["run", "n"]
+    (second,) = [line for line in lines if "against" in line]
+    assert second.split()[:3] == ["run", "against", "metric"]
+    assert sum(line.split()[:2] == ["other", "small"] for line in lines) == 2
+    text = target.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    assert "2 runs compared" in text
+    assert "Exact match" in text
+    assert "not counted alike" not in text
+
+
+def test_each_later_run_against_the_first_on_a_file(
+    small_run: Path,
+    other_run: Path,
+    third_run: Path,
+    people: PeopleFiles,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs = [str(third_run), str(other_run), str(small_run)]
+    assert main(["compare", *runs, "--data", str(people.test), "--beam", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["n"] == 20
+    assert [(one["run"], one["against"], one["metric"]) for one in found["differences"]] == [
+        (runs[at], runs[0], metric)
+        for at in (1, 2)
+        for metric in ("exact_match", "commonest_answer")
+    ]
+
+
+def test_other_examples(
+    small_run: Path, third_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(small_run), str(third_run)]) == 2
+    said = complaint(capsys)
+    assert f"{third_run}: found 5 examples, wanted the 20 of {small_run}" in said
+    assert "--data" in said
+
+
+def test_as_many_examples_but_others(
+    small_run: Path,
+    people: PeopleFiles,
+    recipe_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two runs whose dev files differ in one answer: found before any weight is read."""
+    lines = people.test.read_text(encoding="utf-8").splitlines()
+    question, answer = lines[2].split("\t")
+    changed = tmp_path / "changed.tsv"
+    changed.write_text("\n".join([*lines[:2], f"{question}\tAtlantis", *lines[3:]]) + "\n")
+    copy = tmp_path / "copy"
+    shutil.copytree(small_run, copy)
+    recipe = load_recipe(recipe_file, [*SMALL, f"data.dev={changed}"])
+    (copy / "recipe.toml").write_text(config.dumps(recipe), encoding="utf-8")
+    (copy / "model.safetensors").write_bytes(b"no weights")
+    assert main(["compare", str(small_run), str(copy)]) == 2
+    said = complaint(capsys)
+    assert said.startswith(f"harken: {copy}: found ")
+    assert "Atlantis" in said
+    assert answer in said
+    assert "as example 3, wanted" in said
+    assert f"of {small_run}" in said
+
+
+def test_another_task(
+    small_run: Path,
+    other_run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tasks = {small_run: "answer", other_run: "tag"}
+
+    def recipe_of(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(task=tasks[path.parent])
+
+    monkeypatch.setattr("harken.recipe.load_recipe", recipe_of)
+    assert main(["compare", str(small_run), str(other_run)]) == 2
+    said = complaint(capsys)
+    assert f"{other_run}: found a run of task 'tag', wanted 'answer' as in {small_run}" in said
+
+
+def test_one_run_or_the_same_twice(
+    small_run: Path, other_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(small_run)]) == 2
+    assert "found one run, wanted two or more" in complaint(capsys)
+    again = str(small_run / ".." / small_run.name)
+    assert main(["compare", str(small_run), str(other_run), again]) == 2
+    assert f"{again}: found the same run as {small_run}" in complaint(capsys)
+    assert main(["compare", str(small_run), str(tmp_path)]) == 2
+    assert "wanted a run folder" in complaint(capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--split", "test"], "found no data.test"),
+        (["--source", "a.txt"], "--source"),
+        (["--data", "a.txt", "--split", "dev"], "--split"),
+        (["--beam", "0"], "--beam"),
+    ],
+)
+def test_wrong_options(
+    small_run: Path,
+    other_run: Path,
+    options: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = tmp_path / "page.html"
+    runs = [str(small_run), str(other_run)]
+    assert main(["compare", *runs, *options, "--out", str(page)]) == 2
+    assert said in complaint(capsys)
+    assert not page.exists()
+
+
+def run_of(name: str, samples: dict[str, Sample], notes: dict[str, str] | None = None) -> Compared:
+    return Compared(
+        folder=f"runs/{name}",
+        name=name,
+        weights=1009,
+        units=53,
+        seed=3,
+        evaluation=Evaluation(n=31, samples=samples, notes=notes or {}),
+    )
+
+
+def nats(mean: float, examples: int, unit: Unit = "nats") -> Sample:
+    spread = np.linspace(-0.01, 0.01, examples)
+    counts = np.stack((mean + spread, np.ones(examples)), axis=1)
+    return Sample(counts=counts, figure=ratio, unit=unit)
+
+
+def test_the_better_run_is_named_only_where_chance_is_unlikely() -> None:
+    even = [at % 2 == 0 for at in range(31)]
+    first = run_of("first", {"nats": nats(1.5, 31), "right": share(even)})
+    second = run_of("second", {"nats": nats(1.2, 31), "right": share([True] * 31)})
+    third = run_of("third", {"nats": nats(1.7, 31), "right": share([*even[:-1], False])})
+    cells = {(row.run.name, row.metric): row.cells[3:] for row in rows_of([first, second, third])}
+    assert cells["second", "nats"] == ("-0.300 nats", "-0.300 to -0.300", "0.0001", "second")
+    assert cells["third", "nats"] == ("+0.200 nats", "+0.200 to +0.200", "0.0001", "first")
+    value, _, p, better = cells["second", "right"]
+    assert (value, better) == ("+48.4 points", "second")
+    assert float(p) < 0.001
+    value, interval, p, better = cells["third", "right"]
+    assert (value, p, better) == ("-3.2 points", "1.0000", "–")
+    assert interval.endswith(" to +0.0")
+
+
+def test_what_is_not_counted_alike_is_shown_without_a_test(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As of language models with other vocabularies, and a metric that only one run has."""
+    first = run_of("first", {"nats": nats(1.5, 31), "bits": nats(2.0, 31, "bits")})
+    second = run_of("second", {"nats": nats(1.2, 29), "bits": nats(2.5, 31, "bits")})
+    third = run_of("third", {"nats": nats(1.2, 31), "perplexity": nats(9.0, 31, "perplexity")})
+    runs = [first, second, third]
+    rows = rows_of(runs)
+    assert [(row.run.name, row.metric, row.difference is None) for row in rows] == [
+        ("second", "nats", True),
+        ("second", "bits", False),
+        ("third", "nats", False),
+    ]
+    record = compare._record("lm", runs, rows)
+    listed = record["differences"]
+    assert isinstance(listed, list)
+    assert [(one["run"], one["metric"]) for one in listed] == [
+        ("runs/second", "bits"),
+        ("runs/third", "nats"),
+    ]
+    compare._print(runs, rows)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["second", "first", "nats", "not", "counted", "alike", "–", "–", "–"] in lines
+    (figures,) = [line for line in lines if line[:2] == ["third", "31"]]
+    assert figures[2:] == ["1.200", "(1.198", "-", "1.202)", "–", "9.0", "(9.0", "-", "9.0)"]
+    page = comparison_page("lm", runs, rows)
+    assert "not counted alike" in page
+    assert "Perplexity" in page
+
+
+def test_a_page_escapes_names_and_says_where_notes_differ() -> None:
+    sample = {"right": share([True, False, True])}
+    notes = ("one & all", "one and another")
+    runs = [
+        run_of(name, sample, {"right": note})
+        for name, note in zip(("<q>", "two"), notes, strict=True)
+    ]
+    page = comparison_page("answer", runs, rows_of(runs))
+    assert "<q>" not in page
+    assert page.count("&lt;q&gt;") >= 4  # subtitle, differences, figures, runs
+    assert "one &amp; all" in page
+    assert "one and another" in page
+    alike = [run_of(name, sample, {"right": notes[1]}) for name in ("one", "two")]
+    assert comparison_page("answer", alike, rows_of(alike)).count(notes[1]) == 1

@@ -1,0 +1,181 @@
+"""`harken data` as a script meets it; a server on this machine stands for the world."""
+
+import dataclasses
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harken.cli.main import main
+from harken.data import catalogue
+from harken.data.catalogue import CATALOGUE
+from loopback import Loopback, Trick, loopback
+
+TEXT = b"First Citizen:\nBefore we proceed any further, hear me speak.\n" * 5003
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    """Serves another text under the name of a public one, and a catalogue that knows it."""
+    public = CATALOGUE["tinyshakespeare"]
+    sha256 = hashlib.sha256(TEXT).hexdigest()
+    item = dataclasses.replace(public.items[0], sha256=sha256, bytes=len(TEXT))
+    known = dataclasses.replace(public, items=(item,))
+    monkeypatch.setattr(catalogue, "CATALOGUE", CATALOGUE | {"tinyshakespeare": known})
+    with loopback() as served:
+        served.files["/m/tinyshakespeare/input.txt"] = TEXT
+        yield served
+
+
+def test_fetching_says_whose_it_is_and_prints_paths(
+    server: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    command = ["data", "tinyshakespeare", "--out", str(out), "--from", f"{server.base}/m"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{out / 'input.txt'}\n"
+    assert "licence: public domain, https://" in said.err
+    assert f"from {server.base}/m/tinyshakespeare/input.txt" in said.err
+    assert (out / "input.txt").read_bytes() == TEXT
+    assert main(command) == 0  # again: nothing to fetch
+    assert capsys.readouterr().out == said.out
+    assert len(server.asked) == 1
+
+
+def test_the_licence_comes_before_the_first_request(
+    server: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.tricks = [Trick(status=404)]
+    command = ["data", "tinyshakespeare", "--out", str(tmp_path), "--from", f"{server.base}/m"]
+    assert main(command) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.index("licence:") < said.err.index("found the answer 404")
+
+
+def test_wrong_bytes_end_with_both_digests(
+    server: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = TEXT[:-1] + b"?"
+    server.files["/m/tinyshakespeare/input.txt"] = wrong
+    command = ["data", "tinyshakespeare", "--out", str(tmp_path), "--from", f"{server.base}/m"]
+    assert main(command) == 1
+    said = capsys.readouterr()
+    for text in (TEXT, wrong):
+        assert hashlib.sha256(text).hexdigest() in said.err
+    assert said.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_real_digest_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The catalogue as it is: a text of the right size that is another is refused."""
+    item = CATALOGUE["tinyshakespeare"].items[0]
+    with loopback() as served:
+        served.files["/tinyshakespeare/input.txt"] = bytes(item.bytes)
+        command = ["data", "tinyshakespeare", "--out", str(tmp_path), "--from", served.base]
+        assert main(command) == 1
+    assert item.sha256 in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_control_c_keeps_the_part(tmp_path: Path) -> None:
+    """In a process of its own: Ctrl-C while the server is silent, then the rest."""
+    item = CATALOGUE["tinyshakespeare"].items[0]
+    with loopback() as served:
+        served.files["/tinyshakespeare/input.txt"] = bytes(item.bytes)
+        served.tricks = [Trick(cut=100_003), Trick(silent=60.0)]
+        command = [sys.executable, "-m", "harken", "data", "tinyshakespeare"]
+        command += ["--out", str(tmp_path), "--from", served.base]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            while len(served.asked) < 2 and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "trying again in 1 s" in said
+    assert (tmp_path / "input.txt.part").stat().st_size == 100_003
+    assert not (tmp_path / "input.txt").exists()
+
+
+@pytest.mark.parametrize("command", [["data"], ["data", "--list"]])
+def test_the_list(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command) == 0
+    table = capsys.readouterr().out
+    assert "people" in table
+    for corpus in CATALOGUE.values():
+        assert corpus.name in table
+        assert corpus.licence.name in table
+        assert f"{corpus.bytes / 1e6:.1f} MB" in table
+
+
+def test_the_list_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {"people", "sentences"} <= {made["name"] for made in listed["made"]}
+    assert [corpus["name"] for corpus in listed["public"]] == list(CATALOGUE)
+    for corpus in listed["public"]:
+        assert corpus["bytes"] == sum(file["bytes"] for file in corpus["files"])
+        assert corpus["licence"]["address"].startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("multi30", "did you mean 'multi30k'?"),
+        ("Peple", "did you mean 'people'?"),
+        ("xyz", "`harken data` says what they are"),
+    ],
+)
+def test_an_unknown_name(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", name, "--out", "nowhere"]) == 2
+    said = capsys.readouterr().err
+    assert f"found no corpus {name!r}" in said
+    assert hint in said
+
+
+def test_json_is_for_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "--json", "people", "--out", "nowhere"]) == 2
+    assert "found --json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["data", "people"], "--out"),
+        (["data", "multi30k"], "--out"),
+        (["data", "multi30k", "--out", "x", "--people", "7"], "--people"),
+        (["data", "people", "--out", "x", "--from", "https://m"], "--from"),
+    ],
+)
+def test_each_corpus_has_its_own_options(
+    command: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(command)
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_one_corpus_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["data", "people", "--help"])
+    assert stop.value.code == 0
+    assert "--biographies" in capsys.readouterr().out
+
+
+def test_made_corpora(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The two commands that scripts rely on."""
+    out = str(tmp_path / "p")
+    assert main(["data", "people", "--people", "31", "--biographies", "2", "--out", out]) == 0
+    out = str(tmp_path / "s")
+    assert main(["data", "sentences", "--sentences", "40", "--out", out]) == 0
+    paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(paths) > 3
+    assert all(path.is_file() for path in paths)

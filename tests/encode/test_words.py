@@ -1,0 +1,161 @@
+"""Every word has a row and a spelling, whatever it is; what is stored is what was fitted."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.data.examples import Sentence
+from harken.encode.vocabulary import PAD, UNKNOWN
+from harken.encode.words import ENDS, WordsAndCharacters, WordsAndCharactersConfig
+from harken.errors import Failure
+
+SENTENCES = [
+    Sentence(("The", "bank", "the", "bank"), ("DET", "NOUN", "DET", "NOUN")),
+    Sentence(("Banks", "bank", "the", "money"), ("NOUN", "VERB", "DET", "NOUN")),
+    Sentence(("THE", "end"), ("DET", "VERB")),
+]
+SPECIAL = {PAD, UNKNOWN}
+
+
+def fitted(least: int = 1, lower: bool = True) -> WordsAndCharacters:
+    return WordsAndCharactersConfig(least=least, lower=lower).fit(SENTENCES)
+
+
+def row(words: WordsAndCharacters, word: str) -> int:
+    return int(words.encode([[word]]).rows[0][0])
+
+
+def test_case_is_in_the_spelling_only() -> None:
+    words = fitted()
+    encoded = words.encode([["The", "the"], ["THE"]])
+    assert {int(one) for rows in encoded.rows for one in rows} == {words.rows["the"]}
+    assert [one.tolist() for one in encoded.forms] == [[0, 1], [2]]
+    assert len({tuple(one.tolist()) for one in encoded.spellings}) == 3
+
+
+def test_case_may_stay_in_the_rows() -> None:
+    words = fitted(lower=False)
+    assert len({row(words, "The"), row(words, "the"), row(words, "THE")} - SPECIAL) == 3
+    assert row(words, "Bank") == UNKNOWN
+
+
+def test_rows_are_for_words_met_often_enough() -> None:
+    """Counted after case is left out: `the` is met four times in three forms."""
+    assert sorted(fitted(least=3).rows) == ["bank", "the"]
+    assert sorted(fitted(least=3, lower=False).rows) == ["bank"]
+    words = fitted(least=4)
+    assert sorted(words.rows) == ["the"]
+    assert row(words, "bank") == UNKNOWN
+    assert words.known["bank"].times == 3  # known all the same
+    assert len(words) == 3
+
+
+def test_counts_of_rows_add_the_forms_up() -> None:
+    words = fitted()
+    counts = words.row_counts
+    met = Counter(word.lower() for one in SENTENCES for word in one.words)
+    assert len(counts) == len(words)
+    assert {word: counts[number] for word, number in words.rows.items()} == met
+    assert counts[[PAD, UNKNOWN]].tolist() == [0, 0]
+
+
+def test_what_is_likely() -> None:
+    words = fitted()
+    assert words.tags == ("DET", "NOUN", "VERB")
+    assert words.likely_tag("bank") == "NOUN"  # twice, VERB once
+    assert words.likely_tag("end") == "VERB"
+    assert words.likely_tag("Bank") == "DET"  # of DET and NOUN, both four times, the first
+
+
+def test_characters_never_met_are_unknown() -> None:
+    words = fitted()
+    encoded = words.encode([["bažk", "日本"]])
+    assert encoded.rows[0].tolist() == [UNKNOWN, UNKNOWN]
+    known = words.characters
+    assert encoded.spellings[0].tolist() == [known["b"], known["a"], UNKNOWN, known["k"]]
+    assert encoded.spellings[1].tolist() == [UNKNOWN, UNKNOWN]
+    assert not SPECIAL & set(known.values())
+
+
+def test_a_very_long_word_keeps_its_ends() -> None:
+    words = fitted()
+    letter = words.characters
+    within, beyond = "b" * ENDS + "a" * ENDS, "b" * ENDS + "nn" + "a" * ENDS
+    wanted = [letter["b"]] * ENDS + [letter["a"]] * ENDS
+    for word in (within, beyond, beyond * 1000):
+        assert words.encode([[word]]).spellings[0].tolist() == wanted
+    assert len(words.encode([["b" * (2 * ENDS + 1)]]).spellings[0]) == 2 * ENDS
+
+
+@given(st.lists(st.lists(st.text(min_size=1, max_size=9), max_size=5), max_size=4))
+def test_any_words_can_be_encoded(sentences: list[list[str]]) -> None:
+    words = fitted()
+    rows, forms, spellings = words.encode(sentences)
+    assert [len(one) for one in rows] == [len(one) for one in forms] == list(map(len, sentences))
+    assert len(spellings) == len({word for one in sentences for word in one})
+    for sentence, its_rows, its_forms in zip(sentences, rows, forms, strict=True):
+        for word, number, form in zip(sentence, its_rows, its_forms, strict=True):
+            assert number == words.rows.get(word.lower(), UNKNOWN)
+            spelt = [words.characters.get(letter, UNKNOWN) for letter in word]
+            assert spellings[form].tolist() == spelt
+
+
+def test_the_order_of_sentences_changes_nothing() -> None:
+    again = WordsAndCharactersConfig().fit(SENTENCES[::-1])
+    assert again.to_json() == fitted().to_json()
+
+
+@pytest.mark.parametrize("least", [1, 3])
+@pytest.mark.parametrize("lower", [True, False])
+def test_what_is_stored_is_the_same(least: int, lower: bool, tmp_path: Path) -> None:
+    words, path = fitted(least, lower), tmp_path / "tokenizer.json"
+    path.write_text(words.to_json(), encoding="utf-8")
+    assert WordsAndCharacters.load(path) == words
+
+
+def test_strange_characters_survive_storing(tmp_path: Path) -> None:
+    odd = '"\\\u2028\u00a0\U0001f600'
+    words = WordsAndCharactersConfig().fit([Sentence((odd,), ("X",))])
+    path = tmp_path / "tokenizer.json"
+    path.write_text(words.to_json(), encoding="utf-8")
+    assert WordsAndCharacters.load(path) == words
+
+
+STORED = json.loads(fitted().to_json())
+DAMAGED = {
+    "nothing": "",
+    "cut off": fitted().to_json()[:-20],
+    "a list": "[]",
+    "null": "null",
+    "no keys": "{}",
+    "a count that is none": json.dumps({**STORED, "words": [["the", "4", "DET"]]}),
+    "a count of 0": json.dumps({**STORED, "words": [["the", 0, "DET"]]}),
+    "a row too short": json.dumps({**STORED, "words": [["the", 4]]}),
+    "a tag that is none": json.dumps({**STORED, "words": [["the", 4, "ADJ"]]}),
+    "no words": json.dumps({**STORED, "words": []}),
+    "tags in a list": json.dumps({**STORED, "tags": ["DET"]}),
+    "case that is a number": json.dumps({**STORED, "lower": 1}),
+    "a word that is a number": json.dumps({**STORED, "words": [[4, 4, "DET"]]}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_file_is_a_failure(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(DAMAGED[damage], encoding="utf-8")
+    with pytest.raises(Failure, match="found a list of words that cannot be read") as caught:
+        WordsAndCharacters.load(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_another_file_is_a_failure(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(Failure, match="found a list of words that cannot be read"):
+        WordsAndCharacters.load(path)

@@ -1,0 +1,60 @@
+"""Figures of blanks against loops, and what counting alone says."""
+
+import math
+
+import numpy as np
+import pytest
+
+from harken.batch.ragged import ragged
+from harken.measure.blanks import Filled, Tally, fill_by_counts
+from harken.measure.ngrams import Trigrams
+
+FIRST_WORD, UNKNOWN, END = 4, 1, 3
+# Three lines; of the second no word is asked for.
+LINES = ragged([np.array(one) for one in ([4, 5, 6, 7], [8, 9], [5, 4, 1])])
+CHOSEN = np.array([0, 1, 3, 6, 8])  # 4, 5, 7 of the first line, 5 and <unknown> of the third
+FILLED = Filled(
+    words=np.array(
+        [[4, 9, 8, 7, 6], [4, 5, 8, 7, 6], [9, 8, 6, 5, 4], [5, 4, 6, 7, 8], [4, 5, 6, 7, 8]]
+    ),
+    logs=np.full((5, 5), -2.0),
+    true_logs=np.log([0.5, 0.25, 0.1, 0.8, 0.02]),
+)
+
+
+def test_figures() -> None:
+    tally = Tally(LINES, CHOSEN)
+    assert tally.accuracy(FILLED).counts.tolist() == [[1, 3], [1, 2]]
+    assert tally.five_best(FILLED).counts.tolist() == [[2, 3], [1, 2]]
+    assert tally.accuracy(FILLED).value == pytest.approx(2 / 5)
+    nats = -sum(math.log(one) for one in (0.5, 0.25, 0.1, 0.8, 0.02)) / 5
+    assert tally.nats(FILLED).value == pytest.approx(nats)
+    assert tally.perplexity(FILLED).value == pytest.approx(math.exp(nats))
+    assert (tally.nats(FILLED).unit, tally.perplexity(FILLED).unit) == ("nats", "perplexity")
+    low, high = (tally.perplexity(FILLED).estimate().low, tally.perplexity(FILLED).estimate().high)
+    assert low < math.exp(nats) < high
+
+
+def test_only_the_five_likeliest_count() -> None:
+    six = FILLED._replace(words=np.array([[9, 8, 7, 6, 5, 4]] * 5))
+    assert Tally(LINES, CHOSEN).five_best(six).counts.tolist() == [[2, 3], [1, 2]]
+
+
+def test_counts_fill_blanks() -> None:
+    training = ragged([np.array([4, 5, 6])] * 3 + [np.array([7, 1, 1])] * 5 + [np.array([4, 8, 9])])
+    trigrams = Trigrams(training, 11, end=END, impossible=(0, 2))
+    lines = ragged([np.array([4, 5, 6]), np.array([7, 1, 9])])
+    chosen = np.array([1, 4])
+    alone, beside = fill_by_counts(trigrams, lines, chosen, FIRST_WORD)
+    # 7 stands five times; <unknown>, ten times there, is no answer.
+    assert alone.words.tolist() == [[7], [7]]
+    np.testing.assert_allclose(np.exp(alone.true_logs), trigrams.alone()[[5, UNKNOWN]])
+    assert beside.words[0].tolist() == [5]
+    assert beside.words[1, 0] >= FIRST_WORD
+    for number, sides in enumerate([(END, 4, 6, END), (END, 7, 9, END)]):
+        wanted = trigrams.blank(*sides)
+        true = (5, UNKNOWN)[number]
+        assert math.exp(beside.true_logs[number]) == pytest.approx(wanted[true])
+        best = math.exp(beside.logs[number, 0])
+        assert best == pytest.approx(wanted[FIRST_WORD:].max())
+    assert trigrams.blank(END, 7, 9, END).argmax() == UNKNOWN

@@ -1,0 +1,183 @@
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from harken.measure import paired
+from harken.measure.bleu import translation_samples
+from harken.measure.interval import Sample, Unit, ratio, share, share_within
+from harken.measure.paired import EXCHANGES, Difference, comparable, difference
+
+COUNTED = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=23
+)  # right of five words, by each of two systems
+
+
+def chance_of(exact: float) -> float:
+    """How far a p may be from the exact one: four deviations of the draws."""
+    return 4 * math.sqrt(exact * (1 - exact) / EXCHANGES) + 2 / EXCHANGES
+
+
+def of_words(right: list[int], unit: Unit = "share") -> Sample:
+    counts = np.stack((np.array(right), np.full(len(right), 5)), axis=1).astype(float)
+    return Sample(counts=counts, figure=ratio, unit=unit)
+
+
+@pytest.mark.parametrize(
+    ("both", "first_only", "second_only", "neither"),
+    [(11, 2, 9, 7), (0, 0, 6, 1), (31, 5, 5, 3), (17, 13, 29, 19), (3, 1, 0, 0)],
+)
+def test_p_of_shares_is_that_of_mcnemars_exact_test(
+    both: int, first_only: int, second_only: int, neither: int
+) -> None:
+    outcomes = [
+        *[(True, True)] * both,
+        *[(True, False)] * first_only,
+        *[(False, True)] * second_only,
+        *[(False, False)] * neither,
+    ]
+    found = difference(share([one for one, _ in outcomes]), share([two for _, two in outcomes]))
+    unlike = first_only + second_only
+    apart = abs(second_only - first_only)
+    exact = sum(
+        math.comb(unlike, wins) for wins in range(unlike + 1) if abs(2 * wins - unlike) >= apart
+    ) / (2**unlike)
+    assert found.value == pytest.approx((second_only - first_only) / len(outcomes))
+    assert found.p == pytest.approx(exact, abs=chance_of(exact))
+
+
+def test_p_is_that_of_every_exchange() -> None:
+    """All 2^9 of them, for a figure that is no mean: the figure of exchanged sums is asked."""
+    first = np.array(
+        [[3, 5], [1, 7], [0, 2], [4, 4], [2, 9], [5, 6], [1, 1], [3, 8], [2, 2]], float
+    )
+    second = np.array(
+        [[4, 5], [1, 3], [1, 2], [4, 5], [5, 9], [5, 7], [1, 2], [6, 8], [2, 3]], float
+    )
+
+    def squared(sums: np.ndarray) -> np.ndarray:
+        return ratio(sums) ** 2
+
+    def apart(exchanges: tuple[bool, ...]) -> float:
+        choice = np.array(exchanges)[:, None]
+        one, other = np.where(choice, second, first), np.where(choice, first, second)
+        return abs(float(np.diff([(x[:, 0].sum() / x[:, 1].sum()) ** 2 for x in (one, other)])[0]))
+
+    every = np.array([apart(one) for one in product((False, True), repeat=9)])
+    exact = float((every >= every[0] - 1e-12).mean())
+    assert 0.05 < exact < 0.5
+    found = difference(
+        Sample(counts=first, figure=squared, unit="points"),
+        Sample(counts=second, figure=squared, unit="points"),
+        seed=3,
+    )
+    assert found.p == pytest.approx(exact, abs=chance_of(exact))
+
+
+@pytest.mark.parametrize("better", [0.0, 0.02, 0.05])
+def test_agrees_with_sacrebleu(better: float) -> None:
+    random = np.random.default_rng(5)
+    words = np.array(["der", "Hund", "und", "die", "Katze", "spielen", "im", "Schnee"])
+
+    def spoilt(line: list[str], rate: float) -> str:
+        return " ".join("x" if random.random() < rate else word for word in line)
+
+    lines = [list(words[random.integers(0, 8, size=13)]) for _ in range(151)]
+    references = [" ".join(line) for line in lines]
+    systems = [[spoilt(line, rate) for line in lines] for rate in (0.2, 0.2 - better)]
+    first, second = (translation_samples(system, references, "de")[0]["bleu"] for system in systems)
+    named = [("first", systems[0]), ("second", systems[1])]
+    _, theirs = PairedTest(named, {"BLEU": BLEU()}, [references], "ar", n_samples=EXCHANGES)()
+    one, other = theirs["BLEU"]
+    ours = difference(first, second)
+    assert ours.value == pytest.approx(other.score - one.score, abs=1e-9)
+    assert ours.p == pytest.approx(other.p_value, abs=1.5 * chance_of(other.p_value))
+
+
+def test_alike_is_no_difference() -> None:
+    sample = of_words([3, 1, 4, 1, 5])
+    assert difference(sample, of_words([3, 1, 4, 1, 5])) == Difference(0, 0, 0, 1.0, "share")
+
+
+@given(COUNTED, st.integers(0, 2**32))
+def test_exchanged_systems_get_the_mirrored_answer(right: list[tuple[int, int]], seed: int) -> None:
+    first, second = of_words([one for one, _ in right]), of_words([two for _, two in right])
+    there, back = difference(first, second, seed), difference(second, first, seed)
+    assert (back.value, back.low, back.high) == (-there.value, -there.high, -there.low)
+    assert back.p == there.p
+    assert there == difference(first, second, seed)
+    assert there.low <= there.value + 1e-12
+    assert there.value <= there.high + 1e-12
+    assert 0 < there.p <= 1
+
+
+def two_systems(random: np.random.Generator, gain: float, longest: int) -> tuple[Sample, Sample]:
+    """Right words of 47 sentences, hard ones hard for both; the second knows `gain` more."""
+    ease = random.beta(2, 2, size=47) * (1 - gain)
+    words = random.integers(1, longest + 1, size=47)
+    right = [random.binomial(words, ease + extra) for extra in (0.0, gain)]
+    first, second = (share_within(list(one), list(words)) for one in right)
+    return first, second
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.31])
+def test_the_interval_holds_the_truth_and_p_the_error_rate(
+    gain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paired, "EXCHANGES", 1999)  # enough to tell 5 %
+    random, rounds = np.random.default_rng(13), 200
+    found = [difference(*two_systems(random, gain, 3), seed=at) for at in range(rounds)]
+    held = sum(one.low <= gain <= one.high for one in found) / rounds
+    assert 0.91 <= held <= 0.985
+    called = sum(one.p < 0.05 for one in found) / rounds
+    assert (0.005 <= called <= 0.09) if gain == 0 else (called > 0.9)
+
+
+def test_pairing_takes_out_what_is_hard_for_both() -> None:
+    first, second = two_systems(np.random.default_rng(2), 0.07, 19)
+    together = difference(first, second)
+    alone = [one.estimate() for one in (first, second)]
+    apart = math.hypot(*((one.high - one.low) for one in alone))  # as if drawn independently
+    assert 0.2 * apart < together.high - together.low < 0.7 * apart
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "p", "improves"),
+    [
+        ("share", 0.1, 0.049, True),
+        ("share", -0.1, 0.049, False),
+        ("points", 3.0, 0.05, None),
+        ("nats", -0.1, 0.01, True),
+        ("bits", 0.1, 0.01, False),
+        ("perplexity", -0.1, 0.5, None),
+    ],
+)
+def test_what_is_better(unit: Unit, value: float, p: float, improves: bool | None) -> None:
+    assert Difference(value, value - 1, value + 1, p, unit).improves is improves
+
+
+def test_what_can_be_compared() -> None:
+    five = of_words([1, 2, 3, 4, 5])
+    assert comparable(five, of_words([5, 4, 3, 2, 1]))
+    assert not comparable(five, of_words([1, 2, 3, 4]))
+    assert not comparable(five, of_words([1, 2, 3, 4, 5], "nats"))
+    with pytest.raises(AssertionError):
+        difference(five, of_words([1, 2, 3, 4]))
+
+
+def test_what_was_counted_must_be_the_same_in_each_example() -> None:
+    """Known words of two vocabularies; but of BLEU, lengths are the outputs' own."""
+    known = share_within([1, 2, 3], [5, 5, 4])
+    assert comparable(known, share_within([2, 2, 2], [5, 5, 4]))
+    assert not comparable(known, share_within([1, 2, 3], [5, 4, 5]))
+    references = ["der Hund läuft über das Gras", "eine Katze schläft"]
+    short, long = (
+        translation_samples([said, references[1]], references, "de")[0]["bleu"]
+        for said in ("der Hund läuft über", "der Hund läuft über das Gras und bellt")
+    )
+    assert comparable(short, long)

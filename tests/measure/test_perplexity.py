@@ -1,0 +1,67 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.measure.perplexity import Surprise, mean_bits, mean_nats, perplexity
+
+
+def of(nats: list[float], tokens: list[int], words: list[int], characters: list[int]) -> Surprise:
+    parts = (np.array(part, dtype=np.float64) for part in (nats, tokens, words, characters))
+    return Surprise(**dict(zip(("nats", "tokens", "words", "characters"), parts, strict=True)))
+
+
+def test_figures_by_hand() -> None:
+    """Three stretches; ln 2 = 0.693147, exp(2) = 7.389056."""
+    samples = of([3.0, 4.0, 5.0], [2, 1, 3], [1, 1, 4], [5, 8, 11]).samples()
+    assert {name: one.value for name, one in samples.items()} == pytest.approx(
+        {
+            "nats": 2.0,
+            "bits": 2.885390,
+            "bits_per_character": 0.721348,
+            "perplexity": 7.389056,
+            "perplexity_per_word": 7.389056,
+            "perplexity_per_character": 1.648721,
+        },
+        rel=1e-6,
+    )
+    assert [one.unit for one in samples.values()] == ["nats", *["bits"] * 2, *["perplexity"] * 3]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=9), st.integers(2, 1000))
+def test_one_that_knows_nothing_is_as_unsure_as_there_are_tokens(
+    tokens: list[int], vocabulary: int
+) -> None:
+    counted = np.array(tokens, dtype=np.float64)
+    estimate = perplexity(counted * math.log(vocabulary), counted).estimate()
+    for figure in (estimate.value, estimate.low, estimate.high):
+        assert figure == pytest.approx(vocabulary)
+    assert mean_bits(counted * math.log(2), counted).value == pytest.approx(1.0)
+
+
+def test_stretches_weigh_by_what_they_hold() -> None:
+    sample = mean_nats(np.array([10.0, 1.0]), np.array([1.0, 10.0]))
+    assert sample.value == pytest.approx(1.0)  # and not 5.05, the mean of the two means
+    estimate = sample.estimate()
+    assert estimate.low == pytest.approx(0.1)
+    assert estimate.high == pytest.approx(10.0)
+
+
+def test_the_interval_narrows_with_more_stretches() -> None:
+    random = np.random.default_rng(0)
+    widths = []
+    for count in (50, 5000):
+        nats = random.gamma(4.0, 25.0, size=count)
+        estimate = mean_nats(nats, np.full(count, 100.0)).estimate()
+        assert estimate.low < estimate.value < estimate.high
+        widths.append(estimate.high - estimate.low)
+    assert widths[0] / widths[1] == pytest.approx(10, rel=0.3)
+
+
+def test_no_figure_is_infinite() -> None:
+    """A text without spaces is one word of thousands of nats."""
+    estimate = of([5000.0], [2000], [1], [2000]).samples()["perplexity_per_word"].estimate()
+    assert math.isfinite(estimate.high)
+    assert estimate.value > 1e300

@@ -1,0 +1,273 @@
+"""A blank is filled from its two sides, and never from the word that stood there."""
+
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import FourierConfig
+from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.recurrent import GRUConfig, LSTMConfig, RecurrentConfig, TanhConfig
+from harken.models.blank import (
+    BlankConfig,
+    BlankModel,
+    MaskedBlank,
+    MaskedBlankConfig,
+    RecurrentBlank,
+    RecurrentBlankConfig,
+)
+from harken.models.body import BodyConfig, TransformerBodyConfig
+
+VOCABULARY, WIDTH, HIDDEN, LENGTH = 23, 13, 11, 17
+MASK, END = 2, 3
+WORDS = st.integers(4, VOCABULARY - 1)
+
+CELLS: dict[str, RecurrentConfig] = {
+    "tanh": TanhConfig(hidden=HIDDEN, layers=2),
+    "gru": GRUConfig(hidden=HIDDEN, layers=3),
+    "lstm": LSTMConfig(hidden=HIDDEN, layers=2),
+}
+BODIES: dict[str, BodyConfig] = {
+    "transformer": TransformerBodyConfig(
+        layers=2, length=LENGTH + 2, attention=MultiHeadConfig(heads=3, head_width=5, key_width=4)
+    ),
+    "beside": TransformerBodyConfig(
+        layers=1,
+        length=LENGTH + 2,
+        attention=MultiHeadConfig(heads=2, head_width=7, key_width=4),
+        position=FourierConfig(place="concat"),
+    ),
+    "gru": GRUConfig(hidden=HIDDEN, direction="both"),
+    "lstm": LSTMConfig(hidden=HIDDEN, direction="both", layers=2),
+    "stride2": StrideTwoConfig(layers=5),
+    "gated": GatedConvolutionConfig(layers=9, kernel=5),
+}
+EVERY: dict[str, BlankConfig] = {
+    **{f"rnn {name}": RecurrentBlankConfig(width=WIDTH, cell=one) for name, one in CELLS.items()},
+    **{f"masked {name}": MaskedBlankConfig(width=WIDTH, body=one) for name, one in BODIES.items()},
+}
+every_model = pytest.mark.parametrize("name", EVERY)
+every_cell = pytest.mark.parametrize("cell", CELLS)
+
+
+def stirred(config: BlankConfig) -> BlankModel:
+    """In float64, with weights large enough that a wrong path shows."""
+    model = config.build(VOCABULARY, mask=MASK, end=END, seed=0).double().eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.empty_like(parameter).normal_(generator=generator)
+            if parameter.dim() == 1:
+                parameter.add_(0.2 * noise)
+            else:
+                parameter.copy_(1.3 * parameter[0].numel() ** -0.5 * noise)
+    return model
+
+
+def scores_of(model: BlankModel, words: list[int], blanks: list[bool]) -> Tensor:
+    """Of one row without padding."""
+    tokens = torch.tensor([words])
+    states = model(tokens, torch.ones_like(tokens).bool(), torch.tensor([blanks]))
+    return model.scores(states)
+
+
+def everywhere(words: list[int]) -> list[bool]:
+    return [True] * len(words)
+
+
+@every_cell
+@given(words=st.lists(WORDS, min_size=1, max_size=7))
+@settings(max_examples=7)
+@torch.no_grad()
+def test_the_formula(cell: str, words: list[int]) -> None:
+    """e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1], by PyTorch's own layers over one side at a time."""
+    model = stirred(EVERY[f"rnn {cell}"])
+    assert isinstance(model, RecurrentBlank)
+    table = model.embedding.weight
+
+    def last_state(stack: nn.ModuleList | None, side: list[int]) -> Tensor:
+        assert stack is not None
+        states = table[side][None]
+        for layer in stack:
+            states, _ = layer(states)
+        return states[0, -1]
+
+    ours = scores_of(model, words, everywhere(words))
+    for time in range(len(words)):
+        left = last_state(model.forwards.forwards, [END, *words[:time]])
+        right = last_state(model.backwards.backwards, [END, *words[:time:-1]])
+        for word in range(VOCABULARY):
+            wanted = table[word] @ model.from_left.weight @ left
+            wanted += table[word] @ model.from_right.weight @ right
+            assert_close(ours[time, word], wanted, rtol=0, atol=1e-12)
+
+
+def test_the_tanh_cell_is_the_lecture_s() -> None:
+    """h→[t] = tanh(U x[t] + V h→[t-1]) by hand, from zeros before the end symbol."""
+    model = stirred(RecurrentBlankConfig(width=WIDTH, cell=TanhConfig(hidden=HIDDEN)))
+    assert isinstance(model, RecurrentBlank)
+    table, words = model.embedding.weight, [5, 7, 11]
+
+    def read(stack: nn.ModuleList | None, side: list[int]) -> Tensor:
+        assert stack is not None
+        (((into, again),),) = (layer.all_weights for layer in stack)
+        state = torch.zeros(HIDDEN, dtype=torch.float64)
+        for word in side:
+            state = torch.tanh(into @ table[word] + again @ state)
+        return state
+
+    wanted = model.from_left(read(model.forwards.forwards, [END, 5]))
+    wanted = wanted + model.from_right(read(model.backwards.backwards, [END, 11]))
+    assert_close(scores_of(model, words, everywhere(words))[1], table @ wanted, rtol=0, atol=1e-12)
+
+
+@every_cell
+@torch.no_grad()
+def test_no_word_leaks_into_its_own_place(cell: str) -> None:
+    model = stirred(EVERY[f"rnn {cell}"])
+    words = [5, 7, 11, 13, 6, 8, 9]
+    before = scores_of(model, words, everywhere(words))
+    for time in range(len(words)):
+        other = [*words[:time], 17, *words[time + 1 :]]
+        after = scores_of(model, other, everywhere(words))
+        same = (before == after).all(dim=1)
+        assert same.tolist() == [place == time for place in range(len(words))]
+
+
+@pytest.mark.parametrize("body", BODIES)
+@torch.no_grad()
+def test_a_mask_hides_and_nothing_else_is_hidden(body: str) -> None:
+    model = stirred(EVERY[f"masked {body}"])
+    words = [5, 7, 11, 13, 6, 8, 9]
+    blanks = [time in (1, 4) for time in range(len(words))]
+    before = scores_of(model, words, blanks)
+    assert before.shape == (2, VOCABULARY)
+    for time in range(len(words)):
+        other = [*words[:time], 17, *words[time + 1 :]]
+        after = scores_of(model, other, blanks)
+        assert (before == after).all(dim=1).tolist() == [blanks[time]] * 2
+
+
+@torch.no_grad()
+def test_a_masked_model_reads_the_mask_between_two_ends() -> None:
+    model = stirred(EVERY["masked transformer"])
+    assert isinstance(model, MaskedBlank)
+    read = model.embedding(torch.tensor([[END, 5, MASK, 11, END]]))
+    state = model.body(read)[0, 2]
+    wanted = model.embedding.weight @ (model.out.weight @ state)
+    ours = scores_of(model, [5, 7, 11], [False, True, False])
+    assert_close(ours[0], wanted, rtol=0, atol=1e-12)
+
+
+@every_model
+@given(
+    st.lists(st.lists(WORDS, min_size=1, max_size=LENGTH), min_size=1, max_size=4),
+    st.integers(0, 2**31),
+    st.integers(0, VOCABULARY - 1),
+)
+@settings(max_examples=7)
+@torch.no_grad()
+def test_padding_changes_nothing(name: str, rows: list[list[int]], seed: int, padding: int) -> None:
+    model = stirred(EVERY[name])
+    generator = torch.Generator().manual_seed(seed)
+    longest = max(map(len, rows)) + 1
+    tokens = torch.tensor([row + [padding] * (longest - len(row)) for row in rows])
+    present = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
+    blanks = present & (torch.rand(tokens.shape, generator=generator) < 0.5)
+    alone = [
+        scores_of(model, row, blanks[number, : len(row)].tolist())
+        for number, row in enumerate(rows)
+    ]
+    if longest > LENGTH and EVERY[name].length is not None:
+        tokens, present, blanks = tokens[:, :-1], present[:, :-1], blanks[:, :-1]
+    together = model.scores(model(tokens, present, blanks))
+    assert_close(together, torch.cat(alone), rtol=0, atol=1e-10)
+
+
+@every_model
+def test_one_table_is_read_and_scored_with(name: str) -> None:
+    model = stirred(EVERY[name])
+    states = torch.randn(5, WIDTH, dtype=torch.float64)
+    wanted = torch.einsum("nj,vj->nv", states, model.embedding.weight)
+    assert_close(model.scores(states), wanted, rtol=0, atol=1e-12)
+    tables = [one for one in model.parameters() if VOCABULARY in one.shape]
+    assert len(tables) == 1
+
+
+@every_model
+def test_every_weight_learns(name: str) -> None:
+    model = stirred(EVERY[name])
+    scores_of(model, [5, 7, 11, 13, 6], [True] * 5)[:, 5].square().sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.isfinite().all()
+    assert model.embedding.weight.grad is not None
+    assert model.embedding.weight.grad[END].any()
+
+
+@every_model
+def test_dropout_acts_in_training_alone(name: str) -> None:
+    config = EVERY[name]
+    dropped = type(config)(
+        **{  # type: ignore[arg-type]
+            **{key: getattr(config, key) for key in config.__dataclass_fields__},
+            "dropout": 0.5,
+        }
+    )
+    model, words = stirred(dropped), [5, 7, 11]
+    one, two = (scores_of(model, words, everywhere(words)) for _ in range(2))
+    assert torch.equal(one, two)
+    model.train()
+    assert not torch.equal(scores_of(model, words, everywhere(words)), one)
+
+
+def test_lengths_are_those_of_the_words() -> None:
+    assert EVERY["masked transformer"].length == LENGTH
+    assert EVERY["masked lstm"].length is None
+    assert EVERY["rnn lstm"].length is None
+    assert [EVERY[name].together for name in ("rnn gru", "masked gru")] == [True, False]
+
+
+@pytest.mark.parametrize("direction", ["backward", "both"])
+def test_directions_are_not_a_choice(direction: Literal["backward", "both"]) -> None:
+    with pytest.raises(ValueError, match="once for each direction"):
+        RecurrentBlankConfig(cell=GRUConfig(direction=direction))
+
+
+def test_a_body_needs_room_for_a_word() -> None:
+    with pytest.raises(ValueError, match="make it at least 3"):
+        MaskedBlankConfig(body=TransformerBodyConfig(length=2))
+    assert MaskedBlankConfig(body=TransformerBodyConfig(length=3)).length == 1
+
+
+def test_a_body_must_fit_the_width() -> None:
+    with pytest.raises(ValueError, match="does not divide"):
+        MaskedBlankConfig(width=13, body=TransformerBodyConfig(attention=MultiHeadConfig(heads=4)))
+    with pytest.raises(ValueError, match="both sides"):
+        MaskedBlankConfig(body=GatedConvolutionConfig(causal=True))
+
+
+@every_model
+def test_a_seed_decides_the_weights(name: str) -> None:
+    config = EVERY[name]
+    one, again, other = (
+        config.build(VOCABULARY, mask=MASK, end=END, seed=seed).state_dict() for seed in (5, 5, 7)
+    )
+    assert all(torch.equal(one[key], again[key]) for key in one)
+    assert not torch.equal(one["embedding.weight"], other["embedding.weight"])
+
+
+@every_model
+def test_first_weights_keep_lengths(name: str) -> None:
+    """A word vector is about one long, and so is what a map makes of a state of length one."""
+    model = EVERY[name].build(1009, mask=MASK, end=END, seed=0)
+    assert model.embedding.weight.norm(dim=1).mean().item() == pytest.approx(1.0, abs=0.05)
+    for key in ("from_left", "from_right", "out"):
+        if hasattr(model, key):
+            weight = getattr(model, key).weight
+            assert weight.norm(dim=1).mean().item() == pytest.approx(1.0, abs=0.2)

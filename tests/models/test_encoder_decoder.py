@@ -1,0 +1,146 @@
+"""Every body with either decoder: nothing leaks, padding is nothing, steps equal whole rows."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.decode.step import WritingSteps
+from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
+from harken.models.attentive_decoder import AttentiveDecoderConfig
+from harken.models.body import BodyConfig, TransformerBodyConfig
+from harken.models.decoder import TransformerDecoderConfig
+from harken.models.encoder_decoder import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
+
+VOCABULARY, WIDTH, START = 17, 12, 3
+HEADS = MultiHeadConfig(heads=3)
+BODIES: dict[str, BodyConfig] = {
+    "transformer": TransformerBodyConfig(layers=2, length=31, attention=HEADS),
+    "lstm both": LSTMConfig(direction="both"),
+    "gru backward": GRUConfig(direction="backward", hidden=11),
+    "tanh": TanhConfig(),
+    "gated": GatedConvolutionConfig(layers=2),
+    "stride2": StrideTwoConfig(layers=2),
+}
+DECODERS: dict[str, DecoderConfig] = {
+    "transformer": TransformerDecoderConfig(
+        layers=2, width=WIDTH, length=29, attention=HEADS, dropout=0.0
+    ),
+    "rnn": AttentiveDecoderConfig(width=WIDTH, hidden=13),
+    "lstm": AttentiveDecoderConfig(width=WIDTH, hidden=13, cell=LSTMConfig(layers=2)),
+}
+SOURCE = torch.tensor([[5, 6, 7, 8, 9], [4, 10, 11, 0, 0]])
+PRESENT = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+TARGET = torch.tensor([[START, 5, 9, 12], [START, 14, 6, 8]])
+pairs = pytest.mark.parametrize(
+    ("body", "decoder"), [(body, decoder) for body in BODIES for decoder in DECODERS]
+)
+
+
+def built(body: str, decoder: str, **choices: object) -> EncoderDecoder:
+    config = EncoderDecoderConfig(encoder=BODIES[body], decoder=DECODERS[decoder], dropout=0.0)
+    model = replace(config, **choices).build(VOCABULARY, seed=7)  # type: ignore[arg-type]
+    # First weights are so small that a leak could hide behind rounding.
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return model.double().eval()
+
+
+@pairs
+@torch.no_grad()
+def test_one_word_at_a_time_equals_all_at_once(body: str, decoder: str) -> None:
+    model = built(body, decoder)
+    whole = model.scores(model(SOURCE, PRESENT, TARGET))
+    stepper = WritingSteps(model, START)
+    scores, state = stepper.prompt(SOURCE, PRESENT)
+    assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
+    for at in range(1, TARGET.shape[1]):
+        scores, state = stepper.step(TARGET[:, at], state)
+        assert_close(scores, whole[:, at], rtol=0, atol=1e-10)
+
+
+@pairs
+@torch.no_grad()
+def test_padding_and_neighbours_change_nothing(body: str, decoder: str) -> None:
+    model = built(body, decoder)
+    together = model(SOURCE, PRESENT, TARGET)
+    alone = model(SOURCE[1:, :3], PRESENT[1:, :3], TARGET[1:])
+    assert_close(together[1:], alone, rtol=0, atol=1e-10)
+
+
+@pairs
+@torch.no_grad()
+def test_later_words_of_the_target_are_not_seen_and_the_source_is(body: str, decoder: str) -> None:
+    model = built(body, decoder)
+    states = model(SOURCE, PRESENT, TARGET)
+    changed = TARGET.clone()
+    changed[:, 2] = 1
+    after = model(SOURCE, PRESENT, changed)
+    assert torch.equal(states[:, :2], after[:, :2])
+    assert (states[:, 2:] != after[:, 2:]).any(dim=-1).all()
+    other = SOURCE.clone()
+    other[:, 2] = 13
+    assert (model(other, PRESENT, TARGET) != states).any(dim=-1).all()
+
+
+@pairs
+@torch.no_grad()
+def test_rows_of_a_state_go_on_as_they_would_have(body: str, decoder: str) -> None:
+    """Within their prompt only what was written moves; else everything does."""
+    model = built(body, decoder)
+    stepper = WritingSteps(model, START)
+    twice = torch.tensor([0, 0, 1, 1])
+    _, state = stepper.prompt(SOURCE, PRESENT)
+    state = stepper.select(state, twice, same_prompts=False)
+    written = torch.tensor([5, 6, 7, 8])
+    _, state = stepper.step(written, state)
+    swapped = torch.tensor([1, 1, 3, 2])
+    state = stepper.select(state, swapped, same_prompts=True)
+    scores, _ = stepper.step(torch.tensor([9, 9, 9, 9]), state)
+    rows = [[START, int(written[one]), 9] for one in swapped]
+    expected = model.scores(model(SOURCE[twice], PRESENT[twice], torch.tensor(rows)))[:, -1]
+    assert_close(scores, expected, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_the_rnn_begins_with_what_was_read_from_the_right() -> None:
+    """h[0] is the state of the right-to-left RNN at the source's first word."""
+    model = built("lstm both", "rnn")
+    table: Tensor = model.decoder.embedding(SOURCE)
+    _, left = model.encoder.recurrent(table, PRESENT)
+    state = model.begin(SOURCE, PRESENT)
+    backward = left.hidden[:, 1]
+    assert_close(state.cell.hidden[:, 0], model.decoder.first(backward), rtol=0, atol=1e-12)
+
+
+def test_vectors_are_shared_or_not() -> None:
+    shared, apart = built("tanh", "rnn"), built("tanh", "rnn", shared=False)
+    assert shared.embedding is None and apart.embedding is not None
+    extra = VOCABULARY * WIDTH
+    count = [sum(one.numel() for one in model.parameters()) for model in (shared, apart)]
+    assert count[1] - count[0] == extra
+
+
+def test_first_weights_follow_from_the_seed_and_differ_in_the_two_halves() -> None:
+    config = EncoderDecoderConfig(encoder=BODIES["transformer"], decoder=DECODERS["transformer"])
+    first, same, other = (config.build(VOCABULARY, seed) for seed in (1, 1, 2))
+    ours, theirs, others = (dict(one.state_dict()) for one in (first, same, other))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    name = "stack.blocks.0.attention.score.to_queries.weight"
+    assert (ours[f"encoder.{name}"] != others[f"encoder.{name}"]).any()
+    assert (ours[f"encoder.{name}"] != ours[f"decoder.{name}"]).any()
+
+
+def test_choices_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="does not divide"):
+        EncoderDecoderConfig(
+            encoder=TransformerBodyConfig(attention=MultiHeadConfig(heads=5)),
+            decoder=DECODERS["rnn"],
+        )
+    with pytest.raises(ValueError, match="both sides"):
+        EncoderDecoderConfig(encoder=GatedConvolutionConfig(causal=True))

@@ -1,0 +1,286 @@
+"""Language models whose state does not grow: against PyTorch, a slow loop, and themselves."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.config import loads
+from harken.decode.greedy import decode_greedily
+from harken.decode.step import LanguageModelSteps
+from harken.layers.convolution import CausalConvolutionConfig, GatedConvolutionConfig
+from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
+from harken.models.fixed_state import (
+    ConvolutionalModelConfig,
+    FixedStateModel,
+    LanguageModelConfig,
+    RecurrentModelConfig,
+)
+from harken.models.language_model import GPTConfig
+
+VOCABULARY, WIDTH, HIDDEN, LAYERS, LENGTH, KERNEL = 17, 7, 11, 2, 13, 3
+
+MODELS: dict[str, RecurrentModelConfig | ConvolutionalModelConfig] = {
+    "tanh": RecurrentModelConfig(width=WIDTH, recurrence=TanhConfig(layers=LAYERS), tied=True),
+    "gru": RecurrentModelConfig(width=WIDTH, recurrence=GRUConfig(hidden=HIDDEN, layers=LAYERS)),
+    "lstm": RecurrentModelConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN, layers=LAYERS)),
+    "causal": ConvolutionalModelConfig(
+        width=WIDTH,
+        convolutions=CausalConvolutionConfig(layers=LAYERS, kernel=KERNEL),
+        tied=True,
+    ),
+    "gated": ConvolutionalModelConfig(
+        width=WIDTH,
+        convolutions=GatedConvolutionConfig(layers=LAYERS, kernel=KERNEL, causal=True),
+    ),
+}
+REACH = {"causal": 1 + (KERNEL - 1) * 3, "gated": 1 + (KERNEL - 1) * 2}  # dilations 1, 2 and 1, 1
+every_kind = pytest.mark.parametrize("kind", MODELS)
+
+
+def small(kind: str, seed: int = 0) -> FixedStateModel:
+    """In float64, with weights large enough for a wrong one to show."""
+    model = MODELS[kind].build(VOCABULARY, seed).double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.6 * torch.empty_like(parameter).normal_(generator=generator))
+    return model
+
+
+def some_tokens(rows: int, time: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, VOCABULARY, (rows, time), generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs"),
+    [
+        ("tanh", nn.RNN(WIDTH, WIDTH, LAYERS, bias=False, batch_first=True)),
+        ("gru", nn.GRU(WIDTH, HIDDEN, LAYERS, batch_first=True)),
+        ("lstm", nn.LSTM(WIDTH, HIDDEN, LAYERS, batch_first=True)),
+    ],
+)
+@torch.no_grad()
+def test_scores_are_those_of_pytorch(kind: str, theirs: nn.RNNBase) -> None:
+    model = small(kind)
+    layers = theirs.double()
+    weights = model.state_dict()
+    for name, parameter in layers.named_parameters():
+        part, depth = name.rsplit("_l", 1)
+        parameter.copy_(weights[f"body.forwards.{depth}.{part}_l0"])
+    tokens = some_tokens(3, LENGTH)
+    outputs, _ = layers(F.embedding(tokens, weights["embedding.weight"]))
+    assert_close(
+        model.scores(model(tokens)), outputs @ weights["reader.weight"].T, rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("kind", ["causal", "gated"])
+@torch.no_grad()
+def test_convolutions_are_those_of_the_formula(kind: str) -> None:
+    model = small(kind)
+    tokens = some_tokens(1, LENGTH)
+    rows = [model.embedding.weight[token] for token in tokens[0]]
+    for depth, layer in enumerate(model.body.kernels):
+        dilation = 2**depth if kind == "causal" else 1
+        written = []
+        for time, row in enumerate(rows):
+            read = layer.bias.clone()
+            for back in range(KERNEL):
+                if time - back * dilation >= 0:
+                    read += layer.weight[:, :, KERNEL - 1 - back] @ rows[time - back * dilation]
+            if kind == "causal":
+                written.append(row + read.relu())
+            else:
+                written.append((row + read[:WIDTH] * read[WIDTH:].sigmoid()) * 0.5**0.5)
+        rows = written
+    expected = torch.stack(rows) @ model.reader.weight.T
+    assert_close(model.scores(model(tokens))[0], expected, rtol=0, atol=1e-12)
+
+
+@every_kind
+@torch.no_grad()
+def test_ragged_chunks_equal_each_row_alone(kind: str) -> None:
+    """Single tokens among them; a row may have none in a chunk that others have some in."""
+    model = small(kind)
+    row = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=LENGTH)
+    rows_and_cuts = st.tuples(row, st.lists(st.integers(0, LENGTH), min_size=4, max_size=4))
+
+    @given(st.lists(rows_and_cuts, min_size=1, max_size=4), st.integers(0, VOCABULARY - 1))
+    @settings(max_examples=20)
+    def holds(rows: list[tuple[list[int], list[int]]], padding: int) -> None:
+        state = model.begin(len(rows), torch.device("cpu"))
+        gathered: list[list[Tensor]] = [[] for _ in rows]
+        for chunk in range(5):
+            parts = []
+            for tokens, cuts in rows:
+                bounds = [0, *sorted(cuts), LENGTH]
+                parts.append(tokens[bounds[chunk] : bounds[chunk + 1]])
+            longest = max(map(len, parts))
+            if longest == 0:
+                continue
+            padded = torch.tensor([part + [padding] * (longest - len(part)) for part in parts])
+            present = torch.arange(longest) < torch.tensor([[len(part)] for part in parts])
+            states, state = model.extend(padded, present, state)
+            for number, part in enumerate(parts):
+                gathered[number].append(states[number, : len(part)])
+        for (tokens, _), states in zip(rows, gathered, strict=True):
+            (alone,) = model(torch.tensor([tokens]))
+            assert_close(torch.cat(states), alone, rtol=0, atol=1e-11)
+
+    holds()
+
+
+@every_kind
+@given(st.integers(0, LENGTH - 1), st.integers(0, 2**31))
+@settings(max_examples=10)
+@torch.no_grad()
+def test_nothing_comes_from_the_future_and_no_state_outlives_its_reach(
+    kind: str, changed_at: int, seed: int
+) -> None:
+    model = small(kind)
+    tokens = some_tokens(2, LENGTH, seed)
+    other = tokens.clone()
+    other[:, changed_at] = (other[:, changed_at] + 1) % VOCABULARY
+    before, after = model(tokens), model(other)
+    assert torch.equal(before[:, :changed_at], after[:, :changed_at])
+    assert not torch.equal(before[:, changed_at], after[:, changed_at])
+    end = changed_at + REACH.get(kind, LENGTH)
+    assert torch.equal(before[:, end:], after[:, end:])
+
+
+@every_kind
+def test_gradients_do_not_reach_later_tokens(kind: str) -> None:
+    model, embedded = small(kind), []
+    model.embedding.register_forward_hook(lambda *call: embedded.append(call[-1]))
+    states = model(some_tokens(3, LENGTH))
+    for time in range(LENGTH):
+        (gradient,) = torch.autograd.grad(
+            states[:, time].square().sum(), embedded, retain_graph=True
+        )
+        assert not gradient[:, time + 1 :].any()
+        assert gradient[:, time].any(dim=-1).all()
+
+
+@every_kind
+@torch.no_grad()
+def test_a_search_goes_on_from_the_state(kind: str) -> None:
+    model, end, most = small(kind), 3, 6
+    rows = [[5, 1, 8, 2], [4], [9, 9]]
+    longest = max(map(len, rows))
+    tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    present = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
+    found = decode_greedily(LanguageModelSteps(model), tokens, present, end=end, most=most)
+    for row, one in zip(rows, found, strict=True):
+        written: list[int] = []
+        total = 0.0
+        while len(written) < most:
+            scores = model.scores(model(torch.tensor([row + written])))[0, -1].log_softmax(dim=-1)
+            total += scores.max().item()
+            if scores.argmax() == end:
+                break
+            written.append(int(scores.argmax()))
+        assert list(one.tokens) == written
+        assert one.log_probability == pytest.approx(total, rel=1e-9)
+
+
+@every_kind
+@torch.no_grad()
+def test_the_state_has_one_size_and_rows_that_can_be_chosen(kind: str) -> None:
+    model = small(kind)
+    steps = LanguageModelSteps(model)
+    tokens = some_tokens(3, LENGTH)
+    _, state = steps.prompt(tokens, torch.ones_like(tokens).bool())
+    sizes = [part.shape for part in state if part is not None]
+    begun = model.begin(3, tokens.device)
+    assert sizes == [part.shape for part in begun if part is not None]
+    chosen = torch.tensor([2, 0, 2, 1])
+    next_tokens = torch.tensor([1, 2, 3, 4])
+    scores, _ = steps.step(next_tokens, steps.select(state, chosen, same_prompts=False))
+    whole = model(torch.cat((tokens[chosen], next_tokens[:, None]), dim=1))
+    assert_close(scores, model.scores(whole[:, -1]), rtol=0, atol=1e-11)
+
+
+@every_kind
+def test_first_weights_are_a_function_of_the_seed(kind: str) -> None:
+    one, again, other = (MODELS[kind].build(VOCABULARY, seed) for seed in (1, 1, 2))
+    for left, same, unlike in zip(
+        one.parameters(), again.parameters(), other.parameters(), strict=True
+    ):
+        assert torch.equal(left, same)
+        assert not torch.equal(left, unlike) or not left.any()  # but for offsets of zero
+
+
+@pytest.mark.parametrize(("tied", "spread"), [(True, 256**-0.5), (False, 1.0)])
+def test_embeddings_are_large_enough_to_be_felt(tied: bool, spread: float) -> None:
+    for config in (RecurrentModelConfig, ConvolutionalModelConfig):
+        model = config(width=256, tied=tied).build(VOCABULARY, seed=0)
+        assert model.embedding.weight.std().item() == pytest.approx(spread, rel=0.05)
+        scores = model.scores(model(some_tokens(5, LENGTH)))
+        assert scores.std() < 2  # and no first guess is sure of itself
+
+
+def test_a_tied_reader_is_the_table_of_embeddings() -> None:
+    for kind, config in MODELS.items():
+        model = config.build(VOCABULARY, seed=0)
+        assert (model.reader.weight is model.embedding.weight) == config.tied, kind
+
+
+@every_kind
+def test_packed_rows_are_refused(kind: str) -> None:
+    tokens = some_tokens(1, 5)
+    with pytest.raises(AssertionError, match="packed"):
+        small(kind)(tokens, positions=tokens, documents=tokens)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gated"])
+def test_dropout_acts_in_training_alone(kind: str) -> None:
+    config = MODELS[kind]
+    model = type(config)(width=WIDTH, dropout=0.5).build(VOCABULARY, seed=0)
+    tokens = some_tokens(2, 5)
+    assert not torch.equal(model.train()(tokens), model(tokens))
+    assert torch.equal(model.eval()(tokens), model(tokens))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SomeRecipe:
+    model: LanguageModelConfig = field(default_factory=GPTConfig)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", GPTConfig()),
+        ('model.kind = "rnn"', RecurrentModelConfig()),
+        (
+            'model = {kind = "rnn", recurrence.kind = "gru"}',
+            RecurrentModelConfig(recurrence=GRUConfig()),
+        ),
+        ('model.kind = "cnn"', ConvolutionalModelConfig()),
+    ],
+)
+def test_one_line_chooses_the_model(line: str, told: LanguageModelConfig) -> None:
+    assert loads(SomeRecipe, line, base=Path()).model == told
+
+
+@pytest.mark.parametrize("direction", ["backward", "both"])
+def test_reading_from_the_right_is_refused(direction: str) -> None:
+    with pytest.raises(ValueError, match="still to come"):
+        RecurrentModelConfig(recurrence=GRUConfig(direction=direction))
+
+
+def test_a_centred_kernel_is_refused() -> None:
+    with pytest.raises(ValueError, match="causal = true"):
+        ConvolutionalModelConfig(convolutions=GatedConvolutionConfig())
+
+
+def test_embeddings_of_another_width_cannot_read_out() -> None:
+    with pytest.raises(ValueError, match="width 11 cannot be read out by embeddings of width 7"):
+        RecurrentModelConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN), tied=True)

@@ -1,0 +1,234 @@
+"""A tagger sees rows and spellings, each word's own, and nothing of the padding."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.testing import assert_close
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.config import loads
+from harken.errors import UserError
+from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
+from harken.models.body import BodyConfig, TransformerBodyConfig
+from harken.models.tagger import (
+    CharactersConfig,
+    ConvolvedCharactersConfig,
+    NoCharactersConfig,
+    RecurrentCharactersConfig,
+    Tagger,
+    TaggerConfig,
+)
+from harken.models.word_vectors import NeighboursConfig
+
+WORDS, CHARACTERS, TAGS, WIDTH = 19, 23, 5, 14
+BODIES: dict[str, BodyConfig] = {
+    "tanh": TanhConfig(),
+    "gru": GRUConfig(direction="both"),
+    "lstm": LSTMConfig(layers=2, hidden=3, direction="both", dropout=0.5),
+    "stride2": StrideTwoConfig(layers=2),
+    "gated": GatedConvolutionConfig(layers=2),
+    "transformer": TransformerBodyConfig(
+        layers=2, length=11, attention=MultiHeadConfig(heads=2), dropout=0.5
+    ),
+}
+VIEWS: dict[str, CharactersConfig] = {
+    "cnn": ConvolvedCharactersConfig(width=6, letter=3, kernel=3),
+    "lstm": RecurrentCharactersConfig(width=6, letter=3),
+    "none": NoCharactersConfig(),
+}
+every_body = pytest.mark.parametrize("body", BODIES)
+every_view = pytest.mark.parametrize("view", VIEWS)
+
+
+def small(body: str = "lstm", view: str = "cnn", seed: int = 0) -> Tagger:
+    """In double precision, with weights large enough that a wrong path shows."""
+    config = TaggerConfig(width=WIDTH, characters=VIEWS[view], body=BODIES[body], dropout=0.5)
+    model = config.build(words=WORDS, characters=CHARACTERS, tags=TAGS, seed=seed).double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.empty_like(parameter).normal_(std=0.5, generator=generator))
+    return model
+
+
+def some(high: int, *shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def spelling(lengths: list[int], letters: int) -> tuple[Tensor, Tensor]:
+    spelt = torch.arange(letters) < torch.tensor(lengths)[:, None]
+    return some(CHARACTERS, len(lengths), letters), spelt
+
+
+def batch() -> tuple[Tensor, ...]:
+    """Two sentences of 7 and 3 words over three spellings."""
+    present = torch.arange(7) < torch.tensor([7, 3])[:, None]
+    return some(WORDS, 2, 7), some(3, 2, 7, seed=1), *spelling([4, 1, 6], 6), present
+
+
+@every_view
+@every_body
+@torch.no_grad()
+def test_padding_changes_nothing(body: str, view: str) -> None:
+    model = small(body, view)
+    rows, forms, spellings, spelt, present = batch()
+    together = model(rows, forms, spellings, spelt, present)
+    assert together.shape == (2, 7, TAGS)
+    for row, length in enumerate((7, 3)):
+        distinct = forms[row, :length].unique()
+        index = torch.searchsorted(distinct, forms[row : row + 1, :length])
+        longest = int(spelt[distinct].sum(dim=1).max())
+        alone = model(
+            rows[row : row + 1, :length],
+            index,
+            spellings[distinct, :longest],
+            spelt[distinct, :longest],
+            torch.ones(1, length, dtype=torch.bool),
+        )
+        assert_close(together[row : row + 1, :length], alone, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("view", ["cnn", "lstm"])
+@torch.no_grad()
+def test_each_word_has_its_own_spelling(view: str) -> None:
+    """The plain RNN reads from left to right: a changed spelling shows from its first word on."""
+    model = small("tanh", view)
+    rows, _, spellings, spelt, present = batch()
+    forms = torch.tensor([[0, 0, 2, 1, 0, 2, 1], [2, 2, 0, 0, 0, 0, 0]])
+    before = model(rows, forms, spellings, spelt, present)
+    for form, firsts in enumerate(((0, 2), (3, None), (2, 0))):
+        changed = spellings.clone()
+        changed[form] = (changed[form] + 7) % CHARACTERS
+        moved = (model(rows, forms, changed, spelt, present) != before).any(dim=-1) & present
+        for row, first in enumerate(firsts):
+            assert moved[row].nonzero()[:1].flatten().tolist() == ([] if first is None else [first])
+    unread = torch.where(spelt, spellings, (spellings + 5) % CHARACTERS)
+    assert_close(model(rows, forms, unread, spelt, present), before, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_the_convolved_view_is_the_loudest_place() -> None:
+    """relu(max over places of b + sum over Δ of W[Δ] x[t + Δ]), zeros beyond the word."""
+    for kernel in (1, 2, 3, 5):
+        config = ConvolvedCharactersConfig(width=7, letter=3, kernel=kernel)
+        view = config.build(CHARACTERS).double()
+        spellings, spelt = spelling([4, 1, 6], 6)
+        weight, bias = view.kernel.weight, view.kernel.bias
+        assert bias is not None
+        for form, length in enumerate((4, 1, 6)):
+            letters = view.embedding(spellings[form, :length])
+            places = []
+            for at in range(length):
+                total = bias.clone()
+                for number in range(kernel):
+                    other = at + number - (kernel - 1) // 2
+                    if 0 <= other < length:
+                        total = total + weight[:, :, number] @ letters[other]
+                places.append(total)
+            wanted = torch.stack(places).max(dim=0).values.clamp(min=0)
+            assert_close(view(spellings, spelt)[form], wanted, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_the_recurrent_view_agrees_with_pytorch() -> None:
+    view = RecurrentCharactersConfig(width=10, letter=3).build(CHARACTERS).double()
+    oracle = nn.LSTM(3, 5, batch_first=True, bidirectional=True).double()
+    forwards, backwards = view.recurrent.forwards, view.recurrent.backwards
+    assert forwards is not None and backwards is not None
+    for name, own in forwards[0].named_parameters():
+        getattr(oracle, name).copy_(own)
+    for name, own in backwards[0].named_parameters():
+        getattr(oracle, f"{name}_reverse").copy_(own)
+    lengths = [4, 1, 6]
+    spellings, spelt = spelling(lengths, 6)
+    packed = pack_padded_sequence(
+        view.embedding(spellings), torch.tensor(lengths), batch_first=True, enforce_sorted=False
+    )
+    _, (last, _) = oracle(packed)
+    assert_close(view(spellings, spelt), torch.cat((last[0], last[1]), dim=-1))
+
+
+@torch.no_grad()
+def test_the_plain_recurrence_is_that_of_the_lecture() -> None:
+    """h_t = tanh(U x_t + V h_{t-1}),  o_t = W h_t."""
+    model = small("tanh", "none")
+    rows = some(WORDS, 1, 7)
+    (layer,) = [one for one in model.modules() if isinstance(one, nn.RNN)]
+    state = torch.zeros(WIDTH, dtype=torch.float64)
+    wanted = []
+    for word in rows[0]:
+        read = layer.weight_ih_l0 @ model.words.weight[word]
+        state = torch.tanh(read + layer.weight_hh_l0 @ state)
+        wanted.append(model.reader.weight @ state + model.reader.bias)
+    present = torch.ones(1, 7, dtype=torch.bool)
+    found = model(rows, rows * 0, *spelling([2], 2), present)
+    assert_close(found[0], torch.stack(wanted), rtol=0, atol=1e-10)
+
+
+@every_body
+def test_dropout_is_for_training(body: str) -> None:
+    model, given = small(body), batch()
+    assert torch.equal(model(*given), model(*given))
+    model.train()
+    assert not torch.equal(model(*given), model(*given))
+
+
+@every_view
+@every_body
+def test_every_weight_learns(body: str, view: str) -> None:
+    model = small(body, view)
+    model(*batch())[batch()[-1]].square().sum().backward()
+    silent = [name for name, one in model.named_parameters() if one.grad is None]
+    assert silent == []
+
+
+def test_weights_are_a_function_of_the_seed() -> None:
+    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], body=BODIES["lstm"])
+    sizes = {"words": WORDS, "characters": CHARACTERS, "tags": TAGS}
+    first, torch_has_drawn, again = (config.build(**sizes, seed=3) for _ in range(3))
+    other = config.build(**sizes, seed=4)
+    for name, one in first.state_dict().items():
+        assert torch.equal(one, again.state_dict()[name]), name
+    assert not torch.equal(first.words.weight, other.words.weight)
+    assert torch_has_drawn is not first
+
+
+def test_neighbours_are_there_only_when_asked_for() -> None:
+    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], body=BODIES["lstm"])
+    assert small().neighbours is None
+    model = config.build(
+        words=WORDS, characters=CHARACTERS, tags=TAGS, seed=0, neighbours=NeighboursConfig(window=1)
+    )
+    assert model.neighbours is not None
+    assert model.neighbours.reader.weight.shape == (WORDS, model.words.embedding_dim)
+
+
+def test_length_is_that_of_the_body() -> None:
+    for name, body in BODIES.items():
+        config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], body=body)
+        assert config.length == small(name).length == (11 if name == "transformer" else None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"characters": ConvolvedCharactersConfig(width=WIDTH)}, "leave none to the word"),
+        ({"body": TransformerBodyConfig(attention=MultiHeadConfig(heads=3))}, "heads"),
+        ({"body": GatedConvolutionConfig(causal=True)}, "causal"),
+        ({"width": 15, "body": GRUConfig(direction="both")}, "even"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
+    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], body=BODIES["tanh"])
+    with pytest.raises(ValueError, match=message):
+        replace(config, **change)  # type: ignore[arg-type]
+
+
+def test_an_odd_view_of_two_directions_is_refused() -> None:
+    with pytest.raises(UserError, match="make it even"):
+        loads(TaggerConfig, '[characters]\nkind = "lstm"\nwidth = 7', base=Path())

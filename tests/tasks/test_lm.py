@@ -1,0 +1,380 @@
+"""The language-model task: splits, windows, figures against slow loops, continuations."""
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from harken.decode.search import SearchConfig
+from harken.encode.stream import Stream
+from harken.encode.vocabulary import END
+from harken.errors import Failure, UserError
+from harken.inspection.record import record
+from harken.pipeline import train
+from harken.recipe import load_recipe
+from harken.tasks import lm
+from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask, losses, surprise_of, token_nats
+from harken.tasks.task import Trained
+
+TASK = LanguageModelTask()
+WORDS = ["to", "be,", "or", "not", "the", "question", "king", "crown", "sleep", "dream"]
+LENGTH = 11
+GPT = (
+    "model.layers=1",
+    "model.width=12",
+    f"model.length={LENGTH}",
+    "model.attention.heads=2",
+    "model.tied=false",
+)
+RNN = ("model.kind=rnn", "model.recurrence.kind=gru", "model.width=13", f"training.window={LENGTH}")
+CNN = ("model.kind=cnn", "model.width=13", f"training.window={LENGTH}")
+FAST = ("training.batch_tokens=88", "training.steps=4", "search.most=5")
+LINES = ("data.documents=lines",)
+every_model = pytest.mark.parametrize("sets", [GPT, RNN, CNN], ids=["gpt", "rnn", "cnn"])
+both_documents = pytest.mark.parametrize("documents", ["file", "lines"])
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    drawn = random.Random(7)
+    return "\n".join(" ".join(drawn.choices(WORDS, k=drawn.randint(3, 9))) for _ in range(60))
+
+
+@pytest.fixture(scope="module")
+def recipe_path(text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lm")
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    path = folder / "lm.toml"
+    path.write_text('task = "lm"\nseed = 3\n\n[data]\ntrain = "text.txt"\ndev = 0.1\n')
+    return path
+
+
+def recipe_of(path: Path, *sets: str) -> LanguageModelRecipe:
+    recipe = load_recipe(path, [*FAST, *sets])
+    assert isinstance(recipe, LanguageModelRecipe)
+    return recipe
+
+
+def trained_of(recipe: LanguageModelRecipe) -> Trained:
+    """With first weights that are large enough for the past to matter."""
+    vocabulary = TASK.fit(recipe, TASK.read(recipe))
+    model = TASK.build(recipe, vocabulary)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(0.3 / parameter.std())
+    return Trained(recipe=recipe, fitted=vocabulary, model=model.eval())
+
+
+def test_a_share_is_the_end_of_the_text(recipe_path: Path, text: str) -> None:
+    splits = TASK.read(recipe_of(recipe_path))
+    kept = int(0.9 * len(text))  # as nanoGPT cuts
+    assert " ".join(splits["train"]) == text[:kept]
+    assert " ".join(splits["dev"]) == text[kept:]
+    assert set(splits) == {"train", "dev"}
+
+
+def test_a_share_of_lines_is_the_last_lines(recipe_path: Path, text: str) -> None:
+    splits = TASK.read(recipe_of(recipe_path, *LINES))
+    lines = text.split("\n")
+    assert (splits["train"], splits["dev"]) == (lines[:54], lines[54:])
+
+
+@both_documents
+def test_files_of_their_own_are_read_whole(
+    recipe_path: Path, text: str, documents: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("not in the text\nsleep", encoding="utf-8")
+    recipe = recipe_of(
+        recipe_path, f"data.documents={documents}", f"data.dev={other}", f"data.test={other}"
+    )
+    splits = TASK.read(recipe)
+    joined = "\n" if documents == "lines" else " "
+    assert joined.join(splits["train"]) == text
+    assert joined.join(splits["dev"]) == joined.join(splits["test"]) == "not in the text\nsleep"
+    assert TASK.read_files(recipe, [other]) == splits["dev"]
+
+
+@both_documents
+def test_a_text_too_short_to_share_is_told(
+    recipe_path: Path, documents: str, tmp_path: Path
+) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("x", encoding="utf-8")
+    recipe = recipe_of(recipe_path, f"data.train={short}", f"data.documents={documents}")
+    with pytest.raises(UserError, match=r"short.txt: found 1 \w+, wanted enough to hold out"):
+        TASK.read(recipe)
+
+
+@pytest.mark.parametrize("share", ["0.0", "1.0"])
+def test_a_share_of_none_or_all_is_refused(recipe_path: Path, share: str) -> None:
+    with pytest.raises(UserError, match="is no share"):
+        recipe_of(recipe_path, f"data.dev={share}")
+
+
+def test_a_window_longer_than_the_model_is_refused(recipe_path: Path) -> None:
+    with pytest.raises(UserError, match="more than the model's length"):
+        recipe_of(recipe_path, *GPT, "training.window=12")
+    assert recipe_of(recipe_path, *GPT, "training.window=7").window == 7
+    assert recipe_of(recipe_path, *GPT).window == LENGTH
+    assert recipe_of(recipe_path, *RNN, "training.window=999").window == 999
+
+
+@every_model
+@both_documents
+def test_batches_are_windows_of_the_training_text(
+    recipe_path: Path, tmp_path: Path, sets: tuple[str, ...], documents: str
+) -> None:
+    recipe = recipe_of(recipe_path, *sets, f"data.documents={documents}")
+    splits = TASK.read(recipe)
+    vocabulary = TASK.fit(recipe, splits)
+    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    stream = Stream(vocabulary, recipe.data.documents)
+    whole = stream.join(stream.encode(splits["train"])).tolist()
+    windows = {tuple(whole[at : at + LENGTH + 1]) for at in range(len(whole) - LENGTH)}
+    (resumed,) = TASK.stages(recipe, {**splits, "train": ["unread"]}, vocabulary, tmp_path)
+    for step in (5, 0):
+        (batch,) = stage.batch(step)
+        assert batch.inputs.shape == (88 // LENGTH, LENGTH)
+        rows = torch.cat((batch.inputs, batch.targets[:, -1:]), dim=1).tolist()
+        assert {tuple(row) for row in rows} <= windows
+        (again,) = resumed.batch(step)
+        assert torch.equal(again.inputs, batch.inputs)
+    ends = END in whole
+    assert ends == (documents == "lines")
+
+
+def test_the_loss_is_the_cross_entropy_of_all_targets(recipe_path: Path, tmp_path: Path) -> None:
+    trained = trained_of(recipe_of(recipe_path, *GPT))
+    splits = TASK.read(trained.recipe)
+    (stage,) = TASK.stages(trained.recipe, splits, trained.fitted, tmp_path)
+    (batch,) = stage.batch(0)
+    scores = trained.model.scores(trained.model(batch.inputs))
+    expected = F.cross_entropy(scores.flatten(0, 1), batch.targets.flatten(), reduction="sum")
+    torch.testing.assert_close(stage.loss(trained.model, batch), expected)
+    torch.testing.assert_close(losses(trained.model, batch).sum(), expected)
+
+
+def test_damaged_tokens_are_told(recipe_path: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(recipe_path, *GPT)
+    splits = TASK.read(recipe)
+    vocabulary = TASK.fit(recipe, splits)
+    TASK.stages(recipe, splits, vocabulary, tmp_path)
+    stored = tmp_path / "train.npy"
+    for kept in (0, 20, stored.stat().st_size - 1):
+        stored.write_bytes(stored.read_bytes()[:kept])
+        with pytest.raises(Failure, match="cannot be read"):
+            TASK.stages(recipe, splits, vocabulary, tmp_path)
+
+
+@torch.no_grad()
+def slow_nats(trained: Trained, tokens: list[int], window: int, stride: int) -> list[float]:
+    """Every target on its own: the window that counts it, cut off before it."""
+    nats = []
+    for target in range(1, len(tokens)):
+        start = 0
+        while start + window < target:
+            start += stride
+        scores = trained.model.scores(trained.model(torch.tensor([tokens[start:target]])))
+        nats.append(-scores[0, -1].log_softmax(dim=-1)[tokens[target]].item())
+    return nats
+
+
+@every_model
+@both_documents
+def test_every_held_out_token_is_predicted_once(
+    recipe_path: Path, sets: tuple[str, ...], documents: str
+) -> None:
+    trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
+    dev = TASK.read(trained.recipe)["dev"]
+    stream = Stream(trained.fitted, documents)
+    tokens = stream.join(stream.encode(dev)).tolist()
+    metrics = TASK.evaluate(trained, dev).metrics
+    overlapping, alone = (
+        slow_nats(trained, tokens, LENGTH, stride) for stride in (LENGTH - LENGTH // 2, LENGTH)
+    )
+    assert metrics["nats"].value == pytest.approx(np.mean(overlapping), rel=1e-5)
+    assert metrics["nats_without_overlap"].value == pytest.approx(np.mean(alone), rel=1e-5)
+    assert abs(np.mean(overlapping) - np.mean(alone)) > 1e-3  # else nothing was compared
+    text = "\n".join([*dev, ""]) if documents == "lines" else " ".join(dev)
+    total, words, characters = sum(overlapping), len(text.split()), len(text)
+    assert metrics["perplexity_per_word"].value == pytest.approx(math.exp(total / words), rel=1e-4)
+    bits = total / characters / math.log(2)
+    assert metrics["bits_per_character"].value == pytest.approx(bits, rel=1e-5)
+    assert metrics["bits"].value == pytest.approx(bits, rel=1e-5)  # the units are characters
+    assert metrics["perplexity_per_character"].value == pytest.approx(2**bits, rel=1e-5)
+    assert next(iter(metrics)) == "nats"
+
+
+def test_knowing_nothing_costs_the_logarithm_of_the_vocabulary(recipe_path: Path) -> None:
+    trained = trained_of(recipe_of(recipe_path, *GPT, *LINES, "encode.kind=words"))
+    with torch.no_grad():
+        trained.model.reader.weight.zero_()
+    dev = TASK.read(trained.recipe)["dev"]
+    evaluation = TASK.evaluate(trained, dev)
+    assert evaluation.n == len(dev) == 6
+    vocabulary = len(trained.fitted)
+    figure = evaluation.metrics["perplexity"]
+    for value in (figure.value, figure.low, figure.high):
+        assert value == pytest.approx(vocabulary, rel=1e-5)
+    # A line of w words and w - 1 commas at the most is w tokens or more, and an end.
+    assert evaluation.metrics["perplexity_per_word"].value > vocabulary
+
+
+def test_training_stops_to_look_at_windows_side_by_side(recipe_path: Path, tmp_path: Path) -> None:
+    trained = trained_of(recipe_of(recipe_path, *GPT))
+    splits = TASK.read(trained.recipe)
+    (stage,) = TASK.stages(trained.recipe, splits, trained.fitted, tmp_path)
+    alone = TASK.evaluate(trained, splits["dev"]).metrics["nats_without_overlap"]
+    assert stage.evaluate is not None
+    assert stage.evaluate(trained.model) == pytest.approx(-alone.value, rel=1e-6)
+
+
+def test_long_pieces_are_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm, "LONGEST_UNIT", 4)
+    nats = np.arange(1.0, 14.0)
+    pieces = [np.zeros(3, dtype=np.int64), np.zeros(10, dtype=np.int64)]
+    surprise = surprise_of(nats, pieces, np.array([[3.0, 6.0], [1.0, 20.0]]))
+    assert surprise.nats.tolist() == [6, 22, 38, 25]
+    assert surprise.tokens.tolist() == [3, 4, 4, 2]
+    np.testing.assert_allclose(surprise.words, [3, 0.4, 0.4, 0.2])
+    np.testing.assert_allclose(surprise.characters, [6, 8, 8, 4])
+
+
+def test_every_metric_has_its_note(recipe_path: Path) -> None:
+    trained = trained_of(recipe_of(recipe_path, *GPT))
+    evaluation = TASK.evaluate(trained, TASK.read(trained.recipe)["dev"])
+    assert set(evaluation.notes) == set(evaluation.metrics)
+    assert "windows of 11 that overlap by half" in evaluation.notes["nats"]
+
+
+@both_documents
+def test_held_out_beginnings_are_continued(recipe_path: Path, documents: str) -> None:
+    trained = trained_of(recipe_of(recipe_path, *GPT, f"data.documents={documents}"))
+    dev = TASK.read(trained.recipe)["dev"]
+    (table,) = TASK.evaluate(trained, dev).tables
+    assert all(any(piece.startswith(row[0]) for piece in dev) for row in table.rows)
+    assert len(table.rows) == (3 if documents == "lines" else 1)  # a short file is one stretch
+    assert all(row[1] for row in table.rows)
+    (again,) = TASK.evaluate(trained, dev).tables
+    assert again.rows == table.rows
+
+
+@every_model
+@both_documents
+@torch.no_grad()
+def test_a_prompt_is_continued_by_the_likeliest(
+    recipe_path: Path, sets: tuple[str, ...], documents: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The long one loses its beginning, where a model has a length; the order stays."""
+    trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
+    greedy = replace(trained, recipe=replace(trained.recipe, search=SearchConfig(most=5)))
+    monkeypatch.setattr(lm, "CONTINUED_TOGETHER", 3)
+    prompts = ["to be", "", "the question of the crown", "☃ is no", "sleep "]
+    predictions = list(TASK.predict(greedy, prompts))
+    assert [one.input for one in predictions] == prompts
+    stream, model = Stream(trained.fitted, documents), trained.model
+    for one in predictions:
+        tokens = [stream.start, *stream.prompt(one.input)[1:].tolist()]
+        if model.length is not None:
+            tokens = tokens[-(LENGTH - 5) :]
+        written: list[int] = []
+        total = 0.0
+        while len(written) < 5:
+            scores = model.scores(model(torch.tensor([tokens + written])))[0, -1]
+            total += scores.log_softmax(dim=-1).max().item()
+            if scores.argmax() == END:
+                break
+            written.append(int(scores.argmax()))
+        assert one.confidence == pytest.approx(math.exp(total), rel=1e-4)
+        assert (
+            one.output
+            == "".join(trained.fitted.decode([[*tokens, *written]]))[
+                len(trained.fitted.decode([tokens])[0]) :
+            ]
+        )
+
+
+def test_samples_are_seeded_and_listed(recipe_path: Path) -> None:
+    trained = trained_of(recipe_of(recipe_path, *GPT))
+    first, again = (list(TASK.predict(trained, ["to be"], nbest=4)) for _ in range(2))
+    assert first == again
+    (one,) = first
+    assert len(one.nbest) == 4
+    assert one.output == one.nbest[0].output
+    assert one.confidence == pytest.approx(math.exp(one.nbest[0].log_probability))
+    other = replace(trained.recipe, search=replace(trained.recipe.search, seed=1))
+    assert list(TASK.predict(replace(trained, recipe=other), ["to be"], nbest=4)) != first
+
+
+def test_no_continuation_is_longer_than_the_model_reads(recipe_path: Path) -> None:
+    trained = trained_of(recipe_of(recipe_path, *GPT, "search.most=1000"))
+    lengths = [len(one.output) for one in TASK.predict(trained, ["to be or not to be", ""])]
+    assert max(lengths) <= LENGTH - LENGTH // 4
+    endless = trained_of(recipe_of(recipe_path, *RNN, "search.most=300"))
+    assert len(next(iter(TASK.predict(endless, ["to be or not to be"]))).output) > LENGTH
+
+
+def test_a_glimpse_shows_the_beginning_of_the_held_out_text(recipe_path: Path) -> None:
+    trained = trained_of(recipe_of(recipe_path, *GPT))
+    dev = TASK.read(trained.recipe)["dev"]
+    evaluation = TASK.evaluate(trained, dev)
+    glimpse = TASK.glimpse(trained, evaluation)
+    assert glimpse is not None
+    (view,) = glimpse.views
+    assert dev[0].startswith(glimpse.title)
+    assert "".join(view.keys) in glimpse.title
+    with torch.inference_mode(), record(trained.model) as seen:
+        glimpse.run()
+    assert len(seen) == 1
+    assert seen[0].weights.shape == (1, 2, len(view.queries), len(view.keys))
+    assert view.matches(seen[0].name)
+
+
+@pytest.mark.parametrize("sets", [RNN, CNN])
+def test_without_attention_there_is_nothing_to_look_at(
+    recipe_path: Path, sets: tuple[str, ...]
+) -> None:
+    trained = trained_of(recipe_of(recipe_path, *sets))
+    evaluation = TASK.evaluate(trained, TASK.read(trained.recipe)["dev"])
+    assert TASK.glimpse(trained, evaluation) is None
+
+
+@every_model
+def test_a_run_learns_and_is_loaded_again(
+    recipe_path: Path, tmp_path: Path, sets: tuple[str, ...]
+) -> None:
+    quick = ("training.optimiser.rate=0.03", "training.optimiser.rest.rate=0.03")
+    often = ("training.steps=100", "training.schedule.warmup=5", "training.evaluate_every=50")
+    recipe = recipe_of(recipe_path, *sets, *quick, *often, "training.batch_tokens=352")
+    run = train(recipe, tmp_path / "run")
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]
+    again = run.evaluate().metrics["nats"]
+    assert again.value == pytest.approx(metrics["nats"]["value"], rel=1e-6)
+    dev = TASK.read(recipe)["dev"]
+    stream = Stream(run.fitted, "file")
+    tokens = stream.join(stream.encode(dev))
+    assert token_nats(run.model, tokens, LENGTH, 6).mean() == pytest.approx(again.value, rel=1e-6)
+    # Ten words are known after a few letters: a model of single letters has some 2.6 nats.
+    counts = np.bincount(tokens[1:])
+    shares = counts[counts > 0] / counts.sum()
+    assert again.value < -(shares * np.log(shares)).sum() - 0.2
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_the_recipe_of_the_project_is_read(text: str, tmp_path: Path) -> None:
+    path = Path(__file__).parents[2] / "recipes" / "lm.toml"
+    given = tmp_path / "text.txt"
+    given.write_text(text, encoding="utf-8")
+    recipe = load_recipe(path, [f"data.train={given}"])
+    assert isinstance(recipe, LanguageModelRecipe)
+    assert set(TASK.read(recipe)) == {"train", "dev"}
+    for kind in ("rnn", "cnn"):
+        assert load_recipe(path, [f"model.kind={kind}"]).model.kind == kind

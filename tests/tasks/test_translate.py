@@ -1,0 +1,210 @@
+"""Translation: batches, pieces of long sources, and that a small model learns a made language."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+
+from harken.cli.main import main
+from harken.data.examples import Pair
+from harken.data.grammar import SentencesConfig, SentencesFiles, write_sentences
+from harken.decode.search import SearchConfig
+from harken.encode.subwords import BytePairConfig
+from harken.encode.vocabulary import END, PAD, Vocabulary
+from harken.errors import UserError
+from harken.recipe import load_recipe
+from harken.run import Run, load
+from harken.tasks.translate import (
+    TranslateRecipe,
+    TranslateTask,
+    cut_between_words,
+    encode_pairs,
+    smoothed_loss,
+    translate,
+)
+
+TASK = TranslateTask()
+RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
+SMALL = (
+    "encode.size=300",
+    "model.encoder.layers=1",
+    "model.decoder.layers=1",
+    "model.decoder.width=24",
+    "model.encoder.attention.heads=2",
+    "model.decoder.attention.heads=2",
+    "model.encoder.length=40",
+    "model.decoder.length=50",
+    "training.pairs.batch_tokens=600",
+    "search.beam=2",
+)
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> SentencesFiles:
+    return write_sentences(SentencesConfig(sentences=250), tmp_path_factory.mktemp("sentences"))
+
+
+def files(sentences: SentencesFiles) -> list[str]:
+    return [
+        f"data.{split}.{side}={getattr(sentences, f'{split}_{side}')}"
+        for split in ("train", "dev", "test")
+        for side in ("source", "target")
+    ]
+
+
+def recipe_of(sentences: SentencesFiles, *sets: str) -> TranslateRecipe:
+    recipe = load_recipe(RECIPE, [*files(sentences), *SMALL, *sets])
+    assert isinstance(recipe, TranslateRecipe)
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def run(sentences: SentencesFiles, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A translator of 200 lines, through the same command as any other."""
+    folder = tmp_path_factory.mktemp("runs") / "translate"
+    sets = [*files(sentences), *SMALL, "training.pairs.steps=30"]
+    arguments = [part for one in sets for part in ("--set", one)]
+    assert main(["train", str(RECIPE), "--run", str(folder), *arguments]) == 0
+    return load(folder)
+
+
+def test_the_commands_of_a_translator(
+    run: Run, sentences: SentencesFiles, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(run.folder)
+    assert main(["evaluate", folder, "--split", "test", "--json"]) == 0
+    named = json.loads(capsys.readouterr().out)
+    assert named["metrics"].keys() == {"bleu", "chrf", "bleu_moses"}
+    pair = ["--source", str(sentences.test_source), "--target", str(sentences.test_target)]
+    assert main(["evaluate", folder, *pair, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == named
+    assert main(["predict", folder, str(sentences.test_source)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    wanted = sentences.test_target.read_text().splitlines()
+    assert len(said) == len(wanted)
+    theirs = sacrebleu.corpus_bleu(said, [wanted]).score
+    assert named["metrics"]["bleu"]["value"] == pytest.approx(theirs, abs=1e-9)
+    page = (run.folder / "report.html").read_text()
+    assert "Words written, looking at words read" in page
+
+
+def test_nbest_is_sorted_and_truly_scored(run: Run) -> None:
+    search = SearchConfig(beam=4, length_penalty=0.0)
+    sources = ["the duck swims .", "they see a river ."]
+    for one in run.searching(search).predict(sources, nbest=4):
+        scores = [each.log_probability for each in one.nbest]
+        assert len(scores) == 4 and scores == sorted(scores, reverse=True)
+        assert one.output == one.nbest[0].output
+        assert one.confidence == pytest.approx(np.exp(scores[0]))
+
+
+def test_one_by_one_and_together_are_the_same(run: Run, sentences: SentencesFiles) -> None:
+    sources = sentences.test_source.read_text().splitlines()[:13]
+    together = run.predict(sources)
+    alone = [one for source in sources for one in run.predict([source])]
+    assert [one.output for one in together] == [one.output for one in alone]
+
+
+def test_text_never_seen_and_very_long_lines(run: Run) -> None:
+    asked = ["the duck . " * 400, "שלום עולם", "é" * 300, "\U0001f986", "x"]
+    assert len(run.predict(asked)) == len(asked)
+
+
+def test_a_long_source_is_cut_before_words() -> None:
+    vocabulary = BytePairConfig(size=300).fit(["one two three four five six seven"] * 9)
+    (tokens,) = vocabulary.encode(["one two three four five six seven " * 20])
+    pieces = cut_between_words(tokens, 17, vocabulary)
+    assert np.concatenate(pieces).tolist() == tokens.tolist()
+    assert all(0 < len(piece) <= 17 for piece in pieces)
+    texts = vocabulary.decode([piece.tolist() for piece in pieces])
+    assert set(" ".join(texts).split()) == {"one", "two", "three", "four", "five", "six", "seven"}
+    unbroken = np.full(50, vocabulary.encode(["one"])[0][-1])
+    assert sum(map(len, cut_between_words(unbroken, 17, vocabulary))) == 50
+
+
+def test_pairs_that_do_not_fit_are_left_out(sentences: SentencesFiles) -> None:
+    vocabulary = BytePairConfig(size=300).fit(["a b c d"])
+    pairs = [Pair("a b", "c"), Pair("a " * 90, "c"), Pair("a", "c " * 90)]
+    assert len(encode_pairs(pairs, vocabulary, 20, 20).lengths) == 1
+    with pytest.raises(UserError, match="no pair of at most 20 and 20 tokens"):
+        encode_pairs(pairs[1:], vocabulary, 20, 20)
+
+
+def test_the_loss_is_pytorchs_smoothed_one(sentences: SentencesFiles, tmp_path: Path) -> None:
+    recipe = recipe_of(sentences)
+    splits = TASK.read(recipe)
+    vocabulary = TASK.fit(recipe, splits)
+    model = TASK.build(recipe, vocabulary).eval()
+    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    (batch,) = stage.batch(2)
+    assert batch.source.numel() <= 600 and batch.inputs.numel() <= 600
+    theirs = torch.nn.CrossEntropyLoss(label_smoothing=0.1, reduction="sum")
+    scores = model.scores(model(batch.source, batch.present, batch.inputs))
+    expected = theirs(scores.transpose(1, 2), batch.targets)
+    assert smoothed_loss(model, batch, 0.1).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert torch.equal(stage.batch(2)[0].source, batch.source)
+
+
+def test_a_share_for_dev_is_split_by_source(sentences: SentencesFiles, tmp_path: Path) -> None:
+    table = tmp_path / "pairs.tsv"
+    table.write_text("a\tx\na\ty\nb\tz\nc\tw\n\nd\tv\n")
+    recipe = recipe_of(sentences)
+    recipe = replace(recipe, data=replace(recipe.data, train=table, dev=0.5))
+    splits = TASK.read(recipe)
+    sides = [{pair.source for pair in splits[name]} for name in ("train", "dev")]
+    assert len(sides[0]) == len(sides[1]) == 2 and not sides[0] & sides[1]
+
+
+def test_a_model_without_attention_to_show_still_reports(run: Run) -> None:
+    evaluation = run.evaluate("dev")
+    silent = replace(evaluation, predictions=[])
+    assert TASK.glimpse(run.trained, silent) is None
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("model.decoder.kind=rnn", "model.decoder.hidden=24", "model.encoder.kind=gru"),
+        ("model.encoder.kind=gated",),
+    ],
+    ids=["rnn", "cnn"],
+)
+def test_other_bodies_by_one_line_learn(
+    sets: tuple[str, ...], sentences: SentencesFiles, tmp_path: Path
+) -> None:
+    """A table that changes kind starts from that kind's defaults."""
+    text = RECIPE.read_text()
+    for kind in ("encoder", "decoder"):
+        if any(one.startswith(f"model.{kind}.kind") for one in sets):
+            head, rest = text.split(f"[model.{kind}]\n")
+            text = head + rest[rest.index("\n[") :] if "\n[" in rest else head
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    small = [one for one in SMALL if not one.startswith("model.")]
+    recipe = load_recipe(path, [*files(sentences), *small, *sets, "model.decoder.width=24"])
+    assert isinstance(recipe, TranslateRecipe)
+    splits = TASK.read(recipe)
+    vocabulary = TASK.fit(recipe, splits)
+    model = TASK.build(recipe, vocabulary)
+    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for step in range(25):
+        (batch,) = stage.batch(step)
+        loss = stage.loss(model, batch) / batch.counted
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+    found = translate(model.eval(), vocabulary, ["the duck swims ."], SearchConfig(beam=2))
+    assert len(found) == 1 and found[0][0].log_probability < 0
+
+
+def test_special_tokens_are_where_the_model_expects_them(run: Run) -> None:
+    assert isinstance(run.fitted, Vocabulary)
+    assert run.fitted.pieces([PAD, END]) == ["<pad>", "<end>"]
