@@ -170,12 +170,17 @@ def test_the_plain_recurrence_is_that_of_the_lecture() -> None:
     assert_close(found[0], torch.stack(wanted), rtol=0, atol=1e-10)
 
 
-@every_body
-def test_dropout_is_for_training(body: str) -> None:
-    model, given = small(body), batch()
-    assert torch.equal(model(*given), model(*given))
-    model.train()
-    assert not torch.equal(model(*given), model(*given))
+@pytest.mark.parametrize("place", ["body", "reader"])
+def test_half_is_dropped_before_and_after_the_body_in_training(place: str) -> None:
+    model, shares = small("tanh", "lstm"), []
+    getattr(model, place).register_forward_pre_hook(
+        lambda module, inputs: shares.append((inputs[0][0] == 0).double().mean().item())
+    )
+    for training in (True, False):
+        model.train(training)
+        model(*batch())
+    assert 0.3 < shares[0] < 0.7  # of 98 numbers
+    assert shares[1] == 0.0
 
 
 @every_view

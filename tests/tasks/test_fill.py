@@ -22,10 +22,17 @@ NAMES = ["Ada", "Alan", "Bob", "Eve", "Ida"]
 PLACES = ["Rome", "Leeds", "Oslo", "Bonn", "Cork"]
 # The place decides the last word, six words away: too far for three words in a row.
 ENDINGS = {"Rome": "south", "Leeds": "north", "Oslo": "north", "Bonn": "south", "Cork": "west"}
-RNN = ("model.width=16", "model.cell.hidden=16", "training.batch_tokens=256")
+RNN = (
+    "model.width=16",
+    "model.dropout=0.0",
+    "model.cell.hidden=16",
+    "training.batch_tokens=256",
+)
 MASKED = (
     'model.kind="masked"',
     "model.width=16",
+    "model.dropout=0.0",
+    "model.body.dropout=0.0",
     "model.body.layers=1",
     "model.body.length=19",
     "model.body.attention.heads=2",
@@ -73,6 +80,16 @@ def log_probabilities(model: BlankModel, words: list[int], at: int) -> torch.Ten
     blanks[0, at] = True
     states = model(tokens, torch.ones_like(blanks), blanks)
     return model.scores(states)[0].log_softmax(dim=0)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "masked"])
+def test_the_recipe_takes_either_kind_by_one_line(recipe_file: Path, kind: str) -> None:
+    shipped = Path(__file__).parents[2] / "recipes" / "fill.toml"
+    text = recipe_file.parent / "text.txt"
+    recipe = load_recipe(shipped, [f'model.kind="{kind}"', f"data.train={text}"])
+    assert isinstance(recipe, FillRecipe)
+    vocabulary = TASK.fit(recipe, TASK.read(recipe))
+    assert TASK.build(recipe, vocabulary).embedding.weight.shape == (len(vocabulary), 192)
 
 
 def test_dev_is_held_out_by_line(recipe_file: Path) -> None:

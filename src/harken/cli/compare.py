@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harken.cli.evaluate import _files
+from harken.cli.evaluate import files_of
 from harken.cli.searching import add_search_options
 from harken.errors import UserError
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from harken.files import write_text
     from harken.report.comparison import comparison_page, rows_of
 
-    files = _files(options)
+    files = files_of(options)
     task = _one_task(options.folders)
     _require_same_examples(options.folders, options.split or "dev", files)
     runs = _measured(options, files)

@@ -33,14 +33,14 @@ def run(options: argparse.Namespace) -> int:
     from harken.pipeline import metrics_record
     from harken.run import load
 
-    files = _files(options)
+    files = files_of(options)
     loaded = searched(load(options.folder, options.device), options)
     evaluation = loaded.evaluate(options.split or "dev", files)
     figures(metrics_record(loaded, evaluation), as_json=options.json)
     return 0
 
 
-def _files(options: argparse.Namespace) -> list[Path]:
+def files_of(options: argparse.Namespace) -> list[Path]:
     """The files to measure on, none for a split of the recipe."""
     given = [name for name in ("split", "data", "source", "target") if getattr(options, name)]
     if given in ([], ["split"]):

@@ -133,8 +133,7 @@ class _Capped(io.RawIOBase):
         self.archive = archive
 
     def read(self, size: int = CHUNK) -> bytes:
-        # One byte more than there is room for, so that the excess shows and nothing more is made.
-        data = self.stream.read(min(size, self.left + 1))
+        data = self.stream.read(size)
         self.left -= len(data)
         if self.left < 0:
             _refuse(self.archive, "far more inside than it should hold")

@@ -143,9 +143,8 @@ def triples(lines: Ragged, end: int) -> tuple[Numbers, Numbers, Numbers]:
     """All three words in a row of `end end w0 … wn end`."""
     _, place = places(lines.lengths + 1)
     words = np.insert(lines.values, np.cumsum(lines.lengths), end)
-    one_back = np.where(place > 0, np.roll(words, 1), end)
-    two_back = np.where(place > 1, np.roll(words, 2), end)
-    return two_back, one_back, words
+    # The end of the line before stands where the first end of a line would; the second is put in.
+    return np.where(place > 0, np.roll(words, 2), end), np.roll(words, 1), words
 
 
 def sides_of(lines: Ragged, chosen: Numbers, end: int) -> Integer[np.ndarray, "blanks 4"]:

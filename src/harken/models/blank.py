@@ -34,9 +34,9 @@ class RecurrentBlankConfig:
     """Two stacks of cells, one a direction."""
 
     kind: Literal["rnn"] = "rnn"
-    width: int = bounded(256, at_least=1)  # J, of embeddings
+    width: int = bounded(192, at_least=1)  # J, of embeddings
     cell: RecurrentConfig = LSTMConfig()
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of word vectors and of h, in training
+    dropout: float = bounded(0.4, at_least=0.0, below=1.0)  # of word vectors and of h, in training
 
     def __post_init__(self) -> None:
         if self.cell.direction != "forward":
@@ -64,9 +64,9 @@ class MaskedBlankConfig:
     """Any body that sees both sides."""
 
     kind: Literal["masked"] = "masked"
-    width: int = bounded(256, at_least=1)  # J, of embeddings
-    body: BodyConfig = TransformerBodyConfig()
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of word vectors and of h, in training
+    width: int = bounded(192, at_least=1)  # J, of embeddings
+    body: BodyConfig = TransformerBodyConfig(layers=3, dropout=0.2)
+    dropout: float = bounded(0.2, at_least=0.0, below=1.0)  # of word vectors and of h, in training
 
     def __post_init__(self) -> None:
         check_body(self.body, self.width)

@@ -86,8 +86,8 @@ class FillTraining(StageConfig):
     """One stage."""
 
     machine: MachineConfig = field(default_factory=MachineConfig)
-    steps: int = bounded(600, at_least=0)
-    optimiser: OptimiserConfig = AdamWConfig()
+    steps: int = bounded(900, at_least=0)
+    optimiser: OptimiserConfig = AdamWConfig(rate=3e-3)
     batch_tokens: int = bounded(2048, at_least=1)
     blanks: float = bounded(0.15, above=0.0, at_most=1.0)  # share of words, for a masked model only
 

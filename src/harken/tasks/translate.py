@@ -32,11 +32,12 @@ from harken.decode.step import WritingSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
-from harken.measure.bleu import translation_samples
+from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.task import Evaluation, Glimpse, Prediction, Trained, View, prediction_of
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
+from harken.training.optimiser import AdamWConfig, MuonConfig, OptimiserConfig
 
 TRANSLATED_TOGETHER = 64  # sentences searched in one batch
 LONGEST_SOURCE = 1024  # tokens, for an encoder that has no limit of its own
@@ -69,7 +70,8 @@ class TranslateData:
 class TranslateStage(StageConfig):
     """`smoothing` of the targets keeps a model from being sure of one translation among many."""
 
-    steps: int = bounded(8000, at_least=0)
+    steps: int = bounded(3600, at_least=0)
+    optimiser: OptimiserConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003))
     batch_tokens: int = bounded(4096, at_least=1)
     smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
 
@@ -151,8 +153,8 @@ class TranslateTask:
                 cast(EncoderDecoder, model), fitted, [one.source for one in dev], greedy
             )
             said = [prediction_of("", one, fitted, 1).output for one in found]
-            samples, _ = translation_samples(said, [one.target for one in dev], "en")
-            return samples["bleu"].value
+            counts = bleu_counts(said, [one.target for one in dev], tokenize="13a")
+            return float(bleu(counts.sum(axis=0, keepdims=True))[0])
 
         return [Stage(name="pairs", config=config, batch=batch, loss=loss, evaluate=dev_bleu)]
 
