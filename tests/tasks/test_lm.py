@@ -19,7 +19,14 @@ from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.tasks import lm
-from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask, losses, surprise_of, token_nats
+from harken.tasks.lm import (
+    LanguageModelRecipe,
+    LanguageModelTask,
+    kept_of,
+    losses,
+    surprise_of,
+    token_nats,
+)
 from harken.tasks.task import Trained
 
 TASK = LanguageModelTask()
@@ -78,6 +85,8 @@ def test_a_share_is_the_end_of_the_text(recipe_path: Path, text: str) -> None:
     assert " ".join(splits["train"]) == text[:kept]
     assert " ".join(splits["dev"]) == text[kept:]
     assert set(splits) == {"train", "dev"}
+    # tinyshakespeare: its first 1,003,854 characters, and not one more.
+    assert kept_of(1_115_394, 0.1, Path("input.txt"), "characters") == 1_003_854
 
 
 def test_a_share_of_lines_is_the_last_lines(recipe_path: Path, text: str) -> None:

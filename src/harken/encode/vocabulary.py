@@ -1,9 +1,9 @@
 """Text <-> token numbers, whatever the units, on the `tokenizers` library.
 
-Four special tokens come first, with the same numbers in every vocabulary. Every vocabulary holds
-the 256 bytes as a last resort, so that no text is unencodable and decoding gives the text back. A
-text is encoded as if a space stood before it: a word then has the same tokens at the start of an
-answer as in the middle of a sentence.
+Four special tokens come first, with the same numbers in every vocabulary. Every vocabulary but
+that of whole words (`whole_words.py`) holds the 256 bytes as a last resort, so that no text is
+unencodable and decoding gives the text back. A text is encoded as if a space stood before it: a
+word then has the same tokens at the start of an answer as in the middle of a sentence.
 """
 
 import os
