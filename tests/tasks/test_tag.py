@@ -131,7 +131,7 @@ VARIANT = re.compile(r"^#   body = \{.*?\}", re.MULTILINE)
 
 def test_the_recipe_and_each_variant_in_its_comments_are_legal() -> None:
     path = Path(__file__).parents[2] / "recipes" / "tag.toml"
-    assert load_recipe(path).data.test == path.parent / "test.conllu"
+    assert load_recipe(path).data.train == path.parent / "train.conllu"
     kinds = []
     for line in VARIANT.findall(path.read_text(encoding="utf-8")):
         recipe = load_recipe(
