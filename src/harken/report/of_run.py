@@ -41,7 +41,10 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
         sections=[
             Section(
                 title="What it knows",
-                lead=" ".join(
+                # Where the rows are runs, what a metric means has no other place to stand.
+                lead=""
+                if rows is None
+                else " ".join(
                     f"{_words(name).capitalize()}: {note}."
                     for name, note in evaluation.notes.items()
                 ),
