@@ -38,17 +38,17 @@ GOAL = 1.88  # nats a character
 LOOKS = 20  # measurements of a whole run
 RECIPE = Path(__file__).parents[1] / "recipes" / "lm.toml"
 SETTINGS = (
-    "model.layers=4",
+    "model.layers=2",
     "model.width=128",
     "model.length=64",
+    "model.position.kind=rotary",
     "model.attention.heads=4",
-    "model.dropout=0.0",
-    "training.steps=200",
+    "training.steps=160",
     "training.batch_tokens=2048",
-    "training.schedule.warmup=20",
-    "training.optimiser.rate=0.04",
+    "training.schedule.warmup=5",
+    "training.optimiser.rate=0.03",
+    "training.optimiser.momentum=0.9",
     "training.optimiser.rest.rate=0.01",
-    "training.evaluate_every=0",
 )
 
 LAYERS, HEADS, WIDTH, BLOCK, ROWS = 4, 4, 128, 64, 12

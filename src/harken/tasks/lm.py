@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.relative import RotaryConfig
 from harken.batch.padding import IGNORE, TokenBatch, pad
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.windows import Windows, cover, covering_batches
@@ -48,7 +47,6 @@ from harken.tasks.task import (
 )
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
-from harken.training.optimiser import AdamWConfig, MuonConfig, OptimiserConfig
 
 WINDOW = 256  # tokens, for a model that has no length of its own
 MOST_WRITTEN = 200  # tokens of a continuation, where the recipe does not say
@@ -79,11 +77,9 @@ class LanguageModelTraining(StageConfig):
     """One stage; `window` is the tokens of a row, as many as the model reads where not given."""
 
     machine: MachineConfig = field(default_factory=MachineConfig)
-    steps: int = bounded(1500, at_least=0)
+    steps: int = bounded(800, at_least=0)
     window: int | None = bounded(None, at_least=2)
-    batch_tokens: int = bounded(4096, at_least=1)
-    optimiser: OptimiserConfig = MuonConfig(rate=0.015, rest=AdamWConfig(rate=0.003))
-    evaluate_every: int = bounded(250, at_least=0)
+    batch_tokens: int = bounded(8192, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +90,7 @@ class LanguageModelRecipe:
     seed: int = bounded(0, at_least=0)
     data: LanguageModelData
     encode: UnitsConfig = field(default_factory=CharactersConfig)
-    model: LanguageModelConfig = GPTConfig(length=256, position=RotaryConfig(), dropout=0.1)
+    model: LanguageModelConfig = field(default_factory=GPTConfig)
     training: LanguageModelTraining = field(default_factory=LanguageModelTraining)
     search: SearchConfig = SearchConfig(temperature=0.8, most=MOST_WRITTEN)
 
