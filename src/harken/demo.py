@@ -15,6 +15,7 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig
 from harken.attention.relative import RotaryConfig
 from harken.attention.scores import SynthesizerConfig
+from harken.batch.views import ViewsConfig
 from harken.data.generated import PeopleConfig, PeopleFiles, write_people
 from harken.encode.subwords import BytePairConfig
 from harken.files import write_text
@@ -59,7 +60,7 @@ def demo_recipe(files: PeopleFiles) -> AnswerRecipe:
         training=AnswerTraining(
             pretrain=ReadingConfig(
                 steps=500,
-                corrupted=0.3,
+                views=ViewsConfig(corrupted=0.3),
                 questions=0.15,
                 optimiser=MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003)),
             ),

@@ -12,7 +12,7 @@ from harken.data.examples import Question
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.recipe import load_recipe
-from harken.tasks.answer import AnswerTask, Asked, loss, prompts_of
+from harken.tasks.answer import AnswerTask, encode_questions, loss, prompts_of
 from harken.tasks.task import Trained
 from small_recipe import SMALL
 
@@ -25,7 +25,7 @@ def vocabulary() -> Vocabulary:
 
 
 def test_a_question_is_a_text_with_a_hole(vocabulary: Vocabulary) -> None:
-    asked = Asked.encode([Question("Where was Ada born?", "London")], vocabulary, length=96)
+    asked = encode_questions([Question("Where was Ada born?", "London")], vocabulary, length=96)
     (question,), (answer,) = (
         vocabulary.encode(["Where was Ada born?"]),
         vocabulary.encode(["London"]),

@@ -26,7 +26,7 @@ attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesize
 [training.pretrain]
 steps = 2000
 batch_tokens = {training.pretrain.batch_tokens}
-corrupted = {training.pretrain.corrupted}    # share of texts with a hole to fill
+views.corrupted = {training.pretrain.views.corrupted}    # share of texts with a hole to fill
 questions = 0.2    # share of each batch that is training questions
 
 [training.finetune]

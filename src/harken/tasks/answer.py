@@ -18,11 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harken.batch.bucketing import Order, seeded
-from harken.batch.corruption import CorruptionConfig, corrupt_spans, cut_windows
-from harken.batch.padding import IGNORE, TokenBatch, next_token_batch, packed_batch, pad
-from harken.batch.ragged import Numbers, Ragged, append, join, ragged, take_slices
+from harken.batch.bucketing import Order
+from harken.batch.padding import IGNORE, TokenBatch, next_token_batch, pad
+from harken.batch.ragged import Numbers, ragged
+from harken.batch.reading import Reading, ReadingSizes, Symbols, Targeted
 from harken.batch.shards import TokenShards, write_shards
+from harken.batch.views import ViewsConfig
 from harken.config import bounded
 from harken.data.examples import Question
 from harken.data.questions import hold_out, read_questions
@@ -69,11 +70,10 @@ class AnswerData:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadingConfig(StageConfig):
-    """Pretraining: what share of the texts has a hole, of the batch is training questions."""
+    """Pretraining: how texts are shown, and what share of the batch is training questions."""
 
     batch_tokens: int = bounded(4096, at_least=1)
-    corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)
-    hole: CorruptionConfig = field(default_factory=CorruptionConfig)
+    views: ViewsConfig = field(default_factory=ViewsConfig)
     questions: float = bounded(0.0, at_least=0.0, below=1.0)
     pack: bool = False  # several texts a row: less padding, a slower mask
 
@@ -145,7 +145,7 @@ class AnswerTask:
         cache: Path,
     ) -> list[Stage]:
         length = recipe.model.length
-        asked = Asked.encode(splits["train"], vocabulary, length)
+        asked = encode_questions(splits["train"], vocabulary, length)
         finetune = recipe.training.finetune
         order = Order(asked.sequences.lengths, finetune.batch_tokens, recipe.seed)
 
@@ -168,7 +168,19 @@ class AnswerTask:
             shards = cache / "read"
             if not shards.is_dir():
                 write_shards(shards, encode_lines(recipe.data.read, vocabulary), len(vocabulary))
-            reading = Reading(TokenShards(shards), asked, pretrain, length, recipe.seed)
+            reading = Reading(
+                TokenShards(shards),
+                asked,
+                ReadingSizes(
+                    length=length,
+                    batch_tokens=pretrain.batch_tokens,
+                    questions=pretrain.questions,
+                    pack=pretrain.pack,
+                ),
+                pretrain.views,
+                Symbols(pad=PAD, mask=MASK, end=END),
+                recipe.seed,
+            )
             stages.insert(0, Stage(name="reading", config=pretrain, batch=reading.batch, loss=loss))
         return stages
 
@@ -237,6 +249,17 @@ def prompts_of(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> l
     return [np.append(tokens[-(most - 1) :], MASK) for tokens in vocabulary.encode(questions)]
 
 
+def encode_questions(
+    questions: Sequence[Question], vocabulary: Vocabulary, length: int
+) -> Targeted:
+    """Sequences `question <mask> answer <end>`, of which the answers are to be learnt."""
+    answers = vocabulary.encode([question.answer for question in questions])
+    answers = [np.append(answer, END)[: length // 2] for answer in answers]
+    asked = prompts_of([one.question for one in questions], vocabulary, length // 2)
+    sequences = [np.append(*pair) for pair in zip(asked, answers, strict=True)]
+    return Targeted(ragged(sequences), np.array([len(prompt) for prompt in asked]))
+
+
 def encode_lines(path: Path, vocabulary: Vocabulary, together: int = 1024) -> Iterator[Numbers]:
     """Every line's tokens, a thousand lines at a time."""
     pending: list[str] = []
@@ -246,66 +269,6 @@ def encode_lines(path: Path, vocabulary: Vocabulary, together: int = 1024) -> It
             yield from vocabulary.encode(pending)
             pending = []
     yield from vocabulary.encode(pending)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Training questions as sequences `question <mask> answer <end>`, and where answers begin."""
-
-    sequences: Ragged
-    first_targets: Numbers
-
-    @classmethod
-    def encode(cls, questions: Sequence[Question], vocabulary: Vocabulary, length: int) -> "Asked":
-        answers = vocabulary.encode([question.answer for question in questions])
-        answers = [np.append(answer, END)[: length // 2] for answer in answers]
-        asked = prompts_of([one.question for one in questions], vocabulary, length // 2)
-        sequences = [np.append(*pair) for pair in zip(asked, answers, strict=True)]
-        return cls(ragged(sequences), np.array([len(prompt) for prompt in asked]))
-
-    def take(self, chosen: Numbers) -> tuple[Ragged, Numbers]:
-        starts, lengths = self.sequences.starts[chosen], self.sequences.lengths[chosen]
-        return take_slices(self.sequences.values, starts, lengths), self.first_targets[chosen]
-
-
-class Reading:
-    """Batches of the reading stage, each a function of its number."""
-
-    def __init__(
-        self, shards: TokenShards, asked: Asked, config: ReadingConfig, length: int, seed: int
-    ) -> None:
-        self._shards, self._asked, self._config = shards, asked, config
-        self._length, self._seed = length, seed
-        # Two masks and the end come on top of a text; one token is only a target.
-        self._most = length + 1 - 3
-        for_questions = round(config.questions * config.batch_tokens)
-        lengths = np.minimum(shards.lengths, self._most) + 3
-        self._order = Order(lengths, config.batch_tokens - for_questions, seed)
-        self._questions = (
-            Order(asked.sequences.lengths, for_questions, seed) if for_questions else None
-        )
-
-    def batch(self, step: int) -> list[TokenBatch]:
-        random = seeded(self._seed, step)
-        documents = self._shards.take(self._order.batch(step))
-        documents = cut_windows(documents, self._most, random)
-        parts = [self._with_holes(documents, random)]
-        if self._questions is not None:
-            parts.append(self._asked.take(self._questions.batch(step)))
-        if not self._config.pack:
-            return [next_token_batch(sequences, first, PAD) for sequences, first in parts]
-        sequences = join([part for part, _ in parts])
-        first = np.concatenate([first for _, first in parts])
-        return [packed_batch(sequences, first, PAD, self._length)]
-
-    def _with_holes(self, documents: Ragged, random: np.random.Generator) -> tuple[Ragged, Numbers]:
-        chosen = random.random(len(documents.lengths)) < self._config.corrupted
-        starts, lengths = documents.starts, documents.lengths
-        whole = take_slices(documents.values, starts[~chosen], lengths[~chosen])
-        holed = take_slices(documents.values, starts[chosen], lengths[chosen])
-        holed = corrupt_spans(holed, self._config.hole, MASK, random)
-        sequences = append(join([whole, holed]), END)
-        return sequences, np.ones(len(sequences.lengths), dtype=np.int64)
 
 
 def loss(model: nn.Module, batch: TokenBatch) -> Tensor:

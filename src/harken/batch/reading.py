@@ -1,0 +1,85 @@
+"""Batches of reading: views of texts, and beside them questions whose answers are learnt.
+
+Each batch is a function of its number: what is drawn for step s comes from (seed, s) alone.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from harken.batch.bucketing import Order, seeded
+from harken.batch.padding import TokenBatch, next_token_batch, packed_batch
+from harken.batch.ragged import Numbers, Ragged, append, join, take_slices
+from harken.batch.shards import TokenShards
+from harken.batch.views import GROWTH, ViewsConfig, draw_views
+
+
+class Symbols(NamedTuple):
+    """Tokens that are not of the text."""
+
+    pad: int
+    mask: int
+    end: int
+
+
+class Targeted(NamedTuple):
+    """Sequences, and the place in each from which on its tokens are learnt."""
+
+    sequences: Ragged
+    first_targets: Numbers
+
+    def take(self, chosen: Numbers) -> "Targeted":
+        starts, lengths = self.sequences.starts[chosen], self.sequences.lengths[chosen]
+        some = take_slices(self.sequences.values, starts, lengths)
+        return Targeted(some, self.first_targets[chosen])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadingSizes:
+    """Of a batch: places of a row, tokens in all, the share of questions in them."""
+
+    length: int
+    batch_tokens: int
+    questions: float
+    pack: bool  # several texts a row
+
+
+class Reading:
+    """Batches of the reading stage."""
+
+    def __init__(
+        self,
+        shards: TokenShards,
+        asked: Targeted,
+        sizes: ReadingSizes,
+        views: ViewsConfig,
+        symbols: Symbols,
+        seed: int,
+    ) -> None:
+        self._shards, self._asked, self._sizes = shards, asked, sizes
+        self._views, self._symbols, self._seed = views, symbols, seed
+        grown = GROWTH + 1  # the masks, and the end
+        self._most = sizes.length + 1 - grown  # one token more than places is only a target
+        for_questions = round(sizes.questions * sizes.batch_tokens)
+        lengths = np.minimum(shards.lengths, self._most) + grown
+        self._order = Order(lengths, sizes.batch_tokens - for_questions, seed)
+        self._questions = (
+            Order(asked.sequences.lengths, for_questions, seed) if for_questions else None
+        )
+
+    def batch(self, step: int) -> list[TokenBatch]:
+        """Number `step`, from 0: a part of texts and one of questions, or both packed."""
+        random, symbols = seeded(self._seed, step), self._symbols
+        documents = self._shards.take(self._order.batch(step))
+        seen = draw_views(documents, self._views, self._most, symbols.mask, random)
+        parts = [Targeted(append(seen, symbols.end), np.ones(len(seen.lengths), dtype=np.int64))]
+        if self._questions is not None:
+            parts.append(self._asked.take(self._questions.batch(step)))
+        if not self._sizes.pack:
+            return [next_token_batch(*part, symbols.pad) for part in parts]
+        together = Targeted(
+            join([part.sequences for part in parts]),
+            np.concatenate([part.first_targets for part in parts]),
+        )
+        return [packed_batch(*together, symbols.pad, self._sizes.length)]
