@@ -22,6 +22,18 @@ from harken.run import load
 from harken.tasks.task import Evaluation
 from small_recipe import SMALL
 
+METRICS = (
+    "exact_match",
+    "commonest_answer",
+    "calibration_error",
+    "accuracy_at_90",
+    "accuracy_at_70",
+    "accuracy_at_50",
+    "unknown_answers",
+    "borrowed_by_string",
+    "borrowed_by_embedding",
+)
+
 
 @pytest.fixture(scope="module")
 def other_run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -74,7 +86,7 @@ def test_json_is_what_evaluate_says_and_the_differences(
             "metric": metric,
             **asdict(difference(samples[0][metric], samples[1][metric])),
         }
-        for metric in ("exact_match", "commonest_answer")
+        for metric in METRICS
     ]
 
 
@@ -86,11 +98,13 @@ def test_tables_and_a_page(
     printed = capsys.readouterr()
     assert printed.err == f"report: {target}\n"
     lines = printed.out.splitlines()
-    (header,) = [line.split() for line in lines if "commonest answer" in line and " n " in line]
-    assert header[:2] == ["run", "n"]
+    figures = [line.split() for line in lines if line.strip()]
+    assert figures[0] == ["metric", "small", "other"]
+    assert figures[2] == ["n", "20", "20"]
+    assert [line[:2] for line in figures[3:5]] == [["exact", "match"], ["commonest", "answer"]]
     (second,) = [line for line in lines if "against" in line]
     assert second.split()[:3] == ["run", "against", "metric"]
-    assert sum(line.split()[:2] == ["other", "small"] for line in lines) == 2
+    assert sum(line.split()[:2] == ["other", "small"] for line in lines) == len(METRICS)
     text = target.read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
     assert "2 runs compared" in text
@@ -110,9 +124,7 @@ def test_each_later_run_against_the_first_on_a_file(
     found = json.loads(capsys.readouterr().out)
     assert found["n"] == 20
     assert [(one["run"], one["against"], one["metric"]) for one in found["differences"]] == [
-        (runs[at], runs[0], metric)
-        for at in (1, 2)
-        for metric in ("exact_match", "commonest_answer")
+        (runs[at], runs[0], metric) for at in (1, 2) for metric in METRICS
     ]
 
 
@@ -261,8 +273,11 @@ def test_what_is_not_counted_alike_is_shown_without_a_test(
     compare._print(runs, rows)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["second", "first", "nats", "not", "counted", "alike", "–", "–", "–"] in lines
-    (figures,) = [line for line in lines if line[:2] == ["third", "31"]]
-    assert figures[2:] == ["1.200", "(1.198", "-", "1.202)", "–", "9.0", "(9.0", "-", "9.0)"]
+    assert ["metric", "first", "second", "third"] in lines
+    (perplexities,) = [line for line in lines if line[:1] == ["perplexity"]]
+    assert perplexities[1:] == ["–", "–", "9.0", "(9.0", "-", "9.0)"]
+    (figures,) = [line for line in lines if line[:1] == ["nats"]]
+    assert figures[-4:] == ["1.200", "(1.198", "-", "1.202)"]
     page = comparison_page("lm", runs, rows)
     assert "not counted alike" in page
     assert "Perplexity" in page

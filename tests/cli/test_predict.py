@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -22,7 +23,10 @@ from harken.cli import predict
 from harken.cli.main import main
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
+from harken.measure.judged import judge
 from harken.run import Run
+from harken.tasks.answer import AnswerTask
+from harken.tasks.tag import TagTask
 from harken.tasks.task import Hypothesis, Prediction
 
 Asked = tuple[SearchConfig | None, list[str], int]
@@ -195,8 +199,6 @@ def test_options_win_over_the_recipe(
     monkeypatch.setattr(Run, "search", property(lambda self: self.recipe.search), raising=True)
 
     def with_recipe(search: SearchConfig, *options: str) -> SearchConfig:
-        from dataclasses import replace
-
         import harken.run
 
         load = harken.run.load
@@ -278,6 +280,99 @@ def test_a_task_that_does_not_search(
         assert told == f"harken: {option}: task 'answer' does not search; leave out {option}"
     assert say("ab", "--nbest", "2").splitlines()[1] == "1\t-1.6931\tba!"
     assert asked == [(None, ["ab"], 2)]
+
+
+# Silence.
+
+
+@pytest.fixture
+def sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is as sure as its input says, and whose dev questions are judged as below."""
+
+    def answer(run: Run, inputs: Sequence[str], nbest: int = 1) -> list[Prediction]:
+        return [Prediction(input=one, output=f"<{one}>", confidence=float(one)) for one in inputs]
+
+    # Ten right ones from 0.6 on, then a wrong one, then two right ones: 1/11, 2/12, 2/14.
+    judged = judge(
+        [0.6 + at / 100 for at in range(10)] + [0.5, 0.4, 0.3], [True] * 10 + [False] + [True] * 2
+    )
+    monkeypatch.setattr(Run, "predict", answer)
+    monkeypatch.setattr(AnswerTask, "judged", lambda self, trained: judged)
+
+
+LINES = "0.61\n\n0.6\n0.59\nnan\n0.2\n"
+
+
+@pytest.mark.usefixtures("sure")
+def test_what_is_not_sure_enough_is_kept_back(say: Say) -> None:
+    assert say(LINES, "--abstain", "0.1") == "<0.61>\n\n<0.6>\n?\n?\n?\n"
+    assert say(LINES, "--abstain", "0.15") == "<0.61>\n\n<0.6>\n<0.59>\n?\n?\n"
+    assert say(LINES).count("?") == 0
+
+
+@pytest.mark.usefixtures("sure")
+def test_silence_has_a_confidence_too(say: Say) -> None:
+    assert say("0.6\n0.5\n", "--abstain", "0.1", "--confidence") == "<0.6>\t0.6000\n?\t0.5000\n"
+
+
+@pytest.mark.usefixtures("sure")
+def test_json_keeps_what_would_have_been_said(say: Say) -> None:
+    told = json.loads(say("0.6\n\n0.5\n", "--abstain", "0.1", "--json"))
+    assert told["predictions"] == [
+        {"input": "0.6", "output": "<0.6>", "confidence": 0.6, "abstained": False},
+        {"input": "", "output": "", "confidence": None, "abstained": False},
+        {"input": "0.5", "output": "<0.5>", "confidence": 0.5, "abstained": True},
+    ]
+    assert "abstained" not in json.loads(say("0.6", "--json"))["predictions"][0]
+
+
+@pytest.mark.usefixtures("sure")
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--abstain 0", "--abstain: found 0.0, wanted a number above 0 and below 1"),
+        ("--abstain 1", "--abstain: found 1.0, wanted a number above 0 and below 1"),
+        ("--abstain -0.1", "--abstain: found -0.1"),
+        ("--abstain nan", "--abstain: found nan"),
+        ("--abstain 0.1 --nbest 2", "--abstain: found --nbest 2 beside it"),
+        ("--abstain 0.1 --nbest 1 --json", "--abstain: found --nbest 1 beside it"),
+        (
+            "--abstain 0.05",
+            "--abstain 0.05: found no confidence that keeps this promise on the 13 dev questions, "
+            "wanted one; allow a rate of 0.091",
+        ),
+    ],
+)
+def test_silence_that_cannot_be(
+    small_run: Path, options: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told in refused(small_run, capsys, *options.split())
+
+
+@pytest.mark.usefixtures("sure")
+def test_the_rate_that_is_offered_can_be_kept(say: Say) -> None:
+    assert say("0.6\n", "--abstain", "0.091") == "<0.6>\n"
+
+
+def test_a_task_that_cannot_judge(
+    small_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import harken.run
+
+    load = harken.run.load
+    monkeypatch.setattr(
+        harken.run, "load", lambda folder, device: replace(load(folder, device), task=TagTask())
+    )
+    told = refused(small_run, capsys, "--abstain", "0.1")
+    assert "--abstain: found a run of task 'answer', wanted one whose outputs are right" in told
+
+
+def test_the_dev_questions_of_a_real_run_are_asked(
+    small_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that knows nothing can promise nothing."""
+    told = refused(small_run, capsys, "--abstain", "0.04")
+    assert "on the 20 dev questions" in told
 
 
 # What comes in.

@@ -1,6 +1,7 @@
 import re
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -241,6 +242,21 @@ def test_rewrite_alone_keeps_the_birth_in_front(seed: int, index: int) -> None:
         assert len({sentences[fact] for sentences in texts}) > 1
 
 
+@pytest.mark.parametrize(("earlier", "facts"), [(0, 6), (1, 6), (5, 6), (2, 4), (3, 4)])
+def test_the_birth_comes_later_in_the_one_order(earlier: int, facts: int) -> None:
+    config = PeopleConfig(permute=False, earlier=earlier, facts=facts)
+    first = replace(config, earlier=0)
+    for index in range(50):
+        born = person(config, index).birthplace
+        (later,), (sooner,) = told(config, index), told(first, index)
+        assert [says(sentence, born) for sentence in later].index(True) == 1 + earlier
+        assert sorted(later) == sorted(sooner)
+        # Nothing but the birth has moved.
+        assert [one for one in later if not says(one, born)] == [
+            one for one in sooner if not says(one, born)
+        ]
+
+
 def test_each_person_has_phrasings_of_their_own_without_rewrite() -> None:
     config = PeopleConfig(rewrite=False, permute=False)
     shapes = set()
@@ -378,6 +394,8 @@ def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
         ("places", 1),
         ("places", len(PLACE_STEMS) + 1),
         ("biographies", 0),
+        ("earlier", -1),
+        ("earlier", 6),
     ],
 )
 def test_impossible_configs_are_refused(field: str, value: float) -> None:

@@ -13,6 +13,8 @@ from harken.measure.interval import (
     resampled_sums,
     share,
     share_within,
+    shown,
+    signed,
 )
 
 
@@ -103,3 +105,32 @@ def test_a_figure_that_is_no_share_keeps_its_unit() -> None:
     assert estimate.unit == "perplexity"
     assert estimate.value == pytest.approx(math.exp(float(nats.mean())))
     assert (estimate.high - estimate.low) / 2 == pytest.approx(spread, rel=0.08)
+
+
+def test_only_examples_in_which_something_was_counted_tell_anything() -> None:
+    some = share_within([1, 0, 2, 0, 0], [1, 0, 2, 0, 0]).estimate()
+    assert some == share([True, True]).estimate()
+    nothing = share_within([0, 0, 0], [0, 0, 0]).estimate()
+    assert (nothing.value, nothing.low, nothing.high) == (0.0, 0.0, pytest.approx(1.0))
+
+
+def test_an_error_is_a_share_that_should_be_small() -> None:
+    found = share(outcomes(0, 50), "error").estimate()
+    assert (found.unit, found.high) == ("error", pytest.approx(0.071348, abs=1e-6))
+    assert shown(0.125, "error") == "12.5 %"
+    assert signed(-0.125, "error") == "-12.5"
+
+
+def test_a_figure_lies_in_its_interval_even_if_chance_only_adds_to_it() -> None:
+    """A mean distance of 40 parts, of two numbers each that cancel: drawn again, they do not."""
+    counts = np.zeros((80, 41))
+    counts[np.arange(80), np.arange(80) // 2] = np.tile((1.0, -1.0), 40)
+    counts[:, -1] = 1.0
+    sample = Sample(
+        counts=counts,
+        figure=lambda sums: np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1],
+        unit="nats",
+    )
+    found = sample.estimate()
+    assert (found.value, found.low) == (0.0, 0.0)
+    assert found.high > 0.3

@@ -152,6 +152,8 @@ def test_pairing_takes_out_what_is_hard_for_both() -> None:
     [
         ("share", 0.1, 0.049, True),
         ("share", -0.1, 0.049, False),
+        ("error", -0.1, 0.049, True),
+        ("error", 0.1, 0.01, False),
         ("points", 3.0, 0.05, None),
         ("nats", -0.1, 0.01, True),
         ("bits", 0.1, 0.01, False),
@@ -176,6 +178,11 @@ def test_what_was_counted_must_be_the_same_in_each_example() -> None:
     known = share_within([1, 2, 3], [5, 5, 4])
     assert comparable(known, share_within([2, 2, 2], [5, 5, 4]))
     assert not comparable(known, share_within([1, 2, 3], [5, 4, 5]))
+    own = [
+        Sample(counts=np.array(counts), figure=ratio, chosen=True)
+        for counts in ([[1.0, 1.0], [0.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]])
+    ]
+    assert comparable(*own)  # what each chose to answer
     references = ["der Hund läuft über das Gras", "eine Katze schläft"]
     short, long = (
         translation_samples([said, references[1]], references, "de")[0]["bleu"]

@@ -7,13 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from harken.batch.padding import IGNORE
+from harken.batch.padding import IGNORE, pad
+from harken.batch.ragged import ragged
 from harken.data.examples import Question
+from harken.data.generated import PeopleFiles
+from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
-from harken.recipe import load_recipe
-from harken.tasks.answer import AnswerTask, encode_questions, loss, prompts_of
-from harken.tasks.task import Trained
+from harken.recipe import TASKS, load_recipe
+from harken.tasks.answer import AnswerTask, encode_questions, loss, prompts_of, states_of
+from harken.tasks.task import Judging, Prediction, Trained
 from small_recipe import SMALL
 
 TASK = AnswerTask()
@@ -132,3 +135,147 @@ def test_predictions_keep_their_order_whatever_the_batch(
         [one.confidence for one in together], [one.confidence for one in alone], rtol=1e-4
     )
     assert [one.input for one in together] == asked
+
+
+# What it does not know.
+
+
+@pytest.fixture(scope="module")
+def untrained(recipe_file: Path) -> Trained:
+    """A model that knows nothing but says something."""
+    recipe = load_recipe(recipe_file, [*SMALL, "search.most=5"])
+    splits = TASK.read(recipe)
+    vocabulary = TASK.fit(recipe, splits)
+    return Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary))
+
+
+def said_to(trained: Trained, questions: list[str]) -> list[str]:
+    return [one.output for one in TASK.predict(trained, questions)]
+
+
+def test_states_are_those_that_answers_are_read_from(
+    untrained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = ["Where was Ada King born?", "Who?", "Where was " + "Ada " * 60 + "born?"]
+    prompts = prompts_of(questions, untrained.fitted, untrained.model.length - 5)
+    tokens, present = pad(ragged(prompts), PAD)
+    with torch.inference_mode():
+        wanted, _ = LanguageModelSteps(untrained.model.eval()).prompt(tokens, present)
+    found = states_of(untrained, questions)
+    assert found.shape == (3, 24)
+    scores = untrained.model.scores(torch.from_numpy(found))
+    torch.testing.assert_close(scores, wanted, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr("harken.tasks.answer.ASKED_TOGETHER", 2)
+    np.testing.assert_allclose(states_of(untrained, questions), found, rtol=1e-4, atol=1e-5)
+    assert states_of(untrained, []).shape == (0, 24)
+
+
+def test_honesty_of_an_evaluation(untrained: Trained) -> None:
+    examples = TASK.read(untrained.recipe)["dev"]
+    found = TASK.evaluate(untrained, examples)
+    assert list(found.samples)[:3] == ["exact_match", "commonest_answer", "calibration_error"]
+    assert found.samples.keys() == found.notes.keys()
+    honesty = found.honesty
+    assert honesty is not None
+    assert honesty.frame == "Where was … born?"
+    assert honesty.invented is not None
+    assert len(honesty.invented.said) == len(examples) == 20
+    asked = {one.question for split in TASK.read(untrained.recipe).values() for one in split}
+    invented = [f"Where was {one.name} born?" for one in honesty.invented.said]
+    assert not asked & set(invented)
+    assert [one.answer for one in honesty.invented.said] == said_to(untrained, invented)
+    assert found.metrics == TASK.evaluate(untrained, examples).metrics
+
+
+def test_as_few_are_invented_as_are_asked(
+    untrained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = TASK.read(untrained.recipe)["dev"]
+    monkeypatch.setattr("harken.tasks.answer.MOST_INVENTED", 7)
+    for some, count in ((examples, 7), (examples[:3], 3)):
+        honesty = TASK.evaluate(untrained, some).honesty
+        assert honesty is not None
+        assert honesty.invented is not None
+        assert len(honesty.invented.said) == count
+
+
+@pytest.mark.parametrize(
+    "questions",
+    [
+        ["Where was Nobody born?"],
+        ["Where was Nobody born?", "Where was Nobody born?"],  # with two answers
+        ["愛因斯坦在哪裡出生?", "אבא", "Ça va", "x" * 300],  # none fits the frame
+    ],
+)
+@pytest.mark.parametrize("right", [True, False])
+def test_whatever_is_evaluated(untrained: Trained, questions: list[str], right: bool) -> None:
+    answers = said_to(untrained, questions)
+    examples = [
+        Question(question, answer if right else f"not {answer} {at}")
+        for at, (question, answer) in enumerate(zip(questions, answers, strict=True))
+    ]
+    found = TASK.evaluate(untrained, examples)
+    assert found.metrics["exact_match"].value == right
+    assert found.metrics["accuracy_at_50"].value == right
+    assert found.honesty is not None
+    assert found.honesty.kinds["right"].value == right
+    assert bool(found.honesty.promises) == (len(set(questions)) > 1)
+
+
+def test_questions_of_several_forms_have_no_frame(
+    recipe_file: Path, tmp_path: Path, people: PeopleFiles
+) -> None:
+    lines = people.train.read_text(encoding="utf-8").splitlines()
+    mixed = tmp_path / "mixed.tsv"
+    mixed.write_text("\n".join([*lines, "Who made it?\tAda", "Ada?\tLondon"]), encoding="utf-8")
+    recipe = load_recipe(recipe_file, [*SMALL, f"data.train={str(mixed)!r}", "search.most=5"])
+    splits = TASK.read(recipe)
+    vocabulary = TASK.fit(recipe, splits)
+    trained = Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary))
+    honesty = TASK.evaluate(trained, splits["dev"]).honesty
+    assert honesty is not None
+    assert honesty.frame == "…"
+    assert honesty.invented is not None
+
+
+def test_wrong_answers_of_a_neighbour_are_found(
+    untrained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that answers for whom it takes somebody for."""
+    splits = TASK.read(untrained.recipe)
+    examples = [*splits["dev"], Question("Birthplace of  Ada King", "Leeds")]  # outside the frame
+    asked = [one.question for one in examples]
+    known = {one.question: one.answer for one in splits["train"]}
+    states, others = states_of(untrained, asked), states_of(untrained, list(known))
+    cosines = np.array(
+        [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in others] for a in states]
+    )
+    answers = {
+        question: list(known.values())[int(row.argmax())]
+        for question, row in zip(asked, cosines, strict=True)
+    }
+
+    def borrow(trained: Trained, inputs: list[str], nbest: int = 1) -> list[Prediction]:
+        return [
+            Prediction(input=one, output=answers.get(one, "nowhere"), confidence=0.5)
+            for one in inputs
+        ]
+
+    monkeypatch.setattr(TASK, "predict", borrow)
+    found = TASK.evaluate(untrained, examples).metrics
+    assert found["borrowed_by_embedding"].value == pytest.approx(1 - found["exact_match"].value)
+    assert found["borrowed_by_string"].value < found["borrowed_by_embedding"].value
+    assert found["unknown_answers"].value == 0.0
+
+
+def test_dev_questions_judged(untrained: Trained) -> None:
+    judged = TASK.judged(untrained)
+    found = TASK.evaluate(untrained, TASK.read(untrained.recipe)["dev"])
+    np.testing.assert_allclose(
+        judged.confidences, [one.confidence for one in found.predictions], rtol=1e-6
+    )
+    assert judged.right.mean() == found.metrics["exact_match"].value
+
+
+def test_only_outputs_that_are_right_or_wrong_as_a_whole_can_be_kept_back() -> None:
+    assert [name for name, task in TASKS.items() if isinstance(task, Judging)] == ["answer"]

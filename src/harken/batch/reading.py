@@ -12,7 +12,7 @@ from harken.batch.bucketing import Order, seeded
 from harken.batch.padding import TokenBatch, next_token_batch, packed_batch
 from harken.batch.ragged import Numbers, Ragged, append, join, take_slices
 from harken.batch.shards import TokenShards
-from harken.batch.views import GROWTH, ViewsConfig, draw_views
+from harken.batch.views import GROWTH, Documents, ViewsConfig, draw_views
 
 
 class Symbols(NamedTuple):
@@ -51,14 +51,15 @@ class Reading:
     def __init__(
         self,
         shards: TokenShards,
+        heads: Numbers,
         asked: Targeted,
         sizes: ReadingSizes,
         views: ViewsConfig,
         symbols: Symbols,
         seed: int,
     ) -> None:
-        self._shards, self._asked, self._sizes = shards, asked, sizes
-        self._views, self._symbols, self._seed = views, symbols, seed
+        self._shards, self._heads, self._asked = shards, heads, asked
+        self._sizes, self._views, self._symbols, self._seed = sizes, views, symbols, seed
         grown = GROWTH + 1  # the masks, and the end
         self._most = sizes.length + 1 - grown  # one token more than places is only a target
         for_questions = round(sizes.questions * sizes.batch_tokens)
@@ -71,7 +72,8 @@ class Reading:
     def batch(self, step: int) -> list[TokenBatch]:
         """Number `step`, from 0: a part of texts and one of questions, or both packed."""
         random, symbols = seeded(self._seed, step), self._symbols
-        documents = self._shards.take(self._order.batch(step))
+        chosen = self._order.batch(step)
+        documents = Documents(self._shards.take(chosen), self._heads[chosen])
         seen = draw_views(documents, self._views, self._most, symbols.mask, random)
         parts = [Targeted(append(seen, symbols.end), np.ones(len(seen.lengths), dtype=np.int64))]
         if self._questions is not None:

@@ -167,21 +167,19 @@ def _print(runs: Sequence["Compared"], rows: Sequence["Row"]) -> None:
     from harken.cli.output import spelled, table
     from harken.report.comparison import HEADER, metrics_of, words
 
-    names = metrics_of(runs)
-    cells = [
-        [
-            "{} ({})".format(*spelled(one.evaluation.metrics[name]))
-            if name in one.evaluation.metrics
-            else "–"
-            for name in names
-        ]
-        for one in runs
+    # A column a run: a task may have more metrics than a screen has room for side by side.
+    figures = [
+        (
+            words(name),
+            *(
+                "{} ({})".format(*spelled(one.evaluation.metrics[name]))
+                if name in one.evaluation.metrics
+                else "–"
+                for one in runs
+            ),
+        )
+        for name in metrics_of(runs)
     ]
-    table(
-        ("run", "n", *map(words, names)),
-        [
-            (one.name, str(one.evaluation.n), *figures)
-            for one, figures in zip(runs, cells, strict=True)
-        ],
-    )
+    counts = ("n", *(str(one.evaluation.n) for one in runs))
+    table(("metric", *(one.name for one in runs)), [counts, *figures])
     table(HEADER, [row.cells for row in rows])

@@ -63,8 +63,10 @@ def figures(record: Mapping[str, Any], *, as_json: bool) -> None:
 
 def _titled(name: str, unit: str) -> str:
     """A metric with the unit that its figures leave out, unless its name says it."""
+    from harken.measure.interval import SHARES
+
     title = name.replace("_", " ")
-    return title if unit == "share" or unit in title else f"{title} ({unit})"
+    return title if unit in SHARES or unit in title else f"{title} ({unit})"
 
 
 def spelled(estimate: "Estimate") -> tuple[str, str]:

@@ -29,6 +29,10 @@ EPILOG = """output:
   probability follow. With --nbest, each hypothesis is a line of three columns, the best first:
   `number<TAB>log-probability<TAB>output`, where number counts the lines of input from 1, through
   all files, and a blank line has no hypothesis.
+  With --abstain, `?` stands for an output that is less sure than a threshold. It is the lowest at
+  which, on the dev questions of the run, no more than RATE of the outputs that pass are wrong, one
+  wrong one being added for the next question. --json keeps what would have been said, beside
+  "abstained".
   Line ends and tabs inside an output are written as \\n, \\r and \\t, unless stdout is a terminal;
   --json gives every output as it is.
   A sample depends on the seed, the line and its number, not on what is asked before or after.
@@ -36,11 +40,13 @@ EPILOG = """output:
 examples:
   harken predict runs/demo questions.txt
   echo "Where was … born?" | harken predict runs/demo --confidence
+  harken predict runs/demo questions.txt --abstain 0.1
   harken predict runs/demo questions.txt --beam 8 --nbest 3
   harken predict runs/demo questions.txt --temperature 0.8 --top-p 0.9 --seed 1 --json
 """
 
 TOGETHER = 256  # lines that go through the model in one call
+SILENCE = "?"  # in place of an output that is not sure enough
 ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
@@ -51,6 +57,12 @@ class Answer(NamedTuple):
     line: str
     prediction: "Prediction | None"
 
+    def abstained(self, threshold: float | None) -> bool:
+        """Whether the output is to be kept back, for which NaN is not sure enough either."""
+        if threshold is None or self.prediction is None:
+            return False
+        return not self.prediction.confidence >= threshold
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of `harken predict`."""
@@ -58,6 +70,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="`-`, or nothing, is stdin")
     parser.add_argument("--confidence", action="store_true", help="add a tab and the probability")
     parser.add_argument("--nbest", type=int, metavar="N", help="print N hypotheses of each line")
+    parser.add_argument(
+        "--abstain", type=float, metavar="RATE", help="say ? rather than err more often than this"
+    )
     add_search_options(parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -76,21 +91,62 @@ def run(options: argparse.Namespace) -> int:
     paths = [Path(name) for name in names if name != "-"]
     for path in paths:
         require_file(path)
+    _check_abstain(options)
     loaded = searched(load(options.folder, options.device), options)
+    threshold = None if options.abstain is None else _threshold(loaded, options.abstain)
     chunks = chain.from_iterable(map(_chunks, names))
     collected = []
     total = (lambda: sum(map(_count, paths))) if len(paths) == len(names) else None
     with counting_progress("lines", total) as advance:
         for answer in _answers(loaded, chunks, options.nbest):
             if options.json:
-                collected.append(_record(answer, listed=options.nbest is not None))
+                collected.append(_record(answer, options, threshold))
             else:
-                for line in _lines(answer, options):
+                for line in _lines(answer, options, threshold):
                     result(line)
             advance()
     if options.json:
         result_json({"task": loaded.recipe.task, "predictions": collected})
     return 0
+
+
+def _check_abstain(options: argparse.Namespace) -> None:
+    rate: float | None = options.abstain
+    if rate is None:
+        return
+    if not 0 < rate < 1:
+        raise UserError(
+            f"--abstain: found {rate}, wanted a number above 0 and below 1",
+            fix="give the share of errors that you allow, such as 0.1",
+        )
+    if options.nbest is not None:
+        raise UserError(
+            f"--abstain: found --nbest {options.nbest} beside it, wanted one output to keep back",
+            fix="leave out --nbest",
+        )
+
+
+def _threshold(loaded: "Run", rate: float) -> float:
+    """The confidence from which on to answer, as the run's dev split tells."""
+    from harken.measure.abstention import lowest_rate, threshold_for
+    from harken.tasks.task import Judging
+
+    if not isinstance(loaded.task, Judging):
+        raise UserError(
+            f"--abstain: found a run of task {loaded.recipe.task!r}, wanted one whose outputs are "
+            "right or wrong as a whole, as those of 'answer' are",
+            fix="leave out --abstain",
+        )
+    judged = loaded.task.judged(loaded.trained)
+    threshold = threshold_for(judged, rate)
+    if threshold is None:
+        least = math.ceil(1000 * lowest_rate(judged)) / 1000
+        raise UserError(
+            f"--abstain {rate:g}: found no confidence that keeps this promise on the {len(judged)} "
+            "dev questions, wanted one",
+            fix=f"allow a rate of {least:g}" if least < 1 else "train a model that knows more",
+        )
+    return threshold
 
 
 def _answers(loaded: "Run", chunks: Iterable[Sequence[str]], nbest: int | None) -> Iterator[Answer]:
@@ -121,7 +177,7 @@ def _predicted(
     )
 
 
-def _lines(answer: Answer, options: argparse.Namespace) -> Iterator[str]:
+def _lines(answer: Answer, options: argparse.Namespace, threshold: float | None) -> Iterator[str]:
     """What is printed for a line of input."""
     prediction = answer.prediction
     if options.nbest is not None:
@@ -129,20 +185,21 @@ def _lines(answer: Answer, options: argparse.Namespace) -> Iterator[str]:
             yield f"{answer.number}\t{log_probability:.4f}\t{_printable(output)}"
     elif prediction is None:
         yield ""
-    elif options.confidence:
-        yield f"{_printable(prediction.output)}\t{prediction.confidence:.4f}"
     else:
-        yield _printable(prediction.output)
+        said = SILENCE if answer.abstained(threshold) else _printable(prediction.output)
+        yield f"{said}\t{prediction.confidence:.4f}" if options.confidence else said
 
 
-def _record(answer: Answer, *, listed: bool) -> dict[str, Any]:
+def _record(answer: Answer, options: argparse.Namespace, threshold: float | None) -> dict[str, Any]:
     prediction = answer.prediction
     record: dict[str, Any] = {
         "input": answer.line,
         "output": "" if prediction is None else prediction.output,
         "confidence": None if prediction is None else prediction.confidence,
     }
-    if listed:
+    if threshold is not None:
+        record["abstained"] = answer.abstained(threshold)
+    if options.nbest is not None:
         record["nbest"] = [
             {"output": output, "log_probability": log_probability}
             for output, log_probability in _hypotheses(prediction)

@@ -61,6 +61,7 @@ class PeopleConfig:
     facts: int = len(FACTS)  # told in each biography: the birthplace, and others drawn anew
     rewrite: bool = True  # each biography has phrasings of its own, else each person has
     permute: bool = True  # each biography has an order of sentences of its own, else one for all
+    earlier: int = 0  # facts told before the birthplace in the one order for all
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -74,6 +75,11 @@ class PeopleConfig:
             raise ValueError(f"facts must be from 1 to {len(FACTS)}, found {self.facts}")
         if self.biographies < 1:
             raise ValueError(f"biographies must be at least 1, found {self.biographies}")
+        if not 0 <= self.earlier < self.facts:
+            raise ValueError(
+                f"earlier must be from 0 to {self.facts - 1}, one less than facts, "
+                f"found {self.earlier}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,12 +230,18 @@ def _biography(config: PeopleConfig, index: int, who: Person, copy: int) -> str:
     words = _words(who)
     wording = Dice(config.seed, "wording", index, copy if config.rewrite else 0)
     sentences = [wording.pick(phrasings).format_map(words) for phrasings in FACTS]
-    order = _ORDERS[0]
+    order: Sequence[int] = _one_order(config.earlier)
     if config.permute:
         order = Dice(config.seed, "order", index, copy).pick(_ORDERS)
     others = [fact for fact in order if fact != _BIRTHPLACE][: config.facts - 1]
     told = [fact for fact in order if fact == _BIRTHPLACE or fact in others]
     return " ".join([f"{who.name}.", *(sentences[fact] for fact in told)])
+
+
+def _one_order(earlier: int) -> list[int]:
+    order = [fact for fact in _ORDERS[0] if fact != _BIRTHPLACE]
+    order.insert(earlier, _BIRTHPLACE)
+    return order
 
 
 def _words(who: Person) -> dict[str, str]:

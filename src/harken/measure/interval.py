@@ -20,8 +20,9 @@ RESAMPLES = 2000
 TOGETHER = 1 << 22  # numbers drawn at once: 32 MiB
 Z = 1.959964  # of the normal distribution at 97.5 %
 
-Unit = Literal["share", "points", "nats", "bits", "perplexity"]
-LOWER_IS_BETTER = ("nats", "bits", "perplexity")
+Unit = Literal["share", "error", "points", "nats", "bits", "perplexity"]
+SHARES = ("share", "error")  # parts of a whole; an error is one that should be small
+LOWER_IS_BETTER = ("error", "nats", "bits", "perplexity")
 
 Counts = Float[np.ndarray, "examples parts"]
 Figure = Callable[[Float[np.ndarray, "resamples parts"]], Float[np.ndarray, "resamples"]]
@@ -29,7 +30,7 @@ Figure = Callable[[Float[np.ndarray, "resamples parts"]], Float[np.ndarray, "res
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and the ends of its 95 % interval; a share is 0..1, points are 0..100."""
+    """A value and the ends of its 95 % interval; shares and errors are 0..1, points 0..100."""
 
     value: float
     low: float
@@ -39,7 +40,7 @@ class Estimate:
 
 def shown(value: float, unit: Unit) -> str:
     """A figure as a person reads it; names of units stand with the metric."""
-    if unit == "share":
+    if unit in SHARES:
         return f"{100 * value:.1f} %"
     return f"{value:.3f}" if unit in ("nats", "bits") else f"{value:.1f}"
 
@@ -47,7 +48,7 @@ def shown(value: float, unit: Unit) -> str:
 def signed(value: float, unit: Unit) -> str:
     """A difference of two figures, without its unit; that of shares is in points of a hundred."""
     decimals = 3 if unit in ("nats", "bits") else 1
-    rounded = round(100 * value if unit == "share" else value, decimals)
+    rounded = round(100 * value if unit in SHARES else value, decimals)
     return f"{rounded + 0.0:+.{decimals}f}"  # never -0.0
 
 
@@ -58,6 +59,7 @@ class Sample:
     counts: Counts
     figure: Figure
     unit: Unit = "share"
+    chosen: bool = False  # what is counted, in the last part, is the system's own choice
 
     @property
     def value(self) -> float:
@@ -67,11 +69,12 @@ class Sample:
         """The value on all examples, and its interval."""
         assert len(self.counts) > 0, "a figure of nothing has no value"
         value = self.value
-        if self.unit == "share" and value in (0.0, 1.0):
-            return wilson(value, len(self.counts))
+        if self.unit in SHARES and value in (0.0, 1.0):
+            return wilson(value, int((self.counts[:, -1] > 0).sum()), self.unit)
         figures = self.figure(resampled_sums(self.counts, seed))
         low, high = np.quantile(figures, (0.025, 0.975))
-        return Estimate(value, float(low), float(high), self.unit)
+        # A figure that chance can only make larger, as a sum of distances, may lie below them all.
+        return Estimate(value, min(float(low), value), max(float(high), value), self.unit)
 
 
 def resampled_sums(counts: Counts, seed: int) -> Float[np.ndarray, "resamples parts"]:
@@ -100,10 +103,10 @@ def ratio(sums: Float[np.ndarray, "resamples parts"]) -> Float[np.ndarray, "resa
     return shares
 
 
-def share(outcomes: Sequence[bool]) -> Sample:
+def share(outcomes: Sequence[bool], unit: Unit = "share") -> Sample:
     """The share of true outcomes, each independent of the others."""
     right = np.asarray(outcomes, dtype=np.float64)
-    return Sample(counts=np.stack((right, np.ones_like(right)), axis=1), figure=ratio)
+    return Sample(counts=np.stack((right, np.ones_like(right)), axis=1), figure=ratio, unit=unit)
 
 
 def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:
@@ -112,11 +115,11 @@ def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:
     return Sample(counts=counts, figure=ratio)
 
 
-def wilson(share: float, count: int) -> Estimate:
-    """The interval of a proportion that is none or all."""
-    centre = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
-    spread = Z / (1 + Z**2 / count) * (share * (1 - share) / count + Z**2 / (4 * count**2)) ** 0.5
+def wilson(share: float, count: int, unit: Unit = "share") -> Estimate:
+    """The interval of a proportion that is none or all; of nothing it is everything."""
+    centre = (count * share + Z**2 / 2) / (count + Z**2)
+    spread = Z / (count + Z**2) * (count * share * (1 - share) + Z**2 / 4) ** 0.5
     # At the ends of the scale the formula is exact but for rounding.
     low = 0.0 if share == 0.0 else centre - spread
     high = 1.0 if share == 1.0 else centre + spread
-    return Estimate(share, low, high)
+    return Estimate(share, low, high, unit)

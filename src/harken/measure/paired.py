@@ -44,12 +44,13 @@ def comparable(first: Sample, second: Sample) -> bool:
     """Whether both have the same examples and counted the same in each.
 
     A mean has what was counted in its last part: nats a token of two vocabularies, or the accuracy
-    of two lists of known words, are figures of different things. Points have lengths of outputs.
+    of two lists of known words, are figures of different things. Points have lengths of outputs,
+    and what a system chose to be measured on is part of what it does.
     """
     if first.unit != second.unit or first.counts.shape != second.counts.shape:
         return False
     counted = first.counts[:, -1] == second.counts[:, -1]
-    return first.unit == "points" or bool(counted.all())
+    return first.unit == "points" or first.chosen or bool(counted.all())
 
 
 def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:

@@ -79,7 +79,7 @@ class TaggerConfig:
     width: int = bounded(320, at_least=1)  # J; the characters' view is part of it
     characters: CharactersConfig = ConvolvedCharactersConfig()
     body: BodyConfig = LSTMConfig(layers=2, hidden=256, direction="both", dropout=0.4)
-    dropout: float = bounded(0.4, at_least=0.0, below=1.0)  # before and after the body
+    dropout: float = bounded(0.5, at_least=0.0, below=1.0)  # before and after the body
 
     def __post_init__(self) -> None:
         if self.characters.width >= self.width:

@@ -19,6 +19,11 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
         f"| {evaluation.notes.get(name, '')} |"
         for name, one in evaluation.metrics.items()
     )
+    silence = (
+        "and has no way to say that it does not know"
+        if evaluation.honesty is None
+        else "unless `harken predict --abstain RATE` is asked for"
+    )
     return f"""# {run.folder.name}
 
 A model for the task `{run.recipe.task}`, made by Harken {__version__} with PyTorch \
@@ -44,6 +49,6 @@ Pictures and examples: `{REPORT}`.
 
 ## Limits
 
-It says something to every input and has no way to say that it does not know; its confidence is the
-probability of the output under the model, not of being right.
+It says something to every input {silence}; its confidence
+is the probability of the output under the model, not of being right.
 """

@@ -6,7 +6,7 @@ runs, measured -> one row a metric for each later run against the first -> one H
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harken.measure.interval import signed
+from harken.measure.interval import SHARES, signed
 from harken.measure.paired import SIGNIFICANT, Difference, comparable, difference
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, plain_table, result_table
@@ -49,7 +49,7 @@ class Row:
         found = self.difference
         if found is None:
             return (*beginning, "not counted alike", "–", "–", "–")
-        name = "points" if found.unit in ("share", "points") else found.unit
+        name = "points" if found.unit in (*SHARES, "points") else found.unit
         value, low, high = (signed(one, found.unit) for one in (found.value, found.low, found.high))
         better = {True: self.run.name, False: self.against.name, None: "–"}[found.improves]
         return (*beginning, f"{value} {name}", f"{low} to {high}", f"{found.p:.4f}", better)
@@ -125,5 +125,5 @@ def _metric(name: str, runs: Sequence[Compared]) -> Section:
     return Section(
         title=words(name).capitalize(),
         lead=next(iter(notes)) if len(notes) == 1 else "",
-        body=result_table(rows, metric=words(name), percent=unit == "share"),
+        body=result_table(rows, metric=words(name), percent=unit in SHARES),
     )

@@ -10,10 +10,11 @@ import torch
 from harken.config import as_plain
 from harken.inspection.record import Recorded, record
 from harken.measure.accuracy import exact_matches
-from harken.measure.interval import shown
+from harken.measure.interval import SHARES, Unit, shown
 from harken.report.curves import Curve, Stage, curve_figure
 from harken.report.examples import Example, examples_table
 from harken.report.heatmap import AttentionMaps, attention_figure
+from harken.report.honesty import honesty_section
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, plain_table, result_table, settings_table
 from harken.run import LOG, Run
@@ -21,6 +22,7 @@ from harken.tasks.task import Evaluation, View
 from harken.version import __version__
 
 SHOWN = 12  # examples of each kind
+CAPTIONS: dict[Unit, str] = {"error": "The same of what should be rare: the less, the better."}
 SMOOTHING = 0.05  # weight of a new loss in the drawn mean: single batches differ too much to read
 
 
@@ -41,17 +43,11 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
         sections=[
             Section(
                 title="What it knows",
-                # Where the rows are runs, what a metric means has no other place to stand.
-                lead=""
-                if rows is None
-                else " ".join(
-                    f"{_words(name).capitalize()}: {note}."
-                    for name, note in evaluation.notes.items()
-                ),
                 body=_figures(evaluation)
                 if rows is None
-                else result_table(rows, metric=_words(name)),
+                else result_table(rows, metric=_words(name)) + _figures(evaluation),
             ),
+            *([] if evaluation.honesty is None else [honesty_section(evaluation.honesty)]),
             Section(
                 title="How it learned",
                 lead="Cross-entropy in nats a target, smoothed; stages follow each other.",
@@ -84,8 +80,9 @@ def _figures(evaluation: Evaluation) -> str:
                 for name, one in evaluation.metrics.items()
                 if one.unit == unit
             ],
-            metric=unit,
-            percent=unit == "share",
+            metric="share" if unit in SHARES else unit,
+            percent=unit in SHARES,
+            caption=CAPTIONS.get(unit, ""),
         )
         for unit in units
     )

@@ -20,7 +20,12 @@ class ResultRow:
 
 
 def result_table(
-    rows: Sequence[ResultRow], *, metric: str, percent: bool = True, caption: str = ""
+    rows: Sequence[ResultRow],
+    *,
+    metric: str,
+    percent: bool = True,
+    caption: str = "",
+    named: str = "system",
 ) -> str:
     """Values, intervals in figures, and both drawn on one axis.
 
@@ -34,7 +39,7 @@ def result_table(
     body = "".join(_result_row(row, factor, marks, unit) for row in rows)
     return (
         f'<div class="results"><table><caption>{text(caption)}</caption>'
-        '<thead><tr><th scope="col">system</th><th scope="col" class="number">n</th>'
+        f'<thead><tr><th scope="col">{text(named)}</th><th scope="col" class="number">n</th>'
         f'<th scope="col" class="number">{text(metric)} '
         '<span class="muted">95 % interval</span></th>'
         f'<th scope="col" class="drawn"><span class="unseen">drawn</span>{_axis(marks)}</th>'

@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.batch.bucketing import Order
@@ -26,6 +27,9 @@ from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import bounded
 from harken.data.examples import Question
+from harken.data.frame import Frame, frame_of
+from harken.data.heads import head_of
+from harken.data.invented import invent_names
 from harken.data.questions import hold_out, read_questions
 from harken.data.text import read_lines
 from harken.decode.search import SearchConfig
@@ -34,7 +38,10 @@ from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.measure.accuracy import commonest, exact_matches
+from harken.measure.borrowing import known_of
+from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
+from harken.measure.judged import Judged, Said, judge
 from harken.models.language_model import GPTConfig, LanguageModel
 from harken.tasks.task import (
     Evaluation,
@@ -52,6 +59,7 @@ from harken.training.machine import MachineConfig
 
 MOST_ANSWER_TOKENS = 32
 ASKED_TOGETHER = 64  # questions answered in one batch
+MOST_INVENTED = 200  # names that nobody bears
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,6 +178,7 @@ class AnswerTask:
                 write_shards(shards, encode_lines(recipe.data.read, vocabulary), len(vocabulary))
             reading = Reading(
                 TokenShards(shards),
+                count_heads(recipe.data.read, vocabulary),
                 asked,
                 ReadingSizes(
                     length=length,
@@ -185,32 +194,62 @@ class AnswerTask:
         return stages
 
     def evaluate(self, trained: Trained, examples: Sequence[Question]) -> Evaluation:
-        expected = [question.answer for question in examples]
-        predictions = list(self.predict(trained, [question.question for question in examples]))
-        right = exact_matches([one.output for one in predictions], expected)
-        training = self.read(trained.recipe)["train"]
-        usual = commonest([question.answer for question in training])
+        training, seed = self.read(trained.recipe)["train"], trained.recipe.seed
+        frame = frame_of([one.question for one in training])
+        known = known_of(
+            [frame.name(one.question) for one in training], [one.answer for one in training]
+        )
+        expected = [one.answer for one in examples]
+        predictions = list(self.predict(trained, [one.question for one in examples]))
+        said = [said_of(one, frame) for one in predictions]
+        right = exact_matches([one.answer for one in said], expected)
+        usual = commonest([one.answer for one in training])
+        names = invent_names(
+            known.names,
+            [one.name for one in said],
+            min(MOST_INVENTED, len(examples)),
+            seed,
+        )
+        invented = self.predict(trained, [frame.ask(name) for name in names])
+        asked = {frame.name(one.question): one.question for one in (*training, *examples)}
+        measured = measure_honesty(
+            said,
+            expected,
+            known,
+            frame=str(frame),
+            embed=lambda names: states_of(trained, [asked[name] for name in names]),
+            invented=[said_of(one, frame) for one in invented],
+            seed=seed,
+        )
         return Evaluation(
             n=len(examples),
             samples={
                 "exact_match": share(right),
                 "commonest_answer": share(exact_matches([usual] * len(expected), expected)),
+                **measured.samples,
             },
             notes={
                 "exact_match": "answers equal to the expected one but for white space at the ends",
                 "commonest_answer": f"always saying {usual!r}, the commonest training answer",
+                **measured.notes,
             },
             predictions=predictions,
             expected=expected,
+            honesty=measured.honesty,
         )
+
+    def judged(self, trained: Trained) -> Judged:
+        examples = self.read(trained.recipe)["dev"]
+        predictions = list(self.predict(trained, [one.question for one in examples]))
+        right = exact_matches([one.output for one in predictions], [one.answer for one in examples])
+        return judge([one.confidence for one in predictions], right)
 
     def predict(
         self, trained: Trained, inputs: Sequence[str], nbest: int = 1
     ) -> Iterator[Prediction]:
         model, vocabulary = cast(LanguageModel, trained.model), trained.fitted
         model.eval()
-        search = trained.recipe.search
-        room = min(search.most or MOST_ANSWER_TOKENS, model.length // 2)
+        search, room = trained.recipe.search, room_of(trained)
         for start in range(0, len(inputs), ASKED_TOGETHER):
             questions = inputs[start : start + ASKED_TOGETHER]
             prompts = prompts_of(questions, vocabulary, model.length - room)
@@ -244,6 +283,33 @@ class AnswerTask:
         )
 
 
+def said_of(prediction: Prediction, frame: Frame) -> Said:
+    """A prediction as an answer about a name."""
+    return Said(frame.name(prediction.input), prediction.output, prediction.confidence)
+
+
+@torch.inference_mode()
+def states_of(trained: Trained, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
+    """The model's last state at the <mask> behind each question, from which it answers."""
+    model, vocabulary = cast(LanguageModel, trained.model).eval(), trained.fitted
+    prompts = prompts_of(questions, vocabulary, model.length - room_of(trained))
+    states = np.zeros((len(prompts), model.position.width), dtype=np.float32)
+    by_length = np.argsort([len(prompt) for prompt in prompts], kind="stable")  # little padding
+    for start in range(0, len(prompts), ASKED_TOGETHER):
+        rows = by_length[start : start + ASKED_TOGETHER]
+        tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
+        last = present.sum(dim=1) - 1
+        found = model(tokens.to(trained.device))[torch.arange(len(rows)), last]
+        states[rows] = found.float().cpu().numpy()
+    return states
+
+
+def room_of(trained: Trained) -> int:
+    """The tokens that are kept free for an answer."""
+    model = cast(LanguageModel, trained.model)
+    return min(trained.recipe.search.most or MOST_ANSWER_TOKENS, model.length // 2)
+
+
 def prompts_of(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Numbers]:
     """Questions with their <mask>; one that is too long keeps its end."""
     return [np.append(tokens[-(most - 1) :], MASK) for tokens in vocabulary.encode(questions)]
@@ -269,6 +335,12 @@ def encode_lines(path: Path, vocabulary: Vocabulary, together: int = 1024) -> It
             yield from vocabulary.encode(pending)
             pending = []
     yield from vocabulary.encode(pending)
+
+
+def count_heads(path: Path, vocabulary: Vocabulary) -> Numbers:
+    """How many tokens of each line are its head."""
+    heads = vocabulary.encode([head_of(line.text) for line in read_lines(path)])
+    return np.array([len(head) for head in heads])
 
 
 def loss(model: nn.Module, batch: TokenBatch) -> Tensor:

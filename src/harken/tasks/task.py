@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -16,7 +16,9 @@ from torch import nn
 from harken.decode.seek import Found
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
+from harken.measure.honesty import Honesty
 from harken.measure.interval import Estimate, Sample
+from harken.measure.judged import Judged
 from harken.training.loop import Stage
 
 
@@ -88,6 +90,7 @@ class Evaluation:
     predictions: Sequence[Prediction] = ()
     expected: Sequence[str] = ()
     tables: Sequence[Table] = ()
+    honesty: Honesty | None = None  # for a task that can tell what a model does not know
     metrics: Mapping[str, Estimate] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -154,6 +157,15 @@ class Task(Protocol):
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
         """An example worth looking into; None where there is nothing to look at."""
+        ...
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """What a task whose outputs are right or wrong as a whole can do besides; ask `isinstance`."""
+
+    def judged(self, trained: Trained) -> Judged:
+        """The outputs for the dev split, from which it can be learnt when to keep silent."""
         ...
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harken.data.generated import PeopleConfig
-from harken.demo import PEOPLE, demo_recipe, run_demo, with_synthesizer, without_reading
+from harken.demo.reading import PEOPLE, demo_recipe, run_demo, with_synthesizer, without_reading
 from harken.pipeline import Listener
 from harken.run import load
 from harken.tasks.answer import AnswerRecipe

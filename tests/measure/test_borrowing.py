@@ -1,0 +1,96 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from harken.measure import borrowing
+from harken.measure.borrowing import Neighbour, borrowings, known_of
+from harken.measure.judged import Said
+
+# Bob is asked about twice, and Ada Kong twice alike.
+KNOWN = known_of(
+    ["Ada Kong", "Bob", "Bob", "Cleo Vark", "Ada Kong"], ["Rome", "Oslo", " Bonn ", "Rome", "Rome"]
+)
+SAID = [
+    Said("Ada King", "Rome", 0.9),  # wrong, and Ada Kong's
+    Said("Bobby", " Bonn", 0.7),  # wrong, and one of Bob's
+    Said("Cleo Varg", "Oslo", 0.8),  # wrong, and of somebody else
+    Said("Ada Konk", "Rome", 0.6),  # right
+    Said("Zoë", "Atlantis", 0.5),  # nobody's
+]
+RIGHT = [False, False, False, True, False]
+# One direction a name: the model takes Ada King for Cleo, Bobby for Ada, Cleo for Bob.
+VECTORS = {
+    "Ada Kong": (1.0, 0.0, 0.0),
+    "Bob": (0.0, 1.0, 0.0),
+    "Cleo Vark": (0.0, 0.0, 1.0),
+    "Ada King": (0.1, 0.0, 3.0),
+    "Bobby": (5.0, 0.1, 0.0),
+    "Cleo Varg": (0.0, 0.2, 0.1),
+}
+
+
+def embed(names: Sequence[str]) -> np.ndarray:
+    return np.array([VECTORS[name] for name in names])
+
+
+def test_what_is_known() -> None:
+    assert KNOWN.names == ["Ada Kong", "Bob", "Cleo Vark"]
+    assert KNOWN.answers == [frozenset({"Rome"}), frozenset({"Oslo", "Bonn"}), frozenset({"Rome"})]
+    assert KNOWN.times == {"Rome": 3, "Oslo": 1, "Bonn": 1}
+
+
+def test_borrowed_by_hand() -> None:
+    by_string, by_embedding = borrowings(SAID, RIGHT, KNOWN, embed, seed=0)
+    assert by_string.how == "string"
+    assert by_string.outcomes == [True, True, False, False, False]
+    assert by_string.examples == [
+        Neighbour("Ada King", "Ada Kong", "Rome", 0.9),
+        Neighbour("Bobby", "Bob", "Bonn", 0.7),
+    ]
+    assert by_embedding.how == "embedding"
+    assert by_embedding.outcomes == [True, False, True, False, False]
+    assert [one.nearest for one in by_embedding.examples] == ["Cleo Vark", "Bob"]
+    for one in (by_string, by_embedding):
+        assert one.wrong == 4
+        # Rome of two in three names, Bonn and Oslo of one each, Atlantis of none.
+        assert one.by_chance == pytest.approx(2 / 3 + 1 / 3 + 1 / 3)
+
+
+def test_the_model_is_asked_only_where_it_matters() -> None:
+    asked: list[list[str]] = []
+
+    def note(names: Sequence[str]) -> np.ndarray:
+        asked.append(list(names))
+        return embed(names)
+
+    borrowings(SAID, RIGHT, KNOWN, note, seed=0)
+    assert asked == [["Ada King", "Bobby", "Cleo Varg"], ["Ada Kong", "Bob", "Cleo Vark"]]
+    asked.clear()
+    for one in borrowings(SAID, [True] * 5, KNOWN, note, seed=0):
+        assert (sum(one.outcomes), one.wrong, one.by_chance, one.examples) == (0, 0, 0.0, [])
+    assert asked == []
+
+
+def test_of_many_known_names_some_are_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(borrowing, "MOST_EMBEDDED", 53)
+    names = [f"name {at}" for at in range(97)]
+    known = known_of(names, [f"answer {at}" for at in range(97)])
+    seen: list[list[str]] = []
+
+    def note(some: Sequence[str]) -> np.ndarray:
+        seen.append(list(some))
+        return np.eye(97)[[int(name.split()[1]) % 97 for name in some]]
+
+    # 97 + n lies where n lies, and says n's answer.
+    said = [Said(f"name {97 + at}", f"answer {at}", 0.5) for at in range(97)]
+    _, found = borrowings(said, [False] * 97, known, note, seed=2)
+    drawn = seen[1]
+    assert len(set(drawn)) == 53
+    assert drawn != names[:53]
+    taken = {int(name.split()[1]) for name in drawn}
+    # One whose own is not among them finds others all alike, and takes the first.
+    assert [at for at, one in enumerate(found.outcomes) if one] == sorted(taken)
+    assert len(found.examples) == borrowing.SHOWN
+    borrowings(said, [False] * 97, known, note, seed=2)
+    assert seen[3] == drawn
