@@ -75,7 +75,7 @@ def test_shell_blocks_run_in_order(desk: Path, capsys: pytest.CaptureFixture[str
         assert words[0] == "harken", line
         command, arguments = words[1], words[2:]
         if command == "demo":
-            continue  # `make demo` itself; tests/test_demo.py runs it small
+            continue  # `make demo` itself; tests/demo/ runs it small
         if words[1:3] == ["data", "sentences"]:
             arguments = [*arguments, "--sentences", "150"]  # the last one counts
         if command == "train":

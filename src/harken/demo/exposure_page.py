@@ -22,7 +22,8 @@ HOW_TO_READ = (
     "others each further biography says the same facts in other words, in another order, or both. "
     "A model that knows a text by heart need not be able to answer from it: it may find the "
     "birthplace by what stands before it in that text, where a question has only the name. Where "
-    "two bars do not overlap, chance in who is asked about does not explain the difference."
+    "two bars do not overlap, chance in who is asked about does not explain the difference. The "
+    "bars know nothing of the seed: other people and other first weights move the heights too."
 )
 PUBLISHED = (
     "Published, for comparison and not measured here: 9.7 % from one biography a person, 41 % from "
