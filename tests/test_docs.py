@@ -98,6 +98,14 @@ def test_every_task_has_a_recipe_that_is_legal() -> None:
         assert load_recipe(ROOT / "recipes" / f"{task}.toml").task == task
 
 
+def test_the_set_up_of_the_sources_is_legal_either_way() -> None:
+    recipe = ROOT / "recipes" / "answer_sources.toml"
+    for score in ("scaled", "synthesizer"):
+        loaded = load_recipe(recipe, [f"model.attention.score.kind={score}"])
+        assert loaded.task == "answer"
+        assert loaded.model.attention.score.kind == score
+
+
 def test_make_targets_in_the_docs_exist() -> None:
     rules = (ROOT / "Makefile").read_text()
     for block in blocks("sh"):

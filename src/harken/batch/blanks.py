@@ -88,7 +88,7 @@ def ask_one_by_one(rows: Ragged, chosen: Numbers) -> Asked:
     """A row for each chosen word, with no other blanked."""
     owner, place = places(rows.lengths)
     shown = owner[chosen]
-    alone = take_slices(rows.values, rows.starts[shown], rows.lengths[shown])
+    alone = rows.take(shown)
     blanked = np.zeros(len(alone.values), dtype=bool)
     blanked[alone.starts + place[chosen]] = True
     return Asked(alone, blanked)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from harken.batch.padding import IGNORE, pad
-from harken.batch.ragged import Numbers, Ragged, append, take_slices
+from harken.batch.ragged import Numbers, Ragged, append
 
 
 class PairBatch(NamedTuple):
@@ -40,7 +40,7 @@ class RaggedPairs(NamedTuple):
         return longer
 
     def take(self, chosen: Numbers) -> "RaggedPairs":
-        return RaggedPairs(*(_rows(side, chosen) for side in self))
+        return RaggedPairs(*(side.take(chosen) for side in self))
 
 
 def pair_batch(pairs: RaggedPairs, start: int, end: int, filler: int) -> PairBatch:
@@ -50,7 +50,3 @@ def pair_batch(pairs: RaggedPairs, start: int, end: int, filler: int) -> PairBat
     targets, counted = pad(wanted, filler)
     inputs = torch.cat((torch.full_like(targets[:, :1], start), targets[:, :-1]), dim=1)
     return PairBatch(source, present, inputs, targets.masked_fill(~counted, IGNORE))
-
-
-def _rows(side: Ragged, chosen: Numbers) -> Ragged:
-    return take_slices(side.values, side.starts[chosen], side.lengths[chosen])

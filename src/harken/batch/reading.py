@@ -10,7 +10,7 @@ import numpy as np
 
 from harken.batch.bucketing import Order, seeded
 from harken.batch.padding import TokenBatch, next_token_batch, packed_batch
-from harken.batch.ragged import Numbers, Ragged, append, join, take_slices
+from harken.batch.ragged import Numbers, Ragged, append, join
 from harken.batch.shards import TokenShards
 from harken.batch.views import GROWTH, Documents, ViewsConfig, draw_views
 
@@ -30,9 +30,7 @@ class Targeted(NamedTuple):
     first_targets: Numbers
 
     def take(self, chosen: Numbers) -> "Targeted":
-        starts, lengths = self.sequences.starts[chosen], self.sequences.lengths[chosen]
-        some = take_slices(self.sequences.values, starts, lengths)
-        return Targeted(some, self.first_targets[chosen])
+        return Targeted(self.sequences.take(chosen), self.first_targets[chosen])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -98,7 +98,7 @@ class TokenShards:
         if len(parts) == 1:
             return gathered
         back = np.argsort(np.concatenate(order))
-        return take_slices(gathered.values, gathered.starts[back], gathered.lengths[back])
+        return gathered.take(back)
 
 
 def _map(path: Path, number_type: np.dtype) -> Numbers:

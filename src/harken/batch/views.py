@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harken.batch.corruption import CorruptionConfig, corrupt_spans, cut_windows
-from harken.batch.ragged import Numbers, Ragged, join, places, take_slices
+from harken.batch.ragged import Numbers, Ragged, join, places
 from harken.config import bounded
 
 GROWTH = 2  # masks that a view may add to its document
@@ -46,9 +46,7 @@ class Documents(NamedTuple):
     heads: Numbers
 
     def take(self, chosen: Numbers) -> "Documents":
-        texts = self.texts
-        some = take_slices(texts.values, texts.starts[chosen], texts.lengths[chosen])
-        return Documents(some, self.heads[chosen])
+        return Documents(self.texts.take(chosen), self.heads[chosen])
 
 
 def draw_views(
@@ -56,11 +54,9 @@ def draw_views(
 ) -> Ragged:
     """One view of each document, of at most `most` tokens and the masks; in another order."""
     drawn = random.random(len(documents.heads))
-    corrupted, turned = (
-        documents.take(np.flatnonzero((low <= drawn) & (drawn < low + width)))
-        for low, width in ((0.0, config.corrupted), (config.corrupted, config.turned))
-    )
-    whole = documents.take(np.flatnonzero(drawn >= config.corrupted + config.turned))
+    ends = (config.corrupted, config.corrupted + config.turned)
+    kinds = np.searchsorted(ends, drawn, side="right")
+    corrupted, turned, whole = (documents.take(np.flatnonzero(kinds == n)) for n in range(3))
     holed = cut_windows(corrupted.texts, most, random)
     return join(
         [

@@ -99,7 +99,7 @@ def word_batch(corpus: WordCorpus, windows: Windows, chosen: Numbers, filler: in
     forms = take_slices(corpus.forms, starts, lengths)
     distinct, index = np.unique(forms.values, return_inverse=True)
     every = corpus.spellings
-    spellings = take_slices(every.values, every.starts[distinct], every.lengths[distinct])
+    spellings = every.take(distinct)
     spelt, letters = pad(spellings, filler)
     # Padding points to the first spelling: any will do, since nothing reads it.
     pointers, _ = pad(Ragged(index.astype(np.int64), lengths), 0)

@@ -7,9 +7,9 @@
 book); the vocabulary is fitted once on the texts and the training questions and then frozen.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -135,9 +135,8 @@ class AnswerTask:
         return read_questions(single(paths, "questions"))
 
     def fit(self, recipe: AnswerRecipe, splits: Mapping[str, list[Question]]) -> Vocabulary:
-        texts = (line.text for line in read_lines(recipe.data.read))
         asked = ((question.question, question.answer) for question in splits["train"])
-        return recipe.encode.fit(chain(texts, chain.from_iterable(asked)))
+        return recipe.encode.fit(chain(texts_of(recipe.data.read), chain.from_iterable(asked)))
 
     def restore(self, path: Path) -> Vocabulary:
         return Vocabulary.load(path)
@@ -175,10 +174,12 @@ class AnswerTask:
         if pretrain.steps > 0:
             shards = cache / "read"
             if not shards.is_dir():
-                write_shards(shards, encode_lines(recipe.data.read, vocabulary), len(vocabulary))
+                write_shards(
+                    shards, encode_all(texts_of(recipe.data.read), vocabulary), len(vocabulary)
+                )
             reading = Reading(
                 TokenShards(shards),
-                count_heads(recipe.data.read, vocabulary),
+                count_heads(texts_of(recipe.data.read), vocabulary),
                 asked,
                 ReadingSizes(
                     length=length,
@@ -326,21 +327,24 @@ def encode_questions(
     return Targeted(ragged(sequences), np.array([len(prompt) for prompt in asked]))
 
 
-def encode_lines(path: Path, vocabulary: Vocabulary, together: int = 1024) -> Iterator[Numbers]:
-    """Every line's tokens, a thousand lines at a time."""
-    pending: list[str] = []
-    for line in read_lines(path):
-        pending.append(line.text)
-        if len(pending) == together:
-            yield from vocabulary.encode(pending)
-            pending = []
-    yield from vocabulary.encode(pending)
+def texts_of(path: Path) -> Iterator[str]:
+    """The texts to read, one a line."""
+    return (line.text for line in read_lines(path))
 
 
-def count_heads(path: Path, vocabulary: Vocabulary) -> Numbers:
-    """How many tokens of each line are its head."""
-    heads = vocabulary.encode([head_of(line.text) for line in read_lines(path)])
-    return np.array([len(head) for head in heads])
+def encode_all(
+    texts: Iterable[str], vocabulary: Vocabulary, together: int = 1024
+) -> Iterator[Numbers]:
+    """Every text's tokens, a thousand texts at a time."""
+    pending = iter(texts)
+    while some := list(islice(pending, together)):
+        yield from vocabulary.encode(some)
+
+
+def count_heads(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
+    """How many tokens of each text are its head."""
+    heads = encode_all(map(head_of, texts), vocabulary)
+    return np.fromiter((len(head) for head in heads), dtype=np.int64)
 
 
 def loss(model: nn.Module, batch: TokenBatch) -> Tensor:
