@@ -12,7 +12,7 @@ from harken.batch.bucketing import Order, seeded
 from harken.batch.padding import TokenBatch, next_token_batch, packed_batch
 from harken.batch.ragged import Numbers, Ragged, append, join
 from harken.batch.shards import TokenShards
-from harken.batch.views import GROWTH, Documents, ViewsConfig, draw_views
+from harken.batch.views import HOLES, Documents, ViewsConfig, draw_views, hide
 
 
 class Symbols(NamedTuple):
@@ -31,6 +31,12 @@ class Targeted(NamedTuple):
 
     def take(self, chosen: Numbers) -> "Targeted":
         return Targeted(self.sequences.take(chosen), self.first_targets[chosen])
+
+    def and_also(self, others: "Targeted") -> "Targeted":
+        return Targeted(
+            join([self.sequences, others.sequences]),
+            np.concatenate([self.first_targets, others.first_targets]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,10 +64,10 @@ class Reading:
     ) -> None:
         self._shards, self._heads, self._asked = shards, heads, asked
         self._sizes, self._views, self._symbols, self._seed = sizes, views, symbols, seed
-        grown = GROWTH + 1  # the masks, and the end
-        self._most = sizes.length + 1 - grown  # one token more than places is only a target
+        # One token more than places is only a target; the masks and the end take theirs.
+        self._most = sizes.length + 1 - (HOLES + 1)
         for_questions = round(sizes.questions * sizes.batch_tokens)
-        lengths = np.minimum(shards.lengths, self._most) + grown
+        lengths = np.minimum(views.seen(shards.lengths) + 1, sizes.length + 1)
         self._order = Order(lengths, sizes.batch_tokens - for_questions, seed)
         self._questions = (
             Order(asked.sequences.lengths, for_questions, seed) if for_questions else None
@@ -73,13 +79,15 @@ class Reading:
         chosen = self._order.batch(step)
         documents = Documents(self._shards.take(chosen), self._heads[chosen])
         seen = draw_views(documents, self._views, self._most, symbols.mask, random)
-        parts = [Targeted(append(seen, symbols.end), np.ones(len(seen.lengths), dtype=np.int64))]
+        ones = np.ones(len(seen.heads), dtype=np.int64)
+        texts = Targeted(append(seen.texts, symbols.end), ones)
+        asked = None
         if self._questions is not None:
-            parts.append(self._asked.take(self._questions.batch(step)))
-        if not self._sizes.pack:
-            return [next_token_batch(*part, symbols.pad) for part in parts]
-        together = Targeted(
-            join([part.sequences for part in parts]),
-            np.concatenate([part.first_targets for part in parts]),
-        )
-        return [packed_batch(*together, symbols.pad, self._sizes.length)]
+            asked = self._asked.take(self._questions.batch(step))
+        if self._sizes.pack:
+            both = texts if asked is None else texts.and_also(asked)
+            return [packed_batch(*both, symbols.pad, self._sizes.length)]
+        read = next_token_batch(*texts, symbols.pad)
+        if self._views.hidden:
+            read = hide(read, seen.heads, self._views.hidden, symbols.mask, random)
+        return [read] if asked is None else [read, next_token_batch(*asked, symbols.pad)]

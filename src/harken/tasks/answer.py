@@ -85,6 +85,10 @@ class ReadingConfig(StageConfig):
     questions: float = bounded(0.0, at_least=0.0, below=1.0)
     pack: bool = False  # several texts a row: less padding, a slower mask
 
+    def __post_init__(self) -> None:
+        if self.pack and self.views.hidden:
+            raise ValueError("views.hidden counts from the head of a row; set pack = false")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskingConfig(StageConfig):
