@@ -18,5 +18,12 @@ SMALL_OF = {
     "tag": ("training.tags.steps=4", "training.tags.batch_tokens=256"),
     "fill": ("training.steps=4", "training.batch_tokens=256"),
     "lm": ("training.steps=3", "training.batch_tokens=512", "search.most=20"),
+    "transcribe": (
+        "model.width=16",
+        "model.front.channels=4",
+        "model.encoder.layers=1",
+        "training.speech.steps=3",
+        "training.speech.batch_frames=800",
+    ),
     "translate": ("training.pairs.steps=3", "training.pairs.batch_tokens=512"),
 }

@@ -78,6 +78,8 @@ def test_shell_blocks_run_in_order(desk: Path, capsys: pytest.CaptureFixture[str
             continue  # `make demo` itself; tests/demo/ runs it small
         if words[1:3] == ["data", "sentences"]:
             arguments = [*arguments, "--sentences", "150"]  # the last one counts
+        if words[1:3] == ["data", "spoken"]:
+            arguments = [*arguments, "--utterances", "30", "--most", "2"]
         if command == "train":
             task = tomllib.loads(Path(arguments[0]).read_text())["task"]
             small = [part for one in SMALL_OF[task] for part in ("--set", one)]
@@ -94,7 +96,7 @@ def test_recipes_in_the_docs_are_legal(text: str, tmp_path: Path) -> None:
 
 
 def test_every_task_has_a_recipe_that_is_legal() -> None:
-    for task in TASKS.keys() - {"answer"}:
+    for task in TASKS:
         assert load_recipe(ROOT / "recipes" / f"{task}.toml").task == task
 
 

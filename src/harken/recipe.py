@@ -12,15 +12,19 @@ from harken.tasks.fill import FillRecipe, FillTask
 from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask
 from harken.tasks.tag import TagRecipe, TagTask
 from harken.tasks.task import Task
+from harken.tasks.transcribe import TranscribeRecipe, TranscribeTask
 from harken.tasks.translate import TranslateRecipe, TranslateTask
 
-Recipe = AnswerRecipe | FillRecipe | LanguageModelRecipe | TagRecipe | TranslateRecipe
+Recipe = (
+    AnswerRecipe | FillRecipe | LanguageModelRecipe | TagRecipe | TranscribeRecipe | TranslateRecipe
+)
 
 TASKS: dict[str, Task] = {
     "answer": AnswerTask(),
     "fill": FillTask(),
     "lm": LanguageModelTask(),
     "tag": TagTask(),
+    "transcribe": TranscribeTask(),
     "translate": TranslateTask(),
 }
 

@@ -7,7 +7,7 @@ README.md           model card                      report.html      the page fo
 checkpoints/        to resume from                  tokens/          encoded texts
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,16 @@ from torch import nn
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
 from harken.recipe import Recipe, load_recipe, task_of
-from harken.tasks.task import Evaluation, Fitted, Glimpse, Prediction, Task, Trained
+from harken.tasks.task import (
+    Conditioned,
+    Evaluation,
+    Fitted,
+    Glimpse,
+    Prediction,
+    Task,
+    Timing,
+    Trained,
+)
 from harken.training.checkpoint import check_manifest, load_weights, set_weights
 from harken.training.machine import Device, choose_device, prepare
 
@@ -56,17 +65,32 @@ class Run:
         """One prediction for each input, in order."""
         return list(self.task.predict(self.trained, inputs, nbest))
 
+    def predict_times(self, inputs: Sequence[str]) -> Iterator[Prediction]:
+        """The same with the seconds of every word, for a task that hears."""
+        assert isinstance(self.task, Timing), "the task knows no times"
+        return self.task.predict_times(self.trained, inputs)
+
     def evaluate(self, split: str = "dev", files: Sequence[Path] = ()) -> Evaluation:
         """Figures on a split of the recipe, or on other files of the same form."""
+        return self.task.evaluate(self.trained, self._examples(split, files))
+
+    def evaluate_under(
+        self, condition: str, split: str = "dev", files: Sequence[Path] = ()
+    ) -> Evaluation:
+        """The same under a condition, for a task that knows some."""
+        assert isinstance(self.task, Conditioned), "the task knows no conditions"
+        return self.task.evaluate_under(self.trained, self._examples(split, files), condition)
+
+    def _examples(self, split: str, files: Sequence[Path]) -> Any:
         if files:
-            return self.task.evaluate(self.trained, self.task.read_files(self.recipe, files))
+            return self.task.read_files(self.recipe, files)
         splits = self.task.read(self.recipe)
         if split not in splits:
             raise UserError(
                 f"{self.folder / RECIPE}: found no data.{split}, wanted one to evaluate on",
                 fix=f"use --split {' or '.join(sorted(splits.keys() - {'train'}))}, or --data FILE",
             )
-        return self.task.evaluate(self.trained, splits[split])
+        return splits[split]
 
     def glimpse(self, evaluation: Evaluation) -> Glimpse | None:
         """An example as the model meets it, for a look inside."""

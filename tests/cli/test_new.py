@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harken import config
 from harken.cli.layouts import LAYOUTS
 from harken.cli.main import main
+from harken.data.spoken.recorded import write_wav
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.tasks.task import Task
 
@@ -57,6 +59,17 @@ FILES = {
     "train.conllu": conllu(range(19)),
     "dev.conllu": conllu(range(20, 27)),
     "test.conllu": conllu(range(30, 33)),
+    **{
+        f"{part}.jsonl": "".join(
+            f'{{"audio": "tone.wav", "text": "{sentence(n)}", "start": 0.{n:02}}}\n'
+            for n in numbers
+        )
+        for part, numbers in (
+            ("train", range(19)),
+            ("dev", range(20, 27)),
+            ("test", range(30, 33)),
+        )
+    },
 }
 """Every file that a call of `harken new --help` names, small."""
 
@@ -65,6 +78,7 @@ FILES = {
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, contents in FILES.items():
         (tmp_path / name).write_text(contents, encoding="utf-8")
+    write_wav(tmp_path / "tone.wav", np.sin(np.arange(8000) / 5, dtype=np.float32) / 2, 8000)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -111,7 +125,7 @@ def test_every_call_of_the_help_gives_a_recipe(
         assert value == desk / file
 
 
-@pytest.mark.parametrize("task", ["tag", "fill", "lm", "translate"])
+@pytest.mark.parametrize("task", ["tag", "fill", "lm", "transcribe", "translate"])
 def test_what_is_shown_is_the_default(desk: Path, task: str) -> None:
     """Only the data are the user's: without the rest, the recipe is the same."""
     files = ["pairs.tsv"] if task == "translate" else [next(iter(LAYOUTS[task].calls))]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harken.decode.found import Found
+from harken.decode.step import log_probabilities
 from harken.models.language_model import LanguageModel
 from small_models import VOCABULARY
 
@@ -43,6 +44,9 @@ class Tables:
         self.asked.append(len(tokens))
         code = state.code * self.base + tokens + 1
         return self.scores[state.prompt, code], Written(state.prompt, code)
+
+    def logs(self, scores: Tensor) -> Tensor:
+        return log_probabilities(scores)
 
     def select(self, state: Written, rows: Tensor, *, same_prompts: bool) -> Written:
         prompt = state.prompt[rows]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from harken.decode.found import Found
 from harken.decode.greedy import decode_greedily
-from harken.decode.step import LanguageModelSteps
+from harken.decode.step import LanguageModelSteps, log_probabilities
 from harken.models.language_model import LanguageModel
 from small_models import LENGTH, VOCABULARY, small_model
 
@@ -81,6 +81,9 @@ class Script:
         rows, step = state
         self.told.append(tokens.tolist())
         return self.scores(rows, step + 1), (rows, step + 1)
+
+    def logs(self, scores: Tensor) -> Tensor:
+        return log_probabilities(scores)
 
     def select(
         self, state: tuple[Tensor, int], rows: Tensor, *, same_prompts: bool

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -19,8 +20,9 @@ from harken.layers.recurrent import GRUConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig, LocationConfig
 from harken.models.body import TransformerBodyConfig
 from harken.models.decoder import TransformerDecoderConfig
-from harken.models.encoder_decoder import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
+from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from harken.models.language_model import LanguageModel
+from harken.models.writing import DecoderConfig, begin_writing
 from small_models import VOCABULARY, small_model
 
 END, MOST = 10, 6
@@ -144,6 +146,30 @@ def test_a_model_with_a_memory_is_searched_alike(
             source, present = padded([row])
             expected = forced(model, source, present, start, said)
             assert one.log_probability == pytest.approx(expected, abs=1e-10)
+
+
+class FromMemory:
+    """A translator that is handed what an encoder made: frames in place of tokens."""
+
+    def __init__(self, model: EncoderDecoder) -> None:
+        self.extend, self.select, self.scores = model.extend, model.select, model.scores
+        self.decoder = model.decoder
+
+    def begin(self, source: Tensor, present: Tensor) -> Any:
+        return begin_writing(self.decoder, source, present, 0)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@torch.no_grad()
+def test_a_prompt_may_be_frames(decoder: str) -> None:
+    model, (tokens, present) = translator(decoder), padded(ragged_prompts(7, 5, seed=5))
+    memory = model.encoder(model.decoder.embedding(tokens), present)
+    search = SearchConfig(beam=3)
+    ours, theirs = (
+        seek(WritingSteps(one, 3), prompts, present, search=search, end=END_WITH_MEMORY, most=MOST)
+        for one, prompts in ((FromMemory(model), memory), (model, tokens))
+    )
+    assert ours == theirs
 
 
 @torch.no_grad()

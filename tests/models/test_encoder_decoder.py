@@ -8,18 +8,25 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
+from harken.attention.transformer_xl import RelativeProductConfig
 from harken.decode.step import WritingSteps
 from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig
+from harken.models.conformer_body import ConformerBodyConfig
 from harken.models.decoder import TransformerDecoderConfig
-from harken.models.encoder_decoder import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
+from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from harken.models.writing import DecoderConfig
 
 VOCABULARY, WIDTH, START = 17, 12, 3
 HEADS = MultiHeadConfig(heads=3)
+RELATIVE = MultiHeadConfig(heads=3, score=RelativeProductConfig())
 BODIES: dict[str, BodyConfig] = {
     "transformer": TransformerBodyConfig(layers=2, length=31, attention=HEADS),
+    "conformer": ConformerBodyConfig(
+        layers=2, length=31, attention=RELATIVE, kernel=3, dropout=0.0
+    ),
     "lstm both": LSTMConfig(direction="both"),
     "gru backward": GRUConfig(direction="backward", hidden=11),
     "tanh": TanhConfig(),

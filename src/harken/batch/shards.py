@@ -1,13 +1,17 @@
-"""Token numbers on disk, memory-mapped: a corpus larger than memory is read like an array.
+"""Documents on disk, memory-mapped: a corpus larger than memory is read like an array.
 
 A folder holds pairs `tokens-00000.bin` (all documents one after the other) and `ends-00000.bin`
 (where each ends, int64), and `shards.json` with the number type and counts. It is written beside
 its final name and renamed when whole, so a folder that exists is complete.
+
+Here are documents of tokens, and what they share with those of frames in `frames.py`, whose rows
+are of several numbers each.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,49 +31,73 @@ def write_shards(
 ) -> None:
     """Stream documents into shards, in constant memory."""
     number_type = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+    numbers = (document.astype(number_type) for document in documents)
+    write_rows(folder, "token", numbers, {"type": number_type.name}, most=shard_tokens)
+
+
+def write_rows(
+    folder: Path,
+    row: str,
+    documents: Iterable[np.ndarray],
+    header: Mapping[str, object],
+    *,
+    most: int,
+) -> None:
+    """The same for rows of any kind; a shard is full with the document that brings it to `most`."""
     with replacing_folder(folder) as unfinished:
         counts: list[int] = []
-        pending: list[Numbers] = []
+        pending: list[np.ndarray] = []
         held = 0
         for document in documents:
-            pending.append(document.astype(number_type))
+            pending.append(document)
             held += len(document)
-            if held >= shard_tokens:
-                counts.append(_write_shard(unfinished, len(counts), pending))
+            if held >= most:
+                counts.append(_write_shard(unfinished, row, len(counts), pending))
                 pending, held = [], 0
         if pending or not counts:
-            counts.append(_write_shard(unfinished, len(counts), pending))
-        header = {"type": number_type.name, "documents": counts}
-        (unfinished / "shards.json").write_text(json.dumps(header), encoding="utf-8")
+            counts.append(_write_shard(unfinished, row, len(counts), pending))
+        whole = json.dumps({**header, "documents": counts})
+        (unfinished / "shards.json").write_text(whole, encoding="utf-8")
 
 
-def _write_shard(folder: Path, number: int, documents: list[Numbers]) -> int:
+def _write_shard(folder: Path, row: str, number: int, documents: list[np.ndarray]) -> int:
     lengths = np.array([len(document) for document in documents], dtype=np.int64)
-    flat = np.concatenate(documents) if documents else np.zeros(0, dtype=np.uint16)
-    flat.tofile(folder / f"tokens-{number:05d}.bin")
+    flat = np.concatenate(documents) if documents else np.zeros(0)
+    flat.tofile(folder / f"{row}s-{number:05d}.bin")
     np.cumsum(lengths).tofile(folder / f"ends-{number:05d}.bin")
     return len(documents)
 
 
-class TokenShards:
+class Part(NamedTuple):
+    """Documents of one shard: where each was asked for, and where its rows are."""
+
+    asked: Numbers
+    numbers: np.ndarray  # of all rows of the shard
+    starts: Numbers
+    lengths: Numbers
+
+
+class Shards:
     """Documents by number, across all shards of a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, row: str) -> None:
         try:
-            header = json.loads((folder / "shards.json").read_text(encoding="utf-8"))
-            number_type = np.dtype(header["type"])
-            shards = range(len(header["documents"]))
-            self._tokens = [_map(folder / f"tokens-{n:05d}.bin", number_type) for n in shards]
+            self.header: dict[str, Any] = json.loads(
+                (folder / "shards.json").read_text(encoding="utf-8")
+            )
+            number_type, width = np.dtype(self.header["type"]), self.header.get("features", 1)
+            shards = range(len(self.header["documents"]))
+            self._numbers = [_map(folder / f"{row}s-{n:05d}.bin", number_type) for n in shards]
             self._ends = [_map(folder / f"ends-{n:05d}.bin", np.dtype(np.int64)) for n in shards]
-            for n, documents in enumerate(header["documents"]):
+            for n, documents in enumerate(self.header["documents"]):
                 # A file cut off between two numbers can still be mapped.
                 if len(self._ends[n]) != documents:
                     raise ValueError(f"ends-{n:05d}.bin is not of {documents} documents")
-                if len(self._tokens[n]) != (self._ends[n][-1] if documents else 0):
-                    raise ValueError(f"tokens-{n:05d}.bin does not end with its last document")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+                if len(self._numbers[n]) != width * (self._ends[n][-1] if documents else 0):
+                    raise ValueError(f"{row}s-{n:05d}.bin does not end with its last document")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failure(
-                f"{folder}: found token shards that cannot be read ({error}), wanted those that "
+                f"{folder}: found {row} shards that cannot be read ({error}), wanted those that "
                 "the run wrote",
                 fix="delete the folder and resume the run: it is made again from the data",
             ) from None
@@ -82,26 +110,34 @@ class TokenShards:
     def lengths(self) -> Numbers:
         return np.concatenate([np.diff(ends, prepend=0) for ends in self._ends])
 
-    def take(self, documents: Numbers) -> Ragged:
-        """These documents, in this order."""
+    def parts(self, documents: Numbers) -> Iterator[Part]:
+        """Where these documents are, shard by shard."""
         shard = np.searchsorted(self._first, documents, side="right") - 1
-        parts: list[Ragged] = []
-        order: list[Numbers] = []
         for number in np.unique(shard):
-            mine = np.flatnonzero(shard == number)
-            local = documents[mine] - self._first[number]
+            asked = np.flatnonzero(shard == number)
+            local = documents[asked] - self._first[number]
             ends = self._ends[number]
             starts = np.where(local > 0, ends[np.maximum(local - 1, 0)], 0)
-            parts.append(take_slices(self._tokens[number], starts, ends[local] - starts))
-            order.append(mine)
-        gathered = join(parts)
+            yield Part(asked, self._numbers[number], starts, ends[local] - starts)
+
+
+class TokenShards(Shards):
+    """Documents of tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "token")
+
+    def take(self, documents: Numbers) -> Ragged:
+        """These documents, in this order."""
+        parts = list(self.parts(documents))
+        gathered = join([take_slices(part.numbers, part.starts, part.lengths) for part in parts])
         if len(parts) == 1:
             return gathered
-        back = np.argsort(np.concatenate(order))
+        back = np.argsort(np.concatenate([part.asked for part in parts]))
         return gathered.take(back)
 
 
-def _map(path: Path, number_type: np.dtype) -> Numbers:
+def _map(path: Path, number_type: np.dtype) -> np.ndarray:
     if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.zeros(0, dtype=number_type)
     return np.memmap(path, dtype=number_type, mode="r")

@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="PATH", help="a file of the task's own form")
     parser.add_argument("--source", type=Path, metavar="PATH", help="sentences, one a line")
     parser.add_argument("--target", type=Path, metavar="PATH", help="their translations")
-    add_search_options(parser, ("beam",))
+    add_search_options(parser, ("beam", "by", "ctc_weight"))
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="write a page too")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

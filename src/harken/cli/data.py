@@ -1,8 +1,8 @@
 """Make or fetch a corpus by name.
 
 Made here, in constant memory at any size: `people` with biographies and questions, `sentences` with
-tags and translations. The others are public corpora: fetched from where they are published, and
-checked.
+tags and translations, `spoken` words; of your own recordings, `manifest` makes a list and `joined`
+sentences. The others are public corpora: fetched from where they are published, and checked.
 """
 
 import argparse
@@ -13,6 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harken.cli.recordings import (
+    joined_options,
+    make_joined,
+    make_manifest,
+    make_spoken,
+    manifest_options,
+    spoken_options,
+)
 from harken.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,6 +34,11 @@ EPILOG = """examples:
   harken data people --people 1000 --biographies 4 --out data/people
   harken data people --people 10000000 --out /data/people
   harken data sentences --sentences 2000 --out data/sentences
+  harken data spoken --utterances 1000 --out data/spoken
+  harken data manifest recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
+      --test "*_[0-4].wav" --out data/digits       what is said in files, from their names
+  harken data joined recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
+      --test-speakers theo --out data/connected    sentences of single words, joined
   harken data multi30k --out data/multi30k         fetch it (Ctrl-C is safe: run it again)
   harken data multi30k --out data/multi30k --from https://mirror.example/corpora
   harken data people --help                        the options of one corpus
@@ -132,7 +145,7 @@ def _make_sentences(options: argparse.Namespace) -> list[Path]:
 Made = tuple[
     str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], list[Path]]
 ]
-# What Harken makes itself: what it is, its options, and what writes it.
+# What Harken makes, itself or of your recordings: what it is, its options, and what writes it.
 MADE: dict[str, Made] = {
     "people": ("invented people, biographies, questions (answer)", _people_options, _make_people),
     "sentences": (
@@ -140,6 +153,9 @@ MADE: dict[str, Made] = {
         _sentences_options,
         _make_sentences,
     ),
+    "spoken": ("spoken-like words and their times (transcribe)", spoken_options, make_spoken),
+    "manifest": ("a list of your own recordings (transcribe)", manifest_options, make_manifest),
+    "joined": ("your recordings of words, as sentences (transcribe)", joined_options, make_joined),
 }
 
 

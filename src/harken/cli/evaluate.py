@@ -1,16 +1,28 @@
 """Measure a trained run on a split of its recipe or on other files."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harken.cli.searching import add_search_options
 from harken.errors import UserError
+
+if TYPE_CHECKING:
+    from harken.run import Run
+    from harken.tasks.task import Evaluation
 
 EPILOG = """examples:
   harken evaluate runs/demo
   harken evaluate runs/demo --split test --beam 8 --json
   harken evaluate runs/demo --data more-questions.tsv
   harken evaluate runs/translate --source test.en --target test.de
+  harken evaluate runs/speech --split test --by ctc --beam 8
+  harken evaluate runs/speech --condition noise:10 --condition reverb:0.4 --condition talker:5
+
+conditions, of a recogniser, each applied to clean sound:
+  quiet, noise:DB, pink:DB, babble:DB and talker:DB below the speech, reverb:SECONDS,
+  references:SHARE of faulty words
 """
 
 
@@ -21,23 +33,68 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="PATH", help="a file of the task's own form")
     parser.add_argument("--source", type=Path, metavar="PATH", help="sentences, one a line")
     parser.add_argument("--target", type=Path, metavar="PATH", help="their translations")
-    add_search_options(parser, ("beam",))
+    add_search_options(parser, ("beam", "by", "ctc_weight"))
+    parser.add_argument(
+        "--condition", action="append", default=[], metavar="KIND:AMOUNT", help="repeatable"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print every metric with its interval."""
-    from harken.cli.output import figures
+    from harken.cli.output import figures, result_json
     from harken.cli.searching import searched
     from harken.pipeline import metrics_record
     from harken.run import load
 
     files = files_of(options)
     loaded = searched(load(options.folder, options.device), options)
-    evaluation = loaded.evaluate(options.split or "dev", files)
-    figures(metrics_record(loaded, evaluation), as_json=options.json)
+    _check_conditions(loaded, options.condition)
+    clean = loaded.evaluate(options.split or "dev", files)
+    record = metrics_record(loaded, clean)
+    if not options.condition:
+        figures(record, as_json=options.json)
+        return 0
+    under = {
+        name: loaded.evaluate_under(name, options.split or "dev", files)
+        for name in options.condition
+    }
+    if options.json:
+        conditions = {name: metrics_record(loaded, one)["metrics"] for name, one in under.items()}
+        result_json({**record, "conditions": conditions})
+        return 0
+    figures(record, as_json=False)
+    _by_condition({"as it is": clean, **under})
     return 0
+
+
+def _check_conditions(loaded: "Run", conditions: list[str]) -> None:
+    """A misspelt condition is told before anything is measured."""
+    from harken.data.speech.conditions import parse_condition
+    from harken.tasks.task import Conditioned
+
+    if conditions and not isinstance(loaded.task, Conditioned):
+        raise UserError(
+            f"--condition: found a run of task {loaded.recipe.task!r}, wanted a recogniser",
+            fix="leave out --condition",
+        )
+    for text in conditions:
+        parse_condition(text)
+
+
+def _by_condition(under: Mapping[str, "Evaluation"]) -> None:
+    """One row a condition, one column an error that a person compares."""
+    from harken.cli.output import spelled, table
+
+    columns = ("wer", "cer")
+    table(
+        ("condition", *columns),
+        [
+            (name, *("{} ({})".format(*spelled(one.metrics[column])) for column in columns))
+            for name, one in under.items()
+        ],
+    )
 
 
 def files_of(options: argparse.Namespace) -> list[Path]:

@@ -89,6 +89,32 @@ temperature = {search.temperature}    # below 1 likelier, above 1 bolder
 most = {search.most}    # tokens of a continuation
 """
 
+TRANSCRIBE = """
+[encode.filterbank]
+rate = {encode.filterbank.rate}    # samples a second; every sound is brought to it
+bins = {encode.filterbank.bins}    # bands of pitch; 40 are enough for a rate of 8000
+
+[encode.units]
+kind = "{encode.units.kind}"    # or "words" where few are ever said, "bpe", "unigram"
+
+[model]
+encoder.kind = "{model.encoder.kind}"    # or "transformer", or
+# "lstm", "gru", "tanh" with encoder.direction = "both"
+encoder.layers = {model.encoder.layers}
+width = {model.width}
+# decoder.kind = "transformer"    # or "rnn": write by attention too, or alone with ctc = false
+
+[training.speech]
+steps = {training.speech.steps}
+batch_frames = {training.speech.batch_frames}    # frames of one step
+speeds = [0.9, 1.0, 1.1]    # [1.0] hears every sound as it is
+masks.time_masks = {training.speech.masks.time_masks}    # 0 here and below: hide nothing
+masks.frequency_masks = {training.speech.masks.frequency_masks}
+
+[search]
+beam = {search.beam}
+"""
+
 TRANSLATE = """\
 target_language = "{data.target_language}"    # whose rules part words where BLEU is counted
 
@@ -167,6 +193,15 @@ LAYOUTS = {
         template=LM,
         examples="characters",
         count=lambda pieces: sum(map(len, pieces)) + len(pieces) - 1,  # with what parts them
+    ),
+    "transcribe": Layout(
+        calls={
+            "train.jsonl": ("train",),
+            "train.jsonl dev.jsonl": ("train", "dev"),
+            "train.jsonl dev.jsonl test.jsonl": ("train", "dev", "test"),
+        },
+        template=TRANSCRIBE,
+        examples="utterances",
     ),
     "translate": Layout(
         calls={

@@ -1,4 +1,4 @@
-"""Answer the lines of files or of stdin, in order.
+"""Answer the lines of files or of stdin, in order; or tell what is said in files of sound.
 
 Lines of stdin are answered as they come: whatever waits goes through the model together, so a slow
 pipe has its answers at once and a fast one is batched.
@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -37,12 +37,17 @@ EPILOG = """output:
   --json gives every output as it is.
   A sample depends on the seed, the line and its number, not on what is asked before or after.
 
+  A recogniser takes each FILE as a sound, and stdin as one. With --times, each word is a line of
+  `file<TAB>start<TAB>end<TAB>word`, in seconds.
+
 examples:
   harken predict runs/demo questions.txt
   echo "Where was … born?" | harken predict runs/demo --confidence
   harken predict runs/demo questions.txt --abstain 0.1
   harken predict runs/demo questions.txt --beam 8 --nbest 3
   harken predict runs/demo questions.txt --temperature 0.8 --top-p 0.9 --seed 1 --json
+  harken predict runs/speech one.wav two.flac --times
+  sox in.mp3 -t wav - | harken predict runs/speech
 """
 
 TOGETHER = 256  # lines that go through the model in one call
@@ -73,6 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--abstain", type=float, metavar="RATE", help="say ? rather than err more often than this"
     )
+    parser.add_argument("--times", action="store_true", help="of words, where inputs are sounds")
     add_search_options(parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -84,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
     from harken.cli.searching import searched
     from harken.data.text import require_file
     from harken.run import load
+    from harken.tasks.task import Timing
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as the input is, whatever the locale says
@@ -94,11 +101,18 @@ def run(options: argparse.Namespace) -> int:
     _check_abstain(options)
     loaded = searched(load(options.folder, options.device), options)
     threshold = None if options.abstain is None else _threshold(loaded, options.abstain)
-    chunks = chain.from_iterable(map(_chunks, names))
+    hears = isinstance(loaded.task, Timing)
+    if options.times and not hears:
+        raise UserError(
+            f"--times: found a run of task {loaded.recipe.task!r}, wanted a recogniser",
+            fix="leave out --times",
+        )
+    chunks = ([name] for name in names) if hears else chain.from_iterable(map(_chunks, names))
     collected = []
-    total = (lambda: sum(map(_count, paths))) if len(paths) == len(names) else None
-    with counting_progress("lines", total) as advance:
-        for answer in _answers(loaded, chunks, options.nbest):
+    known = len(paths) == len(names)
+    total = (lambda: len(names) if hears else sum(map(_count, paths))) if known else None
+    with counting_progress("sounds" if hears else "lines", total) as advance:
+        for answer in _answers(loaded, chunks, options):
             if options.json:
                 collected.append(_record(answer, options, threshold))
             else:
@@ -149,11 +163,16 @@ def _threshold(loaded: "Run", rate: float) -> float:
     return threshold
 
 
-def _answers(loaded: "Run", chunks: Iterable[Sequence[str]], nbest: int | None) -> Iterator[Answer]:
+def _answers(
+    loaded: "Run", chunks: Iterable[Sequence[str]], options: argparse.Namespace
+) -> Iterator[Answer]:
     done = 0
     for chunk in chunks:
         numbered = [(number, line) for number, line in enumerate(chunk, done + 1) if line.strip()]
-        predictions = iter(_predicted(loaded, numbered, nbest or 1))
+        if options.times:
+            predictions = loaded.predict_times([line for _, line in numbered])
+        else:
+            predictions = iter(_predicted(loaded, numbered, options.nbest or 1))
         for number, line in enumerate(chunk, done + 1):
             yield Answer(number, line, next(predictions) if line.strip() else None)
         done += len(chunk)
@@ -185,6 +204,9 @@ def _lines(answer: Answer, options: argparse.Namespace, threshold: float | None)
             yield f"{answer.number}\t{log_probability:.4f}\t{_printable(output)}"
     elif prediction is None:
         yield ""
+    elif options.times:
+        for word in prediction.words:
+            yield f"{answer.line}\t{word.start:.2f}\t{word.end:.2f}\t{_printable(word.word)}"
     else:
         said = SILENCE if answer.abstained(threshold) else _printable(prediction.output)
         yield f"{said}\t{prediction.confidence:.4f}" if options.confidence else said
@@ -199,6 +221,8 @@ def _record(answer: Answer, options: argparse.Namespace, threshold: float | None
     }
     if threshold is not None:
         record["abstained"] = answer.abstained(threshold)
+    if options.times and prediction is not None:
+        record["words"] = [asdict(word) for word in prediction.words]
     if options.nbest is not None:
         record["nbest"] = [
             {"output": output, "log_probability": log_probability}

@@ -16,7 +16,7 @@ from harken.errors import UserError
 if TYPE_CHECKING:
     from harken.run import Run
 
-# Options by their name in `SearchConfig`: type, what stands for the value, help.
+# Options by their name in a task's `search`: type, what stands for the value, help.
 OPTIONS: dict[str, tuple[type, str, str]] = {
     "beam": (int, "N", "hypotheses kept while searching; 1 is greedy"),
     "length_penalty": (float, "X", "0 ranks by probability, 1 by the mean a token"),
@@ -25,6 +25,8 @@ OPTIONS: dict[str, tuple[type, str, str]] = {
     "top_k": (int, "N", "samples come from the likeliest N tokens"),
     "top_p": (float, "P", "samples come from the likeliest tokens that make up the share P"),
     "seed": (int, "N", "of samples"),
+    "by": (str, "WAY", "of a recogniser: ctc, attention or both"),
+    "ctc_weight": (float, "X", "of ctc beside attention, where both are asked"),
 }
 
 
@@ -42,9 +44,9 @@ def searched(run: "Run", options: argparse.Namespace) -> "Run":
     given = {name: value for name in OPTIONS if (value := getattr(options, name, None)) is not None}
     nbest: int | None = getattr(options, "nbest", None)
     if nbest is not None:
-        _check("--nbest", "beam", nbest)
+        _check("--nbest", "beam", nbest, run)
     for name, value in given.items():
-        _check(_flag(name), name, value)
+        _check(_flag(name), name, value, run)
     if run.search is None:
         for name in given:
             raise UserError(
@@ -83,12 +85,18 @@ def _wide_enough(nbest: int, asked: int | None, usual: int) -> int:
     return max(nbest, usual) if asked is None else asked
 
 
-def _check(flag: str, name: str, value: float) -> None:
+def _check(flag: str, name: str, value: float | str, run: "Run") -> None:
     """A recipe's bounds hold for an option too; and `inf` is a float that no search can use."""
     from harken.config.schema import fit, slots
     from harken.decode.search import SearchConfig
 
-    slot = slots(SearchConfig)[name]
+    known = slots(SearchConfig if run.search is None else type(run.search))
+    if name not in known:
+        raise UserError(
+            f"{flag}: found it for a run of task {run.recipe.task!r}, wanted a recogniser",
+            fix=f"leave out {flag}",
+        )
+    slot = known[name]
     usable = fit(slot.types, value) == value and slot.within(value) and value != math.inf
     if not usable:
         raise UserError(f"{flag}: found {value}, wanted {slot.bounds}", fix="choose such a number")

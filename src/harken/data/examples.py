@@ -1,6 +1,7 @@
 """The records that readers make and tasks consume."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,24 @@ class Pair:
 
     source: str
     target: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenWord:
+    """A word, and the seconds from the beginning of its utterance at which it starts and ends."""
+
+    word: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """A stretch of a sound file and what is said in it."""
+
+    audio: Path
+    text: str
+    speaker: str = ""  # empty where nobody knows
+    start: float = 0.0  # seconds into the file
+    end: float | None = None  # None: to the end of the file
+    words: tuple[SpokenWord, ...] = ()  # empty where their times are not known

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from harken.decode.found import Found, before, leave
 from harken.decode.search import Stop
-from harken.decode.step import State, Stepper
+from harken.decode.step import Prompts, State, Stepper
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Kept:
 @torch.inference_mode()
 def search_beam(
     stepper: Stepper[State],
-    prompts: Int[Tensor, "B T"],
+    prompts: Prompts,
     present: Bool[Tensor, "B T"],
     *,
     beam: int,
@@ -97,7 +97,7 @@ def search_beam(
     found: dict[int, list[Found]] = {}
     for step in range(most):
         width, last = live.total.shape[1], step + 1 == most
-        tried, parents = try_all(live, scores, beam, step)
+        tried, parents = try_all(live, stepper.logs(scores), beam, step)
         ended = tried.tokens[:, :, step] == end
         rank = tried.total / (step + 1) ** length_penalty
         rank = rank.masked_fill(~(ended | last) | done[:, None], -torch.inf)
@@ -126,7 +126,7 @@ def search_beam(
 
 
 def try_all(
-    live: Line, scores: Float[Tensor, "states V"], beam: int, step: int
+    live: Line, logs: Float[Tensor, "states V"], beam: int, step: int
 ) -> tuple[Line, Int[Tensor, "rows tried"]]:
     """The best 2 * beam tries of each row, in line, and the row of the state each comes from.
 
@@ -135,15 +135,14 @@ def try_all(
     """
     rows, width = live.total.shape
     # More than these of one hypothesis cannot be among the best of all.
-    best, token = scores.topk(min(2 * beam, scores.shape[1]), dim=-1)
-    logs = best.double() - scores.double().logsumexp(dim=-1, keepdim=True)
-    total = (live.total[..., None] + logs.view(rows, width, -1)).flatten(1)
+    best, token = logs.topk(min(2 * beam, logs.shape[1]), dim=-1)
+    total = (live.total[..., None] + best.view(rows, width, -1)).flatten(1)
     line = total.sort(dim=1, descending=True, stable=True)
     places = line.indices[:, : 2 * beam]
     parents = places // best.shape[1]
     tokens = live.tokens.take_along_dim(parents[..., None], dim=1)
     tokens[:, :, step] = token.view(rows, -1).take_along_dim(places, dim=1)
-    firsts = width * torch.arange(rows, device=scores.device)[:, None]
+    firsts = width * torch.arange(rows, device=logs.device)[:, None]
     return Line(tokens, line.values[:, : 2 * beam]), firsts + parents
 
 

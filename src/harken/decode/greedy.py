@@ -5,14 +5,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from harken.decode.found import Found
-from harken.decode.step import State, Stepper
+from harken.decode.step import Prompts, State, Stepper
 from harken.decode.walk import walk
 
 
 @torch.inference_mode()
 def decode_greedily(
     stepper: Stepper[State],
-    prompts: Int[Tensor, "B T"],
+    prompts: Prompts,
     present: Bool[Tensor, "B T"],
     *,
     end: int,

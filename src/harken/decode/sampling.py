@@ -16,14 +16,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from harken.decode.found import Found
-from harken.decode.step import State, Stepper
+from harken.decode.step import Prompts, State, Stepper
 from harken.decode.walk import walk
 
 
 @torch.inference_mode()
 def sample(
     stepper: Stepper[State],
-    prompts: Int[Tensor, "B T"],
+    prompts: Prompts,
     present: Bool[Tensor, "B T"],
     *,
     temperature: float,

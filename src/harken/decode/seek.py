@@ -1,6 +1,6 @@
 """One door to every search: what a `SearchConfig` asks for, for each row of a batch."""
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from harken.decode.beam import search_beam
@@ -8,14 +8,14 @@ from harken.decode.found import Found
 from harken.decode.greedy import decode_greedily
 from harken.decode.sampling import sample
 from harken.decode.search import SearchConfig
-from harken.decode.step import State, Stepper
+from harken.decode.step import Prompts, State, Stepper
 
 __all__ = ["Found", "seek"]
 
 
 def seek(
     stepper: Stepper[State],
-    prompts: Int[Tensor, "B T"],
+    prompts: Prompts,
     present: Bool[Tensor, "B T"],
     *,
     search: SearchConfig,

@@ -1,5 +1,10 @@
 """What a search needs of a model: begin with a prompt, then one token at a time.
 
+    rank(w_1 … w_n) = sum over t of  logs(scores of step t)[w_t]
+
+For a model the logs of its scores are their log-softmax, and the rank is log P. A mixture of models
+(`joint.py`) has logs that add up to less than one: normalised, they would rank otherwise.
+
 A state is tensors in tuples, each with the batch first: `select` takes the rows that a search goes
 on with, whatever the model. State is an argument and a result, it is kept nowhere.
 """
@@ -14,19 +19,26 @@ from harken.models.state import select_rows
 
 State = TypeVar("State")
 
+Prompts = Int[Tensor, "B T"] | Float[Tensor, "B T F"]
+"""What rows begin with: tokens, or frames of numbers that were never tokens."""
+
 
 @runtime_checkable
 class Stepper(Protocol[State]):
-    """A causal model behind three calls."""
+    """A causal model behind four calls."""
 
     def prompt(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]
+        self, tokens: Prompts, present: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B V"], State]:
         """Scores of the first token after each row's last present one."""
         ...
 
     def step(self, tokens: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Scores of the token after `tokens`."""
+        ...
+
+    def logs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        """What each token would add to the rank, in double precision; never more than 0."""
         ...
 
     def select(self, state: State, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> State:
@@ -51,7 +63,7 @@ class Causal(Protocol):
 class Writing(Protocol):
     """A model that reads a source, then writes from a state."""
 
-    def begin(self, source: Int[Tensor, "B M"], present: Bool[Tensor, "B M"]) -> Any: ...
+    def begin(self, source: Prompts, present: Bool[Tensor, "B T"]) -> Any: ...
 
     def extend(
         self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
@@ -81,6 +93,9 @@ class LanguageModelSteps:
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
         return _step(self._model, tokens, state)
 
+    def logs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        return log_probabilities(scores)
+
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
         return select_rows(state, rows)
 
@@ -92,16 +107,25 @@ class WritingSteps:
         self._model, self._start = model, start
 
     def prompt(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]
+        self, tokens: Prompts, present: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B V"], Any]:
         begun = self._model.begin(tokens, present)
-        return self.step(tokens.new_full((len(tokens),), self._start), begun)
+        start = torch.full((len(tokens),), self._start, device=tokens.device)
+        return self.step(start, begun)
 
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
         return _step(self._model, tokens, state)
 
+    def logs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        return log_probabilities(scores)
+
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
         return self._model.select(state, rows, same_prompts=same_prompts)
+
+
+def log_probabilities(scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+    """Of each token, in double precision, so that sums of many do not round ranks together."""
+    return scores.double().log_softmax(dim=-1)
 
 
 def _step(model: Causal | Writing, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:

@@ -1,6 +1,6 @@
 """One path a row: choose a token, tell it to the model, until `end` or until there is no room.
 
-    log P(w_1 … w_n) = sum over t of  log softmax(scores of step t)[w_t]
+    log P(w_1 … w_n) = sum over t of  logs(scores of step t)[w_t]
 
 Which token is chosen is a function's affair: greedy search and sampling differ in nothing else.
 """
@@ -34,7 +34,7 @@ def walk(
     total = torch.zeros_like(rows, dtype=torch.float64)
     written = rows.new_full((len(rows), most), end)
     for step in range(most):
-        logs = scores.double().log_softmax(dim=-1)
+        logs = stepper.logs(scores)
         token = choose(logs, rows, step)
         total[rows] += torch.where(alive, logs.gather(1, token[:, None])[:, 0], 0.0)
         token = torch.where(alive, token, end)

@@ -20,9 +20,10 @@ RESAMPLES = 2000
 TOGETHER = 1 << 22  # numbers drawn at once: 32 MiB
 Z = 1.959964  # of the normal distribution at 97.5 %
 
-Unit = Literal["share", "error", "points", "nats", "bits", "perplexity"]
+Unit = Literal["share", "error", "points", "nats", "bits", "perplexity", "seconds"]
 SHARES = ("share", "error")  # parts of a whole; an error is one that should be small
-LOWER_IS_BETTER = ("error", "nats", "bits", "perplexity")
+LOWER_IS_BETTER = ("error", "nats", "bits", "perplexity", "seconds")
+FINE = ("nats", "bits", "seconds")  # three decimals matter
 
 Counts = Float[np.ndarray, "examples parts"]
 Figure = Callable[[Float[np.ndarray, "resamples parts"]], Float[np.ndarray, "resamples"]]
@@ -42,12 +43,12 @@ def shown(value: float, unit: Unit) -> str:
     """A figure as a person reads it; names of units stand with the metric."""
     if unit in SHARES:
         return f"{100 * value:.1f} %"
-    return f"{value:.3f}" if unit in ("nats", "bits") else f"{value:.1f}"
+    return f"{value:.3f}" if unit in FINE else f"{value:.1f}"
 
 
 def signed(value: float, unit: Unit) -> str:
     """A difference of two figures, without its unit; that of shares is in points of a hundred."""
-    decimals = 3 if unit in ("nats", "bits") else 1
+    decimals = 3 if unit in FINE else 1
     rounded = round(100 * value if unit in SHARES else value, decimals)
     return f"{rounded + 0.0:+.{decimals}f}"  # never -0.0
 

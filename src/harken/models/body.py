@@ -3,6 +3,7 @@
     tanh, gru, lstm     states that follow one another, one way or both
     stride2, gated      windows of neighbours
     transformer         attention
+    conformer           attention and windows of neighbours
 
 One line of a recipe chooses (`body.kind = "…"`); taggers, blank models and encoders are built on
 any. Padding stands on the right and changes nothing. Models that write from left to right are in
@@ -29,6 +30,7 @@ from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, Recurrent, RecurrentConfig, TanhConfig
 from harken.layers.stack import Stack
 from harken.layers.transformer import TransformerConfig
+from harken.models.conformer_body import ConformerBody, ConformerBodyConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +58,13 @@ BodyConfig = (
     | StrideTwoConfig
     | GatedConvolutionConfig
     | TransformerBodyConfig
+    | ConformerBodyConfig
 )
 
 
 def check_body(config: BodyConfig, width: int) -> None:
     """Refuse choices that do not fit the width of the word vectors."""
-    if isinstance(config, TransformerBodyConfig):
+    if isinstance(config, TransformerBodyConfig | ConformerBodyConfig):
         check_choices(config.attention, config.position, width, config.length)
     elif isinstance(config, GatedConvolutionConfig) and config.causal:
         raise ValueError("a body sees both sides; set causal = false")
@@ -71,7 +74,7 @@ def check_body(config: BodyConfig, width: int) -> None:
 
 def build_body(config: BodyConfig, width: int) -> "Body":
     """The module of a choice, over vectors of this width."""
-    if isinstance(config, TransformerBodyConfig):
+    if isinstance(config, TransformerBodyConfig | ConformerBodyConfig):
         return config.build_body(width)
     if isinstance(config, RecurrentConfig):
         return RecurrentBody(config, width)
@@ -142,4 +145,4 @@ class ConvolutionalBody(nn.Module):
         return cast(Tensor, self.convolutions(inputs, present))
 
 
-Body = TransformerBody | RecurrentBody | ConvolutionalBody
+Body = TransformerBody | ConformerBody | RecurrentBody | ConvolutionalBody

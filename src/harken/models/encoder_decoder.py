@@ -5,8 +5,7 @@
 
 Any body (RNN, CNN, Transformer) with either decoder (Transformer, or the RNN that looks back). With
 `shared`, one table of word vectors serves the source, the target and the read-out: for subwords
-that both languages share. The RNN decoder's h[0] comes from the state of a right-to-left RNN at the
-first word; an encoder that has none gives the mean of its states.
+that both languages share.
 """
 
 from dataclasses import dataclass
@@ -19,25 +18,20 @@ from harken.attention.relative import RotaryConfig
 from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
-from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig
-from harken.models.body import (
-    BodyConfig,
-    RecurrentBody,
-    TransformerBodyConfig,
-    build_body,
-    check_body,
-)
-from harken.models.decoder import TransformerDecoder, TransformerDecoderConfig
+from harken.models.body import BodyConfig, TransformerBodyConfig, build_body, check_body
+from harken.models.decoder import TransformerDecoderConfig
 from harken.models.initialise import initialise
-from harken.models.state import select_rows
-
-DecoderConfig = TransformerDecoderConfig | AttentiveDecoderConfig
+from harken.models.writing import (
+    DecoderConfig,
+    backward_width,
+    begin_writing,
+    build_decoder,
+    layers_of,
+    select_state,
+)
 
 NARROW = FeedForwardConfig(activation="relu", expansion=2.0)
 """With few weights and much dropout: the sizes that do best on some tens of thousands of pairs."""
-
-OF_THE_PROMPT = ("memory", "memory_present")
-"""Parts of a decoder's state that all hypotheses about one source have in common."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,29 +62,22 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         width = config.decoder.width
         self.encoder = build_body(config.encoder, width)
-        memory = self.encoder.width
-        self.decoder: TransformerDecoder | AttentiveDecoder
-        if isinstance(config.decoder, TransformerDecoderConfig):
-            self.decoder = config.decoder.build(vocabulary, memory, seed)
-            layers, self.longest_output = config.decoder.layers, config.decoder.length
-        else:
-            turned = self._backward_width()
-            self.decoder = config.decoder.build(vocabulary, memory, turned or memory, seed)
-            layers, self.longest_output = config.decoder.cell.layers, config.decoder.length
+        self._backward = backward_width(self.encoder)
+        self.decoder = build_decoder(
+            config.decoder, vocabulary, self.encoder.width, self._backward, seed
+        )
         self.embedding: nn.Embedding | None = None
         if not config.shared:
             self.embedding = nn.Embedding(vocabulary, width)
         self.dropout = Dropout(config.dropout)
-        self.longest_source = self.encoder.length
-        initialise(self, max(layers, self.encoder.layers), seed)
+        self.longest_source, self.longest_output = self.encoder.length, config.decoder.length
+        initialise(self, max(layers_of(config.decoder), self.encoder.layers), seed)
 
     def begin(self, source: Int[Tensor, "B M"], present: Bool[Tensor, "B M"]) -> Any:
         """Read the source; the state before any word is written."""
         table = self.decoder.embedding if self.embedding is None else self.embedding
         memory: Tensor = self.encoder(self.dropout(table(source)), present)
-        if isinstance(self.decoder, TransformerDecoder):
-            return self.decoder.begin(memory, present)
-        return self.decoder.begin(memory, present, self._first_state(memory, present))
+        return begin_writing(self.decoder, memory, present, self._backward)
 
     def forward(
         self,
@@ -111,26 +98,4 @@ class EncoderDecoder(nn.Module):
         return self.decoder.scores(states)
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-        """Rows of a state; what belongs to the prompt is not moved where prompts stay in place."""
-        if not same_prompts:
-            return select_rows(state, rows)
-        parts = zip(state._fields, state, strict=True)
-        return type(state)(
-            *(part if name in OF_THE_PROMPT else select_rows(part, rows) for name, part in parts)
-        )
-
-    def _backward_width(self) -> int:
-        """Of a right-to-left RNN's state; 0 where the encoder has none."""
-        if not isinstance(self.encoder, RecurrentBody) or not self.encoder.recurrent.backwards:
-            return 0
-        return self.encoder.recurrent.hidden
-
-    def _first_state(
-        self, memory: Float[Tensor, "B M H"], present: Bool[Tensor, "B M"]
-    ) -> Float[Tensor, "B source"]:
-        turned = self._backward_width()
-        if turned:
-            # What reads from the right has read all when it comes to the first word.
-            return memory[:, 0, memory.shape[2] - turned :]
-        counted = present[..., None].to(memory.dtype)
-        return (memory * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1.0)
+        return select_state(state, rows, same_prompts=same_prompts)

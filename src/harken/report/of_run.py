@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from harken.report.examples import Example, examples_table
 from harken.report.heatmap import AttentionMaps, attention_figure
 from harken.report.honesty import honesty_section
 from harken.report.page import Section, page
+from harken.report.sound import SoundMaps, sound_figure
 from harken.report.tables import ResultRow, plain_table, result_table, settings_table
 from harken.run import LOG, Run
 from harken.tasks.task import Evaluation, View
@@ -127,17 +129,7 @@ def _attention(run: Run, evaluation: Evaluation) -> list[Section]:
     with torch.inference_mode(), record(run.model) as seen:
         glimpse.run()
     figures = [
-        attention_figure(
-            AttentionMaps(
-                query_tokens=view.queries,
-                key_tokens=view.keys,
-                layers=maps,
-            ),
-            title=glimpse.title,
-            note=view.title,
-        )
-        for view in glimpse.views
-        if (maps := _maps(seen, view))
+        _figure(view, maps, glimpse.title) for view in glimpse.views if (maps := _maps(seen, view))
     ]
     if not figures:
         return []
@@ -149,6 +141,16 @@ def _attention(run: Run, evaluation: Evaluation) -> list[Section]:
             body="".join(figures),
         )
     ]
+
+
+def _figure(view: View, maps: list[np.ndarray], title: str) -> str:
+    if view.sound is not None:
+        heard = {one.name: getattr(view.sound, one.name) for one in fields(view.sound)}
+        return sound_figure(
+            SoundMaps(symbols=view.queries, layers=maps, **heard), title=title, note=view.title
+        )
+    named = AttentionMaps(query_tokens=view.queries, key_tokens=view.keys, layers=maps)
+    return attention_figure(named, title=title, note=view.title)
 
 
 def _maps(seen: Sequence[Recorded], view: View) -> list[np.ndarray]:

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import nn
 
+from harken.data.examples import SpokenWord
 from harken.decode.seek import Found
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
@@ -62,6 +65,7 @@ class Prediction:
     output: str
     confidence: float
     nbest: Sequence[Hypothesis] = ()  # where more than one was asked for, this one first
+    words: Sequence[SpokenWord] = ()  # when each was said, where that was asked for
 
     def __str__(self) -> str:
         return self.output
@@ -98,6 +102,17 @@ class Evaluation:
         object.__setattr__(self, "metrics", figures)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class HeardSound:
+    """A sound that is looked at, in seconds: its frames, and the places that stand for them."""
+
+    spectrogram: Float[np.ndarray, "S F"]
+    frame_seconds: float  # from one frame to the next
+    first_frame_seconds: float  # the middle of the first
+    place_seconds: float
+    first_place_seconds: float
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
     """Names of what looks and of what is looked at, for the attentions whose path matches."""
@@ -106,6 +121,7 @@ class View:
     matches: Callable[[str], bool]  # of the attention's path in the model
     queries: Sequence[str]
     keys: Sequence[str]
+    sound: HeardSound | None = None  # where the keys are places of it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,6 +182,24 @@ class Judging(Protocol):
 
     def judged(self, trained: Trained) -> Judged:
         """The outputs for the dev split, from which it can be learnt when to keep silent."""
+        ...
+
+
+@runtime_checkable
+class Timing(Protocol):
+    """What a task whose inputs have a length in seconds can do besides; ask `isinstance`."""
+
+    def predict_times(self, trained: Trained, inputs: Sequence[str]) -> Iterator[Prediction]:
+        """Predictions for files, with the seconds of every word."""
+        ...
+
+
+@runtime_checkable
+class Conditioned(Protocol):
+    """What a task can do besides whose examples can be made harder; ask `isinstance`."""
+
+    def evaluate_under(self, trained: Trained, examples: Any, condition: str) -> Evaluation:
+        """Figures under a condition, such as noise:10."""
         ...
 
 

@@ -1,0 +1,41 @@
+"""Frames of sound side by side with what is said in them."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from harken.batch.padding import IGNORE, pad
+from harken.batch.ragged import Ragged, append
+
+
+class UtteranceBatch(NamedTuple):
+    """Sound, and its text as it is told (`start` first) and as it is wanted (`end` last)."""
+
+    frames: Float[Tensor, "B S F"]
+    present: Bool[Tensor, "B S"]
+    inputs: Int[Tensor, "B T"]
+    targets: Int[Tensor, "B T"]
+
+    @property
+    def counted(self) -> int:
+        """Symbols and ends: what a loss is divided by, whichever it is."""
+        return int((self.targets != IGNORE).sum())
+
+    def to(self, device: torch.device) -> "UtteranceBatch":
+        return UtteranceBatch(*(part.to(device) for part in self))
+
+
+def utterance_batch(
+    frames: Float[Tensor, "B S F"],
+    present: Bool[Tensor, "B S"],
+    texts: Ragged,
+    start: int,
+    end: int,
+    filler: int,
+) -> UtteranceBatch:
+    """Texts flush left beside their sound."""
+    targets, counted = pad(append(texts, end), filler)
+    inputs = torch.cat((torch.full_like(targets[:, :1], start), targets[:, :-1]), dim=1)
+    return UtteranceBatch(frames, present, inputs, targets.masked_fill(~counted, IGNORE))

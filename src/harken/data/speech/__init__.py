@@ -1,0 +1,1 @@
+"""Recordings and what is said in them: manifests, folders of corpora, conditions."""

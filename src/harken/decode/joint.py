@@ -1,0 +1,64 @@
+"""Several models write together, each with a weight: attention and CTC about the same sound.
+
+    rank(y) = (1 - w) log P_attention(y end) + w log P_ctc(y)
+
+Attention alone may skip or repeat a stretch of sound, CTC alone knows no language; each rank falls
+where either disagrees. While y is being written, P_ctc is that of all texts that begin with y; at
+`end` it is that of y itself (`ctc_steps.py`), so ranks of prefixes only fall, as the beam expects.
+
+Logs of a mixture are not those of a distribution: at w = 0 and 1 they are, in between their sum
+falls short of one by as much as the parts disagree. What a search gives back as `log_probability`
+is the rank above. How long texts may get is the search's affair (`SearchConfig`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from harken.config import bounded
+from harken.decode.step import Prompts, Stepper
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JointConfig:
+    """How much CTC has to say beside attention: 0 for nothing, 1 for everything."""
+
+    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)
+
+    def build(self, attention: Stepper[Any], ctc: Stepper[Any]) -> "JointSteps":
+        return JointSteps(((attention, 1 - self.ctc_weight), (ctc, self.ctc_weight)))
+
+
+class JointSteps:
+    """`Stepper` of a weighted sum over one vocabulary; a part without weight is not asked."""
+
+    def __init__(self, parts: Sequence[tuple[Stepper[Any], float]]) -> None:
+        self._parts = [(stepper, weight) for stepper, weight in parts if weight > 0]
+        assert self._parts, "nobody has any weight"
+
+    def prompt(
+        self, tokens: Prompts, present: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B V"], Any]:
+        return self._together([one.prompt(tokens, present) for one, _ in self._parts])
+
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        pairs = zip(self._parts, state, strict=True)
+        return self._together([one.step(tokens, own) for (one, _), own in pairs])
+
+    def logs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        return scores
+
+    def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
+        pairs = zip(self._parts, state, strict=True)
+        return tuple(one.select(own, rows, same_prompts=same_prompts) for (one, _), own in pairs)
+
+    def _together(self, answers: Sequence[tuple[Tensor, Any]]) -> tuple[Float[Tensor, "B V"], Any]:
+        logs = [
+            weight * stepper.logs(scores)
+            for (stepper, weight), (scores, _) in zip(self._parts, answers, strict=True)
+        ]
+        return torch.stack(logs).sum(dim=0), tuple(state for _, state in answers)

@@ -1,0 +1,78 @@
+"""What every model that writes about a memory does with its decoder, of either kind.
+
+    decoder, memory B M H  --begin-->  state,  then token after token
+
+The RNN decoder's h[0] comes from the state of a right-to-left RNN at the memory's first place; a
+memory that has none gives the mean of its states. What made the memory (words, sound, a picture) is
+not here.
+"""
+
+from typing import Any
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig
+from harken.models.body import RecurrentBody
+from harken.models.decoder import TransformerDecoder, TransformerDecoderConfig
+from harken.models.state import select_rows
+
+DecoderConfig = TransformerDecoderConfig | AttentiveDecoderConfig
+Decoder = TransformerDecoder | AttentiveDecoder
+
+OF_THE_PROMPT = ("memory", "memory_present")
+"""Parts of a decoder's state that all hypotheses about one memory have in common."""
+
+
+def build_decoder(
+    config: DecoderConfig, vocabulary: int, memory_width: int, backward_width: int, seed: int
+) -> Decoder:
+    """Where a right-to-left RNN's state is in the memory, `backward_width` is its width; else 0."""
+    if isinstance(config, TransformerDecoderConfig):
+        return config.build(vocabulary, memory_width, seed)
+    return config.build(vocabulary, memory_width, backward_width or memory_width, seed)
+
+
+def layers_of(config: DecoderConfig) -> int:
+    """Blocks or cells one above the other."""
+    return config.layers if isinstance(config, TransformerDecoderConfig) else config.cell.layers
+
+
+def backward_width(body: nn.Module) -> int:
+    """Of a right-to-left RNN's state in what a body gives; 0 where it has none."""
+    if not isinstance(body, RecurrentBody) or not body.recurrent.backwards:
+        return 0
+    return body.recurrent.hidden
+
+
+def begin_writing(
+    decoder: Decoder,
+    memory: Float[Tensor, "B M H"],
+    present: Bool[Tensor, "B M"],
+    backward_width: int,
+) -> Any:
+    """The state before any token is written."""
+    if isinstance(decoder, TransformerDecoder):
+        return decoder.begin(memory, present)
+    return decoder.begin(memory, present, first_state(memory, present, backward_width))
+
+
+def first_state(
+    memory: Float[Tensor, "B M H"], present: Bool[Tensor, "B M"], backward_width: int
+) -> Float[Tensor, "B source"]:
+    """What h[0] is made from."""
+    if backward_width:
+        # What reads from the right has read all when it comes to the first place.
+        return memory[:, 0, memory.shape[2] - backward_width :]
+    counted = present[..., None].to(memory.dtype)
+    return (memory * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1.0)
+
+
+def select_state(state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
+    """Rows of a state; what belongs to the prompt is not moved where prompts stay in place."""
+    if not same_prompts:
+        return select_rows(state, rows)
+    parts = zip(state._fields, state, strict=True)
+    return type(state)(
+        *(part if name in OF_THE_PROMPT else select_rows(part, rows) for name, part in parts)
+    )

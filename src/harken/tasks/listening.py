@@ -1,0 +1,294 @@
+"""Sounds through a recogniser: signals -> frames -> memory -> texts and times, many together.
+
+A sound that is longer than the model hears is cut where it is quietest, and what is said in its
+pieces is put together. What is learnt and measured is in `transcribe.py`.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from harken.data.examples import SpokenWord, Utterance
+from harken.data.sound.audio import read_sound, read_sound_stream
+from harken.decode.found import Found
+from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
+from harken.decode.times import Span, align, around, peaks, word_spans
+from harken.encode.filterbank import FilterbankConfig
+from harken.encode.vocabulary import END, Vocabulary
+from harken.inspection.record import record
+from harken.models.recogniser import BLANK, Heard, Recogniser
+from harken.tasks.task import Glimpse, HeardSound, View
+
+TOGETHER = 16  # sounds in one batch
+MOST_SYMBOLS = 1000  # for a model whose decoder sets no limit
+QUIET_FRAMES = 10  # a cut is in the middle of so many frames that are quietest together
+
+Signal = Float[np.ndarray, "samples"]
+Frames = Float[Tensor, "S F"]
+
+
+class Sounds(Sequence[Signal]):
+    """Signals of utterances, each read when it is asked for: a corpus need not fit in memory."""
+
+    def __init__(self, utterances: Sequence[Utterance], rate: int, most_seconds: float) -> None:
+        self._utterances, self._rate, self._most_seconds = utterances, rate, most_seconds
+
+    def __len__(self) -> int:
+        return len(self._utterances)
+
+    @overload
+    def __getitem__(self, place: int) -> Signal: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Signal]: ...
+    def __getitem__(self, place: int | slice) -> Signal | Sequence[Signal]:
+        if isinstance(place, slice):
+            return Sounds(self._utterances[place], self._rate, self._most_seconds)
+        one, longest = self._utterances[place], self._most_seconds
+        return read_sound(
+            one.audio, rate=self._rate, start=one.start, end=one.end, most_seconds=longest
+        )
+
+
+def signal_of(name: str, rate: int, most_seconds: float) -> Signal:
+    """The sound of a file; `-` is stdin."""
+    if name == "-":
+        return read_sound_stream(sys.stdin.buffer, rate=rate, most_seconds=most_seconds)
+    return read_sound(Path(name), rate=rate, most_seconds=most_seconds)
+
+
+def frames_of(signals: Iterable[Signal], config: FilterbankConfig) -> Iterator[Frames]:
+    """The frames of each sound; `TOGETHER` sounds are in memory."""
+    filterbank, waiting = config.build(), iter(signals)
+    while some := list(islice(waiting, TOGETHER)):
+        lengths = torch.tensor([len(signal) for signal in some])
+        padded = torch.zeros(len(some), int(lengths.max()))
+        for row, signal in zip(padded, some, strict=True):
+            row[: len(signal)] = torch.from_numpy(signal)
+        for frames, present in zip(*filterbank(padded, lengths), strict=True):
+            yield frames[present]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transcript:
+    """What was found for a sound, the best first, and when each word of the best was said.
+
+    `looks` are, for each symbol, the number of its word and the second that the decoder looked at
+    most while it decided. Both are empty where times were not asked for.
+    """
+
+    found: Sequence[Found]
+    words: Sequence[SpokenWord] = ()
+    looks: Sequence[tuple[int, float]] = ()  # empty too where the model has no decoder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Frames of a sound from number `first` on."""
+
+    frames: Frames
+    first: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listener:
+    """A trained recogniser with what stands before and behind it."""
+
+    model: Recogniser
+    vocabulary: Vocabulary
+    filterbank: FilterbankConfig
+    search: SpeechSearchConfig
+
+    def transcribe(
+        self, sounds: Iterable[Frames], nbest: int = 1, *, times: bool = False
+    ) -> Iterator[Transcript]:
+        """One for each sound, in order."""
+        waiting = iter(sounds)
+        while some := list(islice(waiting, TOGETHER)):
+            cut = [cut_at_silence(frames, self.model.longest_frames) for frames in some]
+            heard = iter(self._heard([piece for pieces in cut for piece in pieces], nbest, times))
+            for pieces in cut:
+                yield joined(list(islice(heard, len(pieces))))
+
+    @torch.inference_mode()
+    def _heard(self, pieces: Sequence[Piece], nbest: int, times: bool) -> list[Transcript]:
+        model = self.model.eval()
+        heard = self.hear([piece.frames for piece in pieces])
+        found = seek_speech(
+            model,
+            *heard,
+            search=self.search,
+            blank=BLANK,
+            end=END,
+            most=self.search.most or model.longest_output or MOST_SYMBOLS,
+            nbest=nbest,
+        )
+        if not times:
+            return [Transcript(found=one) for one in found]
+        texts = [one[0].tokens for one in found]
+        seen = self.attention(heard, texts) if "attention" in model.ways else None
+        spans = self._spans(heard, texts, seen)
+        return [
+            Transcript(
+                found=found[row],
+                words=self._words(texts[row], spans[row], piece.first),
+                looks=() if seen is None else self._looks(texts[row], seen[row], piece.first),
+            )
+            for row, piece in enumerate(pieces)
+        ]
+
+    def hear(self, sounds: Sequence[Frames]) -> Heard:
+        """The memory of sounds side by side."""
+        device = next(self.model.parameters()).device
+        lengths = torch.tensor([len(frames) for frames in sounds])
+        # A sound too short for one frame still has a place, of silence.
+        padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.bins)
+        for row, frames in zip(padded, sounds, strict=True):
+            row[: len(frames)] = frames
+        present = torch.arange(padded.shape[1]) < lengths.clamp(min=1)[:, None]
+        return self.model.hear(padded.to(device), present.to(device))
+
+    def _spans(
+        self,
+        heard: Heard,
+        texts: Sequence[Sequence[int]],
+        seen: Sequence[Float[Tensor, "k T S"]] | None,
+    ) -> list[list[Span]]:
+        """The places of the memory at which each symbol is said: by CTC if asked, else attention.
+
+        What stands between the places that are surest of two symbols is shared between them.
+        """
+        centres: list[list[float]]
+        if seen is None or way_of(self.model, self.search.by) != "attention":
+            symbols = self.model.symbols(heard.memory)
+            paths = align(symbols, heard.present, texts, blank=BLANK)
+            centres = [
+                [] if path is None else [(one.start + one.end - 1) / 2 for one in path.spans]
+                for path in paths
+            ]
+        else:
+            centres = [peaks(weights.mean(dim=0)).tolist() for weights in seen]
+        counts = heard.present.sum(dim=1).tolist()
+        return [around(one, count) for one, count in zip(centres, counts, strict=True)]
+
+    @torch.inference_mode()
+    def attention(
+        self, heard: Heard, texts: Sequence[Sequence[int]]
+    ) -> list[Float[Tensor, "k T S"]]:
+        """For each row, what every head of the decoder's last layer looks at as it decides."""
+        weights = []
+        for row, text in enumerate(texts):
+            count = int(heard.present[row].sum())
+            told = torch.tensor([[END, *text]], device=heard.memory.device)[:, : max(len(text), 1)]
+            with record(self.model) as seen:
+                state = self.model.begin(heard.memory[[row], :count], heard.present[[row], :count])
+                self.model.extend(told, torch.ones_like(told, dtype=torch.bool), state)
+            last = [one for one in seen if looks_at_sound(one.name)][-1].name
+            calls = [one.weights[0] for one in seen if one.name == last]
+            weights.append(torch.cat(calls, dim=1)[:, : len(text)])
+        return weights
+
+    def _looks(
+        self, text: Sequence[int], weights: Float[Tensor, "k T S"], first: int
+    ) -> list[tuple[int, float]]:
+        if not text:
+            return []
+        strongest = weights.mean(dim=0).argmax(dim=1).tolist()
+        seconds = [self.seconds(place + 0.5, first) for place in strongest]
+        return list(zip(self._word_numbers(text), seconds, strict=True))
+
+    def _word_numbers(self, text: Sequence[int]) -> list[int]:
+        """Of each symbol, the number of its word; a space belongs to the word before it."""
+        begun = self.vocabulary.decode([text[: at + 1] for at in range(len(text))])
+        counts = [len(one.split()) for one in begun]
+        # Half a character may look like a word that the other half takes back.
+        whole = np.minimum(np.maximum.accumulate(counts, dtype=np.int64), counts[-1:])
+        return [max(int(count) - 1, 0) for count in whole]
+
+    def _words(self, text: Sequence[int], spans: Sequence[Span], first: int) -> list[SpokenWord]:
+        """Symbols' places of the memory -> words' seconds of the sound."""
+        numbers, words = self._word_numbers(text), self.vocabulary.decode([text])[0].split()
+        begins = [at == 0 or one != numbers[at - 1] for at, one in enumerate(numbers)]
+        if len(spans) != len(text) or not words:
+            return []
+        return [
+            SpokenWord(
+                words[number], self.seconds(span.start, first), self.seconds(span.end, first)
+            )
+            for number, span in zip(dict.fromkeys(numbers), word_spans(spans, begins), strict=True)
+        ]
+
+    def glimpse(self, frames: Frames, text: Sequence[int], title: str) -> Glimpse:
+        """One sound, all of it heard at once, and what was written about it."""
+        heard = self.hear([frames])
+        told = torch.tensor([[END, *text]], device=heard.memory.device)[:, :-1]
+        present = torch.ones_like(told, dtype=torch.bool)
+        front, sound = self.model.front, self.filterbank.build()
+        return Glimpse(
+            title=title,
+            run=lambda: self.model.extend(told, present, self.model.begin(*heard)),
+            views=[
+                View(
+                    title="Symbols written, looking at sound",
+                    matches=looks_at_sound,
+                    queries=self.vocabulary.pieces(text),
+                    keys=[f"{self.seconds(at + 0.5):.2f} s" for at in range(heard.memory.shape[1])],
+                    sound=HeardSound(
+                        spectrogram=frames.numpy(),
+                        frame_seconds=self.filterbank.hop_ms / 1000,
+                        first_frame_seconds=sound.seconds_of(0),
+                        place_seconds=self.filterbank.hop_ms / 1000 * front.stride,
+                        first_place_seconds=sound.seconds_of(front.offset),
+                    ),
+                )
+            ],
+        )
+
+    def seconds(self, place: float, first: int = 0) -> float:
+        """When the edge before a place of the memory is heard; half a place on, its middle."""
+        front = self.model.front
+        frame = first + front.offset + front.stride * (place - 0.5)
+        return max(0.0, self.filterbank.build().seconds_of(frame))
+
+
+def looks_at_sound(path: str) -> bool:
+    """Whether an attention is one of a decoder over the memory."""
+    return path.endswith("cross") or path == "decoder.attention"
+
+
+def cut_at_silence(frames: Frames, room: int | None) -> list[Piece]:
+    """Stretches of at most `room` frames, each cut in its later half where it is quietest."""
+    pieces, first = [], 0
+    while room is not None and len(frames) - first > room:
+        loudness = frames[first + room // 2 : first + room].mean(dim=1)
+        window = min(QUIET_FRAMES, len(loudness))
+        quiet = loudness.unfold(0, window, 1).mean(dim=1)
+        end = first + room // 2 + int(quiet.argmin()) + (window + 1) // 2
+        pieces.append(Piece(frames=frames[first:end], first=first))
+        first = end
+    return [*pieces, Piece(frames=frames[first:], first=first)]
+
+
+def joined(pieces: Sequence[Transcript]) -> Transcript:
+    """What is said in the pieces of a sound as what is said in the whole, rank by rank."""
+    if len(pieces) == 1:
+        return pieces[0]
+    ranks = zip(*(piece.found for piece in pieces), strict=False)
+    return Transcript(
+        found=[
+            Found(
+                [token for one in rank for token in one.tokens],
+                sum(one.log_probability for one in rank),
+            )
+            for rank in ranks
+        ],
+        words=[word for piece in pieces for word in piece.words],
+        looks=[],  # words of pieces are numbered apart
+    )

@@ -1,0 +1,216 @@
+"""Attention and CTC together against all texts, and on a real decoder against PyTorch's loss."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_steppers import Tables, numbered, padded, ragged_prompts, told
+from test_seek import END_WITH_MEMORY, MOST, forced, tokens_of, translator
+from torch import Tensor
+
+from harken.decode.beam import search_beam
+from harken.decode.ctc_steps import CTCSteps
+from harken.decode.found import Found
+from harken.decode.greedy import decode_greedily
+from harken.decode.joint import JointConfig, JointSteps
+from harken.decode.search import SearchConfig
+from harken.decode.seek import seek
+from harken.decode.step import Stepper, WritingSteps
+from harken.models.ctc import ctc_loss
+from small_ctc import every_text, lengths_present, random_logs, seeds
+from small_models import VOCABULARY
+
+weights = st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0])
+
+
+def together(
+    tables: Tables, logs: Tensor, present: Tensor, weight: float, blank: int, end: int
+) -> JointSteps:
+    ctc = CTCSteps(logs, present, blank=blank, end=end)
+    return JointConfig(ctc_weight=weight).build(tables, ctc)
+
+
+def searched(
+    stepper: Stepper[object],
+    prompts: tuple[Tensor, Tensor],
+    end: int,
+    most: int,
+    *,
+    beam: int = 300,
+    length_penalty: float = 0.0,
+    nbest: int = 3,
+) -> list[list[Found]]:
+    return search_beam(
+        stepper,
+        *prompts,
+        beam=beam,
+        length_penalty=length_penalty,
+        stop="exact",
+        end=end,
+        most=most,
+        nbest=nbest,
+    )
+
+
+def ranked(
+    tables: Tables, prompt: int, logs: Tensor, weight: float, blank: int, end: int
+) -> Iterator[Found]:
+    """Every text with its weighted sum; one that was cut is scored as a beginning."""
+    texts = {
+        text: math.exp(said.log_probability)
+        for text, said in every_text(logs, blank).items()
+        if end == blank or end not in text
+    }
+    for one in tables.sequences(prompt, end):
+        text = tuple(one.tokens)
+        chance = texts.get(text, 0.0)
+        if len(text) == tables.most:
+            chance = math.fsum(own for longer, own in texts.items() if longer[: len(text)] == text)
+        parts = [(1 - weight, one.log_probability), (weight, math.log(chance or 1e-300))]
+        if weight == 0 or chance > 0:
+            yield Found(text, sum(share * log for share, log in parts if share))
+
+
+def rank(found: Found, most: int, length_penalty: float) -> float:
+    return found.log_probability / min(len(found.tokens) + 1, most) ** length_penalty
+
+
+@given(
+    seeds,
+    weights,
+    st.sampled_from([0.0, 0.7, 1.0]),
+    st.integers(0, 2),
+    st.integers(0, 2),
+    st.integers(1, 4),
+)
+@settings(max_examples=40)
+def test_a_beam_that_holds_everything_ranks_by_the_weighted_sum(
+    seed: int, weight: float, length_penalty: float, blank: int, end: int, frames: int
+) -> None:
+    most = 3
+    tables = Tables(2, 3, most, seed=seed)
+    logs = random_logs(2, frames, 3, seed + 1)
+    if blank != end:
+        logs[..., end] = -700.0  # a token that stands for the end is not said
+    lengths = [frames, frames - 1]
+    stepper = together(tables, logs, lengths_present(lengths, frames), weight, blank, end)
+    found = searched(stepper, numbered(2), end, most, length_penalty=length_penalty)
+    for row, ours in enumerate(found):
+        every = ranked(tables, row, logs[row, : lengths[row]], weight, blank, end)
+        wanted = sorted(every, key=lambda one: -rank(one, most, length_penalty))[:3]
+        assert [tuple(one.tokens) for one in ours] == [one.tokens for one in wanted]
+        totals = [one.log_probability for one in wanted]
+        assert [one.log_probability for one in ours] == pytest.approx(totals, abs=1e-9)
+
+
+@given(seeds, st.integers(0, 6), st.integers(1, 4))
+@settings(max_examples=20)
+def test_without_weight_ctc_is_not_heard(seed: int, end: int, beam: int) -> None:
+    tables = Tables(5, 7, 3, seed=seed)
+    silent = torch.full((5, 2, 7), torch.nan)
+    joint = together(tables, silent, torch.ones(5, 2).bool(), 0.0, 0, end)
+    ours = searched(joint, numbered(5), end, 3, beam=beam, nbest=beam, length_penalty=1.0)
+    alone = searched(tables, numbered(5), end, 3, beam=beam, nbest=beam, length_penalty=1.0)
+    assert ours == alone
+
+
+@given(seeds, st.sampled_from([1.0, 3.0]))
+@settings(max_examples=20)
+def test_with_all_weight_it_is_the_likeliest_text_of_ctc(seed: int, strength: float) -> None:
+    tables, frames = Tables(2, 3, 5, seed=0), 4
+    logs = random_logs(2, frames, 3, seed, strength)
+    joint = together(tables, logs, torch.ones(2, frames).bool(), 1.0, 0, 0)
+    for row, (best, *_) in enumerate(searched(joint, numbered(2), 0, frames + 1, nbest=1)):
+        said = every_text(logs[row], 0)
+        text = max(said, key=lambda one: said[one].log_probability)
+        assert tuple(best.tokens) == text
+        assert best.log_probability == pytest.approx(said[text].log_probability, abs=1e-10)
+
+
+@pytest.mark.parametrize("weight", [0.3, 1.0])
+def test_a_batch_finds_what_each_row_finds_alone(weight: float) -> None:
+    rows, frames = 11, 6
+    tables = Tables(rows, 5, 5, seed=3)
+    logs = random_logs(rows, frames, 5, seed=4, strength=2.0)
+    lengths = [1 + row % frames for row in range(rows)]
+    present = lengths_present(lengths, frames)
+    joint = together(tables, logs, present, weight, 0, 0)
+    ours = searched(joint, numbered(rows), 0, 5, beam=3)
+    ended = set()
+    for row in range(rows):
+        own = slice(row, row + 1)
+        alone = together(
+            tables, logs[own, : lengths[row]], present[own, : lengths[row]], weight, 0, 0
+        )
+        prompt = (torch.tensor([[row]]), torch.ones(1, 1).bool())
+        (theirs,) = searched(alone, prompt, 0, 5, beam=3)
+        assert tokens_of(ours[row]) == tokens_of(theirs)
+        totals = [one.log_probability for one in theirs]
+        assert [one.log_probability for one in ours[row]] == pytest.approx(totals, abs=1e-10)
+        ended.add(len(theirs[0].tokens))
+    assert len(ended) >= 3, "rows should end at different steps"
+
+
+@pytest.mark.parametrize("decoder", ["transformer", "rnn that feels"])
+@pytest.mark.parametrize(
+    "search",
+    [
+        SearchConfig(),
+        SearchConfig(beam=4, length_penalty=0.7),
+        SearchConfig(temperature=0.9, seed=3),
+    ],
+    ids=["greedy", "beam", "sampling"],
+)
+def test_what_a_real_decoder_finds_is_scored_by_both(decoder: str, search: SearchConfig) -> None:
+    model, rows, start, end = translator(decoder), ragged_prompts(13, 7, seed=4), 3, END_WITH_MEMORY
+    logs = random_logs(13, 7, VOCABULARY, seed=6, strength=3.0)
+    present = lengths_present([2 + row % 5 for row in range(13)], 7)  # too few for long texts
+    ctc = CTCSteps(logs, present, blank=end, end=end)
+    stepper = JointConfig(ctc_weight=0.4).build(WritingSteps(model, start), ctc)
+    found = seek(stepper, *padded(rows), search=search, end=end, most=MOST, nbest=1)
+    ended = 0
+    for at, (row, (one,)) in enumerate(zip(rows, found, strict=True)):
+        if len(one.tokens) == MOST:
+            continue
+        ended += 1
+        attention = forced(model, *padded([row]), start, told(one, end, MOST))
+        text, own = torch.tensor([list(one.tokens)], dtype=torch.int64), slice(at, at + 1)
+        written = torch.ones_like(text).bool()
+        loss = ctc_loss(logs[own], present[own], text, written, blank=end).item()
+        assert one.log_probability == pytest.approx(0.6 * attention - 0.4 * loss, abs=1e-9)
+    assert ended > 6
+
+
+def test_greedy_takes_the_best_of_the_sum() -> None:
+    tables, logs = Tables(3, 5, 4, seed=7), random_logs(3, 6, 5, seed=8)
+    present = torch.ones(3, 6).bool()
+    ctc = CTCSteps(logs, present, blank=0, end=0)
+    scores, _ = ctc.prompt(*numbered(3))
+    first = 0.5 * tables.logs(tables.scores[:, 0]) + 0.5 * scores
+    found = decode_greedily(together(tables, logs, present, 0.5, 0, 0), *numbered(3), end=0, most=1)
+    assert [one.log_probability for one in found] == pytest.approx(first.amax(dim=1).tolist())
+    assert first.exp().sum(dim=1).max() < 0.99, "a mixture is no distribution"
+
+
+def test_three_may_write_together() -> None:
+    one, other, third = (Tables(2, 3, 2, seed=seed) for seed in range(3))
+    joint = JointSteps([(one, 0.5), (other, 0.2), (third, 0.3)])
+    found = searched(joint, numbered(2), 0, 2, nbest=7)
+    for row, ours in enumerate(found):
+        every = zip(*(list(part.sequences(row, 0)) for part in (one, other, third)), strict=True)
+        wanted = {
+            tuple(parts[0].tokens): sum(
+                weight * part.log_probability
+                for weight, part in zip((0.5, 0.2, 0.3), parts, strict=True)
+            )
+            for parts in every
+        }
+        assert {tuple(text.tokens): text.log_probability for text in ours} == pytest.approx(wanted)
+
+
+def test_nobody_cannot_write() -> None:
+    with pytest.raises(AssertionError, match="nobody"):
+        JointSteps([(Tables(1, 2, 1, seed=0), 0.0)])

@@ -1,0 +1,143 @@
+"""Alignments against every path; monotone times against every choice, and against scipy."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+
+from harken.decode.ctc import Span, read_path
+from harken.decode.times import align, around, centres, peaks, word_spans
+from small_ctc import collapse, every_text, lengths_present, random_logs, seeds, strengths
+
+tables = st.tuples(seeds, st.integers(1, 5), st.integers(1, 5))
+
+
+@given(seeds, strengths, st.integers(0, 2), st.integers(0, 5))
+@settings(max_examples=25)
+def test_it_is_the_likeliest_path_of_every_text(
+    seed: int, strength: float, blank: int, frames: int
+) -> None:
+    logs = random_logs(1, frames, 3, seed, strength)
+    said = every_text(logs[0], blank)
+    rows = logs.expand(len(said), -1, -1)
+    found = align(rows, torch.ones(rows.shape[:2]).bool(), list(said), blank=blank)
+    for (text, wanted), path in zip(said.items(), found, strict=True):
+        assert path is not None and tuple(path.tokens) == text
+        assert path.log_probability == pytest.approx(wanted.best_path, abs=1e-10)
+        if strength > 0:  # else many are as likely
+            assert path.spans == read_path(wanted.symbols, 0.0, blank).spans
+
+
+@pytest.mark.parametrize("frames", [0, 1, 3])
+def test_what_no_path_says_has_no_times(frames: int) -> None:
+    texts = [text for count in range(4) for text in itertools.product((1, 2), repeat=count)]
+    logs = random_logs(1, frames, 3, seed=0).expand(len(texts), -1, -1)
+    found = align(logs, torch.ones(logs.shape[:2]).bool(), texts, blank=0)
+    sayable = {collapse(path, 0) for path in itertools.product(range(3), repeat=frames)}
+    assert [path is not None for path in found] == [text in sayable for text in texts]
+
+
+@given(seeds, st.lists(st.integers(0, 7), min_size=1, max_size=5), st.data())
+@settings(max_examples=20)
+def test_rows_of_any_length_together_are_rows_alone(
+    seed: int, lengths: list[int], data: st.DataObject
+) -> None:
+    words = st.lists(st.integers(1, 4), max_size=3)
+    texts = [data.draw(words) for _ in lengths]
+    logs = random_logs(len(lengths), 7, 5, seed, strength=2.0)
+    together = align(logs, lengths_present(lengths, 7), texts, blank=0)
+    for row, length in enumerate(lengths):
+        own, all_of_it = logs[row : row + 1, :length], torch.ones(1, length).bool()
+        (alone,) = align(own, all_of_it, [texts[row]], blank=0)
+        if alone is None:
+            assert together[row] is None
+        else:
+            ours = together[row]
+            assert ours is not None and ours.spans == alone.spans
+            assert ours.log_probability == pytest.approx(alone.log_probability, abs=1e-12)
+
+
+def test_many_frames_of_one_path() -> None:
+    """Where each frame is sure, the times are those that were put there."""
+    symbols = [0] * 41 + [3] * 17 + [0] + [3] * 5 + [1] * 29 + [0] * 7
+    scores = torch.nn.functional.one_hot(torch.tensor([symbols]), 5).double() * 9
+    (path,) = align(scores.log_softmax(dim=-1), torch.ones(1, 100).bool(), [[3, 3, 1]], blank=0)
+    assert path is not None
+    assert path.spans == [Span(41, 58), Span(59, 64), Span(64, 93)]
+
+
+def test_no_rows_no_times() -> None:
+    assert align(torch.zeros(0, 3, 5), torch.zeros(0, 3).bool(), [], blank=0) == []
+
+
+@given(tables)
+@settings(max_examples=40)
+def test_peaks_are_the_best_of_all_that_never_go_back(table: tuple[int, int, int]) -> None:
+    seed, tokens, frames = table
+    weights = random_logs(1, tokens, frames, seed, strength=2.0)[0].exp()
+    before = weights.clone()
+    found = peaks(weights).tolist()
+    assert torch.equal(weights, before)
+    every = [
+        one for one in itertools.product(range(frames), repeat=tokens) if list(one) == sorted(one)
+    ]
+
+    def total(one: tuple[int, ...]) -> float:
+        return sum(weights[token, frame].item() for token, frame in enumerate(one))
+
+    assert tuple(found) == max(every, key=total)
+
+
+def test_of_equal_peaks_the_earliest() -> None:
+    assert peaks(torch.full((3, 5), 0.2)).tolist() == [0, 0, 0]
+    assert peaks(torch.zeros(0, 5)).tolist() == []
+
+
+def test_peaks_that_are_in_order_stay() -> None:
+    weights = torch.eye(7)[[0, 2, 2, 5]]
+    assert peaks(weights).tolist() == [0, 2, 2, 5]
+    assert centres(weights).tolist() == [0, 2, 2, 5]
+
+
+@given(tables)
+def test_centres_are_the_nearest_that_never_fall(table: tuple[int, int, int]) -> None:
+    seed, tokens, frames = table
+    weights = random_logs(1, tokens, frames, seed, strength=3.0)[0].exp()
+    means = (weights * torch.arange(frames)).sum(dim=1) / weights.sum(dim=1)
+    wanted = isotonic_regression(means.numpy()).x
+    torch.testing.assert_close(centres(weights), torch.from_numpy(wanted), rtol=0, atol=1e-12)
+
+
+def test_centres_are_of_shares() -> None:
+    """Weights that do not add up to one, as those of some heads, have their centre all the same."""
+    assert centres(torch.tensor([[0.1, 0.0, 0.1], [0.0, 0.2, 0.6]])).tolist() == pytest.approx(
+        [1.0, 1.75]
+    )
+
+
+def test_each_token_has_the_frames_that_are_nearest() -> None:
+    points = [1, 2, 6]
+    spans = around(points, 9)
+    assert spans == [Span(0, 2), Span(2, 4.5), Span(4.5, 9)]
+    for frame in (0, 1, 2, 3, 5, 6, 7, 8):  # frame 4 is as near to 2 as to 6: they meet in it
+        nearest = spans[min(range(3), key=lambda one: abs(points[one] - frame))]
+        assert nearest.start <= frame and frame + 1 <= nearest.end
+    assert around([4.25], 9) == [Span(0, 9)]
+    assert around([], 9) == []
+
+
+def test_words_are_made_of_tokens() -> None:
+    spans = [Span(1, 3), Span(4, 5), Span(5, 8), Span(8, 9), Span(12, 20)]
+    assert word_spans(spans, [True, False, True, True, False]) == [
+        Span(1, 5),
+        Span(5, 8),
+        Span(8, 20),
+    ]
+    # The first token is of the first word, whether or not it says so.
+    assert word_spans(spans[:3], [False, False, True]) == [Span(1, 5), Span(5, 8)]
+    assert word_spans([], []) == []
+    with pytest.raises(ValueError, match="shorter"):
+        word_spans(spans, [True])

@@ -1,0 +1,124 @@
+"""Every body with each way of writing: steps equal whole rows, padding is nothing."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.transformer_xl import RelativeProductConfig
+from harken.decode.step import WritingSteps
+from harken.inspection.record import record
+from harken.layers.front import SpeechFrontConfig
+from harken.layers.recurrent import LSTMConfig
+from harken.models.attentive_decoder import AttentiveDecoderConfig
+from harken.models.body import BodyConfig, TransformerBodyConfig
+from harken.models.conformer_body import ConformerBodyConfig
+from harken.models.decoder import TransformerDecoderConfig
+from harken.models.recogniser import Recogniser, RecogniserConfig
+from harken.models.writing import DecoderConfig
+
+VOCABULARY, WIDTH, FEATURES, START, HOP_MS = 13, 12, 19, 2, 10.0
+HEADS = MultiHeadConfig(heads=3)
+RELATIVE = MultiHeadConfig(heads=3, score=RelativeProductConfig())
+FRONT = SpeechFrontConfig(channels=5)
+BODIES: dict[str, BodyConfig] = {
+    "conformer": ConformerBodyConfig(
+        layers=2, length=31, attention=RELATIVE, kernel=3, dropout=0.0
+    ),
+    "transformer": TransformerBodyConfig(layers=2, length=31, attention=HEADS),
+    "lstm": LSTMConfig(direction="both"),
+}
+DECODERS: dict[str, DecoderConfig] = {
+    "transformer": TransformerDecoderConfig(
+        layers=2, width=WIDTH, length=29, attention=HEADS, dropout=0.0
+    ),
+    "rnn": AttentiveDecoderConfig(width=WIDTH, hidden=11),
+}
+LENGTHS = torch.tensor([47, 29])
+PRESENT = torch.arange(47)[None] < LENGTHS[:, None]
+TARGET = torch.tensor([[START, 5, 9, 12], [START, 4, 6, 8]])
+each_body = pytest.mark.parametrize("body", BODIES)
+each_decoder = pytest.mark.parametrize("decoder", DECODERS)
+
+
+def frames() -> Tensor:
+    made = torch.randn(2, 47, FEATURES, generator=torch.Generator().manual_seed(3))
+    return made.double()
+
+
+def built(body: str, decoder: str | None, memory_ms: float | None = None) -> Recogniser:
+    config = RecogniserConfig(
+        width=WIDTH,
+        front=FRONT,
+        encoder=BODIES[body],
+        decoder=None if decoder is None else DECODERS[decoder],
+        memory_ms=memory_ms,
+        dropout=0.0,
+    )
+    model = config.build(VOCABULARY, FEATURES, HOP_MS, seed=7)
+    # First weights are so small that a leak could hide behind rounding.
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return model.double().eval()
+
+
+@each_body
+@each_decoder
+@torch.no_grad()
+def test_one_symbol_at_a_time_equals_all_at_once(body: str, decoder: str) -> None:
+    model = built(body, decoder)
+    written = model(frames(), PRESENT, TARGET)
+    whole = model.scores(written.states)
+    heard = model.hear(frames(), PRESENT)
+    stepper = WritingSteps(model, START)
+    scores, state = stepper.prompt(*heard)
+    assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
+    for at in range(1, TARGET.shape[1]):
+        scores, state = stepper.step(TARGET[:, at], state)
+        assert_close(scores, whole[:, at], rtol=0, atol=1e-10)
+
+
+@each_body
+@each_decoder
+@torch.no_grad()
+def test_padding_and_neighbours_change_nothing(body: str, decoder: str) -> None:
+    model = built(body, decoder)
+    together = model(frames(), PRESENT, TARGET)
+    alone = model(frames()[1:, :29], PRESENT[1:, :29], TARGET[1:])
+    places = int(together.present[1].sum())
+    assert places == alone.present.shape[1] == 8  # a place for every four frames, rounded up
+    assert_close(together.states[1:], alone.states, rtol=0, atol=1e-10)
+    assert_close(together.symbols[1:, :places], alone.symbols, rtol=0, atol=1e-6)
+
+
+@each_body
+@torch.no_grad()
+def test_symbols_are_probabilities_and_each_place_hears_the_whole(body: str) -> None:
+    model = built(body, None)
+    symbols = model(frames(), PRESENT, TARGET).symbols
+    assert_close(symbols.exp().sum(dim=-1), torch.ones(2, 12, dtype=torch.float64))
+    other = frames()
+    other[:, 20] += 1.0
+    assert (model(other, PRESENT, TARGET).symbols[0] != symbols[0]).any(dim=-1).all()
+
+
+@torch.no_grad()
+def test_the_memory_in_milliseconds_is_a_window_of_places() -> None:
+    """160 ms at 40 ms a place: two places either side of where it looked last."""
+    wide, narrow = built("lstm", "rnn"), built("lstm", "rnn", memory_ms=160.0)
+    assert wide.decoder.location is None and narrow.decoder.location.window == 2
+    with record(narrow) as seen:
+        narrow(frames()[:1], PRESENT[:1], TARGET[:1])
+    (weights,) = [one.weights for one in seen if one.name == "decoder.attention"][:1]
+    assert (weights[0, 0, 0] > 0).sum() <= 3  # it begins at the first place and sees two more
+
+
+def test_what_cannot_be_built_is_refused() -> None:
+    with pytest.raises(ValueError, match="choose one"):
+        RecogniserConfig(ctc=False)
+    with pytest.raises(ValueError, match=r"decoder\.kind"):
+        RecogniserConfig(memory_ms=200.0)
+    with pytest.raises(ValueError, match="heads"):
+        RecogniserConfig(width=13, encoder=ConformerBodyConfig(attention=HEADS))

@@ -1,0 +1,284 @@
+"""From recordings to figures: every body and way of writing, times, conditions, long sounds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from harken import config
+from harken.cli.main import main
+from harken.data.examples import SpokenWord, Utterance
+from harken.data.speech.manifest import write_manifest
+from harken.data.spoken.made import SpokenConfig, write_spoken
+from harken.data.spoken.recorded import write_wav
+from harken.decode.found import Found
+from harken.errors import UserError
+from harken.pipeline import train
+from harken.recipe import TASKS, Recipe, load_recipe
+from harken.run import Run, load
+from harken.tasks.listening import Transcript, cut_at_silence, joined
+from harken.tasks.task import Conditioned, Timing, Trained
+from harken.tasks.transcribe import fitting
+
+SMALL = (
+    "encode.filterbank.rate=8000",
+    "encode.filterbank.bins=23",
+    "encode.units.kind=words",
+    "model.width=24",
+    "model.front.channels=5",
+    "training.speech.steps=3",
+    "training.speech.batch_frames=700",
+)
+CONFORMER = (
+    "model.encoder={kind='conformer',layers=1,kernel=3,"
+    "attention={heads=2,score={kind='relative_product'}}}"
+)
+TRANSFORMER = "model.encoder={kind='transformer',layers=1,length=400,attention={heads=2}}"
+LSTM = "model.encoder={kind='lstm',hidden=12,direction='both'}"
+WRITER = "model.decoder={kind='transformer',layers=1,width=24,length=31,attention={heads=2}}"
+LOOKER = "model.decoder={kind='rnn',width=24,hidden=24,length=31}"
+MODELS = {
+    "conformer, ctc": (CONFORMER,),
+    "conformer, both": (CONFORMER, WRITER),
+    "transformer, attention": (TRANSFORMER, WRITER, "model.ctc=false"),
+    "rnn with a short memory, both": (LSTM, LOOKER, "model.memory_ms=400"),
+}
+
+
+@pytest.fixture(scope="session")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("spoken")
+    write_spoken(SpokenConfig(utterances=40, least=1, most=2, speakers=7, seed=3), folder)
+    return folder
+
+
+def recipe(spoken: Path, *sets: str) -> Any:
+    text = f'task="transcribe"\n[data]\ntrain="{spoken}/train.jsonl"\ndev="{spoken}/dev.jsonl"\n'
+    return config.loads(Recipe, text, base=spoken, overrides=[*SMALL, *sets])
+
+
+@pytest.fixture(scope="session")
+def run_of(spoken: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of each model, trained once."""
+    made: dict[str, Run] = {}
+
+    def run(name: str) -> Run:
+        if name not in made:
+            folder = tmp_path_factory.mktemp("runs") / name.replace(", ", "-").replace(" ", "-")
+            made[name] = train(recipe(spoken, *MODELS[name]), folder)
+        return made[name]
+
+    return run
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_trains_and_is_measured(name: str, run_of: Any, spoken: Path) -> None:
+    run = run_of(name)
+    evaluation = run.evaluate("dev")
+    assert evaluation.n == 4
+    metrics = evaluation.metrics
+    assert list(metrics)[:2] == ["wer", "cer"]
+    assert metrics["wer"].value == pytest.approx(
+        metrics["substitutions"].value + metrics["deletions"].value + metrics["insertions"].value
+    )
+    assert ("attention_in_word" in metrics) == ("ctc" not in name.split(", ")[1:])
+    assert run.evaluate("dev").metrics == metrics
+    page = (run.folder / "report.html").read_text()
+    said = any(one.output for one in evaluation.predictions)
+    assert ("looking at sound" in page) == ("attention_in_word" in metrics and said)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sounds_together_are_heard_as_alone(name: str, run_of: Any, spoken: Path) -> None:
+    run = run_of(name)
+    names = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
+    together = run.predict(names)
+    alone = [run.predict([one])[0] for one in names]
+    assert [one.output for one in together] == [one.output for one in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.confidence == pytest.approx(other.confidence, rel=1e-3)
+
+
+@pytest.fixture(scope="session")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two words of two voices, learnt by CTC in seconds."""
+    folder = tmp_path_factory.mktemp("taught")
+    words = ("yes", "no")
+    made = SpokenConfig(utterances=60, least=1, most=2, words=words, speakers=3, seed=1)
+    files = write_spoken(made, folder)
+    sets = (
+        CONFORMER,
+        "training.speech.steps=300",
+        "training.speech.batch_frames=1500",
+        "training.speech.optimiser.rate=0.01",
+        "training.speech.optimiser.rest.rate=0.005",
+        "training.speech.speeds=[1.0]",
+        "training.speech.masks.time_masks=0",
+        "training.speech.masks.frequency_masks=0",
+        f"data.dev={files.train}",
+    )
+    return train(recipe(folder, *sets), folder / "run")
+
+
+def test_a_model_hears_what_it_was_taught(taught: Run) -> None:
+    metrics = taught.evaluate("dev").metrics
+    assert metrics["wer"].value < 0.2
+    assert metrics["word_time_error"].value < 0.3
+
+
+def test_the_command_line_tells_words_and_times(
+    taught: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sounds = sorted((taught.folder.parent / "spoken" / "train").glob("*.wav"))[:5]
+    names = [str(one) for one in sounds]
+    assert main(["predict", str(taught.folder), *names]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [one.output for one in taught.predict(names)]
+    assert set(" ".join(lines).split()) == {"yes", "no"}
+    assert main(["predict", str(taught.folder), *names, "--times", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["predictions"]
+    assert [one["input"] for one in told] == names
+    for one in told:
+        assert [word["word"] for word in one["words"]] == one["output"].split()
+    assert main(["predict", str(taught.folder), names[0], "--times"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[3] for row in rows] == lines[0].split()
+
+
+def test_times_are_in_order_whatever_is_said(run_of: Any, spoken: Path) -> None:
+    sounds = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
+    for name in MODELS:
+        for one in run_of(name).predict_times(sounds):
+            assert {word.word for word in one.words} <= set(one.output.split())
+            times = [time for word in one.words for time in (word.start, word.end)]
+            assert times == sorted(times) and all(time >= 0 for time in times)
+
+
+def test_each_way_of_writing_can_be_asked_for(
+    run_of: Any, spoken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(run_of("conformer, both").folder)
+    for way in ("ctc", "attention", "both"):
+        assert main(["evaluate", folder, "--by", way, "--beam", "3", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["n"] == 4
+    assert main(["evaluate", str(run_of("conformer, ctc").folder), "--by", "attention"]) == 2
+    assert "writes by ctc alone" in capsys.readouterr().err
+    assert main(["evaluate", folder, "--by", "ear"]) == 2
+    assert "--by: found ear" in capsys.readouterr().err
+
+
+def test_conditions_stand_beside_the_clean_sound(
+    run_of: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(run_of("conformer, ctc").folder)
+    conditions = ["noise:10", "references:0.5"]
+    sets = [part for one in conditions for part in ("--condition", one)]
+    assert main(["evaluate", folder, *sets, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told["conditions"]) == conditions
+    assert told["conditions"]["noise:10"].keys() == told["metrics"].keys()
+    assert main(["evaluate", folder, *sets]) == 0
+    printed = capsys.readouterr().out
+    assert all(one in printed for one in ("as it is", *conditions))
+    assert main(["evaluate", folder, "--condition", "nose:10"]) == 2
+    assert "did you mean 'noise'" in capsys.readouterr().err
+
+
+def test_only_a_recogniser_knows_times_and_conditions(
+    small_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [name for name, one in TASKS.items() if isinstance(one, Timing)] == ["transcribe"]
+    assert [name for name, one in TASKS.items() if isinstance(one, Conditioned)] == ["transcribe"]
+    assert main(["predict", str(small_run), "--times"]) == 2
+    assert "wanted a recogniser" in capsys.readouterr().err
+    for option in (["--condition", "quiet"], ["--by", "ctc"]):
+        assert main(["evaluate", str(small_run), *option]) == 2
+        assert "wanted a recogniser" in capsys.readouterr().err
+
+
+def test_resuming_hears_the_same_sounds(spoken: Path, tmp_path: Path) -> None:
+    """Speeds and masks of a step come from the seed and the step alone."""
+    task, made = TASKS["transcribe"], recipe(spoken, CONFORMER)
+    splits = task.read(made)
+    fitted = task.fit(made, splits)
+    (stage,) = task.stages(made, splits, fitted, tmp_path)
+    (again,) = task.stages(made, splits, fitted, tmp_path)  # from the frames that were kept
+    stage.batch(0)
+    for one, other in zip(stage.batch(5)[0], again.batch(5)[0], strict=True):
+        assert torch.equal(one, other)
+    assert not torch.equal(stage.batch(5)[0].frames, stage.batch(6)[0].frames)
+
+
+def test_what_does_not_fit_is_left_out_and_nothing_left_is_told(spoken: Path) -> None:
+    made = recipe(spoken, CONFORMER, "model.encoder.length=10")
+    texts = [np.array([5, 5, 6]), np.array([5]), np.array([5]), np.array([], dtype=np.int64)]
+    # Five places for three symbols of which two are equal; one place too many; no frame; silence.
+    kept = fitting(made, np.array([13, 41, 0, 9]), texts)
+    assert kept.tolist() == [0, 3]
+    with pytest.raises(UserError, match=r"front\.factor"):
+        fitting(made, np.array([4]), [np.array([5, 6])])
+
+
+def test_a_long_sound_is_cut_where_it_is_quiet() -> None:
+    frames = torch.ones(100, 3)
+    frames[33:45] = -5.0
+    pieces = cut_at_silence(frames, 50)
+    assert [piece.first for piece in pieces][:2] == [0, 38]
+    assert torch.equal(torch.cat([piece.frames for piece in pieces]), frames)
+    assert all(len(piece.frames) <= 50 for piece in pieces)
+    assert [piece.first for piece in cut_at_silence(frames, None)] == [0]
+    words = [SpokenWord("a", 0.0, 1.0)], [SpokenWord("b", 2.0, 3.0)]
+    parts = [
+        Transcript(found=[Found([7], -1.0), Found([8], -2.0)], words=words[0]),
+        Transcript(found=[Found([9], -0.5)], words=words[1]),
+    ]
+    whole = joined(parts)
+    assert [(one.tokens, one.log_probability) for one in whole.found] == [([7, 9], -1.5)]
+    assert [word.word for word in whole.words] == ["a", "b"]
+
+
+def test_a_sound_longer_than_the_model_hears_is_told_whole(run_of: Any, tmp_path: Path) -> None:
+    run = run_of("transformer, attention")  # 400 places: 16 seconds
+    random = np.random.default_rng(0)
+    write_wav(tmp_path / "long.wav", random.normal(0, 0.1, 8000 * 40).astype(np.float32), 8000)
+    (one,) = run.task.predict_times(run.trained, [str(tmp_path / "long.wav")])
+    assert {word.word for word in one.words} <= set(one.output.split())
+
+
+@pytest.mark.parametrize("samples", [1, 7, 199, 200])
+def test_a_sound_of_hardly_anything_says_something_or_nothing(
+    samples: int, run_of: Any, tmp_path: Path
+) -> None:
+    write_wav(tmp_path / "short.wav", np.full(samples, 0.1, dtype=np.float32), 8000)
+    for name in MODELS:
+        (one,) = run_of(name).predict([str(tmp_path / "short.wav")])
+        assert np.isfinite(one.confidence)
+
+
+def test_bad_input_is_one_sentence(
+    run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(run_of("conformer, ctc").folder)
+    whole = next((spoken / "spoken" / "dev").glob("*.wav"))
+    (tmp_path / "half.wav").write_bytes(whole.read_bytes()[:1000])
+    assert main(["predict", folder, str(tmp_path / "half.wav")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "half.wav" in line and "wanted" in line
+    write_manifest([Utterance(audio=whole, text="one")], tmp_path / "one.jsonl")
+    text = f'task="transcribe"\n[data]\ntrain="{tmp_path}/one.jsonl"\n'
+    (tmp_path / "recipe.toml").write_text(text)
+    assert main(["train", str(tmp_path / "recipe.toml"), "--run", str(tmp_path / "run")]) == 2
+    assert "wanted at least 2" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_stored_run_hears_as_before(run_of: Any, spoken: Path) -> None:
+    run = run_of("rnn with a short memory, both")
+    again = load(run.folder)
+    sound = str(next((spoken / "spoken" / "dev").glob("*.wav")))
+    assert again.predict([sound]) == run.predict([sound])
+    assert load_recipe(run.folder / "recipe.toml") == run.recipe
+    assert isinstance(again.trained, Trained)
