@@ -13,25 +13,28 @@ from typing import Any
 ANSWER = """
 [encode]
 kind = "{encode.kind}"    # or "unigram", "words", "characters"
-size = {encode.size}    # leave out with "characters"
+size = 12000    # so many that a name is a token or two; leave out with "characters"
 
 [model]
 layers = {model.layers}
 width = {model.width}
 length = {model.length}    # tokens of a text that the model sees at once
 position.kind = "rotary"    # or "learned", "sinusoid", "none"
-attention.heads = 8
+attention.heads = 4
 attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesizer" (not with rotary)
 
 [training.pretrain]
-steps = 2000
-batch_tokens = {training.pretrain.batch_tokens}
-views.corrupted = {training.pretrain.views.corrupted}    # share of texts with a hole to fill
-questions = 0.2    # share of each batch that is training questions
+steps = 2400
+batch_tokens = 2048
+questions = 0.05    # share of each batch that is training questions
+views.corrupted = 0.0    # share of texts with a hole to fill
+views.turned = 1.0    # of those that start anywhere behind their head
+views.hidden = 0.5    # of the tokens behind the head that are hidden
+optimiser.rate = 0.01
+optimiser.rest.rate = 0.003
 
 [training.finetune]
-steps = 200
-evaluate_every = 50
+steps = 0    # on questions alone, after the reading
 """
 
 TAG = """\

@@ -97,7 +97,7 @@ class TranscribeStage(StageConfig):
     """How sound is changed while it is learnt from; one speed and no masks leave it as it is."""
 
     steps: int = bounded(1000, at_least=0)
-    optimiser: OptimiserConfig = MuonConfig(rate=0.005, rest=AdamWConfig(rate=0.002))
+    optimiser: OptimiserConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.005))
     batch_frames: int = bounded(6000, at_least=1)
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # where there is a decoder too
     smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
