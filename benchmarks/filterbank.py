@@ -33,6 +33,7 @@ from harken.encode.filterbank import Filterbank, FilterbankConfig
 from harken.training.machine import prepare
 
 CONFIGS = {"16 kHz, 80 bands": (16000, 80), "8 kHz, 40 bands": (8000, 40)}
+TOGETHER = 8  # sounds of like length in a batch of ours
 Sounds = list[np.ndarray]
 Side = Callable[[Sounds, int, int], list[np.ndarray]]
 
@@ -78,11 +79,14 @@ def built(rate: int, bins: int) -> Filterbank:
 
 
 def ours(sounds: Sounds, rate: int, bins: int) -> list[np.ndarray]:
-    signals = pad_sequence([torch.from_numpy(one) for one in sounds], batch_first=True)
-    lengths = torch.tensor([len(one) for one in sounds])
-    frames, present = built(rate, bins)(signals, lengths)
-    counts = present.sum(dim=1).tolist()
-    return [row[:count].numpy() for row, count in zip(frames, counts, strict=True)]
+    found = []
+    for first in range(0, len(sounds), TOGETHER):
+        some = [torch.from_numpy(one) for one in sounds[first : first + TOGETHER]]
+        lengths = torch.tensor([len(one) for one in some])
+        frames, present = built(rate, bins)(pad_sequence(some, batch_first=True), lengths)
+        counts = present.sum(dim=1).tolist()
+        found += [row[:count].numpy() for row, count in zip(frames, counts, strict=True)]
+    return found
 
 
 KEPT: Sounds = []  # by each process, so that sounds need not travel while it is timed

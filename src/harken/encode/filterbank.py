@@ -23,7 +23,7 @@ from torch import Tensor
 
 from harken.config import bounded
 
-CHUNK = 256  # frames at a time, few enough for their samples and spectra to stay in a core's cache
+CHUNK = 256  # frames at a time of each core, few enough to stay in its cache with their spectra
 TOGETHER = 32  # bands of one product: few enough to leave out most of the spectrum, which is zeros
 STILL = 1e-3  # a band that moves by less is not made louder
 
@@ -119,7 +119,7 @@ class Filterbank:
         if not longest:
             return signals.new_zeros(*present.shape, self.config.bins), present
         heard = signals if self.config.snip_edges else self._with_edges(signals, lengths)
-        frames = self._energies(heard, counts.tolist()).masked_fill_(~present[:, :, None], 0.0)
+        frames = self._energies(heard, counts.tolist())
         return normalised(frames, present, self.config.normalise), present
 
     def _with_edges(
@@ -136,14 +136,15 @@ class Filterbank:
         return F.pad(signals, (before, behind)).scatter_(1, places + before, seen)
 
     def _energies(self, signals: Float[Tensor, "B N"], counts: list[int]) -> Float[Tensor, "B T F"]:
-        """Logarithms of the bands of the first `counts` frames of each signal."""
+        """Logarithms of the bands of the first `counts` frames of each signal, then zeros."""
         config, window, points = self.config, self._window, self._points
         shape, bands = self._shape.to(signals), [some.to(signals) for some in self._bands]
         framed = signals.unfold(1, window, self._hop)
-        energies = signals.new_zeros(len(signals), max(counts), config.bins)
+        energies = signals.new_empty(len(signals), max(counts), config.bins)
         # Memory that all pieces use in turn.
-        samples, zeros = signals.new_empty(CHUNK, window + 1), signals.new_zeros(CHUNK, points)
-        sums = signals.new_empty(CHUNK, config.bins)
+        most = CHUNK * torch.get_num_threads()
+        samples, zeros = signals.new_empty(most, window + 1), signals.new_zeros(most, points)
+        sums = signals.new_empty(most, config.bins)
 
         @cache  # finding these views takes as long as a step, and most pieces are of one size
         def room(rows: int, times: int) -> tuple[Tensor, ...]:
@@ -152,11 +153,11 @@ class Filterbank:
             frame = padded.view(rows, times, -1)[..., :window]
             return whole[..., 1:], whole[..., :-1], frame, padded, sums[:size]
 
-        for piece in pieces(counts):
+        for piece in pieces(counts, most):
             heard, written = framed[piece], energies[piece]
             centred, before, frame, padded, summed = room(*written.shape[:2])
-            mean = heard.mean(dim=2, keepdim=True) if config.remove_dc else 0.0
-            torch.sub(heard, mean, out=centred)
+            total = heard.sum(dim=2, keepdim=True) if config.remove_dc else 0.0
+            torch.sub(heard, total, alpha=1 / window, out=centred)
             before[..., 0] = centred[..., 0]
             torch.sub(centred, before, alpha=config.emphasis, out=frame)
             frame.mul_(shape)
@@ -165,17 +166,19 @@ class Filterbank:
             for some in bands:
                 torch.mm(squares[:, some.squares], some.weights, out=summed[:, some.bands])
             torch.log(summed.clamp_(min=config.floor).view(written.shape), out=written)
+        for row, count in zip(energies, counts, strict=True):
+            row[count:] = 0.0
         return energies
 
 
-def pieces(counts: list[int]) -> Iterator[tuple[slice, slice]]:
-    """(rows, frames of them) to compute together: parts of a long row, or several short rows."""
+def pieces(counts: list[int], most: int) -> Iterator[tuple[slice, slice]]:
+    """(rows, frames of them), `most` frames or fewer: parts of a long row, or some short rows."""
     row = 0
     while row < len(counts):
         count, end = counts[row], row + 1
-        while end < len(counts) and max(count, counts[end]) * (end + 1 - row) <= CHUNK:
+        while end < len(counts) and max(count, counts[end]) * (end + 1 - row) <= most:
             count, end = max(count, counts[end]), end + 1
-        parts = -(-count // CHUNK)
+        parts = -(-count // most)
         for part in range(parts):
             yield slice(row, end), slice(count * part // parts, count * (part + 1) // parts)
         row = end
