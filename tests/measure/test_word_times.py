@@ -1,0 +1,42 @@
+"""Times of words against numbers by hand."""
+
+import pytest
+
+from harken.data.examples import SpokenWord
+from harken.measure.edit_distance import align_texts
+from harken.measure.word_times import looks_in_words, time_error, understood
+
+SAID = (SpokenWord("one", 0.0, 0.4), SpokenWord("two", 0.5, 0.9), SpokenWord("three", 1.0, 1.6))
+
+
+def test_only_equal_words_are_understood() -> None:
+    (steps,) = align_texts(["one to three four"], ["one two three"], units="words")
+    assert understood(steps) == [(0, 0), (2, 2)]
+    (steps,) = align_texts(["two three"], ["one two three"], units="words")
+    assert understood(steps) == [(1, 0), (2, 1)]
+    (steps,) = align_texts(["so one two three"], ["one two three"], units="words")
+    assert understood(steps) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_the_error_is_between_middles_and_over_all_sentences() -> None:
+    heard = (SpokenWord("one", 0.1, 0.5), SpokenWord("to", 0.5, 0.9), SpokenWord("three", 1.0, 1.2))
+    steps = align_texts(["one to three", "five"], ["one two three", "five"], units="words")
+    sample = time_error([SAID, ()], [heard, (SpokenWord("five", 0.0, 1.0),)], steps)
+    # 0.3 for 0.2, 1.1 for 1.3; `to` is wrong, and nobody knows when `five` was said.
+    assert sample.value == pytest.approx((0.1 + 0.2) / 2)
+    assert sample.unit == "seconds"
+    assert sample.counts[:, 1].tolist() == [2, 0]
+
+
+def test_nothing_understood_is_no_error() -> None:
+    steps = align_texts([""], ["one two three"], units="words")
+    assert time_error([SAID], [()], steps).value == 0.0
+    assert looks_in_words([SAID], [()], steps).value == 0.0
+
+
+def test_looks_are_counted_for_symbols_of_understood_words() -> None:
+    steps = align_texts(["one to three"], ["one two three"], units="words")
+    looks = [(0, 0.1), (0, 0.399), (0, 0.4), (1, 0.6), (2, 1.0), (2, 0.99)]
+    sample = looks_in_words([SAID], [looks], steps)
+    # 0.4 is where `one` has ended, 0.99 is before `three`; `to` does not count.
+    assert sample.counts.tolist() == [[3.0, 5.0]]
