@@ -187,6 +187,34 @@ def test_conditions_stand_beside_the_clean_sound(
     assert "did you mean 'noise'" in capsys.readouterr().err
 
 
+def test_runs_make_a_table_of_corpora_and_models(
+    run_of: Any, spoken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [run_of("conformer, ctc"), run_of("transformer, attention")]
+    folders = [str(run.folder) for run in runs]
+    keys = ["--rows", "data.train", "--columns", "model.encoder.kind"]
+    assert main(["compare", *folders, *keys, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["metric"] == "wer"
+    assert [(one["row"], one["column"], one["n"]) for one in told["cells"]] == [
+        (spoken.name, "conformer", 4),
+        (spoken.name, "transformer", 4),
+    ]
+    figures = [one["figure"]["value"] for one in told["cells"]]
+    assert figures == [run.evaluate("dev").metrics["wer"].value for run in runs]
+    assert main(["compare", *folders, *keys, "--metric", "cer"]) == 0
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in (spoken.name, "conformer", "transformer"))
+    for wrong, sentence in (
+        (["--rows", "data.train"], "wanted rows and columns"),
+        ([*keys, "--metric", "bleu"], "wanted one of wer, cer"),
+        (["--rows", "seed", "--columns", "data.trian"], "found no key 'data.trian'"),
+        (["--rows", "seed", "--columns", "task"], "wanted one run for each cell"),
+    ):
+        assert main(["compare", *folders, *wrong]) == 2
+        assert sentence in capsys.readouterr().err
+
+
 def test_only_a_recogniser_knows_times_and_conditions(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

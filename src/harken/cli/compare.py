@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harken.cli.evaluate import files_of
+from harken.cli.pivot import add_pivot_options, pivot
 from harken.cli.searching import add_search_options
 from harken.errors import UserError
 
@@ -16,6 +17,7 @@ EPILOG = """examples:
   harken compare runs/plain runs/rotary
   harken compare runs/plain runs/rotary runs/synthesizer --split test --json
   harken compare runs/rnn runs/transformer --source test.en --target test.de --out page.html
+  harken compare runs/*/ --rows data.train --columns model.encoder.kind --split test
 """
 
 
@@ -27,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", type=Path, metavar="PATH", help="sentences, one a line")
     parser.add_argument("--target", type=Path, metavar="PATH", help="their translations")
     add_search_options(parser, ("beam", "by", "ctc_weight"))
+    add_pivot_options(parser)
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="write a page too")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -38,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     from harken.files import write_text
     from harken.report.comparison import comparison_page, rows_of
 
+    if options.rows or options.columns or options.metric:
+        return pivot(options)
     files = files_of(options)
     task = _one_task(options.folders)
     _require_same_examples(options.folders, options.split or "dev", files)
