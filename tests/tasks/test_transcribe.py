@@ -215,6 +215,33 @@ def test_runs_make_a_table_of_corpora_and_models(
         assert sentence in capsys.readouterr().err
 
 
+def test_pictures_of_what_was_looked_at(
+    run_of: Any,
+    spoken: Path,
+    small_run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sounds = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
+    run = run_of("conformer, both")
+    said = [Path(one.input).stem for one in run.predict(sounds) if one.output]
+    assert said, "a model that writes nothing shows nothing"
+    out = tmp_path / "pictures"
+    assert main(["inspect", str(run.folder), *sounds, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out.split()
+    assert printed == [str(out / f"{stem}.{kind}") for stem in said for kind in ("svg", "png")]
+    assert (out / f"{said[0]}.png").read_bytes().startswith(b"\x89PNG")
+    assert "seconds" in (out / f"{said[0]}.svg").read_text()
+    silent = str(run_of("conformer, ctc").folder)
+    assert main(["inspect", silent, sounds[0], "--out", str(tmp_path / "none")]) == 0
+    assert "nothing to draw" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+    assert main(["inspect", str(run.folder), sounds[0], sounds[0]]) == 2
+    assert "wanted a picture for each" in capsys.readouterr().err
+    assert main(["inspect", str(small_run), sounds[0]]) == 2
+    assert "wanted a recogniser" in capsys.readouterr().err
+
+
 def test_only_a_recogniser_knows_times_and_conditions(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,11 +9,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from harken.cli import compare, data, demo, doctor, evaluate, new, predict, report, train
+from harken.cli import (
+    compare,
+    data,
+    demo,
+    doctor,
+    evaluate,
+    inspect,
+    new,
+    predict,
+    report,
+    train,
+)
 from harken.errors import Complaint
 from harken.version import __version__
 
-COMMANDS = (demo, new, train, evaluate, compare, predict, report, data, doctor)
+COMMANDS = (demo, new, train, evaluate, compare, predict, inspect, report, data, doctor)
 
 EPILOG = """examples:
   harken demo                                   the whole way on made data, in minutes

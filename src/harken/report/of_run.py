@@ -2,25 +2,19 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from harken.config import as_plain
-from harken.inspection.record import Recorded, record
 from harken.measure.accuracy import exact_matches
 from harken.measure.interval import SHARES, Unit, shown
 from harken.report.curves import Curve, Stage, curve_figure
 from harken.report.examples import Example, examples_table
-from harken.report.heatmap import AttentionMaps, attention_figure
 from harken.report.honesty import honesty_section
+from harken.report.looking import figure_of, look
 from harken.report.page import Section, page
-from harken.report.sound import SoundMaps, sound_figure
 from harken.report.tables import ResultRow, plain_table, result_table, settings_table
 from harken.run import LOG, Run
-from harken.tasks.task import Evaluation, View
+from harken.tasks.task import Evaluation
 from harken.version import __version__
 
 SHOWN = 12  # examples of each kind
@@ -126,11 +120,7 @@ def _attention(run: Run, evaluation: Evaluation) -> list[Section]:
     glimpse = run.glimpse(evaluation)
     if glimpse is None:
         return []
-    with torch.inference_mode(), record(run.model) as seen:
-        glimpse.run()
-    figures = [
-        _figure(view, maps, glimpse.title) for view in glimpse.views if (maps := _maps(seen, view))
-    ]
+    figures = [figure_of(one, glimpse.title) for one in look(run.model, glimpse)]
     if not figures:
         return []
     return [
@@ -141,25 +131,6 @@ def _attention(run: Run, evaluation: Evaluation) -> list[Section]:
             body="".join(figures),
         )
     ]
-
-
-def _figure(view: View, maps: list[np.ndarray], title: str) -> str:
-    if view.sound is not None:
-        heard = {one.name: getattr(view.sound, one.name) for one in fields(view.sound)}
-        return sound_figure(
-            SoundMaps(symbols=view.queries, layers=maps, **heard), title=title, note=view.title
-        )
-    named = AttentionMaps(query_tokens=view.queries, key_tokens=view.keys, layers=maps)
-    return attention_figure(named, title=title, note=view.title)
-
-
-def _maps(seen: Sequence[Recorded], view: View) -> list[np.ndarray]:
-    """One array [heads, queries, keys] an attention; one that ran step by step is put together."""
-    calls: dict[str, list[np.ndarray]] = {}
-    for one in seen:
-        if view.matches(one.name):
-            calls.setdefault(one.name, []).append(one.weights[0].float().cpu().numpy())
-    return [np.concatenate(parts, axis=1) for parts in calls.values()]
 
 
 def _examples(evaluation: Evaluation) -> list[Section]:

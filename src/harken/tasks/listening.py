@@ -225,14 +225,19 @@ class Listener:
             for number, span in zip(dict.fromkeys(numbers), word_spans(spans, begins), strict=True)
         ]
 
-    def glimpse(self, frames: Frames, text: Sequence[int], title: str) -> Glimpse:
-        """One sound, all of it heard at once, and what was written about it."""
-        heard = self.hear([frames])
+    def glimpse(self, frames: Frames, name: str) -> Glimpse | None:
+        """What the decoder looks at as it writes what it hears; None where it writes nothing."""
+        (transcript,) = self.transcribe([frames], times=True)
+        text = transcript.found[0].tokens
+        if not text:
+            return None
+        with torch.inference_mode():
+            heard = self.hear([frames])
         told = torch.tensor([[END, *text]], device=heard.memory.device)[:, :-1]
         present = torch.ones_like(told, dtype=torch.bool)
         front, sound = self.model.front, self.filterbank.build()
         return Glimpse(
-            title=title,
+            title=f"{Path(name).name}: {self.vocabulary.decode([text])[0].strip()}",
             run=lambda: self.model.extend(told, present, self.model.begin(*heard)),
             views=[
                 View(
@@ -246,6 +251,7 @@ class Listener:
                         first_frame_seconds=sound.seconds_of(0),
                         place_seconds=self.filterbank.hop_ms / 1000 * front.stride,
                         first_place_seconds=sound.seconds_of(front.offset),
+                        words=transcript.words,
                     ),
                 )
             ],

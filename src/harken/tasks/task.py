@@ -111,6 +111,7 @@ class HeardSound:
     first_frame_seconds: float  # the middle of the first
     place_seconds: float
     first_place_seconds: float
+    words: Sequence[SpokenWord] = ()  # as the model timed them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,6 +192,15 @@ class Timing(Protocol):
 
     def predict_times(self, trained: Trained, inputs: Sequence[str]) -> Iterator[Prediction]:
         """Predictions for files, with the seconds of every word."""
+        ...
+
+
+@runtime_checkable
+class Looking(Protocol):
+    """What a task can do besides that shows what it looks at for any input; ask `isinstance`."""
+
+    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+        """The input as the model meets it, with its own output; None where it has none."""
         ...
 
 

@@ -259,19 +259,21 @@ class TranscribeTask:
         )
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        model = cast(Recogniser, trained.model)
         pairs = zip(evaluation.predictions, evaluation.expected, strict=True)
         said = [(one, text) for one, text in pairs if one.output]
-        if "attention" not in model.ways or not said:
+        if not said:
             return None
         right = exact_matches([one.output for one, _ in said], [text for _, text in said])
-        chosen, _ = said[one_of(right)]
+        return self.look(trained, said[one_of(right)][0].input)
+
+    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+        """One sound, cut to what the model hears at once."""
         listener, recipe = listener_of(trained), trained.recipe
-        rate, longest = recipe.encode.filterbank.rate, recipe.data.most_seconds
-        (frames,) = frames_of([signal_of(chosen.input, rate, longest)], listener.filterbank)
-        frames = frames[: model.longest_frames]
-        (text,) = trained.fitted.encode([chosen.output])
-        return listener.glimpse(frames, text.tolist(), title=f"{chosen.input}: {chosen.output}")
+        if "attention" not in listener.model.ways:
+            return None
+        sound, longest = recipe.encode.filterbank, recipe.data.most_seconds
+        (frames,) = frames_of([signal_of(asked, sound.rate, longest)], sound)
+        return listener.glimpse(frames[: listener.model.longest_frames], asked)
 
 
 def identity(one: Utterance) -> str:
