@@ -79,14 +79,14 @@ def draw_views(
     corrupted, turned, shuffled, whole = (
         documents.take(np.flatnonzero(kinds == kind)) for kind in range(4)
     )
-    holed = corrupt_spans(cut_windows(corrupted.texts, most, random), config.hole, mask, random)
+    holed = cut_windows(corrupted.texts, most, random)
     seen = [
         cut_windows(whole.texts, most, random),
         turn(turned, most, random),
         shuffle(shuffled, config.piece, most + HOLES, mask, random),
-        holed,
+        corrupt_spans(holed, config.hole, mask, random),
     ]
-    heads = [whole.heads, turned.heads, shuffled.heads, holed.lengths]
+    heads = [whole.heads, turned.heads, shuffled.heads, seen[-1].lengths]
     return Documents(join(seen), np.concatenate(heads))
 
 
