@@ -33,6 +33,7 @@ from harken.encode.filterbank import Filterbank, FilterbankConfig
 from harken.training.machine import prepare
 
 CONFIGS = {"16 kHz, 80 bands": (16000, 80), "8 kHz, 40 bands": (8000, 40)}
+SOUNDS = 48  # made, if none are given
 TOGETHER = 8  # sounds of like length in a batch of ours
 Sounds = list[np.ndarray]
 Side = Callable[[Sounds, int, int], list[np.ndarray]]
@@ -156,7 +157,7 @@ def main() -> None:
     options = parser.parse_args()
     prepare(torch.device("cpu"))
     for name, (rate, bins) in CONFIGS.items():
-        sounds = read(options.sounds, rate) or made(rate, 16, np.random.default_rng(0))
+        sounds = read(options.sounds, rate) or made(rate, SOUNDS, np.random.default_rng(0))
         found = measure(sorted(sounds, key=len), rate, bins, options.rounds)
         if options.json:
             print(json.dumps({"sound": name, **found}), flush=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 ANSWER = """
 [encode]
-kind = "{encode.kind}"    # or "unigram", "words", "characters"
-size = 12000    # so many that a name is a token or two; leave out with "characters"
+kind = "words"    # or "bpe", "unigram", "characters"
+size = 20000    # so many that a name is a token or two; leave out with "characters"
 
 [model]
 layers = {model.layers}
@@ -24,9 +24,9 @@ attention.heads = 4
 attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesizer" (not with rotary)
 
 [training.pretrain]
-steps = 2400
+steps = 1000
 batch_tokens = 2048
-questions = 0.05    # share of each batch that is training questions
+questions = 0.02    # share of each batch that is training questions
 views.corrupted = 0.0    # share of texts with a hole to fill
 views.turned = 1.0    # of those that start anywhere behind their head
 views.hidden = 0.5    # of the tokens behind the head that are hidden

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from harken.config import bounded
 
-CHUNK = 256  # frames at a time of each core, few enough to stay in its cache with their spectra
+CHUNK = 1 << 18  # samples of each core's frames at a time: they and their spectra stay in its cache
 TOGETHER = 32  # bands of one product: few enough to leave out most of the spectrum, which is zeros
 STILL = 1e-3  # a band that moves by less is not made louder
 
@@ -142,7 +142,7 @@ class Filterbank:
         framed = signals.unfold(1, window, self._hop)
         energies = signals.new_empty(len(signals), max(counts), config.bins)
         # Memory that all pieces use in turn.
-        most = CHUNK * torch.get_num_threads()
+        most = max(1, CHUNK * torch.get_num_threads() // points)
         samples, zeros = signals.new_empty(most, window + 1), signals.new_zeros(most, points)
         sums = signals.new_empty(most, config.bins)
 
