@@ -9,13 +9,21 @@ from torch import nn
 
 from harken.batch.padding import IGNORE, pad
 from harken.batch.ragged import ragged
+from harken.batch.views import ViewsConfig
 from harken.data.examples import Question
 from harken.data.generated import PeopleFiles
 from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.recipe import TASKS, load_recipe
-from harken.tasks.answer import AnswerTask, encode_questions, loss, prompts_of, states_of
+from harken.tasks.answer import (
+    AnswerTask,
+    ReadingConfig,
+    encode_questions,
+    loss,
+    prompts_of,
+    states_of,
+)
 from harken.tasks.task import Judging, Prediction, Trained
 from small_recipe import SMALL
 
@@ -279,3 +287,11 @@ def test_dev_questions_judged(untrained: Trained) -> None:
 
 def test_only_outputs_that_are_right_or_wrong_as_a_whole_can_be_kept_back() -> None:
     assert [name for name, task in TASKS.items() if isinstance(task, Judging)] == ["answer"]
+
+
+def test_tokens_are_not_hidden_in_packed_rows() -> None:
+    """A head is counted from the beginning of a row, where a packed row has several."""
+    views = ViewsConfig(hidden=0.3)
+    assert not ReadingConfig(views=views).pack
+    with pytest.raises(ValueError, match="set pack = false"):
+        ReadingConfig(views=views, pack=True)
