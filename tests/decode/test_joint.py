@@ -15,7 +15,7 @@ from harken.decode.beam import search_beam
 from harken.decode.ctc_steps import CTCSteps
 from harken.decode.found import Found
 from harken.decode.greedy import decode_greedily
-from harken.decode.joint import JointConfig, JointSteps
+from harken.decode.joint import JointSteps, jointly
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
 from harken.decode.step import Stepper, WritingSteps
@@ -30,7 +30,7 @@ def together(
     tables: Tables, logs: Tensor, present: Tensor, weight: float, blank: int, end: int
 ) -> JointSteps:
     ctc = CTCSteps(logs, present, blank=blank, end=end)
-    return JointConfig(ctc_weight=weight).build(tables, ctc)
+    return jointly(tables, ctc, weight)
 
 
 def searched(
@@ -169,7 +169,7 @@ def test_what_a_real_decoder_finds_is_scored_by_both(decoder: str, search: Searc
     logs = random_logs(13, 7, VOCABULARY, seed=6, strength=3.0)
     present = lengths_present([2 + row % 5 for row in range(13)], 7)  # too few for long texts
     ctc = CTCSteps(logs, present, blank=end, end=end)
-    stepper = JointConfig(ctc_weight=0.4).build(WritingSteps(model, start), ctc)
+    stepper = jointly(WritingSteps(model, start), ctc, 0.4)
     found = seek(stepper, *padded(rows), search=search, end=end, most=MOST, nbest=1)
     ended = 0
     for at, (row, (one,)) in enumerate(zip(rows, found, strict=True)):

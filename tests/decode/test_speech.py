@@ -9,7 +9,7 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.decode.ctc import best_paths
 from harken.decode.ctc_beam import search_prefixes
 from harken.decode.ctc_steps import CTCSteps
-from harken.decode.joint import JointConfig
+from harken.decode.joint import jointly
 from harken.decode.seek import seek
 from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
 from harken.decode.step import WritingSteps
@@ -73,7 +73,7 @@ def test_both_is_the_weighted_sum(weight: float) -> None:
     search = SpeechSearchConfig(by="both", ctc_weight=weight, beam=5)
     with torch.inference_mode():
         ctc = CTCSteps(model.symbols(memory), present, blank=BLANK, end=END)
-        stepper = JointConfig(ctc_weight=weight).build(WritingSteps(model, END), ctc)
+        stepper = jointly(WritingSteps(model, END), ctc, weight)
         expected = seek(stepper, memory, present, search=search, end=END, most=MOST)
     assert sought(model, search) == expected
 

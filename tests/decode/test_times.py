@@ -1,4 +1,4 @@
-"""Alignments against every path; monotone times against every choice, and against scipy."""
+"""Alignments against every path; monotone times against every choice."""
 
 import itertools
 
@@ -6,10 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import isotonic_regression
 
 from harken.decode.ctc import Span, read_path
-from harken.decode.times import align, around, centres, peaks, word_spans
+from harken.decode.times import align, around, peaks, word_spans
 from small_ctc import collapse, every_text, lengths_present, random_logs, seeds, strengths
 
 tables = st.tuples(seeds, st.integers(1, 5), st.integers(1, 5))
@@ -99,23 +98,6 @@ def test_of_equal_peaks_the_earliest() -> None:
 def test_peaks_that_are_in_order_stay() -> None:
     weights = torch.eye(7)[[0, 2, 2, 5]]
     assert peaks(weights).tolist() == [0, 2, 2, 5]
-    assert centres(weights).tolist() == [0, 2, 2, 5]
-
-
-@given(tables)
-def test_centres_are_the_nearest_that_never_fall(table: tuple[int, int, int]) -> None:
-    seed, tokens, frames = table
-    weights = random_logs(1, tokens, frames, seed, strength=3.0)[0].exp()
-    means = (weights * torch.arange(frames)).sum(dim=1) / weights.sum(dim=1)
-    wanted = isotonic_regression(means.numpy()).x
-    torch.testing.assert_close(centres(weights), torch.from_numpy(wanted), rtol=0, atol=1e-12)
-
-
-def test_centres_are_of_shares() -> None:
-    """Weights that do not add up to one, as those of some heads, have their centre all the same."""
-    assert centres(torch.tensor([[0.1, 0.0, 0.1], [0.0, 0.2, 0.6]])).tolist() == pytest.approx(
-        [1.0, 1.75]
-    )
 
 
 def test_each_token_has_the_frames_that_are_nearest() -> None:

@@ -242,6 +242,16 @@ def test_pictures_of_what_was_looked_at(
     assert "wanted a recogniser" in capsys.readouterr().err
 
 
+def test_of_a_stretch_only_the_stretch_is_shown(run_of: Any, spoken: Path) -> None:
+    run = run_of("conformer, both")
+    task, trained = TASKS["transcribe"], load(run.folder).trained
+    sound = next((spoken / "spoken" / "dev").glob("*.wav"))
+    whole, part = (task.look(trained, f"{sound}{stretch}") for stretch in ("", "#t=0.1,0.6"))
+    assert whole is not None and part is not None
+    frames = [len(one.views[0].sound.spectrogram) for one in (whole, part)]
+    assert frames[1] == 48 < frames[0]  # windows of 25 ms, every 10 ms, that fit in half a second
+
+
 def test_only_a_recogniser_knows_times_and_conditions(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

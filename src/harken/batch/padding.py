@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from harken.batch.ragged import Numbers, Ragged, places
+from harken.batch.ragged import Numbers, Ragged, append, places
 
 IGNORE = -100  # a target that no loss counts
 
@@ -43,6 +43,15 @@ def pad(sequences: Ragged, filler: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor
     grid[owner, place] = sequences.values
     present = np.arange(longest) < sequences.lengths[:, None]
     return torch.from_numpy(grid), torch.from_numpy(present)
+
+
+def told_and_wanted(
+    texts: Ragged, start: int, end: int, filler: int
+) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
+    """Texts as a decoder is told them, `start` first, and as it is to write them, `end` last."""
+    wanted, counted = pad(append(texts, end), filler)
+    told = torch.cat((torch.full_like(wanted[:, :1], start), wanted[:, :-1]), dim=1)
+    return told, wanted.masked_fill(~counted, IGNORE)
 
 
 def next_token_batch(sequences: Ragged, first_targets: Numbers, filler: int) -> TokenBatch:

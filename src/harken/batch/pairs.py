@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from harken.batch.padding import IGNORE, pad
-from harken.batch.ragged import Numbers, Ragged, append
+from harken.batch.padding import IGNORE, pad, told_and_wanted
+from harken.batch.ragged import Numbers, Ragged
 
 
 class PairBatch(NamedTuple):
@@ -46,7 +46,4 @@ class RaggedPairs(NamedTuple):
 def pair_batch(pairs: RaggedPairs, start: int, end: int, filler: int) -> PairBatch:
     """Both sides flush left."""
     source, present = pad(pairs.sources, filler)
-    wanted = append(pairs.targets, end)
-    targets, counted = pad(wanted, filler)
-    inputs = torch.cat((torch.full_like(targets[:, :1], start), targets[:, :-1]), dim=1)
-    return PairBatch(source, present, inputs, targets.masked_fill(~counted, IGNORE))
+    return PairBatch(source, present, *told_and_wanted(pairs.targets, start, end, filler))

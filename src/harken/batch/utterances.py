@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.batch.padding import IGNORE, pad
-from harken.batch.ragged import Ragged, append
+from harken.batch.padding import IGNORE, told_and_wanted
+from harken.batch.ragged import Ragged
 
 
 class UtteranceBatch(NamedTuple):
@@ -36,6 +36,4 @@ def utterance_batch(
     filler: int,
 ) -> UtteranceBatch:
     """Texts flush left beside their sound."""
-    targets, counted = pad(append(texts, end), filler)
-    inputs = torch.cat((torch.full_like(targets[:, :1], start), targets[:, :-1]), dim=1)
-    return UtteranceBatch(frames, present, inputs, targets.masked_fill(~counted, IGNORE))
+    return UtteranceBatch(frames, present, *told_and_wanted(texts, start, end, filler))

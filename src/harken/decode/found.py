@@ -20,6 +20,14 @@ def before(end: int, tokens: list[int]) -> list[int]:
     return tokens[: tokens.index(end)] if end in tokens else tokens
 
 
+def follow(before: Sequence[Found], after: Sequence[Found]) -> list[Found]:
+    """Hypotheses of two pieces as those of the whole, rank by rank."""
+    return [
+        Found([*first.tokens, *second.tokens], first.log_probability + second.log_probability)
+        for first, second in zip(before, after, strict=False)
+    ]
+
+
 def leave(alive: Bool[Tensor, "rows"]) -> Int[Tensor, "left"] | None:
     """The rows to go on with; None while so few are done that copying the state costs more.
 

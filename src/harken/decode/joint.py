@@ -12,25 +12,18 @@ is the rank above. How long texts may get is the search's affair (`SearchConfig`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.config import bounded
 from harken.decode.step import Prompts, Stepper
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JointConfig:
-    """How much CTC has to say beside attention: 0 for nothing, 1 for everything."""
-
-    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)
-
-    def build(self, attention: Stepper[Any], ctc: Stepper[Any]) -> "JointSteps":
-        return JointSteps(((attention, 1 - self.ctc_weight), (ctc, self.ctc_weight)))
+def jointly(attention: Stepper[Any], ctc: Stepper[Any], ctc_weight: float) -> "JointSteps":
+    """CTC has nothing to say beside attention at 0, and everything at 1."""
+    return JointSteps(((attention, 1 - ctc_weight), (ctc, ctc_weight)))
 
 
 class JointSteps:

@@ -17,7 +17,7 @@ from harken.decode.ctc import best_paths
 from harken.decode.ctc_beam import search_prefixes
 from harken.decode.ctc_steps import CTCSteps
 from harken.decode.found import Found
-from harken.decode.joint import JointConfig
+from harken.decode.joint import jointly
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
 from harken.decode.step import Stepper, Writing, WritingSteps
@@ -86,5 +86,5 @@ def seek_speech(
     stepper: Stepper[object] = WritingSteps(model, end)
     if logs is not None:
         heard = CTCSteps(logs, present, blank=blank, end=end)
-        stepper = JointConfig(ctc_weight=search.ctc_weight).build(stepper, heard)
+        stepper = jointly(stepper, heard, search.ctc_weight)
     return seek(stepper, memory, present, search=search, end=end, most=most, nbest=nbest)

@@ -7,9 +7,9 @@ By CTC: the likeliest of all paths that say the given tokens (Viterbi), over the
 
 CTC says a token where it is surest of it and is silent for the rest, so its spans are short.
 
-By attention: from the weights of T tokens over S frames, either the peaks in an order in which no
-token comes before the one that is written before it, or the centres, likewise put in order. Tokens
-that have a frame each, by either way, share all frames among them (`around`).
+By attention: from the weights of T tokens over S frames, the peaks in an order in which no token
+comes before the one that is written before it. Tokens that have a frame each, by either way, share
+all frames among them (`around`).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from harken.decode.ctc import Path, Span, heard, read_path
 
-__all__ = ["Path", "Span", "align", "around", "centres", "peaks", "word_spans"]
+__all__ = ["Path", "Span", "align", "around", "peaks", "word_spans"]
 
 
 @torch.inference_mode()
@@ -78,22 +78,6 @@ def peaks(weights: Float[Tensor, "T S"]) -> Int[Tensor, "T"]:
     for sums in reversed(reached.unbind()):
         frames.append(int(sums[: frames[-1] + 1 if frames else None].argmax()))
     return torch.tensor(frames[::-1], dtype=torch.int64)
-
-
-@torch.inference_mode()
-def centres(weights: Float[Tensor, "T S"]) -> Float[Tensor, "T"]:
-    """The mean frame of each token, moved as little as possible (in squares) until none falls."""
-    frames = torch.arange(weights.shape[1], dtype=torch.float64, device=weights.device)
-    means = (weights.double() @ frames) / weights.double().sum(dim=1)
-    pools: list[tuple[float, int]] = []  # sums and counts of neighbours that share their mean
-    for mean in means.tolist():
-        total, count = mean, 1
-        while pools and pools[-1][0] / pools[-1][1] > total / count:
-            before = pools.pop()
-            total, count = total + before[0], count + before[1]
-        pools.append((total, count))
-    level = [total / count for total, count in pools for _ in range(count)]
-    return torch.tensor(level, dtype=torch.float64)
 
 
 def around(frames: Sequence[int | float], count: int) -> list[Span]:

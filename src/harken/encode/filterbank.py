@@ -11,11 +11,13 @@ Reading files and changing their rate are in `data/`; masks over frames are in `
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -25,6 +27,7 @@ from harken.config import bounded
 
 CHUNK = 1 << 18  # samples of each core's frames at a time: they and their spectra stay in its cache
 TOGETHER = 32  # bands of one product: few enough to leave out most of the spectrum, which is zeros
+SOUNDS = 16  # sounds of a corpus in memory at once
 STILL = 1e-3  # a band that moves by less is not made louder
 
 
@@ -70,6 +73,18 @@ class FilterbankConfig:
     def highest(self) -> float:
         return self.rate / 2 if self.high is None else self.high
 
+    @property
+    def begin(self) -> int:
+        """The sample at which the first frame begins.
+
+        That is where the sound begins, or so that the sound begins half a hop before the middle.
+        """
+        return 0 if self.snip_edges else self.hop_samples // 2 - self.window_samples // 2
+
+    def seconds_of(self, frame: float) -> float:
+        """When the middle of a frame is heard; a place between two frames has its time too."""
+        return (self.begin + self.hop_samples * frame + self.window_samples / 2) / self.rate
+
     def build(self) -> "Filterbank":
         return Filterbank(self)
 
@@ -92,9 +107,6 @@ class Filterbank:
         self.config = config
         self._window, self._hop = config.window_samples, config.hop_samples
         self._points = 1 << (self._window - 1).bit_length()
-        # The first frame begins with the sound, or so that the sound begins half a hop before its
-        # middle.
-        self._begin = 0 if config.snip_edges else self._hop // 2 - self._window // 2
         self._shape = window_shape(config.window, self._window)
         self._bands = banded(mel_triangles(config, self._points))
 
@@ -103,10 +115,6 @@ class Filterbank:
         if self.config.snip_edges:
             return ((lengths - self._window) // self._hop + 1).clamp(min=0)
         return (lengths + self._hop // 2) // self._hop
-
-    def seconds_of(self, frame: float) -> float:
-        """When the middle of a frame is heard; a place between two frames has its time too."""
-        return (self._begin + self._hop * frame + self._window / 2) / self.config.rate
 
     @torch.no_grad()
     def __call__(
@@ -126,7 +134,7 @@ class Filterbank:
         self, signals: Float[Tensor, "B N"], lengths: Int[Tensor, "B"]
     ) -> Float[Tensor, "B reached"]:
         """Each signal with what its first and last frames reach beyond it: its mirror image."""
-        before, behind = -self._begin, self._window - self._window // 2
+        before, behind = -self.config.begin, self._window - self._window // 2
         ends = lengths[:, None].clamp(min=1)
         steps = torch.arange(-before, behind, device=signals.device)
         places = torch.where(steps < 0, steps, ends + steps)
@@ -169,6 +177,20 @@ class Filterbank:
         for row, count in zip(energies, counts, strict=True):
             row[count:] = 0.0
         return energies
+
+
+def frames_of(
+    signals: Iterable[Float[np.ndarray, "samples"]], config: FilterbankConfig
+) -> Iterator[Float[Tensor, "T F"]]:
+    """The frames of each sound, made of a few sounds at a time: a corpus need not fit in memory."""
+    filterbank, waiting = config.build(), iter(signals)
+    while some := list(islice(waiting, SOUNDS)):
+        lengths = torch.tensor([len(signal) for signal in some])
+        padded = torch.zeros(len(some), int(lengths.max()))
+        for row, signal in zip(padded, some, strict=True):
+            row[: len(signal)] = torch.from_numpy(signal)
+        for frames, present in zip(*filterbank(padded, lengths), strict=True):
+            yield frames[present]
 
 
 def pieces(counts: list[int], most: int) -> Iterator[tuple[slice, slice]]:

@@ -1,24 +1,22 @@
-"""Sounds through a recogniser: signals -> frames -> memory -> texts and times, many together.
+"""Sounds through a recogniser: frames -> memory -> texts and times, many together.
 
 A sound that is longer than the model hears is cut where it is quietest, and what is said in its
 pieces is put together. What is learnt and measured is in `transcribe.py`.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.data.examples import SpokenWord, Utterance
-from harken.data.sound.audio import read_sound, read_sound_stream
-from harken.decode.found import Found
+from harken.data.examples import SpokenWord
+from harken.decode.found import Found, follow
 from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
 from harken.decode.times import Span, align, around, peaks, word_spans
 from harken.encode.filterbank import FilterbankConfig
@@ -31,49 +29,7 @@ TOGETHER = 16  # sounds in one batch
 MOST_SYMBOLS = 1000  # for a model whose decoder sets no limit
 QUIET_FRAMES = 10  # a cut is in the middle of so many frames that are quietest together
 
-Signal = Float[np.ndarray, "samples"]
 Frames = Float[Tensor, "S F"]
-
-
-class Sounds(Sequence[Signal]):
-    """Signals of utterances, each read when it is asked for: a corpus need not fit in memory."""
-
-    def __init__(self, utterances: Sequence[Utterance], rate: int, most_seconds: float) -> None:
-        self._utterances, self._rate, self._most_seconds = utterances, rate, most_seconds
-
-    def __len__(self) -> int:
-        return len(self._utterances)
-
-    @overload
-    def __getitem__(self, place: int) -> Signal: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Signal]: ...
-    def __getitem__(self, place: int | slice) -> Signal | Sequence[Signal]:
-        if isinstance(place, slice):
-            return Sounds(self._utterances[place], self._rate, self._most_seconds)
-        one, longest = self._utterances[place], self._most_seconds
-        return read_sound(
-            one.audio, rate=self._rate, start=one.start, end=one.end, most_seconds=longest
-        )
-
-
-def signal_of(name: str, rate: int, most_seconds: float) -> Signal:
-    """The sound of a file; `-` is stdin."""
-    if name == "-":
-        return read_sound_stream(sys.stdin.buffer, rate=rate, most_seconds=most_seconds)
-    return read_sound(Path(name), rate=rate, most_seconds=most_seconds)
-
-
-def frames_of(signals: Iterable[Signal], config: FilterbankConfig) -> Iterator[Frames]:
-    """The frames of each sound; `TOGETHER` sounds are in memory."""
-    filterbank, waiting = config.build(), iter(signals)
-    while some := list(islice(waiting, TOGETHER)):
-        lengths = torch.tensor([len(signal) for signal in some])
-        padded = torch.zeros(len(some), int(lengths.max()))
-        for row, signal in zip(padded, some, strict=True):
-            row[: len(signal)] = torch.from_numpy(signal)
-        for frames, present in zip(*filterbank(padded, lengths), strict=True):
-            yield frames[present]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,7 +191,7 @@ class Listener:
             heard = self.hear([frames])
         told = torch.tensor([[END, *text]], device=heard.memory.device)[:, :-1]
         present = torch.ones_like(told, dtype=torch.bool)
-        front, sound = self.model.front, self.filterbank.build()
+        front, sound = self.model.front, self.filterbank
         return Glimpse(
             title=f"{Path(name).name}: {self.vocabulary.decode([text])[0].strip()}",
             run=lambda: self.model.extend(told, present, self.model.begin(*heard)),
@@ -261,7 +217,7 @@ class Listener:
         """When the edge before a place of the memory is heard; half a place on, its middle."""
         front = self.model.front
         frame = first + front.offset + front.stride * (place - 0.5)
-        return max(0.0, self.filterbank.build().seconds_of(frame))
+        return max(0.0, self.filterbank.seconds_of(frame))
 
 
 def looks_at_sound(path: str) -> bool:
@@ -286,15 +242,8 @@ def joined(pieces: Sequence[Transcript]) -> Transcript:
     """What is said in the pieces of a sound as what is said in the whole, rank by rank."""
     if len(pieces) == 1:
         return pieces[0]
-    ranks = zip(*(piece.found for piece in pieces), strict=False)
     return Transcript(
-        found=[
-            Found(
-                [token for one in rank for token in one.tokens],
-                sum(one.log_probability for one in rank),
-            )
-            for rank in ranks
-        ],
+        found=reduce(follow, (piece.found for piece in pieces)),
         words=[word for piece in pieces for word in piece.words],
         looks=[],  # words of pieces are numbered apart
     )

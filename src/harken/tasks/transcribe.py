@@ -29,11 +29,12 @@ from harken.config import bounded
 from harken.data.augment import change_speed
 from harken.data.examples import Utterance
 from harken.data.sound.audio import MOST_SECONDS
-from harken.data.speech.conditions import change, parse_condition, scene
+from harken.data.speech.conditions import apply, parse_condition
 from harken.data.speech.manifest import read_utterances
+from harken.data.speech.sounds import Signal, Sounds, name_of, signal_of
 from harken.data.split import hold_out
 from harken.decode.speech import SpeechSearchConfig
-from harken.encode.filterbank import FilterbankConfig
+from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
@@ -51,7 +52,7 @@ from harken.measure.tagging import confusions
 from harken.measure.word_times import NOTES, looks_in_words, time_error
 from harken.models.ctc import ctc_loss
 from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
-from harken.tasks.listening import Listener, Signal, Sounds, frames_of, signal_of
+from harken.tasks.listening import Listener
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -203,14 +204,13 @@ class TranscribeTask:
         """The same on sound, or against references, that a condition has changed."""
         recipe, chosen = trained.recipe, parse_condition(condition)
         rate = recipe.encode.filterbank.rate
-        whole = scene(sounds_of(recipe, examples), examples, rate, recipe.seed)
-        changed = [change(chosen, whole, place) for place in range(len(examples))]
-        return self._measure(trained, [one for _, one in changed], [sound for sound, _ in changed])
+        sounds, said = apply(chosen, sounds_of(recipe, examples), examples, rate, recipe.seed)
+        return self._measure(trained, said, sounds)
 
     def predict(
         self, trained: Trained, inputs: Sequence[str], nbest: int = 1
     ) -> Iterator[Prediction]:
-        """Inputs are names of sound files; `-` is stdin."""
+        """Inputs are names of sound files or of stretches of them; `-` is stdin."""
         return self._predict(trained, inputs, nbest, times=False)
 
     def predict_times(self, trained: Trained, inputs: Sequence[str]) -> Iterator[Prediction]:
@@ -237,7 +237,7 @@ class TranscribeTask:
         timed = any(one.words for one in examples)
         found = list(listener.transcribe(frames, times=timed))
         predictions = [
-            prediction_of(str(one.audio), transcript.found, trained.fitted, 1)
+            prediction_of(name_of(one), transcript.found, trained.fitted, 1)
             for one, transcript in zip(examples, found, strict=True)
         ]
         outputs = [one.output for one in predictions]
@@ -277,8 +277,8 @@ class TranscribeTask:
 
 
 def identity(one: Utterance) -> str:
-    """What makes an utterance itself, whatever is said in it."""
-    return f"{one.audio}\0{one.start}\0{one.end}"
+    """What makes an utterance itself wherever its folder is, whatever is said in it."""
+    return f"{'/'.join(one.audio.parts[-2:])}#t={one.start}"
 
 
 def sounds_of(recipe: TranscribeRecipe, utterances: Sequence[Utterance]) -> Sounds:

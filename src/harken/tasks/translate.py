@@ -26,8 +26,9 @@ from harken.config import bounded
 from harken.data.examples import Pair
 from harken.data.parallel import read_pairs_tsv, read_parallel
 from harken.data.split import hold_out
+from harken.decode.found import Found, follow
 from harken.decode.search import SearchConfig
-from harken.decode.seek import Found, seek
+from harken.decode.seek import seek
 from harken.decode.step import WritingSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
@@ -301,14 +302,6 @@ def translate(
     for owner, one in zip(owners, found, strict=True):
         joined[owner] = one if not joined[owner] else follow(joined[owner], one)
     return joined
-
-
-def follow(before: Sequence[Found], after: Sequence[Found]) -> list[Found]:
-    """Hypotheses of two pieces as those of the whole, rank by rank."""
-    return [
-        Found([*first.tokens, *second.tokens], first.log_probability + second.log_probability)
-        for first, second in zip(before, after, strict=False)
-    ]
 
 
 def cut_between_words(tokens: Numbers, room: int, vocabulary: Vocabulary) -> list[Numbers]:
