@@ -175,7 +175,7 @@ def test_triangles_by_hand() -> None:
     st.lists(st.integers(0, 97), min_size=1, max_size=7),
     st.sampled_from([1, 80, 200, 500]),  # of 16 samples a frame
     st.booleans(),
-    st.sampled_from(["none", "mean", "mean_and_variance"]),
+    st.sampled_from(["none", "level", "mean", "mean_and_variance"]),
 )
 def test_a_row_does_not_know_its_batch(
     lengths: list[int], chunk: int, snip_edges: bool, normalise: Any
@@ -237,6 +237,17 @@ def test_each_utterance_has_a_mean_and_a_variance_of_its_own(samples: tuple[int,
         # A single frame does not vary.
         expected = expected / np.where(deviation > 0, deviation, 1)
         np.testing.assert_allclose(both, expected, atol=1e-3)
+
+
+def test_level_leaves_the_shape_of_the_spectrum_and_takes_loudness() -> None:
+    loud = 0.5 * sound(9001, 16000)
+    soft = 0.01 * loud
+    plain = rows_of(FilterbankConfig(floor=1e-30).build(), [loud])[0].astype(np.float64)
+    levelled = rows_of(FilterbankConfig(floor=1e-30, normalise="level").build(), [loud, soft])
+    above = np.maximum(plain - np.log(np.exp(plain).mean()), -9)
+    assert (above == -9).any() and (above > 0).any(), "both ends are met"
+    for one in levelled:
+        np.testing.assert_allclose(3 * (one - 1), above, atol=1e-3)
 
 
 def test_silence_is_not_made_loud() -> None:

@@ -29,6 +29,10 @@ CHUNK = 1 << 18  # samples of each core's frames at a time: they and their spect
 TOGETHER = 32  # bands of one product: few enough to leave out most of the spectrum, which is zeros
 SOUNDS = 16  # sounds of a corpus in memory at once
 STILL = 1e-3  # a band that moves by less is not made louder
+DEEPEST = 9.0  # below the level, in logarithms of energy: 39 dB; what is softer is silence
+STEP = 3.0  # of energy's logarithm, that `level` makes one: frames are then about as large as one
+
+Normalisation = Literal["none", "level", "mean", "mean_and_variance"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +50,7 @@ class FilterbankConfig:
     remove_dc: bool = True  # the mean of each frame
     floor: float = bounded(2.0**-23, above=0.0)  # of energy: the log of silence
     snip_edges: bool = True  # only frames that fit; else one a hop, with the sound mirrored
-    normalise: Literal["none", "mean", "mean_and_variance"] = "none"  # of each utterance
+    normalise: Normalisation = "none"  # of each utterance
 
     def __post_init__(self) -> None:
         if self.window_samples < 2 or not 1 <= self.hop_samples <= self.window_samples:
@@ -245,14 +249,24 @@ def banded(triangles: Float[Tensor, "frequencies F"]) -> list[Bands]:
 def normalised(
     frames: Float[Tensor, "B T F"],
     present: Bool[Tensor, "B T"],
-    by: Literal["none", "mean", "mean_and_variance"],
+    by: Normalisation,
 ) -> Float[Tensor, "B T F"]:
-    """Each band of each utterance about 0 and, if so chosen, with variance 1; padding stays 0."""
+    """Utterances that differ less by what does not matter; padding stays 0.
+
+    level: how loud the whole is, and how deep its silence, are taken away. The shape of the
+        spectrum stays, by which a short word is known.
+    mean, mean_and_variance: each band is about 0, and has variance 1. Long utterances lose the
+        microphone with it, short ones the vowel too.
+    """
     if by == "none":
         return frames
-    counts = present.sum(dim=1).clamp(min=1)[:, None, None]
+    there, counts = present[:, :, None], present.sum(dim=1).clamp(min=1)[:, None, None]
+    if by == "level":
+        energy = frames.double().exp().masked_fill(~there, 0.0).sum(dim=(1, 2), keepdim=True)
+        level = (energy / (counts * frames.shape[2])).log().to(frames)
+        return ((frames - level).clamp(min=-DEEPEST) / STEP + 1).masked_fill(~there, 0.0)
     mean = frames.sum(dim=1, keepdim=True) / counts
-    frames = (frames - mean).masked_fill(~present[:, :, None], 0.0)
+    frames = (frames - mean).masked_fill(~there, 0.0)
     if by == "mean":
         return frames
     deviation = (frames.square().sum(dim=1, keepdim=True) / counts).sqrt()

@@ -49,6 +49,14 @@ class Vocabulary:
         """Whether white space stands before what the token spells."""
         return self._piece(token)[:1].isspace()
 
+    def word_numbers(self, tokens: Sequence[int]) -> list[int]:
+        """Of each token of a text, the number of its word; a space is of the word before it."""
+        begun = self.decode([tokens[: at + 1] for at in range(len(tokens))])
+        counts = [len(one.split()) for one in begun]
+        # Half a character may look like a word that the other half takes back.
+        whole = np.minimum(np.maximum.accumulate(counts, dtype=np.int64), counts[-1:])
+        return [max(int(count) - 1, 0) for count in whole]
+
     def _piece(self, token: int) -> str:
         text = str(self._tokenizer.decode([token]))
         # Half a character decodes to the replacement mark; its own name says more.

@@ -24,7 +24,8 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(block.build(width, length, memory_width) for _ in range(layers))
-        self.norm = block.norm.build(width) if block.norm.place == "pre" else nn.Identity()
+        left_out = block.norm.place == "pre" and layers > 0
+        self.norm = block.norm.build(width) if left_out else nn.Identity()
 
     def remember(self, memory: Float[Tensor, "B S J"]) -> StackState:
         """What every block's cross-attention needs of a memory, made once for all steps."""

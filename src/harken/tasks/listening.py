@@ -10,7 +10,6 @@ from functools import reduce
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -21,7 +20,7 @@ from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
 from harken.decode.times import Span, align, around, peaks, word_spans
 from harken.encode.filterbank import FilterbankConfig
 from harken.encode.vocabulary import END, Vocabulary
-from harken.inspection.record import record
+from harken.inspection.forced import forced_looks, looks_at_memory
 from harken.models.recogniser import BLANK, Heard, Recogniser
 from harken.tasks.task import Glimpse, HeardSound, View
 
@@ -88,8 +87,9 @@ class Listener:
         )
         if not times:
             return [Transcript(found=one) for one in found]
-        texts = [one[0].tokens for one in found]
-        seen = self.attention(heard, texts) if "attention" in model.ways else None
+        texts, seen = [one[0].tokens for one in found], None
+        if "attention" in model.ways:
+            seen = forced_looks(model, *heard, texts, END)
         spans = self._spans(heard, texts, seen)
         return [
             Transcript(
@@ -134,23 +134,6 @@ class Listener:
         counts = heard.present.sum(dim=1).tolist()
         return [around(one, count) for one, count in zip(centres, counts, strict=True)]
 
-    @torch.inference_mode()
-    def attention(
-        self, heard: Heard, texts: Sequence[Sequence[int]]
-    ) -> list[Float[Tensor, "k T S"]]:
-        """For each row, what every head of the decoder's last layer looks at as it decides."""
-        weights = []
-        for row, text in enumerate(texts):
-            count = int(heard.present[row].sum())
-            told = torch.tensor([[END, *text]], device=heard.memory.device)[:, : max(len(text), 1)]
-            with record(self.model) as seen:
-                state = self.model.begin(heard.memory[[row], :count], heard.present[[row], :count])
-                self.model.extend(told, torch.ones_like(told, dtype=torch.bool), state)
-            last = [one for one in seen if looks_at_sound(one.name)][-1].name
-            calls = [one.weights[0] for one in seen if one.name == last]
-            weights.append(torch.cat(calls, dim=1)[:, : len(text)])
-        return weights
-
     def _looks(
         self, text: Sequence[int], weights: Float[Tensor, "k T S"], first: int
     ) -> list[tuple[int, float]]:
@@ -158,19 +141,14 @@ class Listener:
             return []
         strongest = weights.mean(dim=0).argmax(dim=1).tolist()
         seconds = [self.seconds(place + 0.5, first) for place in strongest]
-        return list(zip(self._word_numbers(text), seconds, strict=True))
-
-    def _word_numbers(self, text: Sequence[int]) -> list[int]:
-        """Of each symbol, the number of its word; a space belongs to the word before it."""
-        begun = self.vocabulary.decode([text[: at + 1] for at in range(len(text))])
-        counts = [len(one.split()) for one in begun]
-        # Half a character may look like a word that the other half takes back.
-        whole = np.minimum(np.maximum.accumulate(counts, dtype=np.int64), counts[-1:])
-        return [max(int(count) - 1, 0) for count in whole]
+        return list(zip(self.vocabulary.word_numbers(text), seconds, strict=True))
 
     def _words(self, text: Sequence[int], spans: Sequence[Span], first: int) -> list[SpokenWord]:
         """Symbols' places of the memory -> words' seconds of the sound."""
-        numbers, words = self._word_numbers(text), self.vocabulary.decode([text])[0].split()
+        numbers, words = (
+            self.vocabulary.word_numbers(text),
+            self.vocabulary.decode([text])[0].split(),
+        )
         begins = [at == 0 or one != numbers[at - 1] for at, one in enumerate(numbers)]
         if len(spans) != len(text) or not words:
             return []
@@ -198,7 +176,7 @@ class Listener:
             views=[
                 View(
                     title="Symbols written, looking at sound",
-                    matches=looks_at_sound,
+                    matches=looks_at_memory,
                     queries=self.vocabulary.pieces(text),
                     keys=[f"{self.seconds(at + 0.5):.2f} s" for at in range(heard.memory.shape[1])],
                     sound=HeardSound(
@@ -218,11 +196,6 @@ class Listener:
         front = self.model.front
         frame = first + front.offset + front.stride * (place - 0.5)
         return max(0.0, self.filterbank.seconds_of(frame))
-
-
-def looks_at_sound(path: str) -> bool:
-    """Whether an attention is one of a decoder over the memory."""
-    return path.endswith("cross") or path == "decoder.attention"
 
 
 def cut_at_silence(frames: Frames, room: int | None) -> list[Piece]:

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.batch.bucketing import Order, seeded
+from harken.batch.equaliser import EqualiserConfig, equalise
 from harken.batch.frames import FrameShards, write_frames
 from harken.batch.padding import IGNORE
 from harken.batch.ragged import Numbers, ragged
@@ -95,7 +96,10 @@ class TranscribeEncoding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeStage(StageConfig):
-    """How sound is changed while it is learnt from; one speed and no masks leave it as it is."""
+    """How sound is changed while it is learnt from.
+
+    One speed, an equaliser of strength 0 and no masks leave it as it is.
+    """
 
     steps: int = bounded(1000, at_least=0)
     optimiser: OptimiserConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.005))
@@ -103,6 +107,7 @@ class TranscribeStage(StageConfig):
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # where there is a decoder too
     smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
     speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)
+    equaliser: EqualiserConfig = EqualiserConfig()
     masks: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)
 
     def __post_init__(self) -> None:
@@ -179,6 +184,7 @@ class TranscribeTask:
             chosen = kept[order.batch(step)]
             speeds = random.integers(len(config.speeds), size=len(chosen))
             frames, present = shards.take(speeds * len(texts) + chosen)
+            frames = equalise(frames, present, config.equaliser, random)
             frames = augment(frames, present, config.masks, random)
             said = ragged([texts[one] for one in chosen])
             return [utterance_batch(frames, present, said, END, END, PAD)]

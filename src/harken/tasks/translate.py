@@ -33,6 +33,7 @@ from harken.decode.step import WritingSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
+from harken.inspection.forced import looks_at_memory
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.task import Evaluation, Glimpse, Prediction, Trained, View, prediction_of
@@ -199,7 +200,7 @@ class TranslateTask:
             views=[
                 View(
                     title="Words written, looking at words read",
-                    matches=lambda path: path.endswith("cross") or path == "decoder.attention",
+                    matches=looks_at_memory,
                     queries=decided,
                     keys=read,
                 ),
