@@ -7,6 +7,7 @@ A word counts where the alignment sets it beside its equal; the others have no t
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,13 +39,16 @@ def understood(steps: Sequence[Step]) -> list[tuple[int, int]]:
 def time_error(
     said: Sequence[Words], heard: Sequence[Words], alignments: Sequence[Sequence[Step]]
 ) -> Sample:
-    """Over all sentences together; one without times on either side counts nothing."""
+    """Over all sentences together; one without times on either side counts nothing.
+
+    Which words count is the system's own choice: those that it understood.
+    """
     counts = np.zeros((len(said), 2))
     for row, true, found, steps in zip(counts, said, heard, alignments, strict=True):
         for one, other in understood(steps):
             if one < len(true) and other < len(found):
                 row += (abs(_middle(true[one]) - _middle(found[other])), 1)
-    return Sample(counts=counts, figure=ratio, unit="seconds")
+    return Sample(counts=counts, figure=ratio, unit="seconds", chosen=True)
 
 
 def looks_in_words(
@@ -63,7 +67,7 @@ def looks_in_words(
         ]
         right.append(sum(inside))
         counted.append(len(inside))
-    return share_within(right, counted)
+    return replace(share_within(right, counted), chosen=True)
 
 
 def _middle(word: SpokenWord) -> float:
