@@ -18,6 +18,13 @@ SMALL_OF = {
     "tag": ("training.tags.steps=4", "training.tags.batch_tokens=256"),
     "fill": ("training.steps=4", "training.batch_tokens=256"),
     "lm": ("training.steps=3", "training.batch_tokens=512", "search.most=20"),
+    "caption": (
+        "model.width=16",
+        "model.front.channels=[4,5,6]",
+        "model.decoder={kind='rnn',width=16,hidden=16}",
+        "training.captions.steps=3",
+        "training.captions.batch_captions=8",
+    ),
     "transcribe": (
         "model.width=16",
         "model.front.channels=4",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harken import config
 from harken.tasks.answer import AnswerRecipe, AnswerTask
+from harken.tasks.caption import CaptionRecipe, CaptionTask
 from harken.tasks.fill import FillRecipe, FillTask
 from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask
 from harken.tasks.tag import TagRecipe, TagTask
@@ -16,11 +17,18 @@ from harken.tasks.transcribe import TranscribeRecipe, TranscribeTask
 from harken.tasks.translate import TranslateRecipe, TranslateTask
 
 Recipe = (
-    AnswerRecipe | FillRecipe | LanguageModelRecipe | TagRecipe | TranscribeRecipe | TranslateRecipe
+    AnswerRecipe
+    | CaptionRecipe
+    | FillRecipe
+    | LanguageModelRecipe
+    | TagRecipe
+    | TranscribeRecipe
+    | TranslateRecipe
 )
 
 TASKS: dict[str, Task] = {
     "answer": AnswerTask(),
+    "caption": CaptionTask(),
     "fill": FillTask(),
     "lm": LanguageModelTask(),
     "tag": TagTask(),

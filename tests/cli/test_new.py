@@ -39,6 +39,7 @@ def conllu(numbers: range) -> str:
     )
 
 
+CAPTIONED = {"": 19, "dev-": 7, "test-": 3}
 FILES = {
     "texts.txt": "".join(f"{sentence(n)}.\n" for n in range(23)),
     "text.txt": "".join(f"{sentence(n)}.\n" for n in range(29)),
@@ -70,6 +71,10 @@ FILES = {
             ("test", range(30, 33)),
         )
     },
+    **{
+        f"{part}captions.jsonl": "".join(f'{{"caption": "{sentence(n)}"}}\n' for n in range(count))
+        for part, count in CAPTIONED.items()
+    },
 }
 """Every file that a call of `harken new --help` names, small."""
 
@@ -79,6 +84,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, contents in FILES.items():
         (tmp_path / name).write_text(contents, encoding="utf-8")
     write_wav(tmp_path / "tone.wav", np.sin(np.arange(8000) / 5, dtype=np.float32) / 2, 8000)
+    for part, count in CAPTIONED.items():
+        scenes = np.zeros((count, 10, 14), dtype=np.uint8)
+        np.savez_compressed(tmp_path / f"{part}captions.npz", images=scenes)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -134,6 +142,12 @@ def test_what_is_shown_is_the_default(desk: Path, task: str) -> None:
     shown = config.loads(Recipe, text, base=desk)
     bare = f'task = "{task}"\n[data]\ntrain = "{files[0]}"\n'
     assert shown == config.loads(Recipe, bare, base=desk)
+
+
+def test_the_size_of_pictures_is_that_of_their_array(desk: Path) -> None:
+    assert main(["new", "caption", "captions.jsonl"]) == 0
+    pictures = load_recipe(Path("recipe.toml")).encode.pictures
+    assert (pictures.columns, pictures.rows, pictures.channels) == (14, 10, 1)
 
 
 def test_a_share_can_be_chosen(desk: Path) -> None:

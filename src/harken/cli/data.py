@@ -1,8 +1,9 @@
 """Make or fetch a corpus by name.
 
 Made here, in constant memory at any size: `people` with biographies and questions, `sentences` with
-tags and translations, `spoken` words; of your own recordings, `manifest` makes a list and `joined`
-sentences. The others are public corpora: fetched from where they are published, and checked.
+tags and translations, `spoken` words, `drawn` scenes; of your own recordings, `manifest` makes a
+list and `joined` sentences. The others are public corpora: fetched from where they are published,
+and checked.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harken.cli.pictures import drawn_options, make_drawn
 from harken.cli.recordings import (
     joined_options,
     make_joined,
@@ -35,6 +37,7 @@ EPILOG = """examples:
   harken data people --people 10000000 --out /data/people
   harken data sentences --sentences 2000 --out data/sentences
   harken data spoken --utterances 1000 --out data/spoken
+  harken data drawn --scenes 2000 --out data/drawn
   harken data manifest recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
       --test "*_[0-4].wav" --out data/digits       what is said in files, from their names
   harken data joined recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
@@ -155,6 +158,7 @@ MADE: dict[str, Made] = {
     ),
     "spoken": ("spoken-like words and their times (transcribe)", spoken_options, make_spoken),
     "manifest": ("a list of your own recordings (transcribe)", manifest_options, make_manifest),
+    "drawn": ("scenes of shapes with captions and boxes (caption)", drawn_options, make_drawn),
     "joined": ("your recordings of words, as sentences (transcribe)", joined_options, make_joined),
 }
 

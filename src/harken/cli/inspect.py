@@ -1,7 +1,7 @@
 """Draw what a model looked at for inputs of your own.
 
 One picture an input, as PNG and as SVG: the sound, and below it where each head looked as each
-symbol was decided.
+symbol was decided; or the picture, clear where each head looked as each word was.
 """
 
 import argparse
@@ -11,13 +11,19 @@ from harken.errors import UserError
 
 EPILOG = """examples:
   harken inspect runs/speech one.wav two.flac --out pictures
+  harken inspect runs/captions beach.jpg test.npz#7 --out pictures
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of `harken inspect`."""
     parser.add_argument("folder", type=Path, metavar="RUN")
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files of sound")
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="files of sound; pictures, or rows of an array of them",
+    )
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="of the pictures")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
 
@@ -25,19 +31,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the path of each picture."""
     from harken.cli.output import remark, result
-    from harken.files import replacing, write_text
-    from harken.report.looking import look, sound_maps
-    from harken.report.sound_file import sound_png, sound_svg
+    from harken.files import replacing
+    from harken.report.looking import files_of, look
     from harken.run import load
     from harken.tasks.task import Looking
 
     loaded = load(options.folder, options.device)
     if not isinstance(loaded.task, Looking):
         raise UserError(
-            f"{options.folder}: found a run of task {loaded.recipe.task!r}, wanted a recogniser",
+            f"{options.folder}: found a run of task {loaded.recipe.task!r}, "
+            "wanted a recogniser or a captioner",
             fix="its report shows an example of what it looks at: `harken report RUN`",
         )
-    stems = [Path(name).stem for name in options.inputs]
+    stems = [_stem(name) for name in options.inputs]
     for name, stem in zip(options.inputs, stems, strict=True):
         if stems.count(stem) > 1:
             raise UserError(
@@ -47,16 +53,20 @@ def run(options: argparse.Namespace) -> int:
     for name, stem in zip(options.inputs, stems, strict=True):
         glimpse = loaded.task.look(loaded.trained, name)
         found = [] if glimpse is None else look(loaded.model, glimpse)
-        maps = [one for looked in found if (one := sound_maps(looked)) is not None]
-        if glimpse is None or not maps:
+        if glimpse is None or not found:
             remark(f"{name}: nothing was written by attention, so there is nothing to draw")
             continue
         options.out.mkdir(parents=True, exist_ok=True)
-        for one in maps:
-            svg, png = options.out / f"{stem}.svg", options.out / f"{stem}.png"
-            write_text(svg, sound_svg(one, glimpse.title))
-            with replacing(png) as file:
-                file.write_bytes(sound_png(one, glimpse.title))
-            result(str(svg))
-            result(str(png))
+        for looked in found:
+            for ending, content in files_of(looked, glimpse.title).items():
+                path = options.out / f"{stem}.{ending}"
+                with replacing(path) as file:
+                    file.write_bytes(content)
+                result(str(path))
     return 0
+
+
+def _stem(name: str) -> str:
+    """Of a picture's file: the input's, with the row or the stretch where one was asked for."""
+    path, mark, rest = Path(name).name.partition("#")
+    return f"{Path(path).stem}{'-' if mark else ''}{rest}"

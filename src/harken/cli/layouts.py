@@ -92,6 +92,30 @@ temperature = {search.temperature}    # below 1 likelier, above 1 bolder
 most = {search.most}    # tokens of a continuation
 """
 
+CAPTION = """
+[encode.pictures]
+kind = "{encode.pictures.kind}"
+columns = {encode.pictures.columns}    # files are scaled to this size, an array has it
+rows = {encode.pictures.rows}
+channels = {encode.pictures.channels}    # 1 for grey
+
+[encode.units]
+kind = "{encode.units.kind}"    # or "bpe", "unigram", "characters"
+
+[model]
+front.kind = "{model.front.kind}"    # or "patch"
+encoder.layers = {model.encoder.layers}    # of attention between places: 2 or more where the
+decoder.kind = "{model.decoder.kind}"    # is "transformer"
+width = {model.width}
+
+[training.captions]
+steps = {training.captions.steps}
+batch_captions = {training.captions.batch_captions}
+
+[search]
+beam = {search.beam}
+"""
+
 TRANSCRIBE = """
 [encode.filterbank]
 rate = {encode.filterbank.rate}    # samples a second; every sound is brought to it
@@ -151,12 +175,27 @@ class Layout:
     examples: str  # what a split holds, in words
     count: Callable[[Any], int] = len  # of them in a split
     guess: Callable[[Sequence[Path]], Mapping[str, str]] = lambda files: {}  # keys from file names
+    sets: Callable[[Sequence[Path]], Sequence[str]] = (
+        lambda files: ()
+    )  # as of --set, from the files
 
 
 def _language(files: Sequence[Path]) -> Mapping[str, str]:
     """The `de` of a second file `train.de`; other names say nothing."""
     found = re.search(r"\.([a-z]{2})(\.gz|\.zst)?$", files[1].name) if len(files) > 1 else None
     return {"target_language": found[1]} if found else {}
+
+
+def _sizes(files: Sequence[Path]) -> list[str]:
+    """Those of the array that stands beside the captions; without one, pictures are scaled."""
+    from harken.data.images.arrays import read_pictures
+
+    beside = files[0].with_suffix(".npz")
+    if not beside.is_file():
+        return []
+    array = read_pictures(beside)
+    sizes = {"columns": array.columns, "rows": array.rows, "channels": array.channels}
+    return [f"encode.pictures.{name}={size}" for name, size in sizes.items()]
 
 
 LAYOUTS = {
@@ -196,6 +235,16 @@ LAYOUTS = {
         template=LM,
         examples="characters",
         count=lambda pieces: sum(map(len, pieces)) + len(pieces) - 1,  # with what parts them
+    ),
+    "caption": Layout(
+        calls={
+            "captions.jsonl": ("train",),
+            "captions.jsonl dev-captions.jsonl": ("train", "dev"),
+            "captions.jsonl dev-captions.jsonl test-captions.jsonl": ("train", "dev", "test"),
+        },
+        template=CAPTION,
+        examples="pictures",
+        sets=_sizes,
     ),
     "transcribe": Layout(
         calls={

@@ -74,8 +74,9 @@ def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder:
     data: dict[str, Any] = {key: _beside(path, folder) for key, path in roles.items()}
     if dev is not None:
         data["dev"] = dev
-    guessed = layout.guess([*roles.values()])
-    recipe = config.loads(Recipe, head + _lines({**data, **guessed}, {}), base=folder)
+    files = [*roles.values()]
+    lines = _lines({**data, **layout.guess(files)}, {})
+    recipe = config.loads(Recipe, head + lines, base=folder, overrides=layout.sets(files))
     if isinstance(recipe.data.dev, float):
         data["dev"] = recipe.data.dev
     defaults = {one.name: getattr(recipe, one.name) for one in fields(recipe)}

@@ -1,4 +1,4 @@
-"""Answer the lines of files or of stdin, in order; or tell what is said in files of sound.
+"""Answer the lines of files or of stdin, in order; or tell what is in files of sound or pictures.
 
 Lines of stdin are answered as they come: whatever waits goes through the model together, so a slow
 pipe has its answers at once and a fast one is batched.
@@ -37,8 +37,9 @@ EPILOG = """output:
   --json gives every output as it is.
   A sample depends on the seed, the line and its number, not on what is asked before or after.
 
-  A recogniser takes each FILE as a sound, and stdin as one. With --times, each word is a line of
-  `file<TAB>start<TAB>end<TAB>word`, in seconds.
+  A recogniser takes each FILE as a sound, and stdin as one; talk.wav#t=1.5,3 is a stretch of it.
+  With --times, each word is a line of `file<TAB>start<TAB>end<TAB>word`, in seconds.
+  A captioner takes each FILE as a picture; test.npz#7 is row 7 of an array.
 
 examples:
   harken predict runs/demo questions.txt
@@ -48,9 +49,11 @@ examples:
   harken predict runs/demo questions.txt --temperature 0.8 --top-p 0.9 --seed 1 --json
   harken predict runs/speech one.wav two.flac --times
   sox in.mp3 -t wav - | harken predict runs/speech
+  harken predict runs/captions beach.jpg test.npz#7
 """
 
 TOGETHER = 256  # lines that go through the model in one call
+FILES_TOGETHER = 16  # sounds or pictures, which are larger
 SILENCE = "?"  # in place of an output that is not sure enough
 ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
@@ -90,28 +93,32 @@ def run(options: argparse.Namespace) -> int:
     from harken.cli.searching import searched
     from harken.data.text import require_file
     from harken.run import load
-    from harken.tasks.task import Timing
+    from harken.tasks.task import OfFiles, Timing
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as the input is, whatever the locale says
     names: list[str] = options.files or ["-"]
     paths = [Path(name) for name in names if name != "-"]
-    for path in paths:
-        require_file(path)
     _check_abstain(options)
     loaded = searched(load(options.folder, options.device), options)
     threshold = None if options.abstain is None else _threshold(loaded, options.abstain)
-    hears = isinstance(loaded.task, Timing)
-    if options.times and not hears:
+    of_files = isinstance(loaded.task, OfFiles)
+    if not of_files:
+        for path in paths:
+            require_file(path)
+    if options.times and not isinstance(loaded.task, Timing):
         raise UserError(
             f"--times: found a run of task {loaded.recipe.task!r}, wanted a recogniser",
             fix="leave out --times",
         )
-    chunks = ([name] for name in names) if hears else chain.from_iterable(map(_chunks, names))
+    chunks: Iterable[Sequence[str]] = _some(names, FILES_TOGETHER)
+    if not of_files:
+        chunks = chain.from_iterable(map(_chunks, names))
     collected = []
     known = len(paths) == len(names)
-    total = (lambda: len(names) if hears else sum(map(_count, paths))) if known else None
-    with counting_progress("sounds" if hears else "lines", total) as advance:
+    total = (lambda: len(names) if of_files else sum(map(_count, paths))) if known else None
+    counted = loaded.task.files if isinstance(loaded.task, OfFiles) else "lines"
+    with counting_progress(counted, total) as advance:
         for answer in _answers(loaded, chunks, options):
             if options.json:
                 collected.append(_record(answer, options, threshold))
@@ -256,6 +263,11 @@ def _chunks(name: str) -> Iterator[list[str]]:
         lines = (line.text for line in read_every_line(file, Path(name)))
         while chunk := list(islice(lines, TOGETHER)):
             yield chunk
+
+
+def _some(names: Sequence[str], count: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(names), count):
+        yield names[start : start + count]
 
 
 def _count(path: Path) -> int:

@@ -47,3 +47,22 @@ class Utterance:
     start: float = 0.0  # seconds into the file
     end: float | None = None  # None: to the end of the file
     words: tuple[SpokenWord, ...] = ()  # empty where their times are not known
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A place in a picture, in pixels from its upper left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Captioned:
+    """A picture, as a file or as a row of an array of pictures, and what people say of it."""
+
+    image: Path | int
+    captions: tuple[str, ...]
+    boxes: tuple[Box, ...] = ()  # of each word of the only caption; empty where not known

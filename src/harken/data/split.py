@@ -6,11 +6,13 @@ Ranking by a hash keeps most of the held-out side the same when examples are add
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from harken.errors import UserError
 
 Example = TypeVar("Example")
+Part = Literal["train", "dev", "test"]
+PARTS: tuple[Part, ...] = ("train", "dev", "test")
 
 
 def hold_out(
@@ -30,3 +32,9 @@ def hold_out(
         [example for example in examples if key(example) not in held],
         [example for example in examples if key(example) in held],
     )
+
+
+def part_sizes(count: int) -> dict[Part, int]:
+    """A tenth each for dev and test, at least one."""
+    aside = max(count // 10, 1)
+    return {"train": count - 2 * aside, "dev": aside, "test": aside}

@@ -10,7 +10,10 @@ from torch import nn
 
 from harken.inspection.record import Recorded, record
 from harken.report.heatmap import AttentionMaps, attention_figure
+from harken.report.picture import PictureMaps, picture_figure
+from harken.report.picture_file import picture_png, picture_svg
 from harken.report.sound import SoundMaps, sound_figure
+from harken.report.sound_file import sound_png, sound_svg
 from harken.tasks.task import Glimpse, View
 
 
@@ -38,13 +41,35 @@ def sound_maps(looked: Looked) -> SoundMaps | None:
     return SoundMaps(symbols=looked.view.queries, layers=looked.layers, **heard)
 
 
+def picture_maps(looked: Looked) -> PictureMaps | None:
+    """The same over x and y; None where no picture was looked at."""
+    picture = looked.view.picture
+    if picture is None:
+        return None
+    seen = {one.name: getattr(picture, one.name) for one in fields(picture)}
+    return PictureMaps(symbols=looked.view.queries, layers=looked.layers, **seen)
+
+
 def figure_of(looked: Looked, title: str) -> str:
     """For a page."""
-    view, over_seconds = looked.view, sound_maps(looked)
+    view, over_seconds, over_places = looked.view, sound_maps(looked), picture_maps(looked)
     if over_seconds is not None:
         return sound_figure(over_seconds, title=title, note=view.title)
+    if over_places is not None:
+        return picture_figure(over_places, title=title, note=view.title)
     maps = AttentionMaps(query_tokens=view.queries, key_tokens=view.keys, layers=looked.layers)
     return attention_figure(maps, title=title, note=view.title)
+
+
+def files_of(looked: Looked, title: str) -> dict[str, bytes]:
+    """For a folder: files by their endings, of a view of sound or of a picture."""
+    over_seconds, over_places = sound_maps(looked), picture_maps(looked)
+    if over_seconds is not None:
+        svg, png = sound_svg(over_seconds, title), sound_png(over_seconds, title)
+    else:
+        assert over_places is not None, "only what is heard or seen is drawn as a file"
+        svg, png = picture_svg(over_places, title), picture_png(over_places, title)
+    return {"svg": svg.encode(), "png": png}
 
 
 def _layers(seen: Sequence[Recorded], view: View) -> list[np.ndarray]:

@@ -33,7 +33,8 @@ def page(
     footer: str,
 ) -> str:
     """A complete HTML document; everything but the bodies of sections is plain text."""
-    style, script = _resource("page.css"), _resource("page.js")
+    style = _resource("page.css") + _resource("picture.css")
+    script = _resource("page.js")
     anchors = _anchors([section.title for section in sections])
     contents = "".join(
         f'<li><a href="#{anchor}">{text(section.title)}</a></li>'

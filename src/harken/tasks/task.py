@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import nn
 
 from harken.data.examples import SpokenWord
@@ -114,6 +114,17 @@ class HeardSound:
     words: Sequence[SpokenWord] = ()  # as the model timed them
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class SeenPicture:
+    """A picture that is looked at; the places that stand for it come row by row."""
+
+    image: UInt8[np.ndarray, "Y X K"] | None  # None where only a map of it is at hand
+    columns: int  # of places
+    rows: int
+    offset: float  # the pixel at the centre of the first place, along both axes
+    stride: float  # pixels from one place to the next
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
     """Names of what looks and of what is looked at, for the attentions whose path matches."""
@@ -123,6 +134,7 @@ class View:
     queries: Sequence[str]
     keys: Sequence[str]
     sound: HeardSound | None = None  # where the keys are places of it
+    picture: SeenPicture | None = None  # likewise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,6 +196,13 @@ class Judging(Protocol):
     def judged(self, trained: Trained) -> Judged:
         """The outputs for the dev split, from which it can be learnt when to keep silent."""
         ...
+
+
+@runtime_checkable
+class OfFiles(Protocol):
+    """A task whose inputs are names of files, not lines of text; ask `isinstance`."""
+
+    files: str  # what they hold, such as sounds
 
 
 @runtime_checkable

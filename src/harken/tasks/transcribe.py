@@ -139,6 +139,8 @@ class TranscribeRecipe:
 class TranscribeTask:
     """See the top of this file."""
 
+    files = "sounds"
+
     def read(self, recipe: TranscribeRecipe) -> Mapping[str, list[Utterance]]:
         data = recipe.data
         train = read_utterances(data.train)

@@ -10,8 +10,9 @@ import soundfile
 from harken.data.examples import Utterance
 from harken.data.sound.audio import read_sound
 from harken.data.speech.manifest import read_utterances
+from harken.data.split import PARTS
 from harken.data.spoken.joined import JoinedConfig, joined, part_by_speaker, trimmed, write_joined
-from harken.data.spoken.recorded import PARTS, Signal
+from harken.data.spoken.recorded import Signal
 from harken.errors import UserError
 
 RATE = 8000

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from harken.data.examples import SpokenWord
 from harken.data.sound.audio import read_sound
 from harken.data.speech.manifest import read_utterances
+from harken.data.split import PARTS, Part
 from harken.data.spoken import made as module
 from harken.data.spoken.made import MOST_WORDS, SpokenConfig, speak, spoken, voices, write_spoken
 from harken.data.spoken.phones import DIGITS, PRONUNCIATIONS
-from harken.data.spoken.recorded import PARTS, Part, RecordedFiles, Recording
+from harken.data.spoken.recorded import RecordedFiles, Recording
 
 seeds = st.integers(-(2**63), 2**63)
 

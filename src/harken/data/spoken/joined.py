@@ -20,13 +20,11 @@ import numpy as np
 from harken.data.chance import stream
 from harken.data.examples import Utterance
 from harken.data.sound.audio import read_sound
-from harken.data.split import hold_out
+from harken.data.split import Part, hold_out, part_sizes
 from harken.data.spoken.recorded import (
-    Part,
     RecordedFiles,
     Recording,
     Signal,
-    part_sizes,
     place_of,
     timed,
     within_range,

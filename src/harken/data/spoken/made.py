@@ -16,12 +16,11 @@ from pathlib import Path
 
 from harken.data.chance import stream
 from harken.data.examples import Utterance
+from harken.data.split import Part, part_sizes
 from harken.data.spoken.phones import DIGITS, PRONUNCIATIONS
 from harken.data.spoken.recorded import (
-    Part,
     RecordedFiles,
     Recording,
-    part_sizes,
     place_of,
     timed,
     within_range,

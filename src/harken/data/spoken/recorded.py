@@ -15,18 +15,15 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from harken.data.examples import SpokenWord, Utterance
 from harken.data.speech.manifest import write_manifest
+from harken.data.split import PARTS, Part
 from harken.errors import UserError
 from harken.files import replacing_folder, sync
-
-Part = Literal["train", "dev", "test"]
-PARTS: tuple[Part, ...] = ("train", "dev", "test")
 
 Signal = Float[np.ndarray, "_samples"]  # mono, between -1 and 1
 Recording = tuple[Utterance, Signal]
@@ -43,12 +40,6 @@ class RecordedFiles:
     dev: Path
     test: Path
     audio: Path
-
-
-def part_sizes(count: int) -> dict[Part, int]:
-    """A tenth each for dev and test, at least one."""
-    aside = max(count // 10, 1)
-    return {"train": count - 2 * aside, "dev": aside, "test": aside}
 
 
 def place_of(name: str, part: Part, index: int) -> Path:

@@ -1,0 +1,101 @@
+"""A model that looks at a picture and writes about it.
+
+    picture B K Y X, or map M[x,y,K]  --front, encoder-->  memory B M H, one state a place
+    memory, words so far  --decoder-->  B T V
+
+    the sources' RNN     front `convolution` or `map`, no layer of the encoder: the decoder's
+                         attention runs over x and y of the map itself. (The front's W M + b
+                         before it is nothing new: W goes into W_key, and a softmax over places
+                         does not feel b.)
+    Transformer          some layers of spatial self-attention, decoder `transformer`
+
+Places stand row by row, as `layers/front.py` counts them.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.config import bounded
+from harken.layers.dropout import Dropout
+from harken.layers.front import ConvolutionFrontConfig, ImageFrontConfig, ImageSizes
+from harken.layers.spatial import SpatialConfig
+from harken.models.attentive_decoder import AttentiveDecoderConfig
+from harken.models.initialise import initialise
+from harken.models.writing import (
+    DecoderConfig,
+    begin_writing,
+    build_decoder,
+    layers_of,
+    select_state,
+)
+
+NO_RNN = 0  # width of a right-to-left RNN's state in the memory: places have no such order
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaptionerConfig:
+    """Sizes of a captioner; `width` is that of the tokens which the front makes of places."""
+
+    kind: Literal["captioner"] = "captioner"
+    width: int = bounded(128, at_least=1)
+    front: ImageFrontConfig = ConvolutionFrontConfig()
+    encoder: SpatialConfig = SpatialConfig(layers=0)
+    decoder: DecoderConfig = AttentiveDecoderConfig()
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's tokens
+
+    def build(self, vocabulary: int, sizes: ImageSizes, seed: int) -> "Captioner":
+        return Captioner(self, vocabulary, sizes, seed)
+
+
+class Seen(NamedTuple):
+    """States of the places of a picture; none is padding, for pictures of a set are of one size."""
+
+    memory: Float[Tensor, "B M H"]
+    present: Bool[Tensor, "B M"]
+
+
+class Captioner(nn.Module):
+    """Front, encoder, decoder."""
+
+    def __init__(
+        self, config: CaptionerConfig, vocabulary: int, sizes: ImageSizes, seed: int
+    ) -> None:
+        super().__init__()
+        self.front = config.front.build(sizes, config.width)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = config.encoder.build(config.width, self.front.columns, self.front.rows)
+        self.decoder = build_decoder(config.decoder, vocabulary, self.encoder.width, NO_RNN, seed)
+        self.longest_output = config.decoder.length
+        initialise(self, max(config.encoder.layers, layers_of(config.decoder)), seed)
+
+    def look(self, pictures: Float[Tensor, "B channels second third"]) -> Seen:
+        """The memory: of pictures B K Y X, or of maps B X Y K where the front takes these."""
+        tokens = self.front(pictures)
+        states: Tensor = self.encoder(self.dropout(tokens.tokens), tokens.coordinates)
+        return Seen(states, states.new_ones(states.shape[:2], dtype=torch.bool))
+
+    def forward(
+        self, pictures: Float[Tensor, "B channels second third"], target: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T J"]:
+        """States that decide the word after each of `target`, all known."""
+        states: Tensor = self.decoder(target, self.begin(*self.look(pictures)))
+        return states
+
+    def begin(self, memory: Float[Tensor, "B M H"], present: Bool[Tensor, "B M"]) -> Any:
+        """The decoder's state before any word."""
+        return begin_writing(self.decoder, memory, present, NO_RNN)
+
+    def extend(
+        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
+    ) -> tuple[Float[Tensor, "B T J"], Any]:
+        return self.decoder.extend(tokens, present, state)
+
+    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+        return self.decoder.scores(states)
+
+    def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
+        return select_state(state, rows, same_prompts=same_prompts)

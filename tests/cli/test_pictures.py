@@ -1,0 +1,61 @@
+"""`harken data drawn` as a script calls it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harken.cli.main import main
+from harken.data.drawn.made import DrawnConfig, drawn, kept_pairs
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
+    assert main(["data", "drawn", *map(str, arguments)]) == 0
+    return [Path(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def captions(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["caption"] for line in lines]
+
+
+def test_drawn_scenes_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    paths = told(capsys, "--scenes", 13, "--out", out)
+    names = ["train.jsonl", "dev.jsonl", "test.jsonl", "train.npz", "dev.npz", "test.npz"]
+    assert paths == [out / name for name in (*names, "examples")]
+    assert [len(captions(path)) for path in paths[:3]] == [11, 1, 1]
+    images = np.load(out / "train.npz")["images"]
+    np.testing.assert_array_equal(images[10], drawn(DrawnConfig(), "train", 10).picture)
+
+
+def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--size", 37, "--least", 2, "--most", 2, "--noise", 0, "--new-pairs", "--seed", 5)
+    train, _, test, images, *_ = told(capsys, "--scenes", 23, *options, "--out", tmp_path)
+    config = DrawnConfig(scenes=23, size=37, least=2, most=2, noise=0, new_pairs=True, seed=5)
+    wanted = np.stack([drawn(config, "train", index).picture for index in range(19)])
+    np.testing.assert_array_equal(np.load(images)["images"], wanted)
+    for path, new in ((train, False), (test, True)):
+        for caption in captions(path):
+            words = caption.split()
+            assert len(words) == 4
+            pairs = set(zip(words[::2], words[1::2], strict=True))
+            assert (pairs <= kept_pairs(5)) if new else not (pairs & kept_pairs(5))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--scenes", "2"), "harken data drawn: scenes must be from 3 to 100000, found 2"),
+        (("--size", "7"), "size must be from 32 to 512, found 7"),
+        (("--most", "9"), "most at most 4"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    options: tuple[str, str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "drawn", *options, "--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert sentence in line
+    assert not (tmp_path / "out").exists()

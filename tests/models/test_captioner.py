@@ -1,0 +1,130 @@
+"""Pictures and maps through every front and decoder; the RNN against the sources' sum over x, y."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import LearnedConfig, NoPositionConfig
+from harken.decode.step import WritingSteps
+from harken.inspection.record import record
+from harken.layers.front import (
+    ConvolutionFrontConfig,
+    ImageFrontConfig,
+    ImageSizes,
+    MapFrontConfig,
+    PatchFrontConfig,
+)
+from harken.layers.spatial import SpatialConfig
+from harken.models.attentive_decoder import AttentiveDecoderConfig
+from harken.models.captioner import Captioner, CaptionerConfig
+from harken.models.decoder import TransformerDecoderConfig
+from harken.models.writing import DecoderConfig
+
+VOCABULARY, WIDTH, START = 13, 12, 2
+COLUMNS, ROWS, CHANNELS = 14, 10, 3
+HEADS = MultiHeadConfig(heads=3)
+FRONTS: dict[str, ImageFrontConfig] = {
+    "convolution": ConvolutionFrontConfig(channels=(5, 7)),
+    "patch": PatchFrontConfig(patch=2),
+    "map": MapFrontConfig(),
+}
+DECODERS: dict[str, DecoderConfig] = {
+    "rnn": AttentiveDecoderConfig(width=WIDTH, hidden=11),
+    "transformer": TransformerDecoderConfig(
+        layers=2, width=WIDTH, length=29, attention=HEADS, dropout=0.0
+    ),
+}
+TARGET = torch.tensor([[START, 5, 9, 12], [START, 4, 6, 8]])
+each_front = pytest.mark.parametrize("front", FRONTS)
+each_decoder = pytest.mark.parametrize("decoder", DECODERS)
+
+
+def pictures(front: str) -> Tensor:
+    shape = (2, COLUMNS, ROWS, CHANNELS) if front == "map" else (2, CHANNELS, ROWS, COLUMNS)
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(3))
+    return made.double()
+
+
+def built(front: str, decoder: str, encoder: SpatialConfig) -> Captioner:
+    config = CaptionerConfig(
+        width=WIDTH,
+        front=FRONTS[front],
+        encoder=encoder,
+        decoder=DECODERS[decoder],
+        dropout=0.0,
+    )
+    sizes = ImageSizes(channels=CHANNELS, columns=COLUMNS, rows=ROWS)
+    model = config.build(VOCABULARY, sizes, seed=7)
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return model.double().eval()
+
+
+@each_front
+@each_decoder
+@torch.no_grad()
+def test_one_word_at_a_time_equals_all_at_once(front: str, decoder: str) -> None:
+    model = built(front, decoder, SpatialConfig(layers=1, attention=HEADS))
+    whole = model.scores(model(pictures(front), TARGET))
+    stepper = WritingSteps(model, START)
+    scores, state = stepper.prompt(*model.look(pictures(front)))
+    assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
+    for at in range(1, TARGET.shape[1]):
+        scores, state = stepper.step(TARGET[:, at], state)
+        assert_close(scores, whole[:, at], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
+    """a[x,y] = softmax over both of h . W_key M[x,y], V = sum of a M: loops over x and y."""
+    model = built("map", "rnn", SpatialConfig(layers=0, position=NoPositionConfig()))
+    maps = pictures("map")
+    with record(model) as seen:
+        model(maps, TARGET[:, :1])
+    (looked,) = [one for one in seen if one.name == "decoder.attention"]
+    memory = model.look(maps).memory
+    query = model.begin(*model.look(maps)).cell.hidden[:, -1]
+    (key_matrix,) = model.decoder.attention.score.weight
+    for picture in range(2):
+        total = 0.0
+        powers = torch.zeros(COLUMNS, ROWS, dtype=torch.float64)
+        for x in range(COLUMNS):
+            for y in range(ROWS):
+                place = model.front.join(maps[picture, x, y])
+                assert_close(memory[picture, y * COLUMNS + x], place, rtol=0, atol=1e-12)
+                powers[x, y] = (query[picture] @ key_matrix @ place).exp()
+                total += float(powers[x, y])
+        wanted = (powers / total).T.flatten()
+        assert_close(looked.weights[picture, 0, 0], wanted, rtol=0, atol=1e-10)
+
+
+@each_front
+@torch.no_grad()
+def test_places_are_as_many_as_the_front_says(front: str) -> None:
+    model = built(front, "rnn", SpatialConfig(layers=0))
+    seen = model.look(pictures(front))
+    assert seen.memory.shape[1] == model.front.columns * model.front.rows
+    assert seen.present.all() and seen.present.shape == seen.memory.shape[:2]
+
+
+@each_decoder
+@torch.no_grad()
+def test_a_picture_does_not_see_its_neighbour(decoder: str) -> None:
+    model = built("convolution", decoder, SpatialConfig(layers=1, attention=HEADS))
+    both = model(pictures("convolution"), TARGET)
+    alone = model(pictures("convolution")[:1], TARGET[:1])
+    assert_close(both[:1], alone, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_without_positions_a_map_is_a_set_of_places() -> None:
+    """With positions the order matters, without them it does not."""
+    order = torch.randperm(COLUMNS, generator=torch.Generator().manual_seed(5))
+    maps = pictures("map")
+    for position, same in ((NoPositionConfig(), True), (LearnedConfig(), False)):
+        model = built("map", "rnn", SpatialConfig(layers=1, attention=HEADS, position=position))
+        straight, mixed = model(maps, TARGET), model(maps[:, order], TARGET)
+        assert torch.allclose(straight, mixed, rtol=0, atol=1e-10) == same

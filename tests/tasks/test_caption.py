@@ -1,0 +1,177 @@
+"""From pictures to figures: every front and decoder, arrays and files, boxes, what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harken import config
+from harken.cli.main import main
+from harken.data.drawn.made import DrawnConfig, write_drawn
+from harken.data.images.arrays import read_pictures
+from harken.data.images.captions import read_captions
+from harken.errors import UserError
+from harken.pipeline import train
+from harken.recipe import TASKS, Recipe
+from harken.run import Run
+from harken.tasks.task import Looking
+
+SMALL = (
+    "model.width=12",
+    "training.captions.steps=3",
+    "training.captions.batch_captions=7",
+    "search.beam=2",
+    "search.most=9",
+    "encode.pictures={kind='pixels',columns=32,rows=32,channels=3}",
+)
+CONVOLUTION = "model.front={kind='convolution',channels=[5,7]}"
+WRITER = "model.decoder={kind='transformer',layers=1,width=12,length=17,attention={heads=2}}"
+LOOKER = "model.decoder={kind='rnn',width=12,hidden=11}"
+PLACES = "model.encoder={layers=1,attention={heads=2}}"
+MODELS = {
+    "rnn over a map of a CNN": (CONVOLUTION, LOOKER),
+    "attention over a map of a CNN": (CONVOLUTION, PLACES, WRITER),
+    "attention over squares": ("model.front={kind='patch',patch=8}", PLACES, WRITER),
+}
+METRICS = {"attention_in_box", "attention_mass_in_box", "chance_in_box"}
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("drawn")
+    write_drawn(DrawnConfig(scenes=50, size=32, least=1, most=2, seed=3), folder)
+    return folder
+
+
+def recipe(folder: Path, *sets: str) -> Any:
+    text = f'task="caption"\n[data]\ntrain="{folder}/train.jsonl"\ndev="{folder}/dev.jsonl"\n'
+    return config.loads(Recipe, text, base=folder, overrides=[*SMALL, *sets])
+
+
+@pytest.fixture(scope="session")
+def run_of(drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of each model, trained once."""
+    made: dict[str, Run] = {}
+
+    def run(name: str) -> Run:
+        if name not in made:
+            folder = tmp_path_factory.mktemp("runs") / name.replace(" ", "-")
+            made[name] = train(recipe(drawn, *MODELS[name]), folder)
+        return made[name]
+
+    return run
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_trains_and_is_measured(name: str, run_of: Any, drawn: Path) -> None:
+    run = run_of(name)
+    evaluation = run.evaluate("dev")
+    assert evaluation.n == len(read_captions(drawn / "dev.jsonl"))
+    assert set(evaluation.metrics) >= METRICS
+    assert 0 < evaluation.metrics["chance_in_box"].value < 0.5 or not any(
+        one.output for one in evaluation.predictions
+    )
+    named = run.predict([one.input for one in evaluation.predictions[:3]])
+    assert [one.output for one in named] == [one.output for one in evaluation.predictions[:3]]
+    assert evaluation.predictions[1].input == f"{drawn / 'dev.npz'}#1"
+
+
+def test_a_picture_is_the_same_as_a_file_and_as_a_row(run_of: Any, drawn: Path) -> None:
+    run = run_of("attention over squares")
+    rows = run.predict([f"{drawn / 'test.npz'}#{at}" for at in range(3)])
+    files = run.predict([str(drawn / "examples" / f"{at}.png") for at in range(3)])
+    assert [one.output for one in rows] == [one.output for one in files]
+    assert [one.confidence for one in rows] == pytest.approx([one.confidence for one in files])
+
+
+def test_files_are_scaled_once_and_learnt_from_alike(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same pictures as files and as an array make the same model."""
+    examples = read_captions(drawn / "test.jsonl")
+    lines = [f"examples/{at}.png\t{examples[at].captions[0]}" for at in range(len(examples))]
+    (drawn / "files.tsv").write_text("\n".join(lines) + "\n")
+    (drawn / "rows.jsonl").write_text((drawn / "test.jsonl").read_text())
+    (drawn / "rows.npz").write_bytes((drawn / "test.npz").read_bytes())
+    sets = (*MODELS["rnn over a map of a CNN"], f"data.dev={drawn}/dev.jsonl")
+    by_file = train(recipe(drawn, *sets, f"data.train={drawn}/files.tsv"), tmp_path / "files")
+    by_row = train(recipe(drawn, *sets, f"data.train={drawn}/rows.jsonl"), tmp_path / "rows")
+    asked = [f"{drawn / 'dev.npz'}#{at}" for at in range(4)]
+    assert [one.confidence for one in by_file.predict(asked)] == [
+        one.confidence for one in by_row.predict(asked)
+    ]
+    kept = read_pictures(next((tmp_path / "files").rglob("pixels.npy")))
+    np.testing.assert_array_equal(kept.array, read_pictures(drawn / "test.npz").array)
+
+
+def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    maps = random.integers(-127, 128, size=(23, 5, 3, 7)).astype(np.int8)
+    np.save(tmp_path / "maps.npy", maps)
+    np.save(tmp_path / "scale.npy", np.linspace(0.01, 0.02, 7, dtype=np.float32))
+    names = [f"{at}.jpg" for at in range(23)]
+    (tmp_path / "names.txt").write_text("\n".join(names) + "\n")
+    told = [
+        f"{name}#{at}\ta {word} dog" for name in names for at, word in enumerate(("big", "old"))
+    ]
+    (tmp_path / "captions.txt").write_text("\n".join(told) + "\n")
+    (tmp_path / "train.txt").write_text("\n".join(names[3:]) + "\n")
+    (tmp_path / "dev.txt").write_text("\n".join(names[:3]) + "\n")
+    text = (
+        'task="caption"\n[data]\nfeatures="maps.npy"\nscale="scale.npy"\nnames="names.txt"\n'
+        'train={captions="captions.txt",listed="train.txt"}\n'
+        'dev={captions="captions.txt",listed="dev.txt"}\n'
+    )
+    sets = [
+        *SMALL[:-1],
+        "encode.pictures={kind='maps',columns=5,rows=3,channels=7}",
+        "model.front.kind=map",
+        LOOKER,
+    ]
+    made = config.loads(Recipe, text, base=tmp_path, overrides=sets)
+    run = train(made, tmp_path / "run")
+    evaluation = run.evaluate("dev")
+    assert [Path(one.input).name for one in evaluation.predictions] == [
+        "maps.npy#0",
+        "maps.npy#1",
+        "maps.npy#2",
+    ]
+    assert not METRICS & set(evaluation.metrics), "nobody has drawn boxes"
+    with pytest.raises(UserError, match="wanted one such as"):
+        run.predict(["dog.jpg"])
+
+
+@pytest.mark.parametrize(
+    ("sets", "sentence"),
+    [
+        (["model.front.kind=map"], "belong together"),
+        (["data.features=maps.npy"], "belong together"),
+        (["encode.pictures.columns=48"], "--set encode.pictures.columns=32"),
+        (["data.dev=2.5"], "is no share"),
+        (["data.images=a.npz", "data.features=b.npy"], "two arrays"),
+    ],
+)
+def test_what_does_not_fit_is_told(drawn: Path, sets: list[str], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        made = recipe(drawn, *sets)
+        TASKS["caption"].read(made)
+    assert sentence in f"{caught.value}; {caught.value.fix}"
+
+
+def test_pictures_of_where_it_looked(
+    run_of: Any, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of("attention over a map of a CNN")
+    assert isinstance(run.task, Looking)
+    asked = f"{drawn / 'test.npz'}#1"
+    assert run.predict([asked])[0].output, "a model that writes nothing shows nothing"
+    assert main(["inspect", str(run.folder), asked, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out.split()
+    assert printed == [str(tmp_path / f"test-1.{kind}") for kind in ("svg", "png")]
+    assert (tmp_path / "test-1.png").read_bytes().startswith(b"\x89PNG")
+    assert "looking at the picture" in (run.folder / "report.html").read_text()
+    glimpse = run.task.look(run.trained, asked)
+    assert glimpse is not None and glimpse.views[0].picture is not None
+    pixels = read_pictures(drawn / "test.npz").take([1])[0]
+    np.testing.assert_array_equal(glimpse.views[0].picture.image, pixels)
