@@ -101,6 +101,24 @@ def _set_aside(folder: Path) -> Path:
     return doomed
 
 
+def is_file(path: Path) -> bool:
+    """Whether a file is there; nothing is there by a name that is too long for any file."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        raise
+    except OSError:
+        return False
+
+
+def relative_name(folder: Path, name: str, here: Path) -> str:
+    """How a file of a folder is called in a file that stands `here`; whole on another drive."""
+    try:
+        return (Path(os.path.relpath(folder, here)) / name).as_posix()
+    except ValueError:  # two drives of Windows
+        return (folder / name).as_posix()
+
+
 def sha256(path: Path) -> str:
     """The digest of a file's bytes, in constant memory."""
     with path.open("rb") as file:

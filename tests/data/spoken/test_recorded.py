@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from harken.data.examples import SpokenWord, Utterance
 from harken.data.sound.audio import read_sound
 from harken.data.speech.manifest import read_utterances
+from harken.data.split import PARTS, Part, part_sizes
 from harken.data.spoken import recorded as module
 from harken.data.spoken.recorded import (
-    PARTS,
-    Part,
     Recording,
-    part_sizes,
     place_of,
     timed,
     within_range,

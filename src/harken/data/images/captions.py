@@ -14,7 +14,6 @@ What is not here: the pictures themselves (files.py, arrays.py).
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -23,10 +22,10 @@ from typing import Any, Literal
 from harken.config.spelling import nearest
 from harken.data.examples import Box, Captioned
 from harken.data.images.forms import SEE, TOKEN, Told, from_coco, from_table, from_tokens
-from harken.data.images.strict_json import ERRORS, is_finite, is_whole, parsed, text_of, wrong
+from harken.data.strict_json import ERRORS, is_finite, is_whole, parsed, text_of, wrong
 from harken.data.text import Line, named, read_lines
 from harken.errors import UserError
-from harken.files import write_text
+from harken.files import is_file, relative_name, write_text
 
 Form = Literal["json_lines", "table", "tokens", "coco"]
 KEYS = ("image", "index", "caption", "captions", "boxes_xywh")
@@ -76,7 +75,7 @@ def write_captions(path: Path, examples: Sequence[Captioned]) -> None:
     resolved = {folder: folder.resolve() for folder in folders}
     here = path.parent.resolve()
     lines = (
-        _json(one, {"image": _relative(resolved[one.image.parent], one.image.name, here)})
+        _json(one, {"image": relative_name(resolved[one.image.parent], one.image.name, here)})
         if isinstance(one.image, Path)
         else _json(one, {"index": one.image})
         for one in examples
@@ -262,7 +261,7 @@ def _gathered(found: Iterable[tuple[str, Captioned]], path: Path) -> list[Captio
     for where, one in found:
         _check_texts(where, one)
         if isinstance(one.image, Path) and one.image not in there:
-            there[one.image] = _is_file(one.image)
+            there[one.image] = is_file(one.image)
             if not there[one.image]:
                 missing.append(f"{where}: found no picture {str(one.image)[:200]}")
         examples.append(one)
@@ -293,15 +292,6 @@ def _check_texts(where: str, one: Captioned) -> None:
             ) from error
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except PermissionError:
-        raise
-    except OSError:  # a name that is too long
-        return False
-
-
 # --- writing
 
 
@@ -314,10 +304,3 @@ def _json(one: Captioned, picture: dict[str, object]) -> str:
     if one.boxes:
         fields["boxes_xywh"] = [[box.x, box.y, box.width, box.height] for box in one.boxes]
     return json.dumps(fields, ensure_ascii=False, allow_nan=False)
-
-
-def _relative(folder: Path, name: str, here: Path) -> str:
-    try:
-        return (Path(os.path.relpath(folder, here)) / name).as_posix()
-    except ValueError:  # two drives of Windows
-        return (folder / name).as_posix()

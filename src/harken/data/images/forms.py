@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harken.data.images.strict_json import ERRORS, is_whole, parsed, text_of, wrong
+from harken.data.strict_json import ERRORS, is_whole, parsed, text_of, wrong
 from harken.data.text import Line, named, read_whole
 from harken.errors import UserError
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harken.data.examples import Utterance
 from harken.errors import UserError
+from harken.files import is_file
 
 SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".sph", ".nist")
 ROUNDING = 0.01  # seconds by which the last word may end after its utterance
@@ -24,9 +25,9 @@ def gather(found: Iterable[tuple[str, Utterance]], name: str) -> list[Utterance]
         _check_text(where, one)
         _check_times(where, one)
         if one.audio not in there:
-            there[one.audio] = one.audio.is_file()
+            there[one.audio] = is_file(one.audio)
             if not there[one.audio]:
-                missing.append(f"{where}: found no sound file {one.audio}")
+                missing.append(f"{where}: found no sound file {str(one.audio)[:200]}")
         utterances.append(one)
     if missing:
         more = f", nor {len(missing) - 1} others of {len(there)}" if len(missing) > 1 else ""

@@ -14,7 +14,6 @@ What is not here: folders (folders.py, kaldi.py) and names of files (names.py).
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -23,9 +22,10 @@ from typing import Any, TypeVar
 from harken.config.spelling import nearest
 from harken.data.examples import SpokenWord, Utterance
 from harken.data.speech.gather import gather
+from harken.data.strict_json import ERRORS, parsed, wrong
 from harken.data.text import Line, named, read_lines
 from harken.errors import UserError
-from harken.files import write_text
+from harken.files import relative_name, write_text
 
 KEYS = ("audio", "text", "speaker", "start", "end", "words")
 COLUMNS = KEYS[:-1]
@@ -63,7 +63,7 @@ def write_manifest(utterances: Sequence[Utterance], path: Path) -> None:
     resolved = {folder: folder.resolve() for folder in folders}
     here = path.parent.resolve()
     lines = (
-        _json(one, _relative(resolved[one.audio.parent], one.audio.name, here))
+        _json(one, relative_name(resolved[one.audio.parent], one.audio.name, here))
         for one in utterances
     )
     write_text(path, "".join(f"{line}\n" for line in lines))
@@ -83,8 +83,8 @@ def _objects(first: Line, rest: Iterator[Line]) -> Iterator[tuple[Line, dict[str
 def _object(line: Line) -> dict[str, Any]:
     try:
         # Numbers as floats: an integer of a million digits is refused like any other infinity.
-        value = json.loads(line.text, object_pairs_hook=_no_key_twice, parse_int=float)
-    except (ValueError, RecursionError) as error:
+        value = parsed(line.text, whole=float)
+    except ERRORS as error:
         raise UserError(
             f"{line.where}: found {line.text.strip()[:60]!r} ({error}), wanted one JSON object",
             fix=SEE,
@@ -94,13 +94,6 @@ def _object(line: Line) -> dict[str, Any]:
             f"{line.where}: found {line.text.strip()[:60]!r}, wanted an object in braces", fix=SEE
         )
     return value
-
-
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise ValueError("a key stands in it twice")
-    return fields
 
 
 def _rows(head: Line, rest: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any]]]:
@@ -136,7 +129,7 @@ def _number(line: Line, name: str, cell: str) -> float:
     try:
         return float(cell)
     except ValueError:
-        raise _wrong(line.where, name, cell, "seconds") from None
+        raise wrong(line.where, name, cell, "seconds") from None
 
 
 def _check_keys(
@@ -157,7 +150,7 @@ def _check_keys(
 def _utterance(where: str, fields: dict[str, Any], folder: Path) -> Utterance:
     words = fields.get("words", [])
     if not isinstance(words, list):
-        raise _wrong(where, "words", words, "a list of objects")
+        raise wrong(where, "words", words, "a list of objects")
     return Utterance(
         audio=folder / _typed(where, "audio", fields["audio"], str),
         text=_typed(where, "text", fields["text"], str),
@@ -170,7 +163,7 @@ def _utterance(where: str, fields: dict[str, Any], folder: Path) -> Utterance:
 
 def _word(where: str, fields: object) -> SpokenWord:
     if not isinstance(fields, dict):
-        raise _wrong(where, "words", fields, "objects")
+        raise wrong(where, "words", fields, "objects")
     _check_keys(where, fields, WORD_KEYS, WORD_KEYS)
     return SpokenWord(
         word=_typed(where, "word", fields["word"], str),
@@ -182,13 +175,7 @@ def _word(where: str, fields: object) -> SpokenWord:
 def _typed(where: str, key: str, value: object, kind: type[Value]) -> Value:
     if isinstance(value, kind):
         return value
-    raise _wrong(where, key, value, "a text in quotes" if kind is str else "seconds")
-
-
-def _wrong(where: str, key: str, value: object, wanted: str) -> UserError:
-    return UserError(
-        f"{where}: found {str(value)[:60]!r} as {key!r}, wanted {wanted}", fix=f"mend {key!r}"
-    )
+    raise wrong(where, key, value, "a text in quotes" if kind is str else "seconds")
 
 
 # --- writing
@@ -207,10 +194,3 @@ def _json(one: Utterance, audio: str) -> str:
             {"word": word.word, "start": word.start, "end": word.end} for word in one.words
         ]
     return json.dumps(fields, ensure_ascii=False, allow_nan=False)
-
-
-def _relative(folder: Path, name: str, here: Path) -> str:
-    try:
-        return (Path(os.path.relpath(folder, here)) / name).as_posix()
-    except ValueError:  # two drives of Windows
-        return (folder / name).as_posix()

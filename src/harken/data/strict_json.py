@@ -3,12 +3,13 @@
 Python's reader lets through what others refuse or read otherwise: NaN, a key that stands in an
 object twice. Here both are errors, and so is a nesting that is deeper than the stack.
 
-What is not here: which keys there are (captions.py, forms.py).
+What is not here: which keys there are; that is known to each form of a file.
 """
 
 import json
 import reprlib
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from harken.errors import UserError
@@ -16,9 +17,11 @@ from harken.errors import UserError
 ERRORS = (ValueError, RecursionError)  # what `parsed` raises
 
 
-def parsed(text: str) -> Any:
-    """The value that a whole text is."""
-    return json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant)
+def parsed(text: str, *, whole: Callable[[str], int | float] = int) -> Any:
+    """The value that a whole text is; `whole` makes a number of digits alone."""
+    return json.loads(
+        text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_int=whole
+    )
 
 
 def text_of(where: str, key: str, value: object) -> str:
