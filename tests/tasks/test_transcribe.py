@@ -1,6 +1,7 @@
 """From recordings to figures: every body and way of writing, times, conditions, long sounds."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from harken import config
 from harken.cli.main import main
 from harken.data.examples import SpokenWord, Utterance
-from harken.data.speech.manifest import write_manifest
+from harken.data.speech.manifest import read_utterances, write_manifest
 from harken.data.spoken.made import SpokenConfig, write_spoken
 from harken.data.spoken.recorded import write_wav
 from harken.decode.found import Found
@@ -240,6 +241,26 @@ def test_pictures_of_what_was_looked_at(
     assert "wanted a picture for each" in capsys.readouterr().err
     assert main(["inspect", str(small_run), sounds[0]]) == 2
     assert "wanted a recogniser" in capsys.readouterr().err
+
+
+def test_sentences_from_each_word_on(
+    run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Times of words of the manifest; of a run where it has none; refused where there are none."""
+    whole = read_utterances(spoken / "train.jsonl")
+    out = tmp_path / "cut"
+    assert main(["data", "stretches", str(spoken / "train.jsonl"), "--out", str(out)]) == 0
+    cut = read_utterances(out / "train.jsonl")
+    assert len(cut) == sum(len(one.words) for one in whole) > len(whole)
+    bare = tmp_path / "bare.jsonl"
+    write_manifest([replace(one, words=()) for one in whole], bare)
+    assert main(["data", "stretches", str(bare), "--out", str(out)]) == 2
+    assert "found no times of words" in capsys.readouterr().err
+    run = run_of("conformer, both")
+    heard = run.predict([str(one.audio) for one in whole])
+    understood = [one.output == two.text for one, two in zip(heard, whole, strict=True)]
+    code = main(["data", "stretches", str(bare), "--run", str(run.folder), "--out", str(out)])
+    assert code == (0 if any(understood) else 2)
 
 
 def test_of_a_stretch_only_the_stretch_is_shown(run_of: Any, spoken: Path) -> None:

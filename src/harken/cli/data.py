@@ -20,8 +20,10 @@ from harken.cli.recordings import (
     make_joined,
     make_manifest,
     make_spoken,
+    make_stretches,
     manifest_options,
     spoken_options,
+    stretches_options,
 )
 from harken.errors import UserError
 
@@ -42,6 +44,7 @@ EPILOG = """examples:
       --test "*_[0-4].wav" --out data/digits       what is said in files, from their names
   harken data joined recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
       --test-speakers theo --out data/connected    sentences of single words, joined
+  harken data stretches data/yesno/train.jsonl --run runs/yesno --out data/cut
   harken data multi30k --out data/multi30k         fetch it (Ctrl-C is safe: run it again)
   harken data multi30k --out data/multi30k --from https://mirror.example/corpora
   harken data people --help                        the options of one corpus
@@ -159,6 +162,11 @@ MADE: dict[str, Made] = {
     "spoken": ("spoken-like words and their times (transcribe)", spoken_options, make_spoken),
     "manifest": ("a list of your own recordings (transcribe)", manifest_options, make_manifest),
     "drawn": ("scenes of shapes with captions and boxes (caption)", drawn_options, make_drawn),
+    "stretches": (
+        "your sentences from each of their words on (transcribe)",
+        stretches_options,
+        make_stretches,
+    ),
     "joined": ("your recordings of words, as sentences (transcribe)", joined_options, make_joined),
 }
 

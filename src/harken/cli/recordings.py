@@ -1,4 +1,4 @@
-"""What `harken data` does with recordings: make some, list a folder of them, join single words."""
+"""What `harken data` does with recordings: make some, list, join and cut those that there are."""
 
 import argparse
 from collections.abc import Sequence
@@ -77,6 +77,34 @@ def make_manifest(options: argparse.Namespace) -> list[Path]:
             written.append(options.out / f"{part}.jsonl")
             write_manifest(utterances, written[-1])
     return written
+
+
+def stretches_options(parser: argparse.ArgumentParser) -> None:
+    """Of `harken data stretches`."""
+    parser.add_argument("manifest", type=Path, help="as `harken data manifest` writes it")
+    parser.add_argument("--run", type=Path, metavar="RUN", help="whose times of words are taken")
+
+
+def make_stretches(options: argparse.Namespace) -> list[Path]:
+    """A manifest with each utterance from each of its words on."""
+    from harken.data.speech.manifest import read_utterances, write_manifest
+    from harken.data.speech.sounds import name_of
+    from harken.data.speech.stretches import from_every_word, timed_by
+    from harken.run import load
+
+    utterances = read_utterances(options.manifest)
+    if options.run is not None:
+        found = load(options.run, "auto").predict_times([name_of(one) for one in utterances])
+        utterances = timed_by(utterances, [one.words for one in found])
+    if not any(one.words for one in utterances):
+        raise UserError(
+            f"{options.manifest}: found no times of words, wanted some to begin at",
+            fix="train a recogniser on it, and name it with --run",
+        )
+    options.out.mkdir(parents=True, exist_ok=True)
+    written: Path = options.out / options.manifest.name
+    write_manifest([part for one in utterances for part in from_every_word(one)], written)
+    return [written]
 
 
 def joined_options(parser: argparse.ArgumentParser) -> None:

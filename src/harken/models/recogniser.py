@@ -19,8 +19,8 @@ from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.front import SpeechFrontConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig, LocationConfig
-from harken.models.body import BodyConfig, build_body, check_body
-from harken.models.conformer_body import ConformerBodyConfig
+from harken.models.body import BodyConfig, TransformerBody, build_body, check_body
+from harken.models.conformer_body import ConformerBody, ConformerBodyConfig
 from harken.models.ctc import CTC, CTCConfig
 from harken.models.initialise import initialise
 from harken.models.writing import (
@@ -93,6 +93,10 @@ class Recogniser(nn.Module):
         self.front = config.front.build(features, config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = build_body(config.encoder, config.width)
+        # Blocks of attention begin with a norm; states and windows would hear the front's first
+        # weights as silence, and learn to say nothing.
+        attends = isinstance(self.encoder, TransformerBody | ConformerBody)
+        self.norm = nn.Identity() if attends else nn.LayerNorm(config.width)
         self._backward = backward_width(self.encoder)
         width, layers = self.encoder.width, self.encoder.layers
         self.ctc: CTC | None = None
@@ -116,7 +120,7 @@ class Recogniser(nn.Module):
     def hear(self, frames: Float[Tensor, "B S F"], present: Bool[Tensor, "B S"]) -> Heard:
         """The memory that both ways of writing read."""
         tokens = self.front(frames, present)
-        states = self.encoder(self.dropout(tokens.tokens), tokens.present)
+        states = self.encoder(self.dropout(self.norm(tokens.tokens)), tokens.present)
         return Heard(states, tokens.present)
 
     def symbols(self, memory: Float[Tensor, "B M H"]) -> Float[Tensor, "B M V"]:
