@@ -85,9 +85,7 @@ def test_a_picture_is_the_same_as_a_file_and_as_a_row(run_of: Any, drawn: Path) 
     assert [one.confidence for one in rows] == pytest.approx([one.confidence for one in files])
 
 
-def test_files_are_scaled_once_and_learnt_from_alike(
-    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_scaled_once_and_learnt_from_alike(drawn: Path, tmp_path: Path) -> None:
     """The same pictures as files and as an array make the same model."""
     examples = read_captions(drawn / "test.jsonl")
     lines = [f"examples/{at}.png\t{examples[at].captions[0]}" for at in range(len(examples))]

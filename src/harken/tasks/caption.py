@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Literal, cast
 
 import numpy as np
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.batch.bucketing import Order
@@ -28,7 +27,7 @@ from harken.config import bounded
 from harken.data.examples import Captioned
 from harken.data.images.arrays import FeatureMaps, Pictures, read_maps, read_pictures
 from harken.data.images.captions import read_captions
-from harken.data.images.gallery import Files, Gallery, Numbers, Place, Rows, picture_named
+from harken.data.images.gallery import Files, Gallery, Numbers, Rows, picture_named
 from harken.data.split import hold_out
 from harken.decode.search import SearchConfig
 from harken.encode.pixels import MapsConfig, PixelsConfig
@@ -41,7 +40,8 @@ from harken.measure.boxes import box_samples
 from harken.measure.captions import caption_samples
 from harken.measure.edit_distance import align_texts
 from harken.models.captioner import Captioner, CaptionerConfig
-from harken.tasks.seeing import Viewer
+from harken.models.writing import writing_loss
+from harken.tasks.seeing import TOGETHER, Viewer
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -55,8 +55,6 @@ from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, MuonConfig, OptimiserConfig
 
-CAPTIONED_TOGETHER = 64  # pictures searched in one batch
-SCALED_TOGETHER = 64  # files that are read before they are written down
 DEV_PICTURES = 300  # captioned greedily whenever training stops to evaluate
 PIXELS = "pixels.npy"
 
@@ -190,7 +188,11 @@ class CaptionTask:
             return [CaptionBatch(seen, *said)]
 
         def loss(model: nn.Module, part: CaptionBatch) -> Tensor:
-            return smoothed_loss(cast(Captioner, model), part, config.smoothing)
+            captioner = cast(Captioner, model)
+            states, wanted = captioner(part.pictures, part.inputs), part.targets
+            return writing_loss(
+                captioner.scores, states, wanted, wanted != IGNORE, config.smoothing
+            )
 
         dev = splits["dev"][:DEV_PICTURES]
         greedy = replace(recipe, search=SearchConfig())
@@ -209,10 +211,8 @@ class CaptionTask:
         predictions = [
             prediction_of(examples.name(at), one, trained.fitted, 1) for at, one in enumerate(found)
         ]
-        outputs, references = (
-            [one.output for one in predictions],
-            [one.captions for one in examples],
-        )
+        outputs = [one.output for one in predictions]
+        references = [one.captions for one in examples]
         samples, notes = caption_samples(outputs, references)
         if any(one.boxes for one in examples):
             looked, told = box_samples(
@@ -234,8 +234,8 @@ class CaptionTask:
     ) -> Iterator[Prediction]:
         """Inputs are names of files, or of rows of arrays such as test.npz#7."""
         viewer, named = viewer_of(trained), naming(trained.recipe)
-        for start in range(0, len(inputs), CAPTIONED_TOGETHER):
-            names = inputs[start : start + CAPTIONED_TOGETHER]
+        for start in range(0, len(inputs), TOGETHER):
+            names = inputs[start : start + TOGETHER]
             pictures = np.concatenate([named(name) for name in names])
             for name, found in zip(names, viewer.caption(pictures, nbest), strict=True):
                 yield prediction_of(name, found, trained.fitted, nbest)
@@ -276,7 +276,8 @@ def gallery_of(recipe: CaptionRecipe, where: ListedCaptions | Path) -> Gallery:
         captions, listed = where, None
     beside = captions.with_suffix(".npz")
     array = data.features or (beside if beside.is_file() else data.images)
-    place: Place = Rows(array=opened(recipe, array)) if array else cast(Place, files_of(recipe))
+    place = Rows(array=opened(recipe, array)) if array else files_of(recipe)
+    assert place is not None, "a recipe of ready maps names the array of them"
     rows = len(place.array) if isinstance(place, Rows) else None
     examples = read_captions(
         captions, folder=data.folder, rows=rows, names=data.names, listed=listed
@@ -325,9 +326,9 @@ def scaled_once(gallery: Gallery, cache: Path) -> Gallery:
         shape = (len(gallery), size.rows, size.columns, size.channels)
         with replacing(path) as unfinished, unfinished.open("wb") as file:
             pixels = np.lib.format.open_memmap(file.name, "w+", np.uint8, shape)
-            for start in range(0, len(gallery), SCALED_TOGETHER):
-                some = range(start, min(start + SCALED_TOGETHER, len(gallery)))
-                pixels[start : start + SCALED_TOGETHER] = gallery.take(some)
+            for start in range(0, len(gallery), TOGETHER):
+                some = range(start, min(start + TOGETHER, len(gallery)))
+                pixels[start : start + TOGETHER] = gallery.take(some)
             pixels.flush()
     examples = [replace(one, image=at) for at, one in enumerate(gallery)]
     return Gallery(examples, Rows(array=read_pictures(path)))
@@ -346,15 +347,3 @@ def encode_captions(
             fix="raise model.decoder.length",
         )
     return [text for text, _ in fits], [at for _, at in fits]
-
-
-def smoothed_loss(model: Captioner, batch: CaptionBatch, smoothing: float) -> Tensor:
-    """Summed over the words wanted; only their places are read out."""
-    states = model(batch.pictures, batch.inputs)
-    counted = batch.targets != IGNORE
-    return F.cross_entropy(
-        model.scores(states[counted]).float(),
-        batch.targets[counted],
-        label_smoothing=smoothing,
-        reduction="sum",
-    )

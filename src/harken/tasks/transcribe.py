@@ -16,7 +16,6 @@ from typing import Literal, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.batch.bucketing import Order, seeded
@@ -53,6 +52,7 @@ from harken.measure.tagging import confusions
 from harken.measure.word_times import NOTES, looks_in_words, time_error
 from harken.models.ctc import ctc_loss
 from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
+from harken.models.writing import writing_loss
 from harken.tasks.listening import Listener
 from harken.tasks.task import (
     Evaluation,
@@ -355,12 +355,7 @@ def weighted_loss(model: Recogniser, batch: UtteranceBatch, config: TranscribeSt
         weight = 1.0 - config.ctc_weight if written.symbols is not None else 1.0
         losses.append(
             weight
-            * F.cross_entropy(
-                model.scores(written.states[counted]).float(),
-                batch.targets[counted],
-                label_smoothing=config.smoothing,
-                reduction="sum",
-            )
+            * writing_loss(model.scores, written.states, batch.targets, counted, config.smoothing)
         )
     return torch.stack(losses).sum()
 

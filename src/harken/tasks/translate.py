@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, cast
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.batch.bucketing import Order
@@ -36,6 +35,7 @@ from harken.errors import UserError
 from harken.inspection.forced import looks_at_memory
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from harken.models.writing import writing_loss
 from harken.tasks.task import Evaluation, Glimpse, Prediction, Trained, View, prediction_of
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
@@ -257,13 +257,9 @@ def encode_pairs(
 
 
 def smoothed_loss(model: EncoderDecoder, batch: PairBatch, smoothing: float) -> Tensor:
-    """Summed over the targets; only their places are read out."""
+    """Summed over the targets."""
     states = model(batch.source, batch.present, batch.inputs)
-    counted = batch.targets != IGNORE
-    scores = model.scores(states[counted])
-    return F.cross_entropy(
-        scores.float(), batch.targets[counted], label_smoothing=smoothing, reduction="sum"
-    )
+    return writing_loss(model.scores, states, batch.targets, batch.targets != IGNORE, smoothing)
 
 
 def translate(

@@ -22,10 +22,11 @@ from typing import Any, Literal
 from harken.config.spelling import nearest
 from harken.data.examples import Box, Captioned
 from harken.data.images.forms import SEE, TOKEN, Told, from_coco, from_table, from_tokens
+from harken.data.named_files import NamedFiles, require_unicode
 from harken.data.strict_json import ERRORS, is_finite, is_whole, parsed, text_of, wrong
 from harken.data.text import Line, named, read_lines
 from harken.errors import UserError
-from harken.files import is_file, relative_name, write_text
+from harken.files import relative_name, write_text
 
 Form = Literal["json_lines", "table", "tokens", "coco"]
 KEYS = ("image", "index", "caption", "captions", "boxes_xywh")
@@ -254,23 +255,15 @@ def _names(path: Path) -> Iterator[tuple[str, Line]]:
 
 
 def _gathered(found: Iterable[tuple[str, Captioned]], path: Path) -> list[Captioned]:
-    """All of them, checked; files that are missing are found now, not an hour into a training."""
+    """All of them, checked."""
     examples: list[Captioned] = []
-    there: dict[Path, bool] = {}
-    missing: list[str] = []
+    files = NamedFiles("picture")
     for where, one in found:
         _check_texts(where, one)
-        if isinstance(one.image, Path) and one.image not in there:
-            there[one.image] = is_file(one.image)
-            if not there[one.image]:
-                missing.append(f"{where}: found no picture {str(one.image)[:200]}")
+        if isinstance(one.image, Path):
+            files.look_for(one.image, where)
         examples.append(one)
-    if missing:
-        more = f", nor {len(missing) - 1} others of {len(there)}" if len(missing) > 1 else ""
-        raise UserError(
-            f"{missing[0]}{more}, wanted all of them",
-            fix="check the paths: a relative one begins at the folder of the file that names it",
-        )
+    files.require_all()
     if not examples:
         raise UserError(f"{named(path)}: found no picture, wanted at least one", fix=SEE)
     return examples
@@ -282,14 +275,7 @@ def _check_texts(where: str, one: Captioned) -> None:
             f"{where}: found no caption or an empty one, wanted what is to be seen",
             fix=f"write it down, or leave the picture out; {SEE}",
         )
-    for text in (str(one.image), *one.captions):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UserError(
-                f"{where}: found {text[:60]!r}, wanted a name or text that is Unicode",
-                fix="rename the file, or mend the text",
-            ) from error
+    require_unicode(where, str(one.image), *one.captions)
 
 
 # --- writing

@@ -36,8 +36,8 @@ class Place(Protocol):
 
     def take(self, images: Sequence[Path | int]) -> Numbers: ...
 
-    def moved(self, box: Box, image: Path | int) -> Box:
-        """A box of the picture, as a box of what `take` gives."""
+    def moved(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
+        """Boxes of the picture, as boxes of what `take` gives."""
         ...
 
 
@@ -62,9 +62,11 @@ class Files:
             ]
         )
 
-    def moved(self, box: Box, image: Path | int) -> Box:
+    def moved(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
+        if not boxes:
+            return ()
         original, size = image_size(self._file(image)), (self.columns, self.rows)
-        return resized_box(box, original=original, size=size, fit=self.fit)
+        return tuple(resized_box(box, original=original, size=size, fit=self.fit) for box in boxes)
 
     def _file(self, image: Path | int) -> Path:
         if isinstance(image, Path):
@@ -88,8 +90,8 @@ class Rows:
     def take(self, images: Sequence[Path | int]) -> Numbers:
         return self.array.take([self._row(one) for one in images])
 
-    def moved(self, box: Box, image: Path | int) -> Box:
-        return box
+    def moved(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
+        return tuple(boxes)
 
     def _row(self, image: Path | int) -> int:
         if isinstance(image, int):
@@ -131,7 +133,7 @@ class Gallery(Sequence[Captioned]):
     def boxes(self, which: int) -> tuple[Box, ...]:
         """Those of an example's words, as places in what `take` gives."""
         one = self._examples[which]
-        return tuple(self.place.moved(box, one.image) for box in one.boxes)
+        return self.place.moved(one.boxes, one.image)
 
 
 def picture_named(name: str, files: Files | None, opened: Callable[[Path], Array]) -> Numbers:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harken.data.examples import Utterance
+from harken.data.named_files import NamedFiles, require_unicode
 from harken.errors import UserError
-from harken.files import is_file
 
 SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".sph", ".nist")
 ROUNDING = 0.01  # seconds by which the last word may end after its utterance
@@ -19,22 +19,13 @@ ROUNDING = 0.01  # seconds by which the last word may end after its utterance
 def gather(found: Iterable[tuple[str, Utterance]], name: str) -> list[Utterance]:
     """All of them, each given with where it stands; `name` is what they were read from."""
     utterances: list[Utterance] = []
-    there: dict[Path, bool] = {}
-    missing: list[str] = []
+    files = NamedFiles("sound file")
     for where, one in found:
         _check_text(where, one)
         _check_times(where, one)
-        if one.audio not in there:
-            there[one.audio] = is_file(one.audio)
-            if not there[one.audio]:
-                missing.append(f"{where}: found no sound file {str(one.audio)[:200]}")
+        files.look_for(one.audio, where)
         utterances.append(one)
-    if missing:
-        more = f", nor {len(missing) - 1} others of {len(there)}" if len(missing) > 1 else ""
-        raise UserError(
-            f"{missing[0]}{more}, wanted all of them",
-            fix="check the paths: a relative one begins at the folder of the file that names it",
-        )
+    files.require_all()
     if not utterances:
         raise UserError(
             f"{name}: found no utterance, wanted at least one", fix="check that it is whole"
@@ -67,14 +58,7 @@ def _check_text(where: str, one: Utterance) -> None:
             fix="write it down, or leave the recording out",
         )
     words = (word.word for word in one.words)
-    for text in (str(one.audio), one.text, one.speaker, *words):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UserError(
-                f"{where}: found {text!r}, wanted a name or text that is Unicode",
-                fix="rename the file, or mend the text",
-            ) from error
+    require_unicode(where, str(one.audio), one.text, one.speaker, *words)
 
 
 def _check_times(where: str, one: Utterance) -> None:
