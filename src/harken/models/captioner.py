@@ -6,7 +6,8 @@
     the sources' RNN     front `convolution` or `map`, no layer of the encoder: the decoder's
                          attention runs over x and y of the map itself. (The front's W M + b
                          before it is nothing new: W goes into W_key, and a softmax over places
-                         does not feel b.)
+                         does not feel b. The norm behind it keeps one bright place from
+                         taking all of the attention before anything is learnt.)
     Transformer          some layers of spatial self-attention, decoder `transformer`
 
 Places stand row by row, as `layers/front.py` counts them.
@@ -66,6 +67,7 @@ class Captioner(nn.Module):
     ) -> None:
         super().__init__()
         self.front = config.front.build(sizes, config.width)
+        self.norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = config.encoder.build(config.width, self.front.columns, self.front.rows)
         self.decoder = build_decoder(config.decoder, vocabulary, self.encoder.width, NO_RNN, seed)
@@ -75,7 +77,8 @@ class Captioner(nn.Module):
     def look(self, pictures: Float[Tensor, "B channels second third"]) -> Seen:
         """The memory: of pictures B K Y X, or of maps B X Y K where the front takes these."""
         tokens = self.front(pictures)
-        states: Tensor = self.encoder(self.dropout(tokens.tokens), tokens.coordinates)
+        places = self.dropout(self.norm(tokens.tokens))
+        states: Tensor = self.encoder(places, tokens.coordinates)
         return Seen(states, states.new_ones(states.shape[:2], dtype=torch.bool))
 
     def forward(
