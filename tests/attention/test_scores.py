@@ -197,7 +197,7 @@ def test_merged_equals_a_loop() -> None:
                 for t in range(5):
                     total = sum(
                         inputs[b, i, one].item()
-                        * score.weight[h, one, other].item()
+                        * score.matrix[h, one, other].item()
                         * memory[b, t, other].item()
                         for one in range(WIDTH)
                         for other in range(memory_width)

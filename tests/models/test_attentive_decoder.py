@@ -44,7 +44,7 @@ def test_every_step_is_the_sources_formula() -> None:
     memory, source, tokens = given_things()
     states = decoder(tokens, decoder.begin(memory, None, source))
     scores = decoder.scores(states)
-    key = decoder.attention.score.weight[0]  # W_key, hidden x memory
+    key = decoder.attention.score.matrix[0]  # W_key, hidden x memory
     table, to_words = decoder.embedding.weight, decoder.to_words.weight
     cell = decoder.cell.state_dict()
     of_input = next(value for name, value in cell.items() if "weight_ih" in name)

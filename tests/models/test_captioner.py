@@ -87,7 +87,7 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
     (looked,) = [one for one in seen if one.name == "decoder.attention"]
     memory = model.look(maps).memory
     query = model.begin(*model.look(maps)).cell.hidden[:, -1]
-    (key_matrix,) = model.decoder.attention.score.weight
+    (key_matrix,) = model.decoder.attention.score.matrix
     for picture in range(2):
         total = 0.0
         powers = torch.zeros(COLUMNS, ROWS, dtype=torch.float64)
