@@ -124,6 +124,26 @@ def test_muon_leaves_alone_what_has_no_gradient() -> None:
     assert not torch.equal(moved, random(5, 7, seed=4))
 
 
+def test_a_kernel_is_a_matrix_with_a_row_for_each_channel() -> None:
+    kernel, matrix = nn.Parameter(random(5, 2, 3, 3)), nn.Parameter(random(5, 18))
+    with torch.no_grad():
+        matrix.copy_(kernel.view(5, 18))
+    kernel.grad = random(5, 2, 3, 3, seed=4)
+    matrix.grad = kernel.grad.view(5, 18).clone()
+    for one in (kernel, matrix):
+        Muon([one], rate=0.1, momentum=0.9, decay=0.1).step()
+    torch.testing.assert_close(kernel.view(5, 18), matrix, rtol=0, atol=0)
+
+
+def test_muon_gets_kernels_where_asked() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(5, 7), nn.Conv1d(2, 3, 3))
+    for kernels, wanted in ((False, ["1.weight"]), (True, ["0.weight", "1.weight"])):
+        *_, muon = MuonConfig(kernels=kernels).build(model)
+        (group,) = muon.param_groups
+        chosen = {id(one) for one in group["params"]}
+        assert [name for name, one in model.named_parameters() if id(one) in chosen] == wanted
+
+
 def muon_names(model: nn.Module) -> set[str]:
     chosen = {id(one) for one in layer_matrices(model)}
     return {name for name, one in model.named_parameters() if id(one) in chosen}

@@ -18,7 +18,8 @@ from typing import Literal, cast
 import numpy as np
 from torch import Tensor, nn
 
-from harken.batch.bucketing import Order
+from harken.batch.bucketing import Order, seeded
+from harken.batch.camera import CameraConfig, move_camera
 from harken.batch.captions import CaptionBatch
 from harken.batch.padding import IGNORE, told_and_wanted
 from harken.batch.ragged import Numbers as Tokens
@@ -103,9 +104,10 @@ class CaptionStage(StageConfig):
     """`smoothing` of the targets keeps a model from being sure of one caption among many."""
 
     steps: int = bounded(1000, at_least=0)
-    optimiser: OptimiserConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003))
+    optimiser: OptimiserConfig = MuonConfig(rate=0.01, kernels=True, rest=AdamWConfig(rate=0.003))
     batch_captions: int = bounded(64, at_least=1)
     smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
+    camera: CameraConfig = CameraConfig()  # how much pictures are moved, anew each time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,6 +138,8 @@ class CaptionRecipe:
                 "data.features, encode.pictures.kind = 'maps' and model.front.kind = 'map' belong "
                 "together; set all of them or none"
             )
+        if maps and not self.training.captions.camera.still:
+            raise ValueError("training.captions.camera moves pictures, and maps are none; leave it")
 
 
 class CaptionTask:
@@ -184,6 +188,7 @@ class CaptionTask:
         def batch(step: int) -> list[CaptionBatch]:
             chosen = order.batch(step)
             seen = pictures.encode(gallery.take([owners[one] for one in chosen]))
+            seen = move_camera(seen, config.camera, seeded(recipe.seed, step))
             said = told_and_wanted(ragged([texts[one] for one in chosen]), END, END, PAD)
             return [CaptionBatch(seen, *said)]
 
@@ -249,6 +254,10 @@ class CaptionTask:
     def look(self, trained: Trained, asked: str) -> Glimpse | None:
         """One picture, by the name of its file or of its row."""
         return viewer_of(trained).glimpse(naming(trained.recipe)(asked), Path(asked).name)
+
+    def inputs(self, trained: Trained, count: int) -> list[str]:
+        dev = self.read(trained.recipe)["dev"][:count]
+        return [dev.name(at) for at in range(len(dev))]
 
 
 def identity(one: Captioned) -> str:

@@ -5,7 +5,8 @@ found by a polynomial iteration (Newton-Schulz, five rounds). It is done in floa
 matrices of equal shape: on a CPU without bfloat16 units the usual bfloat16 is several times slower.
 The step is scaled by 0.2 sqrt(max(rows, columns)), so that its size, and so the rate, is like
 AdamW's. Tables of embeddings, the read-out, biases and norms are no maps from width to width and
-stay with AdamW.
+stay with AdamW; the kernel of a convolution over x and y is one, from all numbers under it to the
+channels, and goes with the matrices where `kernels` says so.
 """
 
 from collections import defaultdict
@@ -38,7 +39,7 @@ def orthogonalise(matrices: Float[Tensor, "N rows columns"]) -> Float[Tensor, "N
 
 
 class Muon(Optimizer):
-    """Momentum, orthogonalised; for matrices only."""
+    """Momentum, orthogonalised; for matrices, and for kernels as matrices with a row a channel."""
 
     def __init__(
         self, parameters: Iterable[Tensor], rate: float, momentum: float, decay: float
@@ -52,15 +53,14 @@ class Muon(Optimizer):
             alike: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    alike[parameter.shape].append(parameter)
+                    alike[parameter.flatten(1).shape].append(parameter)
             for shape, parameters in alike.items():
-                steps = orthogonalise(
-                    torch.stack([self._look_ahead(one, group["momentum"]) for one in parameters])
-                )
+                ahead = [self._look_ahead(one, group["momentum"]) for one in parameters]
+                steps = orthogonalise(torch.stack([one.flatten(1) for one in ahead]))
                 size = group["lr"] * 0.2 * max(shape) ** 0.5
                 for parameter, step in zip(parameters, steps, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                    parameter.sub_(step, alpha=size)
+                    parameter.sub_(step.view_as(parameter), alpha=size)
 
     def _look_ahead(self, parameter: nn.Parameter, momentum: float) -> Tensor:
         state = self.state[parameter]
@@ -113,10 +113,11 @@ class MuonConfig:
     rate: float = bounded(3e-3, at_least=0.0)
     decay: float = bounded(0.1, at_least=0.0)
     momentum: float = bounded(0.95, at_least=0.0, below=1.0)
+    kernels: bool = False  # of convolutions over x and y, besides
     rest: AdamWConfig = field(default_factory=AdamWConfig)
 
     def build(self, model: nn.Module) -> list[Optimizer]:
-        chosen = layer_matrices(model)
+        chosen = layer_matrices(model, self.kernels)
         known = {id(parameter) for parameter in chosen}
         others = [one for one in model.parameters() if id(one) not in known]
         optimisers: list[Optimizer] = [self.rest.over(others)] if others else []
@@ -140,13 +141,14 @@ class DescentConfig:
 OptimiserConfig = AdamWConfig | MuonConfig | DescentConfig
 
 
-def layer_matrices(model: nn.Module) -> list[Tensor]:
+def layer_matrices(model: nn.Module, kernels: bool = False) -> list[Tensor]:
     """Weights of linear maps, without the read-out, which may share the table of embeddings."""
+    kinds = (nn.Linear, nn.Conv2d) if kernels else (nn.Linear,)
     tables = {id(one.weight) for one in model.modules() if isinstance(one, nn.Embedding)}
     return [
         module.weight
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear)
+        if isinstance(module, kinds)
         and name.rsplit(".", 1)[-1] != "reader"
         and id(module.weight) not in tables
     ]
