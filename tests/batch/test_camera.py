@@ -10,7 +10,9 @@ from harken.batch.bucketing import seeded
 from harken.batch.camera import CameraConfig, move_camera
 
 BATCH, CHANNELS, ROWS, COLUMNS = 5, 3, 7, 11
-PICTURES = torch.rand(BATCH, CHANNELS, ROWS, COLUMNS, generator=torch.Generator().manual_seed(1))
+PICTURES = torch.rand(
+    BATCH, CHANNELS, ROWS, COLUMNS, generator=torch.Generator().manual_seed(1)
+).double()
 
 
 class Drawn(np.random.Generator):
@@ -25,7 +27,7 @@ class Drawn(np.random.Generator):
         return np.tile(self.drawn, (size[0], 1))
 
 
-def moved(config: CameraConfig, *drawn: float, pictures: Tensor = PICTURES.double()) -> Tensor:
+def moved(config: CameraConfig, *drawn: float, pictures: Tensor = PICTURES) -> Tensor:
     return move_camera(pictures, config, Drawn(*drawn))
 
 
@@ -42,13 +44,13 @@ def test_a_shift_by_whole_pixels_moves_them_and_the_edge_goes_on(across: int, do
         for x in range(COLUMNS):
             from_y = min(max(y - down, 0), ROWS - 1)
             from_x = min(max(x - across, 0), COLUMNS - 1)
-            wanted = PICTURES[:, :, from_y, from_x].double()
+            wanted = PICTURES[:, :, from_y, from_x]
             assert_close(ours[:, :, y, x], wanted, rtol=0, atol=1e-12)
 
 
 def test_half_a_turn_is_the_picture_upside_down() -> None:
     ours = moved(CameraConfig(turn=179.999999), 0, 0, 1, 0)
-    assert_close(ours, PICTURES.double().flip(2, 3), rtol=0, atol=1e-5)
+    assert_close(ours, PICTURES.flip(2, 3), rtol=0, atol=1e-5)
 
 
 def test_a_quarter_turn_in_pixels_whatever_the_sides() -> None:
