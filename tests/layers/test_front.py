@@ -46,14 +46,16 @@ def convolved(planes: Tensor, layer: nn.Conv2d, strides: tuple[int, int]) -> Ten
     """relu(b + sum of W[dy, dx] plane[stride y + dy, stride x + dx]), zeros beyond the edges."""
     down, across = (math.ceil(planes.shape[1 + n] / strides[n]) for n in (0, 1))
     out = torch.zeros(layer.out_channels, down, across, dtype=torch.float64)
+    reach = layer.kernel_size[0] // 2
     for y in range(down):
         for x in range(across):
             total = layer.bias.clone()
-            for dy in (-1, 0, 1):
-                for dx in (-1, 0, 1):
+            for dy in range(-reach, reach + 1):
+                for dx in range(-reach, reach + 1):
                     at = strides[0] * y + dy, strides[1] * x + dx
                     if 0 <= at[0] < planes.shape[1] and 0 <= at[1] < planes.shape[2]:
-                        total += layer.weight[:, :, dy + 1, dx + 1] @ planes[:, at[0], at[1]]
+                        weight = layer.weight[:, :, dy + reach, dx + reach]
+                        total += weight @ planes[:, at[0], at[1]]
             out[:, y, x] = total.clamp(min=0)
     return out
 
@@ -152,11 +154,15 @@ def test_pictures_with_pixels_that_no_patch_sees_are_refused() -> None:
         config.build(SIZES, WIDTH)(torch.zeros(1, 2, 6, 14))
     with pytest.raises(ValueError, match="channels is empty"):
         ConvolutionFrontConfig(channels=())
+    with pytest.raises(ValueError, match="kernel 4 has no middle"):
+        ConvolutionFrontConfig(kernel=4)
 
 
+@pytest.mark.parametrize("kernel", [1, 3, 5])
 @torch.no_grad()
-def test_the_small_cnn_by_the_formula() -> None:
-    front = drawn(IMAGES["convolution"].build(SIZES, WIDTH))
+def test_the_small_cnn_by_the_formula(kernel: int) -> None:
+    config = ConvolutionFrontConfig(channels=(5, 11), kernel=kernel)
+    front = drawn(config.build(SIZES, WIDTH))
     images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
     features, ours = front.features(images), front(images)
     assert features.shape == (BATCH, 4, 2, 11) and (front.columns, front.rows) == (4, 2)

@@ -3,7 +3,7 @@
     speech        two 3x3 convolutions over time and frequency, with strides: 4 or 2 times fewer
                   frames, then a matrix from channels and frequencies to J
     patch         a picture in squares, each a token: W (pixels of the square) + b
-    convolution   3x3 convolutions of stride 2 from a picture to a map M[x,y,K], then as `map`
+    convolution   convolutions of stride 2 (3x3, or wider) from a picture to a map M[x,y,K], then as `map`
     map           a map M[x,y,K] that is ready, each place a token: W M[x,y] + b
 
 Convolutions are centred, with zeros beyond the edges and at padding, so a length n becomes ⌈n / 2⌉
@@ -145,10 +145,13 @@ class ConvolutionFrontConfig:
 
     kind: Literal["convolution"] = "convolution"
     channels: tuple[int, ...] = bounded((32, 64, 128), at_least=1)  # of each layer; the last is K
+    kernel: int = bounded(3, at_least=1)  # pixels either way, an odd number
 
     def __post_init__(self) -> None:
         if not self.channels:
             raise ValueError("channels is empty; name the channels of one layer at least")
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel {self.kernel} has no middle; make it odd")
 
     def build(self, sizes: ImageSizes, width: int) -> "ConvolutionFront":
         return ConvolutionFront(self, sizes, width)
@@ -162,7 +165,9 @@ class ConvolutionFront(nn.Module):
         self.convolutions = nn.ModuleList()
         read, columns, rows = sizes.channels, sizes.columns, sizes.rows
         for written in config.channels:
-            self.convolutions.append(nn.Conv2d(read, written, 3, stride=2, padding=1))
+            self.convolutions.append(
+                nn.Conv2d(read, written, config.kernel, stride=2, padding=config.kernel // 2)
+            )
             read, columns, rows = written, halved(columns), halved(rows)
         self.columns, self.rows = columns, rows
         self.places = MapFront(ImageSizes(channels=read, columns=columns, rows=rows), width)
