@@ -3,7 +3,7 @@
     speech        two 3x3 convolutions over time and frequency, with strides: 4 or 2 times fewer
                   frames, then a matrix from channels and frequencies to J
     patch         a picture in squares, each a token: W (pixels of the square) + b
-    convolution   convolutions of stride 2 (3x3, or wider) from a picture to a map M[x,y,K], then as `map`
+    convolution   convolutions of stride 2 from a picture to a map M[x,y,K], then as `map`
     map           a map M[x,y,K] that is ready, each place a token: W M[x,y] + b
 
 Convolutions are centred, with zeros beyond the edges and at padding, so a length n becomes ⌈n / 2⌉
