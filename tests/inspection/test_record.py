@@ -1,13 +1,35 @@
+"""Recording against the formula, against the explicit kernel, and against not recording."""
+
+import re
+from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
+from writers import writer
 
-from harken.attention.attend import attend_fast
-from harken.attention.masks import CAUSAL
-from harken.attention.multihead import Arrangement
-from harken.inspection.record import record
+from harken.attention.attend import Compared, attend_explicit, attend_fast
+from harken.attention.masks import CAUSAL, Mask
+from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.errors import UserError
+from harken.inspection.record import Choice, record
 from harken.models.language_model import LanguageModel
-from small_models import HEADS, KEY_WIDTH, LAYERS, LEGAL, WIDTH, small_model
+from small_models import (
+    CASES,
+    HEAD_WIDTH,
+    HEADS,
+    KEY_WIDTH,
+    LAYERS,
+    LEGAL,
+    WIDTH,
+    Norm,
+    Seen,
+    small_config,
+    small_model,
+    stirred,
+)
 
 TOKENS = torch.arange(1, 15).reshape(2, 7)
 
@@ -86,11 +108,187 @@ def test_kernels_come_back_when_the_block_ends_or_raises() -> None:
     assert seen == []
 
 
-def test_records_may_be_nested() -> None:
+def test_who_looks_from_farther_out_sees_the_same_and_more() -> None:
     model = small_model()
     with record(model) as outer:
-        with record(model) as inner:
+        with record(model, Choice(layers=(1,), heads=(2,))) as inner:
             model(TOKENS)
         model(TOKENS)
-    assert (len(inner), len(outer)) == (LAYERS, LAYERS)
+    assert (len(inner), len(outer)) == (1, 2 * LAYERS)
+    assert_close(inner[0].weights, outer[1].weights[:, [2]], rtol=0, atol=1e-14)
     assert kernels(model) == [attend_fast] * LAYERS
+
+
+@pytest.mark.parametrize(("score", "position"), LEGAL)
+def test_outputs_and_gradients_are_the_same_to_the_last_bit(score: str, position: str) -> None:
+    """In training, with dropout of attention: neither its numbers nor its chances are touched."""
+    config = small_config(score, position)
+    attention = replace(config.attention, dropout=0.3)
+    model = stirred(replace(config, attention=attention, dropout=0.2)).train()
+    quietly = pass_through(model)
+    with record(model, Choice(queries=True, keys=True, values=True)) as seen:
+        watched = pass_through(model)
+    for one, other in zip(quietly, watched, strict=True):
+        assert torch.equal(one, other)
+    for call in seen:  # before dropout
+        assert_close(call.weights.sum(dim=-1), torch.ones(2, HEADS, 7).double())
+
+
+def pass_through(model: LanguageModel) -> list[Tensor]:
+    torch.manual_seed(3)
+    output = model(TOKENS)
+    return [output, *torch.autograd.grad(output.square().sum(), model.stack.parameters())]
+
+
+def test_attentions_that_were_not_chosen_keep_their_kernel() -> None:
+    model = small_model()
+    with record(model, Choice(layers=(1,))) as seen:
+        first, second = kernels(model)
+        assert first is attend_fast and second is not attend_fast
+        model(TOKENS)
+    assert [(one.name, one.layer) for one in seen] == [("stack.blocks.1.attention", 1)]
+
+
+def test_the_output_is_that_of_the_kernel_which_was_there() -> None:
+    model = small_model()
+
+    def mute(compared: Compared, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+        return 0 * attend_fast(compared, values, mask, dropout)
+
+    for block in model.stack.blocks:
+        block.attention.kernel = mute
+    quietly = model(TOKENS)
+    with record(model):
+        assert torch.equal(model(TOKENS), quietly)
+    assert kernels(model) == [mute] * LAYERS
+
+
+@pytest.mark.parametrize("block", [1, 60, 1 << 20])
+@pytest.mark.parametrize(("score", "position", "norm", "seen"), CASES)
+def test_chosen_heads_and_steps_are_those_of_the_whole_table(
+    score: str, position: str, norm: Norm, seen: Seen, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By blocks of any size, for every score, mask and position, in packed rows."""
+    model = small_model(score, position, norm, seen)
+    at = torch.tensor([[0, 1, 2, 3, 0, 1, 2], [0, 1, 0, 1, 2, 3, 4]])
+    packed = {"positions": at, "documents": (at == 0).cumsum(dim=1)}
+    explicit: list[Tensor] = []
+
+    def whole(compared: Compared, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+        attended = attend_explicit(compared, values, mask, dropout)
+        explicit.append(attended.weights)
+        return attended.output
+
+    for one in model.stack.blocks:
+        one.attention.kernel = whole
+    monkeypatch.setattr("harken.inspection.record.BLOCK", block)
+    for given in ({}, packed):
+        explicit.clear()
+        with torch.no_grad(), record(model, Choice(heads=(2, 0), steps=(-1, 1, 3, 99))) as found:
+            model(TOKENS, **given)
+        for one, table in zip(found, explicit, strict=True):
+            assert (list(one.heads), list(one.steps)) == ([2, 0], [6, 1, 3])
+            assert_close(one.weights, table[:, [2, 0]][:, :, [6, 1, 3]], rtol=0, atol=1e-14)
+
+
+@torch.no_grad()
+def test_queries_keys_and_values_are_those_that_make_weights_and_output() -> None:
+    """With keys that serve two heads each, turned by their places."""
+    config = small_config(position="rotary")
+    attention = replace(config.attention, heads=4, key_value_heads=2)
+    model = stirred(replace(config, attention=attention))
+    mixed: list[Tensor] = []
+    for block in model.stack.blocks:
+        block.attention.join.register_forward_pre_hook(lambda _, given: mixed.append(given[0]))
+    with record(model, Choice(heads=(3, 1), queries=True, keys=True, values=True)) as seen:
+        model(TOKENS)
+    for one, joined in zip(seen, mixed, strict=True):
+        for b, h, i in product(range(2), range(2), range(7)):
+            scores = one.keys[b, h, : i + 1] @ one.queries[b, h, i] * KEY_WIDTH**-0.5
+            weights = scores.exp() / scores.exp().sum()
+            assert_close(one.weights[b, h, i, : i + 1], weights)
+            head = joined[b, i].view(4, HEAD_WIDTH)[one.heads[h]]
+            assert_close(weights @ one.values[b, h, : i + 1], head)
+
+
+def test_scores_without_a_product_have_no_queries_and_keys() -> None:
+    for score in ("additive", "dense", "random"):
+        model = small_model(score)
+        with record(model, Choice(queries=True, keys=True, values=True)) as seen:
+            model(TOKENS)
+        assert {(one.queries, one.keys) for one in seen} == {(None, None)}
+        assert [one.values.shape for one in seen] == [(2, HEADS, 7, HEAD_WIDTH)] * LAYERS
+
+
+@torch.no_grad()
+def test_one_row_after_another_is_as_a_whole_for_each_who_writes() -> None:
+    """Names and shapes in a pass over all tokens and in steps; cross, RNN and spatial attention."""
+    for kind in ("translate transformer", "translate rnn", "caption transformer", "caption rnn"):
+        one = writer(kind, 3, torch.float64)
+        told = torch.tensor([[3, 7, 1], [3, 2, 11], [3, 5, 5]])
+        with record(one.model) as whole:
+            one.whole([0, 1, 2], told)
+        with record(one.model) as steps:
+            state = one.model.begin(one.prompts, one.present)
+            for token in told.split(1, dim=1):
+                _, state = one.model.extend(token, torch.ones_like(token).bool(), state)
+        for name in dict.fromkeys(call.name for call in steps):
+            rows = torch.cat([call.weights for call in whole if call.name == name], dim=2)
+            parts = [call.weights for call in steps if call.name == name]
+            if name.startswith("encoder."):
+                assert_close(parts[0], rows, rtol=0, atol=1e-12)
+                continue
+            for step, part in enumerate(parts):
+                assert part.shape[2] == 1
+                row, over = rows[:, :, [step]], part.shape[3]
+                assert_close(part, row[..., :over], rtol=0, atol=1e-12)
+                assert not row[..., over:].any()
+
+
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        (Choice(layers=(0, 2)), "found no layer 2 in the model, wanted one of 0, 1"),
+        (Choice(paths=("stack.*", "*.cross")), "found no attention '*.cross' in the model"),
+        (Choice(heads=(HEADS,)), "found no head 3 in stack.blocks.0.attention"),
+        (Choice(heads=(-1,)), "found no head -1"),
+        (Choice(layers=(0,), paths=("*.1.*",)), "in layers (0,)"),
+    ],
+)
+def test_what_is_not_there_is_said_to_whom_chose_it(choice: Choice, complaint: str) -> None:
+    model = small_model()
+    with pytest.raises(UserError, match=re.escape(complaint)), record(model, choice):
+        model(TOKENS)
+    assert kernels(model) == [attend_fast] * LAYERS
+
+
+def test_nothing_is_no_choice() -> None:
+    with pytest.raises(ValueError, match="heads is empty"):
+        Choice(heads=())
+    with pytest.raises(ValueError, match="names one twice"):
+        Choice(heads=(2, 2))
+
+
+def test_steps_that_a_call_has_not_leave_nothing_behind() -> None:
+    model = small_model()
+    with record(model, Choice(steps=(7,))) as seen:
+        model(TOKENS)
+    assert seen == []
+
+
+@torch.no_grad()
+def test_a_causal_flag_over_a_cache_sees_all_that_came_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seven keys, of which three are new, in blocks of one query; no model of ours says it so."""
+    torch.manual_seed(0)
+    attention = MultiHeadConfig(heads=3, head_width=5, key_width=4).build(WIDTH, 11).double()
+    tokens, slots = torch.randn(2, 7, WIDTH).double(), torch.arange(7)[None]
+    past = attention.remember(tokens[:, :4])
+    arrangement = Arrangement(mask=CAUSAL, query_positions=slots[:, 4:], key_positions=slots)
+    monkeypatch.setattr("harken.inspection.record.BLOCK", 1)
+    with record(attention) as seen:
+        _, remembered = attention(tokens[:, 4:], arrangement, past)
+    compared = attention.compare(tokens[:, 4:], remembered, arrangement)
+    wanted = attend_explicit(compared, remembered.values, CAUSAL).weights
+    assert_close(seen[0].weights, wanted, rtol=0, atol=1e-14)

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from harken.report.heatmap import attention_figure
+
 from .browser import PROGRAM, Browser
+from .parsed import parse
 from .sample import TOKENS, attention
 
 pytestmark = [
@@ -160,6 +163,48 @@ def test_keys_move_the_cell_and_stop_at_the_edge(shown: Browser) -> None:
     assert text(shown, ".reading") == sentence(2, 2, LAST - 2, 0)
     shown.press("Enter")
     assert text(shown, ".strips .query") == seen(TOKENS[LAST - 2])
+
+
+def lines(browser: Browser) -> list[str]:
+    found = browser.run(
+        "[...document.querySelectorAll('.sides path')].map((line) => "
+        "['d', 'stroke-opacity', 'stroke-width'].map((n) => line.getAttribute(n)).join(' '))"
+    )
+    return [str(line) for line in found]
+
+
+def served(layer: int, head: int) -> tuple[list[str], str]:
+    """What Python draws: the lines and the sentence."""
+    figure = parse(attention_figure(attention(), title="t", chosen=(layer, head)))
+    drawn = [
+        " ".join(path.attributes[name] for name in ("d", "stroke-opacity", "stroke-width"))
+        for path in figure.one("div", "sides").all("path")
+    ]
+    return drawn, figure.one("span", "said").text
+
+
+@pytest.mark.parametrize("head", range(4))
+def test_the_script_draws_the_lines_that_python_does(shown: Browser, head: int) -> None:
+    for layer in (0, 3):
+        click_small(shown, layer, head)
+        assert (lines(shown), text(shown, ".said")) == served(layer, head)
+
+
+def test_keys_take_another_query_and_another_head_of_the_lines(shown: Browser) -> None:
+    shown.run("document.querySelector('.sides').focus()")
+    shown.press("ArrowUp")
+    shown.press("ArrowUp")
+    assert text(shown, ".strips .query") == seen(TOKENS[LAST - 2])
+    assert texts(shown, ".from .taken") == [seen(TOKENS[LAST - 2])]
+    assert shown.run(
+        "[...document.querySelectorAll('.sides path.taken')]"
+        f".every((line) => line.getAttribute('d').startsWith('M0 {LAST - 2}.5'))"
+    )
+    shown.press("ArrowRight")
+    shown.until("document.querySelector('.links .name').textContent === 'layer 3, head 4'")
+    assert lines(shown) == served(2, 3)[0]
+    assert text(shown, ".strips .query") == seen(TOKENS[LAST - 2])
+    assert shown.run("document.activeElement.className") == "sides"
 
 
 def test_the_policy_stops_a_foreign_script(shown: Browser) -> None:

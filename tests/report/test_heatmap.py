@@ -4,7 +4,7 @@ import zlib
 import numpy as np
 import pytest
 
-from harken.report.heatmap import AttentionMaps, attention_figure, sharpest
+from harken.report.heatmap import AttentionMaps, attention_figure, condensed, sharpest
 from harken.report.palette import picture
 
 from .parsed import Element, parse
@@ -119,3 +119,39 @@ def test_two_hundred_tokens_stay_affordable() -> None:
     tokens = [f"w{i}" for i in range(200)]
     found = AttentionMaps(query_tokens=tokens, key_tokens=tokens, layers=[weights])
     assert len(attention_figure(found, title="t")) < 700_000
+
+
+def test_a_long_text_is_shown_in_blocks_and_the_caption_says_so() -> None:
+    weights = np.zeros((1, 1, 5, 1021))
+    weights[..., 300] = 1.0
+    keys = [f"k{i}" for i in range(1021)]
+    shown = figure(maps(layers=list(weights), key_tokens=keys))
+    assert shown.one("figcaption").text == (
+        "t n 5 queries and 1\u202f021 keys: each square is the largest weight of 1 × 4 tokens. "
+        "In layer 1, head 1, ‘q4’ looks most at ‘k300’ with 1.00."
+    )
+    assert [item.text for item in shown.one("ol", "queries").all("li")] == list(maps().query_tokens)
+    named = [item.text for item in shown.one("ol", "keys").all("li")]
+    assert len(named) == 256 and named[75] == "301 k300 …"
+    assert shown.one("p", "reading").text == "‘q4’ looks most at ‘301 k300 …’ with 1.00"
+    assert shown.one("dd", "head").attributes["tabindex"] == "0"
+
+
+def test_condensed_weights_are_the_largest_of_their_block() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(KEYS), size=(HEADS, QUERIES))
+    found = condensed(maps(layers=[weights]), 3).layers[0]
+    for head in range(HEADS):
+        for i in range(3):
+            for j in range(3):
+                wanted = max(weights[head, 2 * i : 2 * i + 2, 3 * j : 3 * j + 3].flatten())
+                assert found[head, i, j] == wanted
+    assert found.shape == (HEADS, 3, 3)
+
+
+@pytest.mark.parametrize(("layers", "heads", "length"), [(1, 1, 4096), (12, 12, 128)])
+def test_the_page_stays_affordable(layers: int, heads: int, length: int) -> None:
+    random = np.random.default_rng(0)
+    noise = [random.uniform(size=(heads, length, length)).astype(np.float32) for _ in range(layers)]
+    tokens = ["long" * 1000] * length
+    found = AttentionMaps(query_tokens=tokens, key_tokens=tokens, layers=noise)
+    assert len(attention_figure(found, title="t")) < 12_000_000

@@ -15,6 +15,7 @@ from harken.data.generated import PeopleFiles
 from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
+from harken.inspection.record import record
 from harken.recipe import TASKS, load_recipe
 from harken.tasks.answer import (
     AnswerTask,
@@ -283,6 +284,23 @@ def test_dev_questions_judged(untrained: Trained) -> None:
         judged.confidences, [one.confidence for one in found.predictions], rtol=1e-6
     )
     assert judged.right.mean() == found.metrics["exact_match"].value
+
+
+def test_a_look_is_at_the_question_and_its_own_answer(untrained: Trained) -> None:
+    asked = TASK.inputs(untrained, 2)
+    assert asked == [one.question for one in TASK.read(untrained.recipe)["dev"][:2]]
+    for question, said in zip(asked, TASK.predict(untrained, asked), strict=True):
+        glimpse = TASK.look(untrained, question)
+        assert glimpse.title == f"{question} → {said.output}"
+        (view,) = glimpse.views
+        assert list(view.queries[:-1]) == list(view.keys[1:])
+        mask = view.keys.index("<mask>")
+        assert "".join(view.keys[:mask]).strip() == question
+        answer = [one for one in view.queries[mask:] if one not in ("<end>", "<mask>", "<pad>")]
+        assert "".join(answer).strip() == said.output
+        with torch.inference_mode(), record(untrained.model) as seen:
+            glimpse.run()
+        assert {call.weights.shape[2:] for call in seen} == {(len(view.queries), len(view.keys))}
 
 
 def test_only_outputs_that_are_right_or_wrong_as_a_whole_can_be_kept_back() -> None:

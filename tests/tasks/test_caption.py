@@ -5,16 +5,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from harken import config
 from harken.cli.main import main
 from harken.data.drawn.made import DrawnConfig, write_drawn
 from harken.data.images.arrays import read_pictures
 from harken.data.images.captions import read_captions
+from harken.decode.found import Found
 from harken.errors import UserError
+from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe
+from harken.report.looking import look
 from harken.run import Run
+from harken.tasks.seeing import Viewer
 from harken.tasks.task import Looking
 
 SMALL = (
@@ -166,10 +171,34 @@ def test_pictures_of_where_it_looked(
     assert run.predict([asked])[0].output, "a model that writes nothing shows nothing"
     assert main(["inspect", str(run.folder), asked, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out.split()
-    assert printed == [str(tmp_path / f"test-1.{kind}") for kind in ("svg", "png")]
-    assert (tmp_path / "test-1.png").read_bytes().startswith(b"\x89PNG")
+    views = [f"-view-{number}.{kind}" for number in (1, 2, 3) for kind in ("svg", "png")]
+    assert printed == [str(tmp_path / f"test-1-1{ending}") for ending in (".html", *views)]
+    assert (tmp_path / "test-1-1-view-1.png").read_bytes().startswith(b"\x89PNG")
     assert "looking at the picture" in (run.folder / "report.html").read_text()
     glimpse = run.task.look(run.trained, asked)
     assert glimpse is not None and glimpse.views[0].picture is not None
     pixels = read_pictures(drawn / "test.npz").take([1])[0]
     np.testing.assert_array_equal(glimpse.views[0].picture.image, pixels)
+    assert run.task.inputs(run.trained, 3) == [f"{drawn / 'dev.npz'}#{row}" for row in range(3)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_places_and_words_look_at_each_other_too(
+    name: str, run_of: Any, drawn: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, said = run_of(name), [4, 6, 5]  # so little trained, it may say nothing of its own
+    monkeypatch.setattr(Viewer, "caption", lambda *_: [[Found(said, -1.0)]])
+    glimpse = run.task.look(run.trained, f"{drawn / 'test.npz'}#1")
+    assert glimpse is not None
+    found = look(run.model, glimpse)
+    attentions = [one.path for view in found for one in view.attentions]
+    with torch.inference_mode(), record(run.model) as seen:
+        glimpse.run()
+    assert sorted(attentions) == sorted({one.name for one in seen})  # each in one view
+    for view in found:
+        for weights in view.layers:
+            assert weights.shape[1:] == (len(view.view.queries), len(view.view.keys))
+    words = [word.strip() for word in run.fitted.pieces(said)]
+    assert list(found[0].view.queries) == words
+    if len(found) == 3:
+        assert list(found[2].view.keys) == ["<end>", *words[:-1]]

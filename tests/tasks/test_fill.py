@@ -373,6 +373,25 @@ def test_a_glimpse_shows_the_line_as_it_was_read(recipe_file: Path) -> None:
     assert seen == [len(view.queries)]
 
 
+def test_any_line_with_a_blank_can_be_looked_at(recipe_file: Path) -> None:
+    trained = untrained(recipe_of(recipe_file, "masked"))
+    dev, asked = TASK.read(trained.recipe)["dev"], TASK.inputs(trained, 3)
+    assert len(asked) == 3
+    for line, blanked in zip(dev, asked, strict=False):
+        before, after = blanked.split("___")
+        assert line.startswith(before) and line.endswith(after) and len(blanked) != len(line) + 3
+        glimpse = TASK.look(trained, blanked)
+        (said,) = TASK.predict(trained, [blanked])
+        assert glimpse is not None and glimpse.title == f"{blanked} → {said.output}"
+    room = trained.recipe.model.length
+    glimpse = TASK.look(trained, f"{'in ' * 3 * room}___ {'far ' * room}")
+    assert glimpse is not None
+    (view,) = glimpse.views
+    assert SPECIAL[MASK] in view.keys and len(view.keys) <= room + 2
+    with pytest.raises(UserError, match="found no blank"):
+        TASK.look(trained, "nothing is missing")
+
+
 @every_kind
 def test_a_run_learns_what_three_words_cannot_tell(
     recipe_file: Path, tmp_path: Path, kind: str

@@ -338,13 +338,29 @@ def test_a_glimpse_shows_the_beginning_of_the_held_out_text(recipe_path: Path) -
     glimpse = TASK.glimpse(trained, evaluation)
     assert glimpse is not None
     (view,) = glimpse.views
-    assert dev[0].startswith(glimpse.title)
-    assert "".join(view.keys) in glimpse.title
+    text, _, after = glimpse.title.rpartition(" → ")
+    assert dev[0].startswith(text)
+    assert "".join(view.keys) in text
+    # Each row is named by the token that it decided, the last by the likeliest.
+    assert list(view.queries[:-1]) == list(view.keys[1:])
+    tokens = torch.tensor([trained.fitted.encode(["".join(view.keys)])[0][-LENGTH:].tolist()])
+    scores = trained.model.scores(trained.model(tokens))[0, -1]
+    assert trained.fitted.pieces([int(scores.argmax())]) == [view.queries[-1]]
+    assert repr(view.queries[-1]) == after
     with torch.inference_mode(), record(trained.model) as seen:
         glimpse.run()
     assert len(seen) == 1
     assert seen[0].weights.shape == (1, 2, len(view.queries), len(view.keys))
     assert view.matches(seen[0].name)
+
+
+def test_every_stretch_of_the_held_out_text_can_be_looked_at(recipe_path: Path) -> None:
+    trained = trained_of(recipe_of(recipe_path, *GPT))
+    asked = TASK.inputs(trained, 2)
+    assert asked == TASK.read(trained.recipe)["dev"][:2]
+    for text in (*asked, ""):
+        glimpse = TASK.look(trained, text)
+        assert glimpse is not None and 0 < len(glimpse.views[0].keys) <= LENGTH
 
 
 @pytest.mark.parametrize("sets", [RNN, CNN])

@@ -378,6 +378,20 @@ def test_a_glimpse_of_attention_over_the_words(desk: Path) -> None:
     assert [tuple(one.weights.shape) for one in matching] == [(1, 2, 16, 16)] * 2
 
 
+def test_any_sentence_can_be_looked_at(desk: Path) -> None:
+    trained = untrained(desk, "transformer")
+    asked = TASK.inputs(trained, 3)
+    dev = TASK.read(trained.recipe)["dev"]
+    assert asked == [" ".join(one.words) for one in dev[:3]]
+    for sentence in (*asked, "words never seen"):
+        glimpse = TASK.look(trained, sentence)
+        assert glimpse is not None
+        assert list(glimpse.views[0].keys) == sentence.split()
+        (said,) = TASK.predict(trained, [sentence])
+        assert glimpse.title == f"{sentence} → {said.output}"
+    assert TASK.look(trained, "  ") is None
+
+
 @pytest.mark.parametrize("view", ["cnn", "lstm"])
 def test_it_learns_from_endings(desk: Path, tmp_path: Path, view: str) -> None:
     """Nearly all names are new, so a model without spellings could not tell them apart."""

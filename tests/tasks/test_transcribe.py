@@ -17,8 +17,10 @@ from harken.data.spoken.made import SpokenConfig, write_spoken
 from harken.data.spoken.recorded import write_wav
 from harken.decode.found import Found
 from harken.errors import UserError
+from harken.models.recogniser import BLANK
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe, load_recipe
+from harken.report.looking import look
 from harken.run import Run, load
 from harken.tasks.listening import Transcript, cut_at_silence, joined
 from harken.tasks.task import Conditioned, Timing, Trained
@@ -217,30 +219,41 @@ def test_runs_make_a_table_of_corpora_and_models(
 
 
 def test_pictures_of_what_was_looked_at(
-    run_of: Any,
-    spoken: Path,
-    small_run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sounds = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
     run = run_of("conformer, both")
+    sounds = run.task.inputs(run.trained, 2)
     said = [Path(one.input).stem for one in run.predict(sounds) if one.output]
     assert said, "a model that writes nothing shows nothing"
     out = tmp_path / "pictures"
     assert main(["inspect", str(run.folder), *sounds, "--out", str(out)]) == 0
     printed = capsys.readouterr().out.split()
-    assert printed == [str(out / f"{stem}.{kind}") for stem in said for kind in ("svg", "png")]
-    assert (out / f"{said[0]}.png").read_bytes().startswith(b"\x89PNG")
-    assert "seconds" in (out / f"{said[0]}.svg").read_text()
-    silent = str(run_of("conformer, ctc").folder)
-    assert main(["inspect", silent, sounds[0], "--out", str(tmp_path / "none")]) == 0
-    assert "nothing to draw" in capsys.readouterr().err
-    assert not (tmp_path / "none").exists()
-    assert main(["inspect", str(run.folder), sounds[0], sounds[0]]) == 2
-    assert "wanted a picture for each" in capsys.readouterr().err
-    assert main(["inspect", str(small_run), sounds[0]]) == 2
-    assert "wanted a recogniser" in capsys.readouterr().err
+    pages = [path for path in printed if path.endswith(".html")]
+    stems = [Path(path).stem.rpartition("-")[0] for path in pages]
+    assert stems == [stem.lower().replace("_", "-") for stem in said]
+    views = [f"-view-{number}.{kind}" for number in (1, 2, 3) for kind in ("svg", "png")]
+    assert printed[:7] == [pages[0], *(pages[0].replace(".html", view) for view in views)]
+    assert Path(printed[2]).read_bytes().startswith(b"\x89PNG")
+    assert "seconds" in Path(printed[1]).read_text()
+    titles = [one.title for one in run.task.look(run.trained, sounds[0]).views]
+    assert [title in Path(pages[0]).read_text() for title in titles] == [True] * 3
+
+
+def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
+    run_of: Any, spoken: Path
+) -> None:
+    """A recogniser by CTC has no decoder, but its places look at each other."""
+    run = load(run_of("conformer, ctc").folder)
+    (name,) = run.task.inputs(run.trained, 1)
+    with torch.no_grad():  # so little trained, it may hear nothing and then shows nothing
+        run.model.ctc.reader.bias[BLANK] = -100.0
+    glimpse = run.task.look(run.trained, name)
+    assert glimpse is not None
+    (one,) = look(run.model, glimpse)
+    assert one.view.title == "Places of the sound, looking at each other"
+    assert one.layers[0].shape[1:] == (len(one.view.queries), len(one.view.keys))
+    recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.fitted)
+    assert run.task.look(replace(run.trained, model=recurrent), name) is None
 
 
 def test_sentences_from_each_word_on(

@@ -16,7 +16,9 @@ from harken.decode.search import SearchConfig
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
+from harken.inspection.record import record
 from harken.recipe import load_recipe
+from harken.report.looking import look
 from harken.run import Run, load
 from harken.tasks.translate import (
     TranslateRecipe,
@@ -157,6 +159,54 @@ def test_a_share_for_dev_is_split_by_source(sentences: SentencesFiles, tmp_path:
     splits = TASK.read(recipe)
     sides = [{pair.source for pair in splits[name]} for name in ("train", "dev")]
     assert len(sides[0]) == len(sides[1]) == 2 and not sides[0] & sides[1]
+
+
+def test_a_look_is_at_the_hypothesis_that_was_kept(run: Run) -> None:
+    (asked,) = TASK.inputs(run.trained, 1)
+    assert asked == TASK.read(run.recipe)["dev"][0].source
+    (said,) = run.predict([asked])
+    glimpse = TASK.look(run.trained, asked)
+    assert glimpse is not None and glimpse.title == f"{asked} → {said.output}"
+    found = {one.view.title: one for one in look(run.model, glimpse)}
+    cross, read, written = found.values()
+    assert "".join(read.view.keys).strip() == asked
+    assert read.view.queries == read.view.keys == cross.view.keys
+    assert cross.view.queries == written.view.queries
+    assert list(written.view.keys) == ["<end>", *written.view.queries[:-1]]
+    decided = [one for one in written.view.queries if one != "<end>"]
+    assert "".join(decided).strip() == said.output
+    for one in found.values():
+        for weights in one.layers:
+            assert weights.shape == (2, len(one.view.queries), len(one.view.keys))
+            np.testing.assert_allclose(weights.sum(axis=-1), 1.0, atol=1e-5)
+    assert not any(np.triu(weights[0], 1).any() for weights in written.layers)
+
+
+def test_rows_are_those_of_a_search_step_by_step(run: Run) -> None:
+    """One token after the other, as a search tells them."""
+    glimpse = TASK.look(run.trained, "the duck swims .")
+    assert glimpse is not None
+    cross = look(run.model, glimpse)[0]
+    assert isinstance(run.fitted, Vocabulary)
+    (source,) = run.fitted.encode(["the duck swims ."])
+    ((found,),) = translate(run.model, run.fitted, ["the duck swims ."], run.recipe.search)
+    one = torch.ones(1, 1, dtype=torch.bool)
+    rows = []
+    with torch.inference_mode():
+        state = run.model.begin(torch.tensor([source.tolist()]), torch.ones(1, len(source)).bool())
+        for token in [END, *found.tokens][: len(cross.view.queries)]:
+            with record(run.model) as seen:
+                _, state = run.model.extend(torch.tensor([[token]]), one, state)
+            rows += [call.weights[0, :, 0] for call in seen if call.name.endswith("cross")]
+    np.testing.assert_allclose(cross.layers[0], torch.stack(rows, dim=1).numpy(), atol=1e-5)
+
+
+def test_what_is_too_long_or_empty_to_be_looked_at(run: Run) -> None:
+    glimpse = TASK.look(run.trained, "the duck . " * 400)
+    assert glimpse is not None
+    cross, *_ = look(run.model, glimpse)
+    assert len(cross.view.keys) <= 40 and len(cross.view.queries) <= 50
+    assert TASK.look(run.trained, "") is None
 
 
 def test_a_model_without_attention_to_show_still_reports(run: Run) -> None:

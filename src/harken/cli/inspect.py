@@ -1,72 +1,194 @@
-"""Draw what a model looked at for inputs of your own.
+"""Show what a model looked at for inputs of your own.
 
-One picture an input, as PNG and as SVG: the sound, and below it where each head looked as each
-symbol was decided; or the picture, clear where each head looked as each word was.
+For each input one HTML page with every layer and head, and a PNG and an SVG of each view: words
+that look at words, a sound with where each symbol looked, a picture that is clear where each word
+did.
 """
 
 import argparse
+import re
+import unicodedata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harken.errors import UserError
 
-EPILOG = """examples:
-  harken inspect runs/speech one.wav two.flac --out pictures
-  harken inspect runs/captions beach.jpg test.npz#7 --out pictures
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import nn
+
+    from harken.report.looking import Looked
+    from harken.tasks.task import Glimpse
+
+EPILOG = """input:
+  A text in quotes, as `harken predict` takes it; for a recogniser files of sound, for a captioner
+  pictures or rows of an array. --file holds one input a line. FOLDER may be one of Hugging Face
+  (bert, gpt2 or llama: config.json, model.safetensors, tokenizer.json), which takes texts.
+
+output:
+  The path of every file, one a line; with --json where each query of each head looks most:
+  "looks_at" counts keys from 0. Rows of a decoder are named by the token that they decided.
+  --save adds a folder of safetensors and an index.json: weights, queries, keys and values of every
+  head, read by `harken.inspection.store.open_recording`; its "tokens" are, for each view, the names
+  of what looks and of what is looked at.
+
+examples:
+  harken inspect runs/translate "A dog runs." "Two men talk." --out looks
+  harken inspect runs/demo --file questions.txt --layers 1,3 --heads 2 --out looks
+  harken inspect runs/speech one.wav two.flac --out looks
+  harken inspect runs/captions beach.jpg test.npz#7 --out looks
+  harken inspect models/bert-base-uncased "The bank of the river." --json
 """
+
+MOST_SLUG = 40  # characters of a file's name that come from the input
+
+
+class Subject(NamedTuple):
+    """A model that can be looked into, whoever trained it."""
+
+    name: str
+    kind: str
+    model: "nn.Module"
+    look: "Callable[[str], Glimpse | None]"
+    of_files: bool  # inputs are names, not texts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of `harken inspect`."""
-    parser.add_argument("folder", type=Path, metavar="RUN")
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="files of sound; pictures, or rows of an array of them",
-    )
+    parser.add_argument("folder", type=Path, metavar="RUN", help="or a Hugging Face folder")
+    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="texts, sounds or pictures")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="with one input a line")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="of the pictures")
+    parser.add_argument("--layers", default="", metavar="N,N", help="only these, counted from 1")
+    parser.add_argument("--heads", default="", metavar="N,N", help="only these, counted from 1")
+    parser.add_argument(
+        "--save", action="store_true", help="keep all of these layers as tensors, for scripts"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the path of each picture."""
-    from harken.cli.output import remark, result
-    from harken.files import replacing
-    from harken.report.looking import files_of, look
-    from harken.run import load
-    from harken.tasks.task import Looking
+    """Print the path of each file, or collect what was seen into one object."""
+    from harken.cli.output import remark, result, result_json
+    from harken.report.looking import look, numbers_of, save
 
-    loaded = load(options.folder, options.device)
-    if not isinstance(loaded.task, Looking):
-        raise UserError(
-            f"{options.folder}: found a run of task {loaded.recipe.task!r}, "
-            "wanted a recogniser or a captioner",
-            fix="its report shows an example of what it looks at: `harken report RUN`",
-        )
-    stems = [_stem(name) for name in options.inputs]
-    for name, stem in zip(options.inputs, stems, strict=True):
-        if stems.count(stem) > 1:
-            raise UserError(
-                f"{name}: found another input named {stem!r}, wanted a picture for each",
-                fix="inspect one of them at a time, with another --out",
-            )
-    for name, stem in zip(options.inputs, stems, strict=True):
-        glimpse = loaded.task.look(loaded.trained, name)
-        found = [] if glimpse is None else look(loaded.model, glimpse)
+    layers, heads = _numbers("--layers", options.layers), _numbers("--heads", options.heads)
+    inputs = _inputs(options)
+    subject = _subject(options)
+    collected = []
+    for number, asked in enumerate(inputs, start=1):
+        glimpse = subject.look(asked if subject.of_files else _text(asked))
+        found = [] if glimpse is None else look(subject.model, glimpse, layers, heads)
         if glimpse is None or not found:
-            remark(f"{name}: nothing was written by attention, so there is nothing to draw")
+            remark(f"{asked[:60]!r}: found no attention to this input, so nothing is drawn")
             continue
-        options.out.mkdir(parents=True, exist_ok=True)
-        for looked in found:
-            for ending, content in files_of(looked, glimpse.title).items():
-                path = options.out / f"{stem}.{ending}"
-                with replacing(path) as file:
-                    file.write_bytes(content)
-                result(str(path))
+        stem = options.out / f"{_slug(asked, file=subject.of_files)}-{number}"
+        paths = [str(path) for path in _write(stem, subject, glimpse, found)]
+        if options.save:
+            folder = stem.with_name(f"{stem.name}-record")
+            save(subject.model, glimpse, folder, layers)
+            paths.append(str(folder))
+        if options.json:
+            views = [numbers_of(one) for one in found]
+            record: dict[str, Any] = {"input": asked, "title": glimpse.title}
+            collected.append({**record, "files": paths, "views": views})
+        else:
+            for path in paths:
+                result(path)
+    if options.json:
+        result_json({"task": subject.kind, "inputs": collected})
     return 0
 
 
-def _stem(name: str) -> str:
-    """Of a picture's file: the input's, with the row or the stretch where one was asked for."""
-    path, mark, rest = Path(name).name.partition("#")
-    return f"{Path(path).stem}{'-' if mark else ''}{rest}"
+def _write(
+    stem: Path, subject: Subject, glimpse: "Glimpse", found: "Sequence[Looked]"
+) -> "Iterator[Path]":
+    """The page, then the pictures of every view."""
+    from harken.files import replacing, write_text
+    from harken.report.looking import files_of, looking_page
+
+    attentions = [one for view in found for one in view.attentions]
+    facts = {
+        "folder": subject.name,
+        "model": subject.kind,
+        "attentions": str(len(attentions)),
+        "heads": str(sum(len(one.heads) for one in attentions)),
+    }
+    path = stem.with_name(f"{stem.name}.html")
+    write_text(path, looking_page(glimpse.title, found, facts))
+    yield path
+    for number, looked in enumerate(found, start=1):
+        for ending, content in files_of(looked, glimpse.title).items():
+            path = stem.with_name(f"{stem.name}-view-{number}.{ending}")
+            with replacing(path) as file:
+                file.write_bytes(content)
+            yield path
+
+
+def _subject(options: argparse.Namespace) -> Subject:
+    from harken.foreign import is_foreign, read_foreign
+    from harken.run import load
+    from harken.tasks.task import Looking, OfFiles
+
+    folder: Path = options.folder
+    if is_foreign(folder):
+        foreign = read_foreign(folder, options.device)
+        kind = f"{foreign.read.model_type} of Hugging Face"
+        return Subject(folder.resolve().name, kind, foreign.model, foreign.look, of_files=False)
+    loaded = load(folder, options.device)
+    task, trained = loaded.task, loaded.trained
+    assert isinstance(task, Looking), "every task can be looked into"
+    return Subject(
+        folder.resolve().name,
+        loaded.recipe.task,
+        loaded.model,
+        lambda asked: task.look(trained, asked),
+        of_files=isinstance(task, OfFiles),
+    )
+
+
+def _inputs(options: argparse.Namespace) -> list[str]:
+    from harken.data.text import read_lines
+
+    named = [] if options.file is None else [line.text for line in read_lines(options.file)]
+    inputs = [*options.inputs, *named]
+    if not inputs:
+        raise UserError(
+            "found no input, wanted something to look at",
+            fix='give texts in quotes, such as "A dog runs.", or --file FILE with one a line',
+        )
+    return inputs
+
+
+def _text(asked: str) -> str:
+    """What a shell passes as bytes that are no UTF-8 arrives as lone surrogates."""
+    if any("\ud800" <= character <= "\udfff" for character in asked):
+        raise UserError(
+            f"{asked[:60]!a}: found bytes that are no UTF-8, wanted text",
+            fix="put the text into a UTF-8 file and use --file",
+        )
+    return asked
+
+
+def _numbers(option: str, given: str) -> frozenset[int]:
+    parts = [part.strip() for part in given.split(",")] if given.strip() else []
+    if not all(re.fullmatch("[1-9][0-9]{0,5}", part) for part in parts):
+        raise UserError(
+            f"{option}: found {given!r}, wanted numbers from 1 on",
+            fix=f"write them with commas, such as {option} 1,3",
+        )
+    return frozenset(map(int, parts))
+
+
+def _slug(asked: str, *, file: bool) -> str:
+    """A short name that any file system takes."""
+    if file:
+        path, mark, rest = Path(asked).name.partition("#")
+        asked = f"{Path(path).stem}{mark}{rest}"
+    plain = unicodedata.normalize("NFKD", asked).encode("ascii", "ignore").decode("ascii")
+    words = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
+    if len(words) > MOST_SLUG:
+        words = words[:MOST_SLUG].rpartition("-")[0] or words[:MOST_SLUG]
+    return words or "input"

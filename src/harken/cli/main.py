@@ -10,11 +10,17 @@ import sys
 from collections.abc import Sequence
 
 from harken.cli import (
+    ablate,
+    align,
+    claims,
     compare,
+    cost,
     data,
     demo,
+    design,
     doctor,
     evaluate,
+    heads,
     inspect,
     new,
     predict,
@@ -24,7 +30,24 @@ from harken.cli import (
 from harken.errors import Complaint
 from harken.version import __version__
 
-COMMANDS = (demo, new, train, evaluate, compare, predict, inspect, report, data, doctor)
+COMMANDS = (
+    demo,
+    new,
+    train,
+    evaluate,
+    compare,
+    predict,
+    inspect,
+    heads,
+    ablate,
+    align,
+    design,
+    claims,
+    cost,
+    report,
+    data,
+    doctor,
+)
 
 EPILOG = """examples:
   harken demo                                   the whole way on made data, in minutes

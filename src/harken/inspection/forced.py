@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.decode.step import Writing
-from harken.inspection.record import record
+from harken.inspection.record import Choice, attentions, record
 
 
 def looks_at_memory(path: str) -> bool:
@@ -31,14 +31,14 @@ def forced_looks(
 ) -> list[Float[Tensor, "k T S"]]:
     """For each row, what every head of the decoder's last layer looks at as it decides."""
     assert isinstance(model, nn.Module)
+    last = [name for name in attentions(model) if looks_at_memory(name)][-1]
     weights = []
     for row, text in enumerate(texts):
         count = int(present[row].sum())
         told = torch.tensor([[start, *text]], device=memory.device)[:, : max(len(text), 1)]
-        with record(model) as seen:
+        with record(model, Choice(paths=(last,))) as seen:
             state = model.begin(memory[[row], :count], present[[row], :count])
             model.extend(told, torch.ones_like(told, dtype=torch.bool), state)
-        last = [one for one in seen if looks_at_memory(one.name)][-1].name
-        calls = [one.weights[0] for one in seen if one.name == last]
+        calls = [one.weights[0] for one in seen]
         weights.append(torch.cat(calls, dim=1)[:, : len(text)])
     return weights

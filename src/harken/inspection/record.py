@@ -1,55 +1,236 @@
-"""Catch the attention weights of every layer and head while a model runs.
+"""Catch the attention weights of every layer and head, or of chosen ones, while a model runs.
 
     with record(model) as seen:
         model(tokens)
     seen[0].weights     # B k T S of the first attention that ran
 
-The recorder swaps each attention's fast kernel for the explicit one, which takes the same
-arguments, and puts it back. Models contain no code for it. Weights are those that mixed the values;
-in training with dropout of attention, those before it.
+    record(model, Choice(layers=(2,), heads=(0, 3), steps=(-1,), queries=True))
+
+A chosen attention keeps its kernel: the output is that kernel's, to the last bit and with the same
+dropout, and the weights are computed beside it. Other attentions run as if nobody looked, and
+models contain no code for it. Weights are those before dropout, and never part of a gradient.
+
+Beside what is recorded, a call needs room for at most eight blocks of `BLOCK` scores (or of one
+query, where its scores are more than that), and for the keys of the chosen heads where these are
+not all or share them. `benchmarks/recording.py` measures it.
+
+What is not here: the hypotheses that a search kept (`kept.py`), recording to a disk (`store.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared, Kernel, attend_explicit
+from harken.attention.attend import Compared, Kernel, explicit_weights
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
+from harken.errors import UserError
+
+BLOCK = 1 << 20  # scores at once, of all rows and heads
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """What to look at; None is all there is. Layers and paths must both fit where both are given.
+
+    A layer's number is that of its block, in encoder and decoder alike; an attention that stands
+    in no block has number 0. Steps are queries of each call, and those that a call has not are left
+    out; -1 is its last.
+    """
+
+    layers: tuple[int, ...] | None = None
+    paths: tuple[str, ...] | None = None  # or patterns: "decoder.*.cross"
+    heads: tuple[int, ...] | None = None
+    steps: tuple[int, ...] | None = None
+    queries: bool = False  # vectors as the kernel compares them, beside the weights
+    keys: bool = False
+    values: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "paths", "heads", "steps"):
+            given = getattr(self, name)
+            if given == ():
+                raise ValueError(f"{name} is empty, and nothing would be seen; leave it out")
+            if given is not None and len(set(given)) < len(given):
+                raise ValueError(f"{name} {given} names one twice; name it once")
+
+
+ALL = Choice()
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Weights of one call of one attention; `name` is its path in the model."""
+    """One call of one attention; `name` is its path in the model.
+
+    Keys and values are given to each head, also where heads share them. Queries and keys are None
+    for scores that are no product of the two.
+    """
 
     name: str
     weights: Float[Tensor, "B k T S"]
+    heads: Sequence[int] = ()
+    steps: Sequence[int] = ()
+    queries: Float[Tensor, "B k T U"] | None = None
+    keys: Float[Tensor, "B k S U"] | None = None
+    values: Float[Tensor, "B k S I"] | None = None
+
+    @property
+    def layer(self) -> int:
+        return layer_of(self.name)
 
 
 @contextmanager
-def record(model: nn.Module) -> Iterator[list[Recorded]]:
-    """Record every attention of the model for the length of the block."""
+def record(model: nn.Module, choice: Choice = ALL) -> Iterator[list[Recorded]]:
+    """Record the chosen attentions of the model for the length of the block."""
     seen: list[Recorded] = []
-    attentions = {
-        name: module for name, module in model.named_modules() if isinstance(module, MultiHead)
-    }
-    kernels = {name: module.kernel for name, module in attentions.items()}
-    try:
-        for name, module in attentions.items():
-            module.kernel = _recording(name, seen)
+    with watch(attentions(model, choice), choice, seen.append):
         yield seen
+
+
+@contextmanager
+def watch(
+    chosen: Mapping[str, MultiHead], choice: Choice, tell: Callable[[Recorded], None]
+) -> Iterator[None]:
+    """Tell of every call of these attentions as it happens; one who watches within is told too."""
+    kernels = {name: module.kernel for name, module in chosen.items()}
+    try:
+        for name, module in chosen.items():
+            module.kernel = _watched(kernels[name], name, choice, tell)
+        yield
     finally:
-        for name, module in attentions.items():
+        for name, module in chosen.items():
             module.kernel = kernels[name]
 
 
-def _recording(name: str, seen: list[Recorded]) -> Kernel:
+def attentions(model: nn.Module, choice: Choice = ALL) -> dict[str, MultiHead]:
+    """By their paths, in the order of the model; what is chosen and not there is an error."""
+    every = {name: part for name, part in model.named_modules() if isinstance(part, MultiHead)}
+    for layer in choice.layers or ():
+        if not any(layer_of(name) == layer for name in every):
+            raise _not_there(f"layer {layer}", (str(layer_of(name)) for name in every))
+    for path in choice.paths or ():
+        if not any(fnmatchcase(name, path) for name in every):
+            raise _not_there(f"attention {path!r}", every)
+    chosen = {
+        name: part
+        for name, part in every.items()
+        if (choice.layers is None or layer_of(name) in choice.layers)
+        and (choice.paths is None or any(fnmatchcase(name, path) for path in choice.paths))
+    }
+    if every and not chosen:
+        raise _not_there(f"attention {choice.paths} in layers {choice.layers}", every)
+    return chosen
+
+
+def layer_of(path: str) -> int:
+    """The last number in a path, 0 where there is none."""
+    numbers = [int(part) for part in path.split(".") if part.isdigit()]
+    return numbers[-1] if numbers else 0
+
+
+def _watched(kernel: Kernel, name: str, choice: Choice, tell: Callable[[Recorded], None]) -> Kernel:
     def attend(compared: Compared, values: Tensor, mask: Mask, dropout: float) -> Tensor:
-        attended = attend_explicit(compared, values, mask, dropout)
-        seen.append(Recorded(name, attended.weights.detach()))
-        return attended.output
+        output = kernel(compared, values, mask, dropout)
+        with torch.no_grad():
+            recorded = _recorded(name, choice, compared, values, mask)
+        if recorded is not None:
+            tell(recorded)
+        return output
 
     return attend
+
+
+def _recorded(
+    name: str, choice: Choice, compared: Compared, values: Tensor, mask: Mask
+) -> Recorded | None:
+    """None where the call has none of the chosen steps."""
+    scored = compared.bias if compared.queries is None else compared.queries
+    assert scored is not None, "a score gives queries and keys, a bias, or both"
+    count, time = max(scored.shape[1], values.shape[1]), scored.shape[2]
+    heads = range(count) if choice.heads is None else choice.heads
+    for head in heads:
+        if not 0 <= head < count:
+            raise _not_there(f"head {head} in {name}", map(str, range(count)))
+    steps: Sequence[int] = range(time)
+    if choice.steps is not None:
+        steps = list(dict.fromkeys(step % time for step in choice.steps if -time <= step < time))
+        if not steps:
+            return None
+    at = torch.tensor(steps, device=scored.device, dtype=torch.long)
+    keys = _of_heads(compared.keys, heads, count)
+    weights = scored.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
+    _fill(weights, replace(compared, keys=keys), mask, heads, at)
+    return Recorded(
+        name,
+        weights,
+        heads,
+        steps,
+        queries=_rows(compared.queries, heads, at) if choice.queries else None,
+        keys=keys if choice.keys else None,
+        values=_of_heads(values, heads, count) if choice.values else None,
+    )
+
+
+def _fill(
+    weights: Float[Tensor, "B k steps S"],
+    compared: Compared,
+    mask: Mask,
+    heads: Sequence[int],
+    steps: Int[Tensor, "steps"],
+) -> None:
+    """Block by block, so that nothing but the result is quadratic in time."""
+    batch, count, _, keys = weights.shape
+    scored = compared.bias if compared.queries is None else compared.queries
+    assert scored is not None
+    rows = max(1, BLOCK // max(1, batch * count * keys))
+    for first in range(0, len(steps), rows):
+        at = steps[first : first + rows]
+        block = replace(
+            compared,
+            queries=_rows(compared.queries, heads, at),
+            bias=_rows(compared.bias, heads, at),
+        )
+        seen = _mask_of(mask, at, scored.shape[2], keys)
+        weights[:, :, first : first + rows] = explicit_weights(block, seen)
+
+
+def _rows(
+    table: Float[Tensor, "#B #k T width"] | None, heads: Sequence[int], at: Int[Tensor, "rows"]
+) -> Float[Tensor, "#B chosen rows width"] | None:
+    """Some queries of some heads, where a bias may be the same for all."""
+    if table is None:
+        return None
+    rows = table.detach()[:, :, at]
+    return rows if table.shape[1] == 1 else rows[:, list(heads)]
+
+
+def _of_heads(
+    shared: Float[Tensor, "B groups S U"] | None, heads: Sequence[int], count: int
+) -> Float[Tensor, "B k S U"] | None:
+    """What belongs to these of `count` heads, each with its own even where they share."""
+    if shared is None:
+        return None
+    groups = shared.shape[1]
+    if groups == count and list(heads) == list(range(count)):
+        return shared.detach()
+    return shared.detach()[:, [head * groups // count for head in heads]]
+
+
+def _mask_of(mask: Mask, at: Int[Tensor, "rows"], time: int, keys: int) -> Mask:
+    """The rows of a mask, made without the whole table."""
+    if mask.visible is not None:
+        return mask if mask.visible.shape[2] == 1 else Mask(visible=mask.visible[:, :, at])
+    if not mask.causal:
+        return mask
+    slots = torch.arange(keys, device=at.device)
+    return Mask(visible=(slots <= at[:, None] + (keys - time))[None, None])
+
+
+def _not_there(wanted: str, there: Iterable[str]) -> UserError:
+    names = ", ".join(dict.fromkeys(there))
+    return UserError(f"found no {wanted} in the model, wanted one of {names}", fix="choose another")

@@ -19,6 +19,7 @@ from harken.attention.masks import CAUSAL, Mask, mask_between
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
 from harken.config import bounded
+from harken.design.start import StartConfig, begin, stack_sites
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
@@ -43,6 +44,7 @@ class GPTConfig:
     norm: NormConfig = NormConfig()
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
     tied: bool = True  # the read-out is the table of embeddings
+    start: tuple[StartConfig, ...] = ()  # heads that begin as designed
 
     def __post_init__(self) -> None:
         check_choices(self.attention, self.position, self.width, self.length)
@@ -84,6 +86,7 @@ class LanguageModel(nn.Module):
         self.stack = Stack(block, config.layers, self.position.width, length)
         self.reader = nn.Linear(self.position.width, vocabulary, bias=False)
         initialise(self, config.layers, seed)
+        begin(stack_sites(self.stack, self.position, self.length, config.order), config.start)
         if config.tied:
             self.reader.weight = self.embedding.weight
 

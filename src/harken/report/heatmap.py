@@ -1,25 +1,33 @@
-"""Attention as pictures: every head small, one head large, one query as a line of text.
+"""Attention as pictures: every head small, one head large, one query as a line of text, and lines.
 
-The page is complete without a script. page.js reads the same numbers (`data-weights`, see
-`_packed`) to enlarge another head and to read single cells aloud.
+A text too long for a screen is shown in blocks of tokens, and the caption says so. The page is
+complete without a script. page.js reads the same numbers (`data-weights`, see `_packed`) to enlarge
+another head and to read single cells aloud. Files are made by `attention_file.py`.
 """
 
 import base64
+import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harken.report.markup import attribute, text, token, visible
-from harken.report.palette import picture, strength
+from harken.report.attention_lines import labels, lines_figure
+from harken.report.markup import attribute, grouped, text, token, visible
+from harken.report.palette import block, peaks, picture, strength
 
 # Of the weights that travel to page.js: four decimals, so that the two shown are right.
 _PACKED_UNIT = 10_000
 _TOLERANCE = 1e-3  # half precision leaves 1.0004 behind a softmax
 _LEGEND = (0.0, 0.05, 0.25, 0.5, 1.0)
 _WORTH_A_FIGURE = 0.05  # weights below it carry no number in a strip
+_MOST_TOKENS, _LEAST_TOKENS = 256, 32  # along an axis of a figure that has to leave some out
+_MOST_CELLS = 2_000_000  # of all heads of a figure; one costs 5 bytes at worst
+_LETTERS = 80  # of a token; more are cut off
+_SCROLLED = 64  # tokens: more than a strip shows at once
+_DENSE = 88  # tokens: more than a small map has pixels
 
 Weights = NDArray[np.floating]
 
@@ -32,6 +40,7 @@ class AttentionMaps:
     key_tokens: Sequence[str]
     layers: Sequence[Weights]
     layer_names: Sequence[str] = ()  # "layer 1", … when left out
+    head_numbers: Sequence[int] = ()  # of each layer's first heads; 1, 2, … when left out
 
     def __post_init__(self) -> None:
         if not self.query_tokens or not self.key_tokens or not self.layers:
@@ -43,14 +52,21 @@ class AttentionMaps:
                     f"layer {number}: weights of shape {weights.shape}, "
                     f"expected [heads, {wanted[0]} queries, {wanted[1]} keys]"
                 )
-            inside = (weights >= -_TOLERANCE) & (weights <= 1 + _TOLERANCE)  # NaN is not inside
-            if not inside.all():
+            # A NaN is the least and the most of all, and no comparison holds for it.
+            if not (weights.min() >= -_TOLERANCE and weights.max() <= 1 + _TOLERANCE):
                 raise ValueError(f"layer {number}: weights outside 0..1, or NaN")
         if self.layer_names and len(self.layer_names) != len(self.layers):
             raise ValueError(f"{len(self.layer_names)} names for {len(self.layers)} layers")
+        if self.head_numbers and len(self.head_numbers) != max(map(len, self.layers)):
+            raise ValueError(
+                f"{len(self.head_numbers)} numbers for {max(map(len, self.layers))} heads"
+            )
 
     def layer_name(self, layer: int) -> str:
         return self.layer_names[layer] if self.layer_names else f"layer {layer + 1}"
+
+    def head_name(self, head: int) -> str:
+        return f"head {self.head_numbers[head] if self.head_numbers else head + 1}"
 
 
 def attention_figure(
@@ -63,15 +79,63 @@ def attention_figure(
     layer, head = sharpest(maps) if chosen is None else chosen
     if not (0 <= layer < len(maps.layers) and 0 <= head < len(maps.layers[layer])):
         raise ValueError(f"no head {head} in layer {layer}")
-    remark = f" <span>{text(note)}</span>" if note else ""
+    name, most = _name(maps, layer, head), _affordable(maps)
+    remarks = [text(note)] * bool(note)
+    if max(len(maps.query_tokens), len(maps.key_tokens)) > most:
+        reading = _reading(_brief(maps), maps.layers[layer][head])
+        remarks.append(f"{text(in_blocks(maps, most))} In {text(name)}, {reading}.")
+    remark = f" <span>{' '.join(remarks)}</span>" if remarks else ""
+    shown = _brief(condensed(maps, most))
+    lines = lines_figure(shown.query_tokens, shown.key_tokens, shown.layers[layer][head], name)
     return (
         f'<figure class="attention"><figcaption><strong>{text(title)}</strong>{remark}</figcaption>'
         '<p class="hint" hidden>Choose a small map to enlarge it. Point at a cell of the large '
         "map, or move with the arrow keys, to read it; click or press Enter to take its row as the "
-        "query below.</p>"
-        f'<div class="looking">{_overview(maps, layer, head)}{_detail(maps, layer, head)}</div>'
-        f"{_strips(maps, layer, head)}{_strongest(maps, layer, head)}</figure>"
+        "query below. Among the lines, up and down take another query, left and right another "
+        "head.</p>"
+        f'<div class="looking">{_overview(shown, layer, head)}{_detail(shown, layer, head)}</div>'
+        f"{_strips(shown, layer, head)}{lines}{_strongest(shown, layer, head)}</figure>"
     )
+
+
+def condensed(maps: AttentionMaps, most: int) -> AttentionMaps:
+    """At most `most` queries and keys: blocks of tokens, each with the largest of its weights."""
+    return replace(
+        maps,
+        query_tokens=_blocks(maps.query_tokens, most),
+        key_tokens=_blocks(maps.key_tokens, most),
+        layers=[peaks(weights, most) for weights in maps.layers],
+    )
+
+
+def in_blocks(maps: AttentionMaps, most: int) -> str:
+    """A sentence for the reader of a condensed map."""
+    queries, keys = len(maps.query_tokens), len(maps.key_tokens)
+    return (
+        f"{grouped(queries)} queries and {grouped(keys)} keys: each square is the largest weight "
+        f"of {block(queries, most)} × {block(keys, most)} tokens."
+    )
+
+
+def _blocks(tokens: Sequence[str], most: int) -> Sequence[str]:
+    """Named by their first token and its place, counted from 1."""
+    if len(tokens) <= most:
+        return tokens
+    size = block(len(tokens), most)
+    return [f"{i + 1} {visible(tokens[i])} …" for i in range(0, len(tokens), size)]
+
+
+def _brief(maps: AttentionMaps) -> AttentionMaps:
+    def cut(tokens: Sequence[str]) -> Sequence[str]:
+        return [raw if len(raw) <= _LETTERS else raw[: _LETTERS - 1] + "…" for raw in tokens]
+
+    return replace(maps, query_tokens=cut(maps.query_tokens), key_tokens=cut(maps.key_tokens))
+
+
+def _affordable(maps: AttentionMaps) -> int:
+    """How many tokens along an axis keep the page small, with all the heads there are."""
+    side = math.isqrt(_MOST_CELLS // sum(len(weights) for weights in maps.layers))
+    return min(max(side, _LEAST_TOKENS), _MOST_TOKENS)
 
 
 def sharpest(maps: AttentionMaps) -> tuple[int, int]:
@@ -82,7 +146,7 @@ def sharpest(maps: AttentionMaps) -> tuple[int, int]:
 
 
 def _name(maps: AttentionMaps, layer: int, head: int) -> str:
-    return f"{maps.layer_name(layer)}, head {head + 1}"
+    return f"{maps.layer_name(layer)}, {maps.head_name(head)}"
 
 
 def _packed(weights: Weights) -> str:
@@ -93,7 +157,7 @@ def _packed(weights: Weights) -> str:
 
 def _overview(maps: AttentionMaps, layer: int, head: int) -> str:
     most = max(len(weights) for weights in maps.layers)
-    heads = "".join(f'<th scope="col">head {i + 1}</th>' for i in range(most))
+    heads = "".join(f'<th scope="col">{maps.head_name(i)}</th>' for i in range(most))
     rows = "".join(
         f'<tr><th scope="row">{text(maps.layer_name(i))}</th>'
         + "".join(_small(maps, i, j, chosen=(i, j) == (layer, head)) for j in range(len(weights)))
@@ -110,8 +174,9 @@ def _overview(maps: AttentionMaps, layer: int, head: int) -> str:
 def _small(maps: AttentionMaps, layer: int, head: int, *, chosen: bool) -> str:
     weights = maps.layers[layer][head]
     name = _name(maps, layer, head)
+    dense = " dense" if max(weights.shape) > _DENSE else ""
     return (
-        f'<td><span class="small{" chosen" if chosen else ""}" data-layer="{layer}" '
+        f'<td><span class="small{" chosen" if chosen else ""}{dense}" data-layer="{layer}" '
         f'data-head="{head}" data-name={attribute(name)} data-weights="{_packed(weights)}">'
         f"{picture(weights, alt=name)}</span></td>"
     )
@@ -127,16 +192,12 @@ def _detail(maps: AttentionMaps, layer: int, head: int) -> str:
         '<span class="muted">each row looks at the columns</span></p>'
         '<div class="map" tabindex="0" role="region" aria-label="large map" '
         f'style="--queries:{weights.shape[0]};--keys:{weights.shape[1]};--size:{cell}px">'
-        f'<div class="corner"></div><ol class="keys">{_labels(maps.key_tokens)}</ol>'
-        f'<ol class="queries">{_labels(maps.query_tokens)}</ol>'
+        f'<div class="corner"></div><ol class="keys">{labels(maps.key_tokens)}</ol>'
+        f'<ol class="queries">{labels(maps.query_tokens)}</ol>'
         f'<div class="cells">{picture(weights, alt=f"attention of {name}")}'
         '<span class="cursor" hidden></span></div></div>'
         f'<p class="reading" aria-live="polite">{_reading(maps, weights)}</p>{_legend()}</div>'
     )
-
-
-def _labels(tokens: Sequence[str]) -> str:
-    return "".join(f"<li title={attribute(visible(raw))}>{token(raw)}</li>" for raw in tokens)
 
 
 def _reading(maps: AttentionMaps, weights: Weights) -> str:
@@ -160,14 +221,15 @@ def _legend() -> str:
 def _strips(maps: AttentionMaps, layer: int, head: int) -> str:
     weights = maps.layers[layer]
     layer_name = text(maps.layer_name(layer))
+    scrolled = ' tabindex="0"' if len(maps.key_tokens) > _SCROLLED else ""
     return (
         '<div class="strips"><p>What ‘'
         f'<span class="query">{token(maps.query_tokens[-1])}</span>’'
         '<span class="last">, the last query,</span> looks at</p><dl>'
-        f'<dt class="of-head">{layer_name}, head {head + 1}</dt>'
-        f'<dd class="head">{_strip(maps.key_tokens, weights[head, -1])}</dd>'
+        f'<dt class="of-head">{layer_name}, {maps.head_name(head)}</dt>'
+        f'<dd class="head"{scrolled}>{_strip(maps.key_tokens, weights[head, -1])}</dd>'
         f'<dt class="of-layer">{layer_name}, mean of its heads</dt>'
-        f'<dd class="mean">{_strip(maps.key_tokens, weights[:, -1].mean(axis=0))}</dd>'
+        f'<dd class="mean"{scrolled}>{_strip(maps.key_tokens, weights[:, -1].mean(axis=0))}</dd>'
         "</dl></div>"
     )
 

@@ -3,6 +3,8 @@
 {
   const UNIT = 10000; // as heatmap.py packs weights
   const WORTH_A_FIGURE = 0.05;
+  const THRESHOLDS = [0.02, 0.05, 0.1, 0.2, 0.5]; // as attention_lines.py has them
+  const LINES_A_QUERY = 4;
   const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
   const unpack = async (packed) => {
@@ -24,6 +26,7 @@
     const smalls = all(".small");
     const strips = { head: all(".strips .head > span"), mean: all(".strips .mean > span") };
     const strongest = all(".strongest tbody tr");
+    const sides = one(".sides"), from = all(".from li"), to = all(".to li");
 
     const unpacked = new Map();
     const weightsOf = (small) => {
@@ -62,10 +65,14 @@
       keys.forEach((label, i) => label.classList.toggle("at", i === column));
     };
 
-    const paint = (spans, row) => spans.forEach((span, i) => {
-      span.style.setProperty("--w", Math.sqrt(row[i]).toFixed(3));
-      span.querySelector("small").textContent = row[i] >= WORTH_A_FIGURE ? row[i].toFixed(2) : "";
-    });
+    const paint = (spans, row) => {
+      spans.forEach((span, i) => {
+        span.style.setProperty("--w", Math.sqrt(row[i]).toFixed(3));
+        span.querySelector("small").textContent = row[i] >= WORTH_A_FIGURE ? row[i].toFixed(2) : "";
+      });
+      const strip = spans[0].parentElement; // a long one opens at what is strongest
+      strip.scrollTop = spans[row.indexOf(Math.max(...row))].offsetTop - strip.clientHeight / 2;
+    };
 
     const take = (row) => {
       query = row;
@@ -75,7 +82,14 @@
       paint(strips.mean, keys.map((_, i) => rows.reduce((sum, r) => sum + r[i], 0) / rows.length));
       one(".strips .query").replaceChildren(bdi(queries[row]));
       one(".strips .last").hidden = row !== queries.length - 1;
-      queries.forEach((label, i) => label.classList.toggle("taken", i === row));
+      for (const labels of [queries, from]) {
+        labels.forEach((label, i) => label.classList.toggle("taken", i === row));
+      }
+      const lines = all(".sides path");
+      lines.forEach((line) => line.classList.toggle("taken", Number(line.dataset.query) === row));
+      const looked = new Set(lines.flatMap((line) =>
+        Number(line.dataset.query) === row ? [Number(line.dataset.key)] : []));
+      to.forEach((label, i) => label.classList.toggle("at", looked.has(i)));
     };
 
     const list = () => strongest.forEach((line, row) => {
@@ -83,6 +97,33 @@
       line.cells[1].replaceChildren(bdi(keys[key]));
       line.cells[2].textContent = (rowOf(weights, row)[key] / UNIT).toFixed(2);
     });
+
+    const draw = () => {
+      const reached = (least) => weights.reduce((sum, weight) => sum + (weight >= least * UNIT), 0);
+      const most = LINES_A_QUERY * queries.length;
+      const threshold = THRESHOLDS.find((least) => reached(least) <= most) ?? THRESHOLDS.at(-1);
+      const found = [...weights.keys()].filter((i) => weights[i] >= threshold * UNIT);
+      const drawn = found.sort((a, b) => weights[b] - weights[a]).slice(0, most).reverse();
+      const paper = one(".sides svg");
+      paper.replaceChildren(...drawn.map((i) => {
+        const line = document.createElementNS(paper.namespaceURI, "path");
+        const row = Math.floor(i / keys.length), column = i % keys.length;
+        const weight = weights[i] / UNIT;
+        line.dataset.query = row;
+        line.dataset.key = column;
+        line.setAttribute("d", `M0 ${row}.5L100 ${column}.5`);
+        line.setAttribute("stroke-opacity", Math.sqrt(weight).toFixed(2));
+        line.setAttribute("stroke-width", (1 + 2 * weight).toFixed(2));
+        return line;
+      }));
+      const largest = (weights.reduce((a, b) => Math.max(a, b)) / UNIT).toFixed(2);
+      const grouped = (count) => count.toLocaleString("en").replaceAll(",", "\u202f");
+      one(".said").textContent = !drawn.length
+        ? `no line: the largest weight is ${largest}, below ${threshold}`
+        : drawn.length < found.length
+          ? `the strongest ${grouped(drawn.length)} of ${grouped(found.length)} weights of at least ${threshold}`
+          : `a line for every weight of at least ${threshold}`;
+    };
 
     const choose = async (small) => {
       chosen = small;
@@ -97,13 +138,14 @@
       layer = heads;
       weights = heads[beside.indexOf(small)];
       const name = small.dataset.name;
-      for (const place of all(".detail .name, .strongest .name, .of-head")) place.textContent = name;
+      for (const place of all(".name, .of-head")) place.textContent = name;
       one(".of-layer").textContent =
         small.closest("tr").querySelector("th").textContent + ", mean of its heads";
       one(".cells source").srcset = small.querySelector("source").srcset;
       one(".cells img").src = small.querySelector("img").src;
       one(".cells img").alt = "attention of " + name;
       list();
+      draw();
       take(query);
       // A cell that was read stays, so that heads can be compared at it.
       if (cursor.hidden) say(query, peak(query), "looks most at");
@@ -156,6 +198,20 @@
       cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
     });
 
+    sides.setAttribute("role", "application");
+    sides.setAttribute("aria-roledescription", "lines from token to token");
+    sides.addEventListener("keydown", (event) => {
+      const move = ARROWS[event.key];
+      if (!weights || !move) return;
+      event.preventDefault();
+      if (move[1]) return choose(smalls[clamp(smalls.indexOf(chosen) + move[1], smalls.length)]);
+      const row = clamp(query + move[0], queries.length);
+      take(row);
+      read(row, peak(row));
+      from[row].scrollIntoView({ block: "nearest" });
+    });
+    from.forEach((label, row) => label.addEventListener("click", () => weights && take(row)));
+
     one(".hint").hidden = false;
     figure.classList.add("live");
     choose(chosen).then(() => {
@@ -163,6 +219,7 @@
       const share = (peak(query) + 0.5) / keys.length;
       map.scrollLeft = share * cells.clientWidth + cells.offsetLeft - map.clientWidth / 2;
       map.scrollTop = map.scrollHeight;
+      sides.scrollTop = from[query].offsetTop - sides.clientHeight / 2;
     });
   };
 

@@ -44,6 +44,7 @@ class PictureMaps:
     symbols: Sequence[str]
     layers: Sequence[Weights]
     layer_names: Sequence[str] = ()  # "layer 1", … when left out
+    head_numbers: Sequence[int] = ()  # 1, 2, … when left out
     columns: int  # of places, which come row by row
     rows: int
     offset: float  # the pixel at the centre of place (0, 0), along both axes
@@ -101,6 +102,7 @@ class PictureMaps:
             key_tokens=[f"{x}, {y}" for y in range(self.rows) for x in range(self.columns)],
             layers=self.layers,
             layer_names=self.layer_names,
+            head_numbers=self.head_numbers,
         )
 
     def box(self, symbol: int) -> Box | None:
@@ -142,7 +144,8 @@ def choices(maps: PictureMaps, layer: int) -> list[Choice]:
     if not 0 <= layer < len(maps.layers):
         raise ValueError(f"no layer {layer}, expected 0 to {len(maps.layers) - 1}")
     weights = np.clip(maps.layers[layer].astype(np.float64), 0, 1)
-    heads = [Choice(f"head {i + 1}", one) for i, one in enumerate(weights)]
+    name = maps.attention().head_name
+    heads = [Choice(name(i), one) for i, one in enumerate(weights)]
     mean = Choice(f"mean of {len(heads)} heads", weights.mean(axis=0))
     return heads if len(heads) == 1 else [mean, *heads]
 

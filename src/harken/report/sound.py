@@ -37,6 +37,7 @@ class SoundMaps:
     symbols: Sequence[str]
     layers: Sequence[Weights]
     layer_names: Sequence[str] = ()  # "layer 1", … when left out
+    head_numbers: Sequence[int] = ()  # 1, 2, … when left out
     place_seconds: float  # from one place of the memory to the next
     first_place_seconds: float  # the centre of place 0
     words: Sequence[SpokenWord] = ()  # as the model, or somebody, timed them
@@ -68,6 +69,7 @@ class SoundMaps:
             key_tokens=[f"{self.second(place):.2f} s" for place in range(places)],
             layers=self.layers,
             layer_names=self.layer_names,
+            head_numbers=self.head_numbers,
         )
 
     @property
@@ -143,19 +145,23 @@ def enlarged(maps: SoundMaps, chosen: tuple[int, int] | None = None) -> tuple[st
     layer, head = (len(maps.layers) - 1, 0) if chosen is None else chosen
     if not (0 <= layer < len(maps.layers) and 0 <= head < len(maps.layers[layer])):
         raise ValueError(f"no head {head} in layer {layer}")
-    weights, name = maps.layers[layer].astype(np.float64), maps.attention().layer_name(layer)
+    named = maps.attention()
+    weights, name = maps.layers[layer].astype(np.float64), named.layer_name(layer)
     if chosen is None and len(weights) > 1:
         return f"{name}, mean of its {len(weights)} heads", weights.mean(axis=0)
-    return f"{name}, head {head + 1}", weights[head]
+    return f"{name}, {named.head_name(head)}", weights[head]
 
 
 def small_panels(maps: SoundMaps) -> list[tuple[str, list[Panel]]]:
     """Every head of every layer, under the layer's name; none where the large map shows all."""
     if sum(map(len, maps.layers)) == 1:
         return []
-    name = maps.attention().layer_name
+    named = maps.attention()
     return [
-        (name(i), [map_panel(maps, f"head {j + 1}", head) for j, head in enumerate(heads)])
+        (
+            named.layer_name(i),
+            [map_panel(maps, named.head_name(j), head) for j, head in enumerate(heads)],
+        )
         for i, heads in enumerate(maps.layers)
     ]
 

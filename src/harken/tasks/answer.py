@@ -33,7 +33,7 @@ from harken.data.invented import invent_names
 from harken.data.questions import hold_out, read_questions
 from harken.data.text import read_lines
 from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
+from harken.decode.seek import Found, seek
 from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
@@ -43,13 +43,12 @@ from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.judged import Judged, Said, judge
 from harken.models.language_model import GPTConfig, LanguageModel
+from harken.tasks.looking import ahead
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
     Prediction,
     Trained,
-    View,
-    everywhere,
     one_of,
     prediction_of,
     single,
@@ -252,40 +251,32 @@ class AnswerTask:
     def predict(
         self, trained: Trained, inputs: Sequence[str], nbest: int = 1
     ) -> Iterator[Prediction]:
-        model, vocabulary = cast(LanguageModel, trained.model), trained.fitted
-        model.eval()
-        search, room = trained.recipe.search, room_of(trained)
         for start in range(0, len(inputs), ASKED_TOGETHER):
             questions = inputs[start : start + ASKED_TOGETHER]
-            prompts = prompts_of(questions, vocabulary, model.length - room)
-            tokens, present = pad(ragged(prompts), PAD)
-            found = seek(
-                LanguageModelSteps(model),
-                tokens.to(trained.device),
-                present.to(trained.device),
-                search=search,
-                end=END,
-                most=room,
-                nbest=nbest,
-            )
+            found = answers_of(trained, prompts_for(trained, questions), nbest)
             for question, answers in zip(questions, found, strict=True):
-                yield prediction_of(question, answers, vocabulary, nbest)
+                yield prediction_of(question, answers, trained.fitted, nbest)
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse:
         outputs = [one.output for one in evaluation.predictions]
-        chosen = evaluation.predictions[one_of(exact_matches(outputs, evaluation.expected))]
-        model, vocabulary = cast(LanguageModel, trained.model), trained.fitted
-        (prompt,) = prompts_of([chosen.input], vocabulary, model.length)
-        (answer,) = vocabulary.encode([chosen.output])
-        # Without its last token: the last query is then the one that decided it.
-        numbers = [*prompt.tolist(), *answer.tolist()[:-1]][: model.length]
-        tokens = torch.tensor([numbers], device=trained.device)
-        pieces = vocabulary.pieces(numbers)
-        return Glimpse(
-            title=f"{chosen.input} {chosen.output}",
-            run=lambda: model(tokens),
-            views=[View(title="every token", matches=everywhere, queries=pieces, keys=pieces)],
+        right = one_of(exact_matches(outputs, evaluation.expected))
+        return self.look(trained, evaluation.predictions[right].input)
+
+    def look(self, trained: Trained, asked: str) -> Glimpse:
+        """A question, <mask>, and the model's own answer up to <end>."""
+        prompts = prompts_for(trained, [asked])
+        ((found, *_),) = answers_of(trained, prompts)
+        answer = [*found.tokens, END][: room_of(trained)]  # one without an end fills its room
+        (said,) = trained.fitted.decode([found.tokens])
+        return ahead(
+            cast(LanguageModel, trained.model),
+            [*prompts[0].tolist(), *answer],
+            trained.fitted.pieces,
+            f"{asked} → {said.strip()}",
         )
+
+    def inputs(self, trained: Trained, count: int) -> list[str]:
+        return [one.question for one in self.read(trained.recipe)["dev"][:count]]
 
 
 def said_of(prediction: Prediction, frame: Frame) -> Said:
@@ -296,8 +287,8 @@ def said_of(prediction: Prediction, frame: Frame) -> Said:
 @torch.inference_mode()
 def states_of(trained: Trained, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
     """The model's last state at the <mask> behind each question, from which it answers."""
-    model, vocabulary = cast(LanguageModel, trained.model).eval(), trained.fitted
-    prompts = prompts_of(questions, vocabulary, model.length - room_of(trained))
+    model = cast(LanguageModel, trained.model).eval()
+    prompts = prompts_for(trained, questions)
     states = np.zeros((len(prompts), model.position.width), dtype=np.float32)
     by_length = np.argsort([len(prompt) for prompt in prompts], kind="stable")  # little padding
     for start in range(0, len(prompts), ASKED_TOGETHER):
@@ -313,6 +304,26 @@ def room_of(trained: Trained) -> int:
     """The tokens that are kept free for an answer."""
     model = cast(LanguageModel, trained.model)
     return min(trained.recipe.search.most or MOST_ANSWER_TOKENS, model.length // 2)
+
+
+def answers_of(trained: Trained, prompts: Sequence[Numbers], nbest: int = 1) -> list[list[Found]]:
+    """The best answers behind each prompt, all sought together."""
+    tokens, present = pad(ragged(prompts), PAD)
+    return seek(
+        LanguageModelSteps(cast(LanguageModel, trained.model).eval()),
+        tokens.to(trained.device),
+        present.to(trained.device),
+        search=trained.recipe.search,
+        end=END,
+        most=room_of(trained),
+        nbest=nbest,
+    )
+
+
+def prompts_for(trained: Trained, questions: Sequence[str]) -> list[Numbers]:
+    """Questions as the model is asked them, with room left for an answer."""
+    model = cast(LanguageModel, trained.model)
+    return prompts_of(questions, trained.fitted, model.length - room_of(trained))
 
 
 def prompts_of(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Numbers]:

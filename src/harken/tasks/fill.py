@@ -40,16 +40,14 @@ from harken.errors import UserError
 from harken.measure.blanks import BEST, Filled, Tally, fill_by_counts
 from harken.measure.interval import Sample
 from harken.measure.ngrams import Trigrams
-from harken.models.blank import BlankConfig, BlankModel, MaskedBlank, RecurrentBlankConfig
-from harken.models.body import TransformerBody
+from harken.models.blank import BlankConfig, BlankModel, RecurrentBlankConfig
+from harken.tasks.looking import attends, reading
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
     Hypothesis,
     Prediction,
     Trained,
-    View,
-    everywhere,
     one_of,
     single,
 )
@@ -207,20 +205,36 @@ class FillTask:
                 )
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        model, vocabulary = cast(BlankModel, trained.model), cast(Vocabulary, trained.fitted)
-        if not (isinstance(model, MaskedBlank) and isinstance(model.body, TransformerBody)):
+        if not attends(trained.model):
             return None
         outcomes = zip(evaluation.predictions, evaluation.expected, strict=True)
-        chosen = evaluation.predictions[one_of([one.output == word for one, word in outcomes])]
-        batch = ask_together(*read_blanks([chosen.input], vocabulary)).batch(PAD)
-        batch = batch.to(trained.device)
+        right = one_of([one.output == word for one, word in outcomes])
+        return self.look(trained, evaluation.predictions[right].input)
+
+    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+        """Of a line too long to be seen at once, the piece that holds the first blank."""
+        vocabulary, recipe = cast(Vocabulary, trained.fitted), cast(FillRecipe, trained.recipe)
+        line, blanks = read_blanks([asked], vocabulary)
+        if not attends(trained.model):
+            return None
+        (said,) = self.predict(trained, [asked])
+        pieces = ask_together(cut_evenly(line, recipe.model.length or LONGEST), blanks)
+        batch = pieces.take(np.arange(1)).batch(PAD).to(trained.device)
         hidden = batch.tokens[0].masked_fill(batch.blanks[0], MASK).tolist()
-        pieces = vocabulary.pieces([END, *hidden, END])
+        names = vocabulary.pieces([END, *hidden, END])
         return Glimpse(
-            title=f"{chosen.input} {chosen.output}",
-            run=lambda: model(batch.tokens, batch.present, batch.blanks),
-            views=[View(title="every word", matches=everywhere, queries=pieces, keys=pieces)],
+            title=f"{asked} → {said.output}",
+            run=lambda: trained.model(batch.tokens, batch.present, batch.blanks),
+            views=[reading("Words", names)],
         )
+
+    def inputs(self, trained: Trained, count: int) -> list[str]:
+        """Lines with their middle word blanked."""
+        texts = self.read(trained.recipe)["dev"][:count]
+        lines = ragged(trained.fitted.encode(texts))
+        middle = lines.starts + lines.lengths // 2
+        shown = blanked_texts(texts, lines, middle[lines.lengths > 0], trained.recipe.model)
+        return [text for text, _ in shown]
 
 
 def texts_of(path: Path) -> list[str]:

@@ -22,6 +22,7 @@ from harken.encode.filterbank import FilterbankConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.inspection.forced import forced_looks, looks_at_memory
 from harken.models.recogniser import BLANK, Heard, Recogniser
+from harken.tasks.looking import of_encoder, reading, writing
 from harken.tasks.task import Glimpse, HeardSound, View
 
 TOGETHER = 16  # sounds in one batch
@@ -160,25 +161,26 @@ class Listener:
         ]
 
     def glimpse(self, frames: Frames, name: str) -> Glimpse | None:
-        """What the decoder looks at as it writes what it hears; None where it writes nothing."""
+        """What is looked at as a sound is heard and written down; None where nothing is written."""
         (transcript,) = self.transcribe([frames], times=True)
         text = transcript.found[0].tokens
         if not text:
             return None
         with torch.inference_mode():
-            heard = self.hear([frames])
-        told = torch.tensor([[END, *text]], device=heard.memory.device)[:, :-1]
-        present = torch.ones_like(told, dtype=torch.bool)
+            count = self.hear([frames]).memory.shape[1]
+        told = [END, *text[:-1]]
+        decided, before = map(self.vocabulary.pieces, (text, told))
+        places = [f"{self.seconds(at + 0.5):.2f} s" for at in range(count)]
         front, sound = self.model.front, self.filterbank
         return Glimpse(
             title=f"{Path(name).name}: {self.vocabulary.decode([text])[0].strip()}",
-            run=lambda: self.model.extend(told, present, self.model.begin(*heard)),
+            run=lambda: self._force(frames, told),
             views=[
                 View(
                     title="Symbols written, looking at sound",
                     matches=looks_at_memory,
-                    queries=self.vocabulary.pieces(text),
-                    keys=[f"{self.seconds(at + 0.5):.2f} s" for at in range(heard.memory.shape[1])],
+                    queries=decided,
+                    keys=places,
                     sound=HeardSound(
                         spectrogram=frames.numpy(),
                         frame_seconds=self.filterbank.hop_ms / 1000,
@@ -187,9 +189,19 @@ class Listener:
                         first_place_seconds=sound.seconds_of(front.offset),
                         words=transcript.words,
                     ),
-                )
+                ),
+                reading("Places of the sound", places, of_encoder),
+                writing("Symbols", decided, before),
             ],
         )
+
+    def _force(self, frames: Frames, told: Sequence[int]) -> None:
+        """Hear a sound, and write what is known where the model has a decoder."""
+        heard = self.hear([frames])
+        if "attention" in self.model.ways:
+            tokens = torch.tensor([told], device=heard.memory.device)
+            present = torch.ones_like(tokens, dtype=torch.bool)
+            self.model.extend(tokens, present, self.model.begin(*heard))
 
     def seconds(self, place: float, first: int = 0) -> float:
         """When the edge before a place of the memory is heard; half a place on, its middle."""

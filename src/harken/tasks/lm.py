@@ -34,6 +34,7 @@ from harken.files import replacing
 from harken.measure.perplexity import Surprise, mean_nats
 from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
 from harken.models.language_model import GPTConfig, LanguageModel
+from harken.tasks.looking import ahead, likeliest_next
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -41,8 +42,6 @@ from harken.tasks.task import (
     Prediction,
     Table,
     Trained,
-    View,
-    everywhere,
     single,
 )
 from harken.training.loop import Stage, StageConfig
@@ -248,18 +247,20 @@ class LanguageModelTask:
                 )
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        if not isinstance(trained.model, LanguageModel):
-            return None
+        return self.look(trained, str(evaluation.tables[0].rows[0][0]))
+
+    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+        """The end of the text, as much as the model reads, and what is likeliest behind it."""
         model, stream = trained.model, Stream(trained.fitted, trained.recipe.data.documents)
-        text = str(evaluation.tables[0].rows[0][0])
-        numbers = stream.prompt(text, model.length).tolist()
-        pieces = trained.fitted.pieces(numbers)
-        tokens = torch.tensor([numbers], device=trained.device)
-        return Glimpse(
-            title=text,
-            run=lambda: model(tokens),
-            views=[View(title="every token", matches=everywhere, queries=pieces, keys=pieces)],
-        )
+        if not isinstance(model, LanguageModel):
+            return None
+        tokens = stream.prompt(asked, model.length).tolist()
+        tokens.append(likeliest_next(model, tokens))
+        pieces = trained.fitted.pieces
+        return ahead(model, tokens, pieces, f"{asked} → {pieces(tokens[-1:])[0]!r}")
+
+    def inputs(self, trained: Trained, count: int) -> list[str]:
+        return list(self.read(trained.recipe)["dev"][:count])
 
 
 def kept_of(count: int, share: float, path: Path, what: str) -> int:

@@ -21,6 +21,7 @@ from harken.encode.vocabulary import END, Vocabulary
 from harken.inspection.forced import forced_looks, looks_at_memory
 from harken.measure.boxes import Centres, Looks, grid_centres
 from harken.models.captioner import Captioner
+from harken.tasks.looking import of_encoder, reading, writing
 from harken.tasks.task import Glimpse, SeenPicture, View
 
 TOGETHER = 64  # pictures in one batch
@@ -81,17 +82,22 @@ class Viewer:
         if not found.tokens:
             return None
         seen, front = self.encoded(picture), self.model.front
-        told = torch.tensor([[END, *found.tokens[:-1]]], device=seen.device)
-        places = range(front.columns * front.rows)
+        told = [END, *found.tokens[:-1]]
+        inputs = torch.tensor([told], device=seen.device)
+        decided, before = (
+            [word.strip() for word in self.vocabulary.pieces(one)] for one in (found.tokens, told)
+        )
+        numbers = range(front.columns * front.rows)
+        places = [f"{at % front.columns}, {at // front.columns}" for at in numbers]
         return Glimpse(
             title=f"{name}: {self.vocabulary.decode([found.tokens])[0].strip()}",
-            run=lambda: self.model(seen, told),
+            run=lambda: self.model(seen, inputs),
             views=[
                 View(
                     title="Words written, looking at the picture",
                     matches=looks_at_memory,
-                    queries=[word.strip() for word in self.vocabulary.pieces(found.tokens)],
-                    keys=[f"{at % front.columns}, {at // front.columns}" for at in places],
+                    queries=decided,
+                    keys=places,
                     picture=SeenPicture(
                         image=picture[0] if isinstance(self.pictures, PixelsConfig) else None,
                         columns=front.columns,
@@ -99,7 +105,9 @@ class Viewer:
                         offset=float(front.offset),
                         stride=float(front.stride),
                     ),
-                )
+                ),
+                reading("Places x, y of the picture", places, of_encoder),
+                writing("Words", decided, before),
             ],
         )
 

@@ -42,19 +42,10 @@ from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
 from harken.errors import UserError
 from harken.measure.interval import Sample
 from harken.measure.tagging import Tags, confusions, pair_counts, tag_scores, words_right
-from harken.models.body import TransformerBody
 from harken.models.tagger import Tagger, TaggerConfig
 from harken.models.word_vectors import NeighboursConfig
-from harken.tasks.task import (
-    Evaluation,
-    Glimpse,
-    Prediction,
-    Table,
-    Trained,
-    View,
-    one_of,
-    single,
-)
+from harken.tasks.looking import attends, reading
+from harken.tasks.task import Evaluation, Glimpse, Prediction, Table, Trained, one_of, single
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, OptimiserConfig
@@ -227,23 +218,27 @@ class TagTask:
         yield from (prediction_of(*pair) for pair in zip(inputs, tagged, strict=True))
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        model = cast(Tagger, trained.model)
-        if not isinstance(model.body, TransformerBody):
+        if not attends(trained.model):
             return None
         outcomes = zip(evaluation.predictions, evaluation.expected, strict=True)
-        chosen = evaluation.predictions[one_of([one.output == tags for one, tags in outcomes])]
-        words = chosen.input.split()[: model.length]
-        batch = whole_batch(words, trained)
+        right = one_of([one.output == tags for one, tags in outcomes])
+        return self.look(trained, evaluation.predictions[right].input)
+
+    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+        """As many words from the first on as the model sees at once."""
+        model = cast(Tagger, trained.model)
+        words = asked.split()[: model.length]
+        if not words or not attends(model):
+            return None
+        (said,), batch = tag_sentences(trained, [words]), whole_batch(words, trained)
         return Glimpse(
-            title=" ".join(words),
+            title=f"{' '.join(words)} → {' '.join(said.tags)}",
             run=lambda: model(*batch[:-1]),
-            views=[View(title="every word", matches=within_body, queries=words, keys=words)],
+            views=[reading("Words", words)],
         )
 
-
-def within_body(path: str) -> bool:
-    """Attention over the words."""
-    return "body" in path
+    def inputs(self, trained: Trained, count: int) -> list[str]:
+        return [" ".join(one.words) for one in self.read(trained.recipe)["dev"][:count]]
 
 
 def corpus_of(sentences: Sequence[Sentence], fitted: WordsAndCharacters) -> WordCorpus:

@@ -219,7 +219,14 @@ class Looking(Protocol):
     """What a task can do besides that shows what it looks at for any input; ask `isinstance`."""
 
     def look(self, trained: Trained, asked: str) -> Glimpse | None:
-        """The input as the model meets it, with its own output; None where it has none."""
+        """An input of `predict` as the model meets it, with its own output.
+
+        None where there is nothing to look at: a model without attention, an output of nothing.
+        """
+        ...
+
+    def inputs(self, trained: Trained, count: int) -> list[str]:
+        """Inputs of the dev split that `look` takes, at most so many."""
         ...
 
 

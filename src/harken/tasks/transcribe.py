@@ -54,6 +54,7 @@ from harken.models.ctc import ctc_loss
 from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
 from harken.models.writing import writing_loss
 from harken.tasks.listening import Listener
+from harken.tasks.looking import attends
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -276,12 +277,15 @@ class TranscribeTask:
 
     def look(self, trained: Trained, asked: str) -> Glimpse | None:
         """One sound, cut to what the model hears at once."""
-        listener, recipe = listener_of(trained), trained.recipe
-        if "attention" not in listener.model.ways:
+        if not attends(trained.model):
             return None
+        listener, recipe = listener_of(trained), trained.recipe
         sound, longest = recipe.encode.filterbank, recipe.data.most_seconds
         (frames,) = frames_of([signal_of(asked, sound.rate, longest)], sound)
         return listener.glimpse(frames[: listener.model.longest_frames], asked)
+
+    def inputs(self, trained: Trained, count: int) -> list[str]:
+        return [name_of(one) for one in self.read(trained.recipe)["dev"][:count]]
 
 
 def identity(one: Utterance) -> str:

@@ -11,10 +11,11 @@ out.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, cast
 
+import torch
 from torch import Tensor, nn
 
 from harken.batch.bucketing import Order
@@ -36,6 +37,7 @@ from harken.inspection.forced import looks_at_memory
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from harken.models.writing import writing_loss
+from harken.tasks.looking import of_encoder, reading, writing
 from harken.tasks.task import Evaluation, Glimpse, Prediction, Trained, View, prediction_of
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
@@ -187,16 +189,26 @@ class TranslateTask:
         short = [one for one in evaluation.predictions if 0 < len(one.input.split()) <= 20]
         if not short:
             return None
-        chosen, model = short[0], cast(EncoderDecoder, trained.model)
-        pairs = encode_pairs([Pair(chosen.input, chosen.output)], trained.fitted, None, None)
-        batch = pair_batch(pairs, END, END, PAD).to(trained.device)
-        read = trained.fitted.pieces(batch.source[0].tolist())
-        told = trained.fitted.pieces(batch.inputs[0].tolist())
-        # The row of a word is the step that decided it, which had been told the word before.
-        decided = trained.fitted.pieces(batch.targets[0].tolist())
+        return self.look(trained, short[0].input)
+
+    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+        """The hypothesis that is kept; of a source too long to be read at once, the first piece."""
+        model, pieces = cast(EncoderDecoder, trained.model).eval(), trained.fitted.pieces
+        (tokens,) = trained.fitted.encode([asked])
+        piece, *_ = cut_between_words(tokens, room_of(model), trained.fitted)
+        if len(piece) == 0:
+            return None
+        ((found, *_),) = search_pieces(model, [piece], trained.recipe.search)
+        most = longest_written(model, trained.recipe.search)
+        wanted = [*found.tokens, END][:most]  # a text without an end fills its room
+        source, inputs = (
+            torch.tensor([one], device=trained.device)
+            for one in (piece.tolist(), [END, *wanted[:-1]])
+        )
+        read, told, decided = map(pieces, (piece.tolist(), [END, *wanted[:-1]], wanted))
         return Glimpse(
-            title=f"{chosen.input} → {chosen.output}",
-            run=lambda: model(batch.source, batch.present, batch.inputs),
+            title=f"{asked} → {trained.fitted.decode([found.tokens])[0].strip()}",
+            run=lambda: model(source, torch.ones_like(source, dtype=torch.bool), inputs),
             views=[
                 View(
                     title="Words written, looking at words read",
@@ -204,22 +216,14 @@ class TranslateTask:
                     queries=decided,
                     keys=read,
                 ),
-                View(
-                    title="Words read, looking at each other",
-                    matches=lambda path: path.startswith("encoder."),
-                    queries=read,
-                    keys=read,
-                ),
-                View(
-                    title="Words written, looking at those before them",
-                    matches=lambda path: (
-                        path.startswith("decoder.stack") and not path.endswith("cross")
-                    ),
-                    queries=decided,
-                    keys=told,
-                ),
+                reading("Words read", read, of_encoder),
+                writing("Words", decided, told),
             ],
         )
+
+    def inputs(self, trained: Trained, count: int) -> list[str]:
+        sources = (one.source for one in self.read(trained.recipe)["dev"])
+        return list(islice((one for one in sources if one.strip()), count))
 
 
 def read_pairs(where: ParallelFiles | Path, *, keep_blank: bool = False) -> list[Pair]:
@@ -270,13 +274,32 @@ def translate(
     nbest: int = 1,
 ) -> list[list[Found]]:
     """The best hypotheses for each text; one that is too long is put together from its pieces."""
-    room = model.longest_source or LONGEST_SOURCE
     pieces: list[Numbers] = []
     owners: list[int] = []
     for number, tokens in enumerate(vocabulary.encode(texts)):
-        for piece in cut_between_words(tokens, room, vocabulary):
+        for piece in cut_between_words(tokens, room_of(model), vocabulary):
             pieces.append(piece)
             owners.append(number)
+    joined: list[list[Found]] = [[] for _ in texts]
+    for owner, one in zip(owners, search_pieces(model, pieces, search, nbest), strict=True):
+        joined[owner] = one if not joined[owner] else follow(joined[owner], one)
+    return joined
+
+
+def room_of(model: EncoderDecoder) -> int:
+    """Tokens of a source that are read at once."""
+    return model.longest_source or LONGEST_SOURCE
+
+
+def longest_written(model: EncoderDecoder, search: SearchConfig) -> int:
+    """Tokens of a translation, its end included where it comes."""
+    return min(search.most or model.longest_output, model.longest_output)
+
+
+def search_pieces(
+    model: EncoderDecoder, pieces: Sequence[Numbers], search: SearchConfig, nbest: int = 1
+) -> list[list[Found]]:
+    """The best hypotheses for each source that fits the model, in order."""
     found: list[list[Found]] = [[] for _ in pieces]
     device = next(model.parameters()).device
     # Of like length together, the longest first: what does not fit in memory fails at once.
@@ -290,15 +313,12 @@ def translate(
             present.to(device),
             search=search,
             end=END,
-            most=min(search.most or model.longest_output, model.longest_output),
+            most=longest_written(model, search),
             nbest=nbest,
         )
         for at, one in zip(chosen, said, strict=True):
             found[at] = one
-    joined: list[list[Found]] = [[] for _ in texts]
-    for owner, one in zip(owners, found, strict=True):
-        joined[owner] = one if not joined[owner] else follow(joined[owner], one)
-    return joined
+    return found
 
 
 def cut_between_words(tokens: Numbers, room: int, vocabulary: Vocabulary) -> list[Numbers]:

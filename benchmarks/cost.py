@@ -1,0 +1,77 @@
+"""Predicted against measured time of a training step: eight recipes at three lengths each.
+
+    python benchmarks/cost.py [--json FILE]
+
+The machine is measured first and every step after it, so it should have nothing else to do. Each
+row also compares what was counted to be kept for the backward pass with what autograd saved.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+
+from harken.cost.machine import calibrate
+from harken.cost.predict import measured, predicted_seconds
+from harken.cost.subject import subject_of
+from harken.cost.walk import cost_of
+from harken.recipe import load_recipe
+from harken.training.machine import prepare
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+WANTED = 0.25  # the largest error of a prediction
+CASES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    "lm": (("model.length=512",), (64, 128, 512)),
+    "answer": ((), (32, 64, 128)),
+    "tag": ((), (8, 24, 64)),
+    "fill": ((), (8, 24, 64)),
+    "translate": ((), (16, 32, 64)),
+    "transcribe": ((), (100, 400, 1000)),
+    "caption": ((), (8, 16, 32)),
+    "lm rnn": (("model.kind=rnn",), (64, 128, 256)),
+}
+
+
+def rows() -> list[dict[str, float | str]]:
+    """One for each recipe and length."""
+    machine, found = calibrate(), []
+    for name, (sets, lengths) in CASES.items():
+        recipe = load_recipe(RECIPES / f"{name.split()[0]}.toml", sets)
+        for length in lengths:
+            subject = subject_of(recipe, length=length)
+            counted = cost_of(subject.model, recipe).numbers(subject.sizes)
+            real, predicted = measured(subject), predicted_seconds(subject, machine)
+            row: dict[str, float | str] = {"recipe": name, "length": length}
+            row |= {"predicted_ms": 1000 * predicted, "measured_ms": 1000 * real.seconds}
+            row |= {"time_ratio": predicted / real.seconds}
+            row |= {"kept_ratio": counted["kept"] / real.kept}
+            found.append(row)
+            sys.stdout.write(
+                f"{name:12} {length:5}  predicted {1000 * predicted:8.1f} ms  measured "
+                f"{1000 * real.seconds:8.1f} ms  ratio {predicted / real.seconds:5.2f}  "
+                f"kept {counted['kept'] / real.kept:5.2f}\n"
+            )
+            sys.stdout.flush()
+    return found
+
+
+def main() -> None:
+    """Print the table and how many predictions hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    prepare(torch.device("cpu"))
+    found = rows()
+    ratios = [float(one["time_ratio"]) for one in found]
+    near = sum(abs(one - 1) <= WANTED for one in ratios)
+    median = statistics.median(ratios)
+    sys.stdout.write(f"{near} of {len(ratios)} within {WANTED:.0%}; median ratio {median:.2f}\n")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""One layer of attention with drawn weights, and its matrices as the sources index them."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from harken.attention.attend import explicit_weights
+from harken.attention.masks import EVERYTHING, Mask
+from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
+from harken.attention.pair import Pair
+from harken.claims.claim import Array
+from harken.claims.drawn import array, filled
+
+# Distinct primes: a swapped axis cannot agree by luck.
+HEADS, KEY_WIDTH, HEAD_WIDTH, WIDTH, QUERIES, KEYS = 3, 5, 7, 13, 11, 17
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrices:
+    """W_Q and W_K are [k, U, J], W_V is [k, I, J], W_O is [J, k I]."""
+
+    query: Array
+    key: Array
+    value: Array
+    output: Array | None
+
+
+def layer(
+    config: MultiHeadConfig,
+    generator: torch.Generator,
+    width: int = WIDTH,
+    memory_width: int | None = None,
+) -> MultiHead:
+    """In float64."""
+    return filled(config.build(width, KEYS, memory_width), generator)
+
+
+def matrices(attention: MultiHead) -> Matrices:
+    """Of a layer whose score has queries and keys."""
+    score, values = attention.score, attention.to_values
+    assert isinstance(score, Pair) and values is not None
+
+    def by_head(weight: Tensor) -> Array:
+        return array(weight).reshape(score.heads, -1, weight.shape[1])
+
+    return Matrices(
+        query=by_head(score.to_queries.weight),
+        key=by_head(score.to_keys.weight),
+        value=by_head(values.weight),
+        output=None if attention.join is None else array(attention.join.weight),
+    )
+
+
+def arrangement(queries: int, keys: int, mask: Mask = EVERYTHING) -> Arrangement:
+    """Tokens one after the other."""
+    return Arrangement(
+        mask=mask,
+        query_positions=torch.arange(queries)[None],
+        key_positions=torch.arange(keys)[None],
+    )
+
+
+def looked(
+    attention: MultiHead,
+    tokens: Float[Tensor, "T J"],
+    memory: Float[Tensor, "S width"],
+    mask: Mask = EVERYTHING,
+) -> Float[Tensor, "T mixed"]:
+    """What the layer gives for each token."""
+    seen = attention.remember(memory[None])
+    return attention.look(tokens[None], seen, arrangement(len(tokens), len(memory), mask))[0]
+
+
+def weights(
+    attention: MultiHead, tokens: Float[Tensor, "T J"], mask: Mask = EVERYTHING
+) -> Float[Tensor, "k T S"]:
+    """Self-attention itself."""
+    seen = attention.remember(tokens[None])
+    arranged = arrangement(len(tokens), len(tokens), mask)
+    return explicit_weights(attention.compare(tokens[None], seen, arranged), mask)[0]

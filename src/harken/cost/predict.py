@@ -1,0 +1,96 @@
+"""The time of a training step from counts and a measured machine, and the time as it is.
+
+    predicted = sum over operations of  times x seconds(kind, size) (1 + gradients) / 3
+              + optimiser + clipping
+
+A table holds an operation with two gradients; one with fewer takes its share. What is measured is a
+step as `training/loop.py` does it, on a batch that means nothing (`exercise.py`).
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from harken.cost.exercise import loss_of, made_batch
+from harken.cost.machine import Machine, interpolated
+from harken.cost.subject import Subject, stage_of
+from harken.cost.tape import FLOAT, Kind, Tape
+from harken.cost.walk import follow, orthogonalising
+
+PRODUCT_KINDS: frozenset[Kind] = frozenset(
+    {"linear", "product", "attention", "convolution", "tanh", "gru", "lstm", "cell"}
+)
+STEPS, WARMING = 5, 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """On this machine, as loaded as it is."""
+
+    seconds: float  # the median of some steps
+    kept: int  # bytes of distinct storages that autograd saved, weights left out
+
+
+def predicted_seconds(subject: Subject, machine: Machine) -> float:
+    """Of one training step."""
+    tape, sizes = Tape(), subject.sizes
+    follow(tape, subject.model, subject.recipe)
+    total = sum(operations_seconds(tape, sizes, machine).values())
+    weights = sum(one.numel() for one in subject.model.parameters())
+    products = orthogonalising(subject.model, stage_of(subject.recipe).optimiser)
+    tensors = len(list(subject.model.parameters()))
+    total += interpolated(machine.adamw, weights) + machine.adamw[0].seconds * tensors / 8
+    total += interpolated(machine.products, products) if products else 0.0
+    return total + machine.seconds("move", 2.0 * weights * FLOAT) / 2  # clipping reads and writes
+
+
+def operations_seconds(tape: Tape, sizes: Mapping[str, int], machine: Machine) -> dict[Kind, float]:
+    """Forward and backward pass, by kind."""
+    seconds: dict[Kind, float] = {}
+    for one in tape.operations:
+        size = one.products if one.kind in PRODUCT_KINDS else one.moved
+        once = machine.seconds(one.kind, float(size.value(sizes)))
+        share = (1 + one.gradients) / 3 if one.kind in PRODUCT_KINDS else (1 + one.gradients) / 2
+        spent = once * share * float(one.times.value(sizes))
+        seconds[one.kind] = seconds.get(one.kind, 0.0) + spent
+    return seconds
+
+
+def measured(subject: Subject, steps: int = STEPS) -> Measured:
+    """Run the step some times over."""
+    model = subject.built().train()
+    batch, loss, stage = made_batch(subject), loss_of(subject), stage_of(subject.recipe)
+    kept = saved_bytes(model, lambda: loss(model, batch))
+    optimisers = stage.optimiser.build(model)
+    spent = []
+    for _ in range(WARMING + steps):
+        started = time.perf_counter()
+        (loss(model, batch) / max(batch.counted, 1)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), stage.clip)
+        for optimiser in optimisers:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        spent.append(time.perf_counter() - started)
+    return Measured(seconds=statistics.median(spent[WARMING:]), kept=kept)
+
+
+def saved_bytes(model: nn.Module, forward: Callable[[], Tensor]) -> int:
+    """What autograd saves in a forward pass: every storage once, those of weights left out."""
+    known = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    saved: dict[int, Tensor] = {}  # held, or an address could be given out again
+
+    def pack(one: Tensor) -> Tensor:
+        address = one.untyped_storage().data_ptr()
+        if address not in known:
+            saved.setdefault(address, one)
+        return one
+
+    with saved_tensors_hooks(pack, lambda one: one):
+        loss = forward()
+    total = sum(one.untyped_storage().nbytes() for one in saved.values())
+    del loss
+    return total

@@ -1,0 +1,129 @@
+"""From a subject to its costs: one walk over the model, summed up.
+
+forward     products of the forward pass, two operations for each multiply-and-add
+step        the same with the backward pass: each operand that has a gradient costs the product
+            once more, so a layer in the middle of a model costs three times its forward pass
+traffic     bytes that the operations of a step read and write, caches not considered: twice the
+            forward pass again for the backward pass, and what the optimiser touches
+kept        bytes that autograd keeps for the backward pass, each storage once; weights, their
+            gradients and momenta are apart
+depth       the longest chain of dependent operations of the forward pass, logarithmic sums
+serial      the same where the inner products of features are summed one term after the other
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from harken.cost.decoders import B, T
+from harken.cost.expression import Expression, of
+from harken.cost.models import (
+    blank_model,
+    captioner,
+    encoder_decoder,
+    language_model,
+    recogniser,
+    tagger,
+)
+from harken.cost.subject import Subject, stage_of
+from harken.cost.tape import FLOAT, Tape, Value, whole
+from harken.models.blank import MaskedBlank, RecurrentBlank
+from harken.models.captioner import Captioner
+from harken.models.encoder_decoder import EncoderDecoder
+from harken.models.fixed_state import FixedStateModel
+from harken.models.language_model import LanguageModel
+from harken.models.recogniser import Recogniser
+from harken.models.tagger import Tagger
+from harken.recipe import Recipe
+from harken.tasks.fill import FillRecipe
+from harken.training.optimiser import ROUNDS, MuonConfig, layer_matrices
+
+TOUCHED = {"adamw": 7, "muon": 7, "descent": 3}  # numbers read and written a weight
+MOMENTA = {"adamw": 2, "muon": 2, "descent": 0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """See the top of this file."""
+
+    parameters: Expression
+    forward: Expression
+    step: Expression
+    traffic: Expression
+    kept: Expression
+    depth: Expression
+    serial: Expression
+
+    def numbers(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """All of them, for inputs of these sizes."""
+        named = {name: getattr(self, name) for name in self.__slots__}
+        return {name: round(one.value(sizes)) for name, one in named.items()}
+
+
+def blanks_of(recipe: FillRecipe) -> float:
+    """The share of words that a batch asks for."""
+    return 1.0 if recipe.model.together else recipe.training.blanks
+
+
+def follow(tape: Tape, model: nn.Module, recipe: Recipe | None = None) -> Value:
+    """The forward pass of a model up to its loss."""
+    if isinstance(model, LanguageModel | FixedStateModel):
+        return language_model(tape, model)
+    if isinstance(model, Tagger):
+        return tagger(tape, model)
+    if isinstance(model, EncoderDecoder):
+        return encoder_decoder(tape, model)
+    if isinstance(model, Recogniser):
+        return recogniser(tape, model)
+    if isinstance(model, Captioner):
+        return captioner(tape, model)
+    assert isinstance(model, RecurrentBlank | MaskedBlank) and isinstance(recipe, FillRecipe)
+    hundredths = round(100 * blanks_of(recipe))
+    return blank_model(tape, model, (B * T * hundredths).over(100))
+
+
+def cost_of(model: nn.Module, recipe: Recipe | None = None) -> Cost:
+    """Two walks: one for each way to sum."""
+    tape, serial = Tape(), Tape(serial=True)
+    loss, serial_loss = (follow(one, model, recipe) for one in (tape, serial))
+    return summed(tape, loss, serial_loss)
+
+
+def summed(tape: Tape, loss: Value, serial_loss: Value) -> Cost:
+    """What a tape holds, in sum."""
+    forward = step = traffic = kept = parameters = of(0)
+    for one in tape.operations:
+        forward = forward + one.products * one.times
+        step = step + one.products * one.times * (1 + one.gradients)
+        traffic = traffic + one.moved * one.times * 3
+    for size in tape.kept.values():
+        kept = kept + size
+    for size in tape.weights.values():
+        parameters = parameters + size
+    return Cost(
+        parameters=parameters,
+        forward=forward,
+        step=step,
+        traffic=traffic + parameters * (TOUCHED["adamw"] * FLOAT),
+        kept=kept,
+        depth=whole(loss).first if len(loss.shape) > 1 else loss.first,
+        serial=whole(serial_loss).first if len(serial_loss.shape) > 1 else serial_loss.first,
+    )
+
+
+def held_bytes(subject: Subject, parameters: int) -> int:
+    """Weights, their gradients and the optimiser's momenta."""
+    optimiser = stage_of(subject.recipe).optimiser
+    return parameters * FLOAT * (2 + MOMENTA[optimiser.kind])
+
+
+def orthogonalising(model: nn.Module, optimiser: object) -> int:
+    """Products of one step of Muon: three of each matrix with itself, five times over."""
+    if not isinstance(optimiser, MuonConfig):
+        return 0
+    total = 0
+    for weight in layer_matrices(model):
+        short, long = sorted(weight.shape)
+        total += ROUNDS * 2 * (2 * short * short * long + short**3)
+    return total

@@ -1,0 +1,137 @@
+"""A model that was trained elsewhere, asked about a text: a Hugging Face folder and its tokenizer.
+
+    config.json, model.safetensors   -> the model (`models/huggingface.py`)
+    tokenizer.json                   -> tokens, with the special ones that it puts around a text
+
+A tokenizer's file is data: nothing that it names is run. Its padding and its own limit of length
+are left out, for one text stands alone and is as long as the model reads. Training such a model,
+and what is read from BERT's states, are not here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Encoding, Tokenizer
+
+from harken.errors import UserError
+from harken.models.encoder import Encoder
+from harken.models.huggingface import FolderRead, read_folder
+from harken.models.huggingface_files import CONFIG
+from harken.models.language_model import LanguageModel
+from harken.tasks.looking import ahead, likeliest_next, reading
+from harken.tasks.task import Glimpse
+from harken.training.machine import Device, choose_device, prepare
+
+TOKENIZER = "tokenizer.json"
+LARGEST_TOKENIZER = 2**26  # bytes
+LARGEST_TEXT = 2**20  # characters, more than any of these models reads
+WORD_START = "▁"  # a space, in the tokens of SentencePiece
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Foreign:
+    """A folder's model with its tokenizer."""
+
+    folder: Path
+    read: FolderRead
+    tokenizer: Tokenizer
+
+    @property
+    def model(self) -> LanguageModel | Encoder:
+        return self.read.model
+
+    def look(self, text: str) -> Glimpse:
+        """A text as the model meets it; a language model also decides what is likeliest next."""
+        encoded, model = self._encoded(text), self.model
+        if isinstance(model, LanguageModel):
+            tokens = [*encoded.ids, likeliest_next(model, encoded.ids)]
+            return ahead(model, tokens, self.pieces, f"{text} → {self.pieces(tokens[-1:])[0]!r}")
+        rows = (encoded.ids, encoded.type_ids)
+        numbers, kinds = (torch.tensor([one], device=model.embedding.weight.device) for one in rows)
+        segments = None if model.segment is None else kinds
+        return Glimpse(
+            title=text,
+            run=lambda: model(numbers, segments=segments),
+            views=[reading("Tokens", self.pieces(encoded.ids))],
+        )
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as a person would read it; a space shows as itself."""
+        return [self._piece(token) for token in tokens]
+
+    def _piece(self, token: int) -> str:
+        name = self.tokenizer.id_to_token(token)
+        if name is None:  # tables are often padded to a round size
+            return f"<{token}>"
+        if name.startswith(WORD_START):
+            return name.replace(WORD_START, " ")
+        text = str(self.tokenizer.decode([token], skip_special_tokens=False))
+        # Half a character decodes to the replacement mark; its own name says more.
+        return str(name) if "�" in text or not text else text
+
+    def _encoded(self, text: str) -> Encoding:
+        """Tokens of the text, as many as the model reads, special ones among them."""
+        try:
+            encoded = self.tokenizer.encode(text[:LARGEST_TEXT])
+        except Exception as error:  # the library raises bare Exception
+            raise UserError(
+                f"{self.folder / TOKENIZER}: found that {text[:60]!r} cannot be encoded ({error})",
+                fix="use the tokenizer that belongs to this model",
+            ) from None
+        kinds = self.model.segment if isinstance(self.model, Encoder) else None
+        for numbers, most in (
+            (encoded.ids, self.read.vocabulary),
+            (encoded.type_ids, kinds.num_embeddings if kinds is not None else None),
+        ):
+            if most is not None and max(numbers, default=0) >= most:
+                raise UserError(
+                    f"{self.folder / TOKENIZER}: found token or segment {max(numbers)} in a text, "
+                    f"wanted numbers below {most} as in {CONFIG}",
+                    fix="use the tokenizer that belongs to this model",
+                )
+        if not encoded.ids:
+            raise UserError(
+                f"{text[:60]!r}: found no token in it, wanted a text", fix="write some words"
+            )
+        return encoded
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a folder is one of Hugging Face's rather than a run."""
+    return (folder / CONFIG).is_file()
+
+
+def read_foreign(folder: str | Path, device: Device = "auto") -> Foreign:
+    """The model and the tokenizer of a folder; nothing of it is run."""
+    folder, chosen = Path(folder), choose_device(device)
+    tokenizer = _read_tokenizer(folder / TOKENIZER)
+    prepare(chosen)
+    read = read_folder(folder)
+    read.model.to(chosen).eval()
+    tokenizer.no_padding()
+    assert read.model.length is not None, "folders name the length of their model"
+    tokenizer.enable_truncation(read.model.length)
+    return Foreign(folder=folder, read=read, tokenizer=tokenizer)
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    if not path.is_file():
+        raise UserError(
+            f"{path}: found no such file, wanted the model's tokenizer",
+            fix="download tokenizer.json; a folder with vocab.txt or tokenizer.model alone is "
+            "completed by AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+        )
+    if path.stat().st_size > LARGEST_TOKENIZER:
+        raise UserError(
+            f"{path}: found {path.stat().st_size} bytes, wanted at most {LARGEST_TOKENIZER}",
+            fix="restore the file from where the model came from",
+        )
+    try:
+        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises bare Exception
+        raise UserError(
+            f"{path}: found a tokenizer that cannot be read ({str(error)[:200]})",
+            fix="restore the file from where the model came from",
+        ) from None

@@ -1,0 +1,287 @@
+"""Remove parts of a model that knows nothing of it, and put them back.
+
+    with removed(model, [HeadAt("stack.blocks.0.attention", 2)], how=Resample(seed=0)):
+        model(tokens)
+
+A part is what it writes, and something else is written in its place:
+
+    HeadAt          the values that one head mixed, B T I
+    AttentionAt     those of all its heads; of an output matrix the bias is left
+    FeedForwardAt   what it would add to the tokens, B T J
+    LayerAt         output - input of a block, B T J; without it tokens pass through unchanged
+    PositionsOf     a position kind, which then tells no vector, no rotation and no bias
+
+    Zero            nothing
+    Mean            the mean of what the part wrote in a sample, over rows and places alike
+    Resample        what the part writes in another row of the batch, at the same place
+
+A mean counts padding wherever the sample has some. A row that is alone in its batch has no other,
+and keeps its own. What a score knows of places by itself (`relative_product`, `synthesizer`) is not
+taken by `PositionsOf`. Inside `record` or around it, the weights are those of a head that still
+looks, and only what it mixed is gone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from harken.attention.attend import Compared, Kernel
+from harken.attention.masks import Mask
+from harken.attention.multihead import MultiHead
+from harken.attention.positions import Nowhere, Position
+from harken.attention.relative import Rotation
+from harken.layers.conformer import ConformerBlock
+from harken.layers.feedforward import FeedForward
+from harken.layers.transformer import TransformerBlock
+
+Result = TypeVar("Result")
+Change = Callable[[Tensor], Tensor]
+"""What a part writes (B k T I of heads, else B T J) -> what is written in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadAt:
+    """One head, counted from 0, of the attention at this path of the model."""
+
+    name: str
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionAt:
+    """All heads of an attention."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForwardAt:
+    """A feed-forward layer."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAt:
+    """A whole Transformer or Conformer block."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PositionsOf:
+    """The position kind at this path."""
+
+    name: str
+
+
+WritingPart = HeadAt | AttentionAt | FeedForwardAt | LayerAt
+Part = WritingPart | PositionsOf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Means:
+    """By path, what each part that ran wrote on average: 1 k 1 I of heads, else 1 1 J."""
+
+    written: Mapping[str, Tensor]
+
+    def heads(self) -> list[HeadAt]:
+        """Every head that ran."""
+        return [
+            HeadAt(name, head)
+            for name, mean in self.written.items()
+            if mean.dim() == 4
+            for head in range(mean.shape[1])
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """Nothing is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of a sample is written (`means_over`)."""
+
+    means: Means
+
+
+@dataclass(frozen=True, slots=True)
+class Resample:
+    """Another row's writing, the same row for all parts of a batch."""
+
+    seed: int = 0
+
+
+How = Zero | Mean | Resample
+ZERO = Zero()
+
+
+@contextmanager
+def removed(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterator[None]:
+    """The model without these parts, for the length of the block."""
+    with ExitStack() as undo:
+        for part in dict.fromkeys(parts):
+            if isinstance(part, PositionsOf):
+                undo.enter_context(_untold(model, part.name))
+            else:
+                undo.enter_context(changed(model, {part.name: partial(_instead, part, how)}))
+        yield
+
+
+@contextmanager
+def changed(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
+    """Pass what each named attention, feed-forward layer or block writes through its change."""
+    with ExitStack() as undo:
+        for name, change in changes.items():
+            module = model.get_submodule(name)
+            if isinstance(module, MultiHead):
+                undo.callback(setattr, module, "kernel", module.kernel)
+                module.kernel = partial(_changed_mixed, module.kernel, change)
+                continue
+            if isinstance(module, FeedForward):
+                hook = module.register_forward_hook(partial(_changed_output, change))
+            elif isinstance(module, TransformerBlock | ConformerBlock):
+                hook = module.register_forward_hook(partial(_changed_block, change))
+            else:
+                raise ValueError(
+                    f"{name!r} is a {type(module).__name__}, "
+                    "wanted an attention, a feed-forward layer or a block"
+                )
+            undo.callback(hook.remove)
+        yield
+
+
+def means_over(model: nn.Module, sample: Callable[[], Result]) -> tuple[Means, Result]:
+    """What every part writes on average while `sample` runs the model; and what that returned."""
+    sums: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+
+    def add(name: str, written: Tensor) -> Tensor:
+        # The time axis is the last but one, with heads and without; sums of many in float64.
+        total = written.detach().sum(dim=(0, -2), keepdim=True).cpu().double()
+        sums[name] = total if name not in sums else sums[name] + total
+        counts[name] = counts.get(name, 0) + written.shape[0] * written.shape[-2]
+        return written
+
+    with changed(model, {part.name: partial(add, part.name) for part in layer_parts(model)}):
+        result = sample()
+    return Means({name: total / counts[name] for name, total in sums.items()}), result
+
+
+def layer_parts(model: nn.Module) -> list[LayerAt | AttentionAt | FeedForwardAt]:
+    """Every block, attention and feed-forward layer, as they stand in the model."""
+    found: list[LayerAt | AttentionAt | FeedForwardAt] = []
+    for name, module in model.named_modules():
+        if isinstance(module, TransformerBlock | ConformerBlock):
+            found.append(LayerAt(name))
+        elif isinstance(module, MultiHead):
+            found.append(AttentionAt(name))
+        elif isinstance(module, FeedForward):
+            found.append(FeedForwardAt(name))
+    return found
+
+
+def position_parts(model: nn.Module) -> list[PositionsOf]:
+    """Every position kind that tells something."""
+    return [
+        PositionsOf(name)
+        for name, module in model.named_modules()
+        if isinstance(module, Position) and not isinstance(module, Nowhere)
+    ]
+
+
+def other_rows(rows: int, seed: int) -> Int[Tensor, "rows"]:
+    """For each row another one, each taken once; a single row has only itself."""
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    others = torch.empty_like(order)
+    # Around one ring through all rows: a permutation that leaves no row in its place.
+    others[order] = order.roll(1)
+    return others
+
+
+def _instead(part: WritingPart, how: How, written: Tensor) -> Tensor:
+    """What is written where the part is removed; other heads keep theirs to the last bit."""
+    if isinstance(how, Zero):
+        other = torch.zeros_like(written)
+    elif isinstance(how, Resample):
+        other = written[other_rows(len(written), how.seed).to(written.device)]
+    elif part.name in how.means.written:
+        other = how.means.written[part.name].to(written)
+    else:
+        raise ValueError(f"{part.name!r} did not run in the sample, wanted one where it does")
+    if not isinstance(part, HeadAt):
+        return other.expand_as(written)
+    return torch.where(only_head(part, written), other, written)
+
+
+def only_head(part: HeadAt, written: Float[Tensor, "B k T I"]) -> Tensor:
+    """k 1 1, true for the one head."""
+    heads = written.shape[1]
+    if not 0 <= part.head < heads:
+        raise ValueError(f"{part.name!r} has heads 0 to {heads - 1}, found {part.head}")
+    return (torch.arange(heads, device=written.device) == part.head)[:, None, None]
+
+
+def _changed_mixed(
+    kernel: Kernel, change: Change, compared: Compared, values: Tensor, mask: Mask, dropout: float
+) -> Tensor:
+    return change(kernel(compared, values, mask, dropout))
+
+
+def _changed_output(change: Change, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    return change(output)
+
+
+def _changed_block(change: Change, module: nn.Module, inputs: Any, output: Any) -> Any:
+    """A block's output is its tokens, or these and what it remembers."""
+    tokens, after = inputs[0], output[0] if isinstance(output, tuple) else output
+    written = after - tokens
+    instead = change(written)
+    if instead is written:  # only looked at: adding it again would round
+        return output
+    after = tokens + instead
+    return (after, *output[1:]) if isinstance(output, tuple) else after
+
+
+@contextmanager
+def _untold(model: nn.Module, name: str) -> Iterator[None]:
+    told = model.get_submodule(name)
+    if not isinstance(told, Position):
+        raise ValueError(f"{name!r} is a {type(told).__name__}, wanted a position kind")
+    above, _, own = name.rpartition(".")
+    holder = model.get_submodule(above)
+    setattr(holder, own, Untold(told))
+    try:
+        yield
+    finally:
+        setattr(holder, own, told)
+
+
+class Untold(nn.Module):
+    """In place of a position kind: tokens as wide as it makes them, and no word of where."""
+
+    def __init__(self, told: Position) -> None:
+        super().__init__()
+        self.length, self.width = told.length, told.width
+
+    def enter(
+        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
+    ) -> Float[Tensor, "B T width"]:
+        return F.pad(inputs, (0, self.width - inputs.shape[-1]))
+
+    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
+        return None
+
+    def bias(
+        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
+    ) -> Float[Tensor, "#B k T S"] | None:
+        return None

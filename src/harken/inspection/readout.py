@@ -1,0 +1,241 @@
+"""Where heads look, read from weights before any text is seen.
+
+    s(i, t) = score of a random token at i with a random token at t
+    profile(d) = mean over i and both tokens of s(i, i - d)       d > 0 looks back
+
+The preferred offset T is the d of the highest profile, its band the run of offsets around T that
+are at most `DROP` below it. Tokens are rows of the table of embeddings, drawn alike with a seed; a
+model without one (sound, pictures) is asked with tokens of zeros. Whatever tells places takes part
+through the model's own modules: vectors that enter, rotations (of random queries and keys), biases.
+For positions that enter this is e_i . W~ e_{i-d} with what content adds on average: the reverse of
+designing a head. W~ is query first; read from W_K W_Q^T, key first, T would come out as -T.
+
+The variance of s over the keys of a query is a sum (total variance, in this order):
+
+    position    of the mean over both tokens: known before anything is read
+    mixed       of the rest of the mean over keys' tokens: which place, the query's token decides
+    content     of the keys' tokens
+
+Exact in the first layer, where a token is content and place and nothing else. Above, what earlier
+layers write is missing: tokens come down the direct path, from the entrance through its norms.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.attention.arrange import arrange
+from harken.attention.attend import serve
+from harken.attention.masks import EVERYTHING, Order
+from harken.attention.multihead import Arrangement, KeyValues, MultiHead
+from harken.attention.positions import Position
+from harken.layers.conformer import ConformerBlock
+from harken.layers.spatial import SpatialEncoder
+from harken.layers.transformer import TransformerBlock
+
+DROP = 1.0  # nats: attention at the edge of a band is 1/e of that at its peak
+TOKENS = 16  # drawn for queries, and as many for keys
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entrance:
+    """How tokens come to a self-attention."""
+
+    position: Position
+    norms: tuple[nn.Module, ...]  # on the direct path, in order
+    table: Float[Tensor, "V J"]  # of contents
+    order: Order
+    window: int | None
+    first: bool  # nothing else writes to what the attention reads
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Readout:
+    """What the weights of one attention say of each of its heads."""
+
+    offsets: Int[Tensor, "offsets"]
+    profile: Float[Tensor, "k offsets"]  # nats, their mean over offsets is zero
+    expected: Float[Tensor, "k offsets"]  # attention by place alone
+    preferred: Int[Tensor, "k"]  # T
+    band: Int[Tensor, "k"]  # how many offsets
+    position: Float[Tensor, "k"]  # shares of the score's variance, one with the next two
+    mixed: Float[Tensor, "k"]
+    content: Float[Tensor, "k"]
+    exact: bool  # of the first layer
+
+    @property
+    def prefers(self) -> Bool[Tensor, "k"]:
+        """Whether the profile falls at all: where the band is every offset, T says nothing."""
+        return self.band < len(self.offsets)
+
+
+def entrance_of(model: nn.Module, name: str) -> Entrance | None:
+    """Of the attention at a path; None where there is no row of tokens: memories, pictures."""
+    modules = dict(model.named_modules())
+    steps = name.split(".")
+    above = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
+    block = modules[above[0]]
+    owner = next((modules[one] for one in above if hasattr(modules[one], "position")), None)
+    if owner is None or isinstance(owner, SpatialEncoder) or steps[-1] != "attention":
+        return None
+    if not isinstance(block, TransformerBlock | ConformerBlock):
+        return None
+    position = owner.position
+    assert isinstance(position, Position)
+    blocks = modules[above[1]]
+    assert isinstance(blocks, nn.ModuleList)
+    before = list(blocks)[: int(steps[-2])]
+    norms = [one for one in [getattr(owner, "norm", None)] if one is not None]
+    norms += [norm for one in before for norm in _passed(one)]
+    if isinstance(block, ConformerBlock) or block.pre_norm:
+        norms.append(block.attention_norm)
+    return Entrance(
+        position=position,
+        norms=tuple(norms),
+        table=_table(modules, above, getattr(position, "token_width", position.width)),
+        order=getattr(owner, "order", "causal" if _writes(block) else "any"),
+        window=getattr(owner, "window", None),
+        first=not before and isinstance(block, TransformerBlock),
+    )
+
+
+@torch.no_grad()
+def read_out(
+    attention: MultiHead, entrance: Entrance, *, length: int, tokens: int = TOKENS, seed: int = 0
+) -> Readout:
+    """Over rows of `length`; offsets go as far as all queries of the middle, or the end, have."""
+    means, content = _scores(attention, entrance, length, tokens, seed)
+    at, offsets = _compass(entrance, length)
+    keys = at[:, None] - offsets
+    # From tables over keys to tables over offsets: … k queries offsets.
+    means, content = means[:, :, at[:, None], keys], content[:, at[:, None], keys]
+    mean = means.mean(dim=0)
+    by_position = mean.var(dim=-1, correction=0).mean(dim=-1)
+    rest = (means - mean).var(dim=-1, correction=0).mean(dim=-1)
+    by_both = rest.sum(dim=0) / max(len(rest) - 1, 1)
+    by_content = content.mean(dim=(-2, -1))
+    total = (by_position + by_both + by_content).clamp(min=torch.finfo(mean.dtype).tiny)
+    profile = mean.mean(dim=1)
+    peak = profile.argmax(dim=-1)
+    return Readout(
+        offsets=offsets,
+        profile=profile - profile.mean(dim=-1, keepdim=True),
+        expected=mean.softmax(dim=-1).mean(dim=1),
+        preferred=offsets[peak],
+        band=_run(profile >= profile.amax(dim=-1, keepdim=True) - DROP, peak),
+        position=by_position / total,
+        mixed=by_both / total,
+        content=by_content / total,
+        exact=entrance.first,
+    )
+
+
+def _scores(
+    attention: MultiHead, entrance: Entrance, length: int, tokens: int, seed: int
+) -> tuple[Float[Tensor, "tokens k T S"], Float[Tensor, "k T S"]]:
+    """For each query's token the mean over keys' tokens; and the mean variance by keys' tokens.
+
+    The keys are one long row in which several tokens stand at each place: a score knows only
+    positions, as in a packed row, so nothing but the model's own code is needed.
+    """
+    position, slots = entrance.position, torch.arange(length, device=entrance.table.device)[None]
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(len(entrance.table), (2, tokens), generator=generator)
+    asking, asked = (_entered(entrance, one, slots) for one in drawn.to(slots.device))
+    keys_at = slots.repeat(1, tokens)
+    seen = attention.remember(
+        asked.reshape(1, tokens * length, -1), position.rotation(keys_at[..., None])
+    )
+    arrangement = arrange(position, EVERYTHING, slots, keys_at)
+    means, variances = [], []
+    for one in asking:
+        row = _plain(attention, one[None], seen, arrangement)
+        scores = rearrange(row, "k T (tokens S) -> k T tokens S", tokens=tokens)
+        means.append(scores.mean(dim=-2))
+        variances.append(scores.var(dim=-2, correction=1 if tokens > 1 else 0))
+    return torch.stack(means), torch.stack(variances).mean(dim=0)
+
+
+def _entered(
+    entrance: Entrance, drawn: Int[Tensor, "tokens"], slots: Int[Tensor, "1 T"]
+) -> Float[Tensor, "tokens T J"]:
+    """Each token at every place, as the attention reads it."""
+    contents = entrance.table[drawn][:, None].expand(-1, slots.shape[1], -1)
+    states = entrance.position.enter(contents, slots[..., None])
+    for norm in entrance.norms:
+        states = norm(states)
+    return states
+
+
+def _plain(
+    attention: MultiHead, tokens: Tensor, seen: KeyValues, arrangement: Arrangement
+) -> Float[Tensor, "k T S"]:
+    """Scores of one row before any mask."""
+    compared = attention.compare(tokens, seen, arrangement)
+    scores = tokens.new_zeros(()) if compared.bias is None else compared.bias[0]
+    if compared.queries is not None and compared.keys is not None:
+        queries = compared.queries[0] * compared.scale
+        scores = scores + queries @ serve(len(queries), compared.keys)[0].mT
+    return scores
+
+
+def _compass(
+    entrance: Entrance, length: int
+) -> tuple[Int[Tensor, "queries"], Int[Tensor, "offsets"]]:
+    """Queries, and offsets at which each of them has a key: else offsets would compare queries.
+
+    The first place is nobody's key: heads rest there, however far it is.
+    """
+    if entrance.order == "any":
+        reach = (length - 1) // 3
+        first, last = -reach, length - reach
+    else:
+        reach = (length - 1) // 2
+        first, last = (1 if entrance.order == "strict" else 0), length
+    at, offsets = torch.arange(reach + 1, last), torch.arange(first, reach + 1)
+    if entrance.window is not None:
+        offsets = offsets[offsets.abs() <= entrance.window]
+    return at, offsets
+
+
+def _run(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[Tensor, "k"]:
+    """How many neighbours in a row, the peak among them, are high."""
+    widths = []
+    for row, centre in zip(high.tolist(), peak.tolist(), strict=True):
+        left, right = row[: centre + 1][::-1], row[centre:]
+        widths.append(sum([*side, False].index(False) for side in (left, right)) - 1)
+    return torch.tensor(widths)
+
+
+def _writes(block: nn.Module) -> bool:
+    """Whether it is a decoder's, which sees only what is written."""
+    return isinstance(block, TransformerBlock) and block.cross is not None
+
+
+def _passed(block: nn.Module) -> list[nn.Module]:
+    """The norms that a token meets on its way past a block, adding nothing."""
+    if isinstance(block, ConformerBlock):
+        return [block.final_norm]
+    assert isinstance(block, TransformerBlock)
+    if block.pre_norm:
+        return []
+    after = (block.attention_norm, block.cross_norm, block.feedforward_norm)
+    return [norm for norm in after if norm is not None]
+
+
+def _table(modules: dict[str, nn.Module], above: list[str], width: int) -> Float[Tensor, "V J"]:
+    """The embeddings nearest above the attention, with the segment that BERT adds; else zeros."""
+    names = [f"{one}.embedding".lstrip(".") for one in above]
+    # An encoder may share its decoder's.
+    names += [name for name in modules if name.endswith("embedding")]
+    for name in names:
+        table = modules.get(name)
+        if isinstance(table, nn.Embedding) and table.embedding_dim == width:
+            segment = modules.get(name.removesuffix("embedding") + "segment")
+            first = segment.weight[0] if isinstance(segment, nn.Embedding) else 0.0
+            return table.weight.detach() + first
+    weight = next(modules[""].parameters())
+    return weight.new_zeros(1, width)

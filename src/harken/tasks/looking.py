@@ -1,0 +1,76 @@
+"""What models of text look at: one input, the pass that meets it, and names for rows and columns.
+
+    encoder     a row is a token that was read
+    decoder     a row is the token that it decided; the token told last stands one place before it
+
+Sound and pictures are in `listening.py` and `seeing.py`, which name their encoders and decoders by
+the same two views. What a model wrote is forced through it once more, so every row of every layer
+and head comes from one pass over the hypothesis that was kept.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from harken.attention.multihead import MultiHead
+from harken.inspection.forced import looks_at_memory
+from harken.models.language_model import LanguageModel
+from harken.tasks.task import Glimpse, View, everywhere
+
+Pieces = Callable[[Sequence[int]], list[str]]
+"""Token numbers as a person reads them."""
+
+
+def attends(model: nn.Module) -> bool:
+    """Whether there is anything to look at."""
+    return any(isinstance(module, MultiHead) for module in model.modules())
+
+
+def of_encoder(path: str) -> bool:
+    """Whether an attention is one of an encoder to what it reads."""
+    return path.startswith("encoder.")
+
+
+def of_writing(path: str) -> bool:
+    """Whether an attention is one of a decoder to what it has written."""
+    return path.startswith("decoder.") and not looks_at_memory(path)
+
+
+def reading(what: str, names: Sequence[str], matches: Callable[[str], bool] = everywhere) -> View:
+    """Attention to all that is read; `of_encoder` where the model writes besides."""
+    return View(title=f"{what}, looking at each other", matches=matches, queries=names, keys=names)
+
+
+def writing(what: str, decided: Sequence[str], told: Sequence[str]) -> View:
+    """A decoder that looks at what it has written."""
+    return View(
+        title=f"{what} written, looking at those before them",
+        matches=of_writing,
+        queries=decided,
+        keys=told,
+    )
+
+
+def ahead(model: LanguageModel, tokens: Sequence[int], pieces: Pieces, title: str) -> Glimpse:
+    """A text token by token: all but the last are told, all but the first decided."""
+    told = torch.tensor([tokens[:-1]], device=model.embedding.weight.device)
+    return Glimpse(
+        title=title,
+        run=lambda: model(told),
+        views=[
+            View(
+                title="Tokens, each as it was decided, looking at those before it",
+                matches=everywhere,
+                queries=pieces(tokens[1:]),
+                keys=pieces(tokens[:-1]),
+            )
+        ],
+    )
+
+
+@torch.inference_mode()
+def likeliest_next(model: LanguageModel, tokens: Sequence[int]) -> int:
+    """What the model would write behind these."""
+    told = torch.tensor([tokens], device=model.embedding.weight.device)
+    return int(model.scores(model(told)[:, -1]).argmax())

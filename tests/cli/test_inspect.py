@@ -1,0 +1,151 @@
+"""`harken inspect`: names of files, what is chosen, what is printed and kept, what is refused."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.cli import inspect
+from harken.cli.main import main
+from harken.inspection.store import open_recording
+from harken.recipe import TASKS
+from harken.report import looking
+from harken.run import load
+from harken.tasks.task import Looking
+
+QUESTION = "Where was Ada born?"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are tested beside what draws them."""
+    monkeypatch.setattr(looking, "files_of", lambda looked, title: {"svg": title.encode()})
+
+
+def test_every_task_can_be_looked_into() -> None:
+    assert len(TASKS) == 7
+    assert all(isinstance(task, Looking) for task in TASKS.values())
+
+
+def test_numbers_of_every_head(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
+) -> None:
+    lines = tmp_path / "questions.txt"
+    lines.write_text(f"Where was Bob born?\n\n{QUESTION}\n", encoding="utf-8")
+    out = tmp_path / "out"
+    arguments = [QUESTION, "--file", str(lines), "--out", str(out), "--json", "--save"]
+    assert main(["inspect", str(small_run), *arguments]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["input"] for one in found["inputs"]] == [QUESTION, "Where was Bob born?", QUESTION]
+    assert found["task"] == "answer"
+    first, _, again = found["inputs"]
+    assert first["views"] == again["views"]
+    stem = out / "where-was-ada-born-1"
+    endings = (".html", "-view-1.svg", "-record")
+    assert first["files"] == [f"{stem}{ending}" for ending in endings]
+    assert all(Path(path).exists() for one in found["inputs"] for path in one["files"])
+
+    (view,) = first["views"]
+    recording = open_recording(Path(f"{stem}-record"))
+    assert [call.name for call in recording.calls] == [one["path"] for one in view["attentions"]]
+    assert recording.tokens == (tuple(view["queries"]), tuple(view["keys"]))
+    for number, (one, call) in enumerate(zip(view["attentions"], recording.calls, strict=True), 1):
+        weights = call.read()[0]
+        assert set(call.shapes) == {"weights", "queries", "keys", "values"}
+        assert one["layer"] == number and one["shape"] == list(weights.shape)
+        for head in one["heads"]:
+            for row, (at, weight) in enumerate(zip(head["looks_at"], head["weights"], strict=True)):
+                most = max(weights[head["head"] - 1, row].tolist())
+                assert weight == pytest.approx(most, abs=1e-6)
+                assert weights[head["head"] - 1, row, at] == most
+
+
+def test_only_chosen_layers_and_heads(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
+) -> None:
+    run = load(small_run)
+    assert isinstance(run.task, Looking)
+    glimpse = run.task.look(run.trained, QUESTION)
+    assert glimpse is not None
+    (whole,) = looking.look(run.model, glimpse)
+    (some,) = looking.look(run.model, glimpse, layers={2, 9}, heads={2})
+    (kept,) = some.attentions
+    assert (kept.layer, list(kept.heads), kept.path) == (2, [2], whole.attentions[1].path)
+    np.testing.assert_array_equal(kept.weights, whole.layers[1][1:2])
+    assert (some.layer_names, list(some.head_numbers)) == (["layer 2"], [2])
+    figure = looking.figure_of(some, "title")
+    assert "layer 2, head 2" in figure and "head 1" not in figure
+    command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
+    assert main([*command, "--layers", "2", "--heads", "2"]) == 0
+    (view,) = json.loads(capsys.readouterr().out)["inputs"][0]["views"]
+    (one,) = view["attentions"]
+    assert (one["layer"], [head["head"] for head in one["heads"]]) == (2, [2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "found no input"),
+        ([QUESTION, "--layers", "3"], "found no layer 3 in the model, wanted some of 1 to 2"),
+        ([QUESTION, "--heads", "3,5"], "found no head 3, 5 in the model, wanted some of 1 to 2"),
+        ([QUESTION, "--heads", "0"], "--heads: found '0'"),
+        ([QUESTION, "--layers", "1-2"], "--layers: found '1-2'"),
+        ([QUESTION, "--layers", "9" * 5000], "--layers: found"),
+        (["\udcff"], "found bytes that are no UTF-8"),
+        (["--file", "nowhere.txt"], "nowhere.txt"),
+    ],
+)
+def test_what_is_refused(
+    small_run: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    assert main(["inspect", str(small_run), *arguments, "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert sentence in printed.err and printed.err.count("\n") == 1 and not printed.out
+    assert not out.exists()
+
+
+def test_what_stands_in_the_way_is_not_touched(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
+) -> None:
+    there = tmp_path / "where-was-ada-born-1-record" / "letters.txt"
+    there.parent.mkdir()
+    there.write_text("mine", encoding="utf-8")
+    command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--save"]
+    assert main(command) == 2
+    assert "wanted nothing but a recording" in capsys.readouterr().err
+    assert there.read_text(encoding="utf-8") == "mine"
+
+
+def test_attention_that_is_no_number_is_told(small_run: Path) -> None:
+    run: Any = load(small_run)
+    glimpse = run.task.look(run.trained, QUESTION)
+    run.model.embedding.weight.data.fill_(float("nan"))
+    with pytest.raises(looking.Failure, match="is no number"):
+        looking.look(run.model, glimpse)
+
+
+@given(st.text(), st.booleans())
+def test_names_of_files_are_safe_and_short(asked: str, file: bool) -> None:
+    slug = inspect._slug(asked, file=file)
+    assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", slug)
+    assert len(slug) <= inspect.MOST_SLUG
+
+
+def test_names_of_files_tell_the_input() -> None:
+    assert inspect._slug("../../etc/passwd\x00", file=False) == "etc-passwd"
+    assert inspect._slug("tests/Beach 1.JPG", file=True) == "beach-1"
+    assert inspect._slug("data/test.npz#7", file=True) == "test-7"
+    assert inspect._slug("Über den Fluss", file=False) == "uber-den-fluss"
+    assert inspect._slug("你好", file=False) == "input"
+    long = "an input of more than forty characters in it"
+    assert inspect._slug(long, file=False) == "an-input-of-more-than-forty-characters"

@@ -1,0 +1,151 @@
+"""Depth by the walk against a walk over the exported graph, recurrences unrolled.
+
+In the graph a product over n terms takes 1 + ⌈log2 n⌉ steps, or n where inner products are serial
+and n is no length of time; softmax and norm have two sums; what only moves numbers takes none.
+"""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.cost.expression import growth, symbol
+from harken.cost.models import B, T, body, spatial
+from harken.cost.operations import like
+from harken.cost.tape import Tape, whole
+from harken.cost.walk import cost_of
+from harken.layers.convolution import CausalConvolutionConfig
+from harken.layers.recurrent import GRUConfig, TanhConfig, step_layer
+from harken.layers.spatial import SpatialConfig
+from harken.models.body import BodyConfig, TransformerBodyConfig, build_body
+from harken.models.fixed_state import ConvolutionalModelConfig, RecurrentModelConfig
+from harken.models.language_model import GPTConfig
+
+WIDTH, LAYERS, VOCABULARY = 20, 2, 37
+TIMES = 3, 6
+
+STILL = {
+    *("view", "reshape", "permute", "transpose", "expand", "clone", "unsqueeze", "squeeze"),
+    *("slice", "select", "cat", "stack", "full", "full_like", "arange", "alias", "unbind"),
+    *("zeros", "ones", "new_zeros", "split", "constant_pad_nd", "getitem", "_to_copy", "t"),
+    *("scalar_tensor", "empty", "split_with_sizes", "zeros_like", "ones_like", "_unsafe_view"),
+}
+
+
+def graph_of(model: nn.Module, time: int) -> torch.fx.Graph:
+    """Of two rows of so many tokens."""
+    tokens = torch.zeros(2, time, dtype=torch.long)
+    return torch.export.export(model, (tokens,)).run_decompositions().graph
+
+
+def graph_depth(graph: torch.fx.Graph, time: int, *, serial: bool) -> int:
+    """The longest chain."""
+    ready: dict[torch.fx.Node, int] = {}
+
+    def inner(terms: int) -> int:
+        return terms if serial and terms != time else 1 + math.ceil(math.log2(terms))
+
+    def steps(node: torch.fx.Node) -> int:
+        name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
+        shapes = [tuple(one.meta["val"].shape) for one in node.all_input_nodes if has_shape(one)]
+        if name in STILL:
+            return 0
+        if name in {"mm", "bmm"}:
+            return inner(shapes[0][-1])
+        if name == "addmm":
+            return inner(shapes[1][-1]) + 1
+        if name == "convolution":
+            return inner(math.prod(shapes[1][1:])) + 1
+        if name == "_softmax":
+            return 3 + 2 * math.ceil(math.log2(shapes[0][-1]))
+        if name == "native_layer_norm":
+            return 5 + 2 * (WIDTH if serial else math.ceil(math.log2(WIDTH)))
+        return 1
+
+    for node in graph.nodes:
+        waits = max((ready[one] for one in node.all_input_nodes), default=0)
+        ready[node] = waits + (steps(node) if node.op == "call_function" else 0)
+    return max(ready.values())
+
+
+def has_shape(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), Tensor)
+
+
+class Unrolled(nn.Module):
+    """A stack of cells, every item through all of them: the graph that a fused kernel hides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+        self.cells = TanhConfig(layers=LAYERS).build_cell(WIDTH, WIDTH)
+        self.reader = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        begun = self.cells.begin(tokens.shape[0])
+        # A state for each layer: in one tensor of all, every layer would wait for the last.
+        states, written = [begun.layer(depth) for depth in range(LAYERS)], []
+        for vector in self.embedding(tokens).unbind(dim=1):
+            for depth, layer in enumerate(self.cells.forwards):
+                vector, states[depth] = step_layer(layer, vector, states[depth])
+            written.append(vector)
+        return self.reader(torch.stack(written, dim=1))
+
+
+class ReadOut(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.model.scores(self.model(tokens))
+
+
+CONFIGS = {
+    "RNN": RecurrentModelConfig(width=WIDTH, recurrence=TanhConfig(layers=LAYERS)),
+    "CNN": ConvolutionalModelConfig(
+        width=WIDTH, convolutions=CausalConvolutionConfig(layers=LAYERS)
+    ),
+    "Transformer": GPTConfig(
+        width=WIDTH, layers=LAYERS, length=64, attention=MultiHeadConfig(heads=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_agrees_with_the_graph_as_time_doubles(kind: str) -> None:
+    model = CONFIGS[kind].build(VOCABULARY, 0).eval()
+    cost = cost_of(model)
+    graphs = [graph_of(Unrolled() if kind == "RNN" else ReadOut(model), time) for time in TIMES]
+    for formula, serial in ((cost.depth, False), (cost.serial, True)):
+        walked = [int(formula.value({"B": 2, "T": time})) for time in TIMES]
+        graphed = [
+            graph_depth(graph, time, serial=serial)
+            for graph, time in zip(graphs, TIMES, strict=True)
+        ]
+        assert walked[1] - walked[0] == graphed[1] - graphed[0]
+
+
+def body_depth(config: BodyConfig, serial: bool = False) -> str:
+    tape, module = Tape(serial=serial), build_body(config, 24)
+    value = tape.new(B, T, symbol("J", 24), learned=True)
+    return growth(whole(body(tape, module, value, padded=False)).first, "TJL")
+
+
+def test_what_the_sources_say() -> None:
+    attention = TransformerBodyConfig(layers=1)
+    assert body_depth(attention) == "O(L ln J + L ln T)"
+    assert body_depth(attention, serial=True) == "O(J L + L ln T)"
+    assert body_depth(TanhConfig(layers=3)) == "O(L ln J + T ln J)"
+    assert body_depth(TanhConfig(layers=3, direction="both")) == "O(L T ln J)"
+    assert body_depth(GRUConfig(layers=2, direction="backward")) == "O(L ln J + T ln J)"
+
+
+def test_a_picture_takes_the_logarithm_of_its_places() -> None:
+    encoder = SpatialConfig(layers=2).build(24, 5, 3)
+    tape, width = Tape(), symbol("J", 24)
+    places = symbol("X", 5) * symbol("Y", 3)
+    states = spatial(tape, encoder, tape.new(B, places, like(24, width), learned=True))
+    assert growth(states.first, "XYJL") == "O(L ln J + L ln X + L ln Y)"

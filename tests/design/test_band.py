@@ -1,0 +1,90 @@
+"""A band is a shift without its fast waves, and as wide as its sharpness lets it."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harken.design.band import BandPlan, band, band_shape, kept_pairs
+from harken.design.check import check
+from harken.design.head import attention
+from harken.design.promises import designed_band
+from harken.design.waves import Waves, wave_vectors
+from harken.errors import UserError
+
+
+@given(st.floats(1.0, 5000.0), st.integers(2, 37))
+def test_zeroed_are_the_pairs_of_the_source(width: float, pairs: int) -> None:
+    waves = Waves(width=2 * pairs)
+    edge = 2 * pairs * math.log(width) / (2 * math.log(10000))
+    kept = [i for i in range(pairs) if i >= edge - 1e-9]
+    plan = BandPlan(waves=waves, offset=1, band=width, length=7)
+    if kept:
+        assert list(kept_pairs(plan)) == kept
+    else:
+        with pytest.raises(UserError, match="slowest wave"):
+            kept_pairs(plan)
+
+
+@given(st.integers(2, 40).map(float), st.floats(0.2, 6.0))
+@settings(max_examples=40)
+def test_half_the_peak_at_the_half_width(width: float, sharpness: float) -> None:
+    plan = BandPlan(waves=Waves(width=62), offset=120, band=width, sharpness=sharpness, length=307)
+    shape = band_shape(plan)
+    weights = attention(band(plan), wave_vectors(plan.waves, 307))[-1]
+    peak = 306 - 120
+    assert int(weights.argmax()) == peak
+    if shape.half_width is not None and shape.half_width < 118:
+        inner, outer = math.floor(shape.half_width), math.ceil(shape.half_width)
+        assert weights[peak - inner] >= weights[peak] / 2 - 1e-12
+        assert weights[peak + outer] <= weights[peak] / 2 + 1e-12
+    for distance, drop in ((width / 2, shape.drop_at_half), (width, shape.drop_at_band)):
+        if distance == int(distance):
+            ratio = float(weights[peak - int(distance)] / weights[peak])
+            assert ratio == pytest.approx(math.exp(-sharpness * drop), rel=1e-9)
+
+
+def test_sharpening_narrows_the_band() -> None:
+    widths = [
+        band_shape(
+            BandPlan(waves=Waves(width=62), offset=9, band=16.0, sharpness=one, length=101)
+        ).half_width
+        for one in (0.5, 1.0, 2.0, 8.0)
+    ]
+    assert None not in widths and widths == sorted(widths, reverse=True)
+
+
+def test_a_flat_head_has_no_half_width() -> None:
+    plan = BandPlan(waves=Waves(width=6), offset=1, band=3.0, sharpness=0.1, length=11)
+    assert band_shape(plan).half_width is None
+
+
+@pytest.mark.parametrize("order", ["causal", "strict", "any"])
+def test_check_meets_the_prediction(order) -> None:
+    designed = designed_band(
+        BandPlan(waves=Waves(width=38), offset=7, band=5.0, length=43, key_width=11, order=order)
+    )
+    assert len(designed.pairs) == 5
+    for one in check(designed.heads, designed.promise, [17, 43]):
+        assert one.measured == pytest.approx(one.predicted, abs=1e-12)
+        assert one.query == one.length - 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"band": 0.0}, {"sharpness": math.nan}, {"offset": 11}, {"key_width": 1}]
+)
+def test_what_cannot_be_asked_for(wrong: dict) -> None:
+    with pytest.raises(UserError, match="wanted"):
+        BandPlan(**{"waves": Waves(width=6), "offset": 1, "band": 2.0, "length": 11} | wrong)
+
+
+def test_the_fastest_of_the_slow_are_kept_where_room_is_short() -> None:
+    plan = BandPlan(waves=Waves(width=38), offset=1, band=5.0, length=43)
+    short = BandPlan(waves=Waves(width=38), offset=1, band=5.0, length=43, key_width=6)
+    assert kept_pairs(short) == kept_pairs(plan)[:3]
+    fourier = Waves(kind="fourier", width=22, span=101)
+    slow = kept_pairs(BandPlan(waves=fourier, offset=1, band=8.0, length=43))
+    assert slow == tuple(i for i in range(11) if math.pi * (i + 1) / 101 * 8 <= 1)
+    assert torch.tensor(slow).numel() == 4

@@ -1,0 +1,154 @@
+"""Copy, average, lookup and previous-match do what their formulas say."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from harken.design.check import check
+from harken.design.content import average, copy, copy_sharpness, lookup, lookup_norm, lookup_tokens
+from harken.design.head import attention, carry, steady
+from harken.design.matching import MatchPlan, matches, matching_tokens, previous_match
+from harken.design.promises import (
+    designed_average,
+    designed_copy,
+    designed_lookup,
+    designed_match,
+    random_symbols,
+)
+from harken.design.waves import Waves
+from harken.errors import UserError
+
+tolerances = st.sampled_from([0.3, 0.01, 1e-5])
+
+
+def orthonormal(count: int, width: int) -> torch.Tensor:
+    torch.manual_seed(count)
+    return torch.linalg.qr(torch.randn(width, width, dtype=torch.float64))[0][:count]
+
+
+@given(st.integers(2, 23), tolerances, st.integers(0, 10**6))
+@settings(max_examples=40)
+def test_a_copy_has_its_tolerance_and_no_more_sharpness_than_needed(
+    keys: int, tolerance: float, seed: int
+) -> None:
+    index = seed % keys
+    tokens = orthonormal(keys, 29)
+    to_wanted = attention(copy(tokens, index, tolerance), tokens, "any")[:, index]
+    exact = max(1 - tolerance, 1 / keys)  # few keys may be within it without any sharpness
+    assert to_wanted.tolist() == pytest.approx([exact] * keys, abs=1e-9)
+
+
+@given(st.integers(3, 23), tolerances)
+@settings(max_examples=40)
+def test_an_average_gives_half_to_each(keys: int, tolerance: float) -> None:
+    tokens = orthonormal(keys, 29)
+    weights = attention(average(tokens, 2, 0, tolerance), tokens, "any")
+    assert_close(weights[:, 0], weights[:, 2], rtol=0, atol=1e-12)
+    shared = weights[:, [0, 2]].sum(dim=1)
+    assert shared.tolist() == pytest.approx([max(1 - tolerance, 2 / keys)] * keys, abs=1e-9)
+
+
+def test_offsets_fold_into_a_direction_that_all_tokens_share() -> None:
+    keys = orthonormal(5, 7)
+    head = copy(keys, 3, 0.01)
+    direction = keys.sum(dim=0)  # its product with every key is one
+    assert_close(attention(steady(head, direction), keys), attention(head, keys))
+
+
+def test_lookup_is_that_of_the_source() -> None:
+    """V, K and Q as they are printed, with u of norm beta."""
+    directions, beta = orthonormal(4, 7), lookup_norm(0.001)
+    a, b, c, d = directions * beta
+    head, tokens = lookup(directions), lookup_tokens(directions, beta)
+    assert_close(head.values, (torch.outer(b, b) - torch.outer(c, c)) / beta**2)
+    assert_close(head.queries, (torch.outer(d, a) + torch.outer(c, d)) / beta**2)
+    written = carry([head], tokens, "any") - tokens
+    assert_close(written[0], b - c, rtol=0, atol=0.002 * beta)
+    assert_close(written[1], b, rtol=0, atol=0.002 * beta)
+    # Each of the two others has e^0 against e^(beta^2).
+    right = math.exp(beta**2) / (math.exp(beta**2) + 2)
+    assert right == pytest.approx(0.999, abs=1e-12)
+    assert float(attention(head, tokens, "any")[0, 2]) == pytest.approx(right, abs=1e-12)
+
+
+def test_identity_attention_cannot_look_up() -> None:
+    """Adding u_d or u_c to x_2 leaves what was added in the answer."""
+    directions = orthonormal(4, 7)
+    tokens = lookup_tokens(directions, 5.0)
+    for added in directions[2:] * 5.0:
+        moved = tokens.clone()
+        moved[1] += added
+        answer = (moved @ moved.T).softmax(dim=-1)[1] @ moved
+        assert float((answer - directions[1] * 5.0).norm()) > 4.0
+
+
+@pytest.mark.parametrize(
+    "designed",
+    [
+        designed_copy(11, 7, 0.01),
+        designed_average(11, 7, 2, 0.01),
+        designed_lookup(orthonormal(4, 5), 0.01),
+    ],
+)
+def test_checks_meet_predictions(designed) -> None:
+    (one,) = check(designed.heads, designed.promise, [designed.length])
+    assert one.measured == pytest.approx(one.predicted, abs=1e-12)
+    assert one.measured >= 0.99 - 1e-12
+
+
+def slow_matches(symbols: list[int]) -> list[list[bool]]:
+    return [
+        [0 < key <= query and symbols[key - 1] == symbols[query] for key in range(len(symbols))]
+        for query in range(len(symbols))
+    ]
+
+
+@given(st.integers(2, 13), st.integers(5, 71), tolerances, st.integers(0, 10**6))
+@settings(max_examples=30)
+def test_previous_match_is_above_its_bound(
+    symbols: int, length: int, tolerance: float, seed: int
+) -> None:
+    plan = MatchPlan(waves=Waves(width=38), symbols=symbols + 1, length=length, tolerance=tolerance)
+    text = random_symbols(plan, length, seed)
+    right = torch.tensor(slow_matches(text.tolist()))
+    assert torch.equal(matches(text), right)
+    first, second = previous_match(plan)
+    weights = attention(second, carry([first], matching_tokens(plan, text)))
+    asked = weights.masked_fill(~right, 0).sum(dim=-1)[right.any(dim=-1)]
+    bound = designed_match(plan).promise.predicted(length)
+    assert bound >= 1 - tolerance
+    assert all(one >= bound - 1e-9 for one in asked.tolist())
+
+
+def test_previous_match_says_what_came_next() -> None:
+    plan = MatchPlan(waves=Waves(width=22), symbols=7, length=11, tolerance=0.001)
+    text = torch.tensor([0, 3, 5, 2, 6, 1, 3])
+    tokens = matching_tokens(plan, text)
+    said = carry(previous_match(plan), tokens) - tokens
+    assert int(said[-1, :7].argmax()) == 5
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: copy_sharpness(0, 0.1), "1 keys at least"),
+        (lambda: copy(torch.ones(2, 3, dtype=torch.float64), 0, 0.1), "not orthonormal"),
+        (lambda: copy(orthonormal(3, 5), 3, 0.1), "wanted 0 to 2"),
+        (lambda: average(orthonormal(3, 5), 1, 1, 0.1), "twice"),
+        (lambda: MatchPlan(waves=Waves(width=6), symbols=3, length=5, tolerance=0.5), "0.5"),
+        (lambda: MatchPlan(waves=Waves(width=6), symbols=1, length=5), "1 symbols"),
+    ],
+)
+def test_what_cannot_be_designed(make, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        make()
+
+
+def test_texts_that_promise_nothing_are_said_to() -> None:
+    designed = designed_match(MatchPlan(waves=Waves(width=22), symbols=401, length=2))
+    with pytest.raises(UserError, match="no query has a right key"):
+        check(designed.heads, designed.promise, [2])

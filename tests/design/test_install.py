@@ -1,0 +1,200 @@
+"""A designed head in a layer attends as designed, whatever the score and the position."""
+
+import pytest
+import torch
+
+from harken.attention.arrange import arrange, build_position
+from harken.attention.attend import Compared, explicit_weights
+from harken.attention.masks import CAUSAL
+from harken.attention.multihead import MultiHead, MultiHeadConfig
+from harken.attention.positions import FourierConfig, LearnedConfig, SinusoidConfig
+from harken.attention.relative import AlibiConfig, RelativeConfig, RotaryConfig
+from harken.attention.scores import (
+    AdditiveConfig,
+    DotConfig,
+    MergedConfig,
+    ScaledConfig,
+    SynthesizerConfig,
+)
+from harken.attention.transformer_xl import RelativeProductConfig
+from harken.design.content import copy
+from harken.design.head import attention
+from harken.design.install import install, write_offset
+from harken.design.shift import ShiftPlan, rotary_shift, shift
+from harken.design.subspaces import Part, Subspaces, side_by_side
+from harken.design.table import sharpened, table_shift
+from harken.design.waves import Waves, wave_vectors
+from harken.errors import UserError
+
+LENGTH, WIDTH, HEADS, OFFSET = 19, 22, 3, 4
+PLAN = ShiftPlan(waves=Waves(width=WIDTH), offset=OFFSET, length=LENGTH, key_width=14)
+
+
+def layer_of(score, width: int = WIDTH, **choices) -> MultiHead:
+    config = MultiHeadConfig(heads=HEADS, head_width=5, score=score, **choices)
+    torch.manual_seed(0)
+    return config.build(width, LENGTH).double()
+
+
+def weights_of(layer: MultiHead, tokens, position) -> torch.Tensor:
+    """B k T S, as the layer itself compares."""
+    places = torch.arange(LENGTH)[None]
+    arrangement = arrange(position, CAUSAL, places, places)
+    seen = layer.remember(tokens, arrangement.rotation)
+    compared: Compared = layer.compare(tokens, seen, arrangement)
+    return explicit_weights(compared, CAUSAL)
+
+
+def position_of(config, width: int = WIDTH, attention=None):
+    found = attention or MultiHeadConfig(heads=HEADS, head_width=5, key_width=14)
+    return build_position(config, found, width, LENGTH)
+
+
+def to_right(weights: torch.Tensor, offset: int = OFFSET) -> float:
+    return float(weights.diagonal(-offset, dim1=-2, dim2=-1).min())
+
+
+@pytest.mark.parametrize(
+    "score", [DotConfig(), ScaledConfig(), MergedConfig()], ids=lambda one: one.kind
+)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("position", [SinusoidConfig(), FourierConfig()], ids=lambda one: one.kind)
+@torch.no_grad()
+def test_a_shift_in_a_layer(score, bias: bool, position) -> None:
+    choices = {} if score.kind == "merged" else {"key_width": 17}
+    layer = layer_of(score, bias=bias, **choices)
+    waves = PLAN.waves
+    if position.kind == "fourier":
+        waves = Waves(kind="fourier", width=WIDTH, span=LENGTH)
+    head = shift(ShiftPlan(waves=waves, offset=OFFSET, length=LENGTH, key_width=14))
+    told = position_of(position)
+    tokens = told.enter(torch.zeros(1, LENGTH, WIDTH).double(), torch.arange(LENGTH)[None, :, None])
+    before = weights_of(layer, tokens, told)
+    install(head, layer, 1)
+    after = weights_of(layer, tokens, told)
+    assert to_right(before[:, 1]) < 0.5
+    assert to_right(after[:, 1]) >= 0.99 - 1e-4  # models make their waves in float32
+    torch.testing.assert_close(after[:, [0, 2]], before[:, [0, 2]])
+    wanted = attention(head, wave_vectors(waves, LENGTH))
+    torch.testing.assert_close(after[0, 1], wanted, rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_positions_beside_contents_are_not_disturbed_by_them() -> None:
+    layer = layer_of(ScaledConfig(), width=2 * WIDTH, key_width=14)
+    subspaces = Subspaces(width=2 * WIDTH, content=Part(0, WIDTH), position=Part(WIDTH, WIDTH))
+    told = position_of(SinusoidConfig(place="concat"))
+    install(shift(PLAN, subspaces), layer, 0)
+    contents = 7 * torch.randn(2, LENGTH, WIDTH).double()
+    tokens = told.enter(contents, torch.arange(LENGTH)[None, :, None])
+    assert to_right(weights_of(layer, tokens, told)[:, 0]) >= 0.99 - 1e-4
+
+
+@torch.no_grad()
+def test_learned_places_are_paired_one_by_one() -> None:
+    told = position_of(LearnedConfig()).double()
+    places = told.vectors(torch.arange(LENGTH)[None, :, None])[0]
+    head = sharpened(table_shift(places, OFFSET, key_width=LENGTH), 20.0)
+    layer = layer_of(ScaledConfig(), key_width=LENGTH)
+    install(head, layer, 2)
+    assert to_right(weights_of(layer, places[None], told)[:, 2]) > 0.999
+
+
+@torch.no_grad()
+def test_rotary_needs_only_constants() -> None:
+    plan = ShiftPlan(waves=Waves(width=14), offset=OFFSET, length=LENGTH)
+    layer = layer_of(ScaledConfig(), key_width=14, bias=True)
+    told = position_of(RotaryConfig())
+    install(rotary_shift(plan, WIDTH), layer, 1)
+    tokens = torch.randn(2, LENGTH, WIDTH).double()
+    assert to_right(weights_of(layer, tokens, told)[:, 1]) >= 0.99 - 1e-4
+
+
+@pytest.mark.parametrize("position", [None, AlibiConfig(), RelativeConfig()])
+@torch.no_grad()
+def test_a_random_synthesizer_holds_a_shift(position) -> None:
+    layer = layer_of(SynthesizerConfig(form="random"))
+    write_offset(layer, 1, OFFSET, 0.01)
+    told = position_of(position or SinusoidConfig())
+    weights = weights_of(layer, torch.randn(2, LENGTH, WIDTH).double(), told)
+    assert to_right(weights[:, 1]) >= 0.99 - 1e-4 or position is not None
+    assert weights[:, 1, OFFSET:].argmax(dim=-1).tolist() == [list(range(LENGTH - OFFSET))] * len(
+        weights
+    )
+
+
+@torch.no_grad()
+def test_what_is_carried_arrives() -> None:
+    subspaces = side_by_side(content=5, position=WIDTH, scratch=5)
+    plan = ShiftPlan(waves=Waves(width=WIDTH), offset=2, length=LENGTH, tolerance=1e-4)
+    config = MultiHeadConfig(heads=1, head_width=7, key_width=WIDTH, bias=True)
+    layer = config.build(32, LENGTH).double()
+    install(shift(plan, subspaces), layer, 0)
+    layer.join.bias.zero_()
+    tokens = torch.randn(1, LENGTH, 32).double()
+    tokens[..., 5:27] = wave_vectors(plan.waves, LENGTH)
+    told = position_of(SinusoidConfig())
+    places = torch.arange(LENGTH)[None]
+    mixed, _ = layer(tokens, arrange(told, CAUSAL, places, places))
+    torch.testing.assert_close(mixed[0, 2:, 27:], tokens[0, :-2, :5], rtol=0, atol=1e-3)
+    assert not mixed[..., :27].any()
+
+
+def test_frozen_weights_get_no_gradient_and_others_do() -> None:
+    layer = layer_of(ScaledConfig(), key_width=17)
+    install(shift(PLAN), layer, 1, "freeze")
+    places = torch.arange(LENGTH)[None]
+    tokens = torch.randn(2, LENGTH, WIDTH).double()
+    mixed, _ = layer(tokens, arrange(position_of(SinusoidConfig()), CAUSAL, places, places))
+    mixed.square().sum().backward()
+    for linear in (layer.score.to_queries, layer.score.to_keys):
+        assert not linear.weight.grad[17:34].any()
+        assert linear.weight.grad[:17].any() and linear.weight.grad[34:].any()
+
+
+def test_a_penalty_pulls_towards_the_design() -> None:
+    layer = layer_of(MergedConfig())
+    before = layer.score.weight.clone()
+    penalty = install(shift(PLAN), layer, 2, "regularise")
+    assert torch.equal(layer.score.weight, before)
+    first = penalty().item()
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.25)
+    for _ in range(60):
+        optimiser.zero_grad()
+        penalty().backward()
+        optimiser.step()
+    assert first > 1 and penalty().item() < 1e-9 * first
+    assert torch.equal(layer.score.weight[:2], before[:2])
+
+
+@pytest.mark.parametrize(
+    ("score", "choices", "said"),
+    [
+        (AdditiveConfig(), {"key_width": 17}, "squeezes"),
+        (SynthesizerConfig(), {}, "no query"),
+        (RelativeProductConfig(), {"key_width": 17}, "distances"),
+        (ScaledConfig(), {"key_width": 13}, "key width 14"),
+        (ScaledConfig(), {"key_width": 17, "key_value_heads": 1}, "share"),
+    ],
+)
+def test_layers_that_cannot_hold_it(score, choices: dict, said: str) -> None:
+    layer = layer_of(score, **choices)
+    before = {name: one.clone() for name, one in layer.state_dict().items()}
+    with pytest.raises(UserError, match=said):
+        install(shift(PLAN), layer, 1)
+    assert all(torch.equal(before[name], one) for name, one in layer.state_dict().items())
+
+
+def test_other_misfits() -> None:
+    head = shift(PLAN)
+    with pytest.raises(UserError, match="wanted 0 to 2"):
+        install(head, layer_of(ScaledConfig(), key_width=17), 3)
+    with pytest.raises(UserError, match="width 22"):
+        install(head, layer_of(ScaledConfig(), width=23, key_width=17), 0)
+    constant = copy(torch.eye(WIDTH, dtype=torch.float64), 0, 0.1)
+    with pytest.raises(UserError, match="without offsets"):
+        install(constant, layer_of(ScaledConfig(), key_width=WIDTH), 0)
+    with pytest.raises(UserError, match="'merged' has none"):
+        install(constant, layer_of(MergedConfig()), 0)
+    with pytest.raises(UserError, match="random synthesizer"):
+        write_offset(layer_of(ScaledConfig(), key_width=17), 0, 1, 0.1)

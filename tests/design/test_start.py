@@ -1,0 +1,145 @@
+"""One line of a recipe, and a head of a new model looks where it was told to."""
+
+import pytest
+import torch
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import (
+    FourierConfig,
+    LearnedConfig,
+    NoPositionConfig,
+    SinusoidConfig,
+)
+from harken.attention.relative import AlibiConfig, RelativeConfig, RotaryConfig
+from harken.attention.scores import (
+    AdditiveConfig,
+    MergedConfig,
+    ScaledConfig,
+    SynthesizerConfig,
+)
+from harken.design.start import StartConfig, begin, designed_for, stack_sites, worst_start
+from harken.errors import UserError
+from harken.inspection.record import record
+from harken.layers.norm import NormConfig
+from harken.models.language_model import GPTConfig, LanguageModel
+
+VOCABULARY, LENGTH, OFFSET = 47, 37, 3
+SHIFT = StartConfig(layer=1, head=2, offset=OFFSET)
+
+
+def model_of(position=None, score=None, norm="layer", place="pre", **choices) -> LanguageModel:
+    return GPTConfig(
+        layers=2,
+        width=48,
+        length=LENGTH,
+        tied=False,
+        attention=MultiHeadConfig(heads=3, score=score or ScaledConfig(), bias=True),
+        position=position or SinusoidConfig(),
+        norm=NormConfig(kind=norm, place=place),
+        **choices,
+    ).build(VOCABULARY, seed=0)
+
+
+def sites(model: LanguageModel):
+    return stack_sites(model.stack, model.position, model.length, model.order)
+
+
+@torch.no_grad()
+def attended(model: LanguageModel, layer: int, head: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(VOCABULARY, (5, LENGTH), generator=generator)
+    with record(model) as seen:
+        model(tokens)
+    return seen[layer - 1].weights[:, head - 1]
+
+
+def to_right(weights: torch.Tensor, offset: int = OFFSET) -> float:
+    return float(weights.diagonal(-offset, dim1=-2, dim2=-1).min())
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("score", [ScaledConfig(), MergedConfig()], ids=lambda one: one.kind)
+@pytest.mark.parametrize(
+    "position",
+    [SinusoidConfig(), SinusoidConfig(place="concat"), FourierConfig()],
+    ids=["added", "beside", "fourier"],
+)
+def test_contents_and_norms_leave_the_shift_as_promised(position, score, norm: str) -> None:
+    model = model_of(position, score, norm)
+    assert to_right(attended(model, 1, 2)) < 0.2
+    begin(sites(model), [SHIFT])
+    assert to_right(attended(model, 1, 2)) > 0.98
+    assert to_right(attended(model, 1, 1)) < 0.2
+    assert worst_start(sites(model)[0], SHIFT) >= 0.99
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_a_later_layer_and_another_order(place: str) -> None:
+    model = model_of(place=place, order="strict")
+    begin(sites(model), [StartConfig(layer=2, head=3, offset=2)])
+    assert to_right(attended(model, 2, 3), 2) > 0.95
+
+
+def test_rotary_by_offsets_and_a_synthesizer_by_its_table() -> None:
+    for position, score in (
+        (RotaryConfig(), ScaledConfig()),
+        (LearnedConfig(), SynthesizerConfig(form="random")),
+    ):
+        model = model_of(position, score)
+        begin(sites(model), [SHIFT])
+        assert to_right(attended(model, 1, 2)) >= 0.99 - 1e-4
+
+
+def test_a_band_is_as_wide_behind_a_norm_that_stretches() -> None:
+    band = StartConfig(kind="band", offset=12, band=4.0, sharpness=3.0)
+    model = model_of(norm="rms")
+    begin(sites(model), [band])
+    row = attended(model, 1, 1)[:, -1].mean(dim=0)
+    assert int(row.argmax()) == LENGTH - 1 - 12
+    alone = designed_for(sites(model_of(norm="rms", place="post"))[0], band)
+    assert float(row.max()) == pytest.approx(_row(alone).max().item(), rel=0.15)
+
+
+def _row(head) -> torch.Tensor:
+    from harken.design.head import attention
+    from harken.design.waves import Waves, wave_vectors
+
+    return attention(head, wave_vectors(Waves(width=48), LENGTH))[-1]
+
+
+def test_a_frozen_start_stays() -> None:
+    model = model_of()
+    begin(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
+    queries = model.stack.blocks[0].attention.score.to_queries.weight
+    before = queries.clone()
+    tokens = torch.arange(30).reshape(2, 15)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
+    model.scores(model(tokens)).logsumexp(dim=-1).sum().backward()
+    optimiser.step()
+    assert torch.equal(queries[16:32], before[16:32])
+    assert not torch.equal(queries[:16], before[:16])
+
+
+@pytest.mark.parametrize(
+    ("position", "said"),
+    [
+        (LearnedConfig(), "contents of their own size"),
+        (NoPositionConfig(), "nothing"),
+        (AlibiConfig(), "fixed word"),
+        (RelativeConfig(), "one table for all layers"),
+    ],
+)
+def test_positions_that_cannot_be_turned(position, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        begin(sites(model_of(position)), [SHIFT])
+
+
+def test_other_refusals() -> None:
+    with pytest.raises(UserError, match="wanted 1 to 2"):
+        begin(sites(model_of()), [StartConfig(layer=3)])
+    with pytest.raises(UserError, match="head 3, wanted 0 to 2"):
+        begin(sites(model_of()), [StartConfig(head=4)])
+    with pytest.raises(UserError, match="squeezes"):
+        begin(sites(model_of(score=AdditiveConfig())), [SHIFT])
+    with pytest.raises(UserError, match="wanted a shift"):
+        begin(sites(model_of(RotaryConfig())), [StartConfig(kind="band")])

@@ -1,0 +1,310 @@
+"""Parts of models of every kind taken out, against models that never had them and slow loops."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.attention.attend import attend_fast
+from harken.attention.multihead import MultiHead, MultiHeadConfig
+from harken.inspection.ablation import (
+    AttentionAt,
+    FeedForwardAt,
+    HeadAt,
+    How,
+    LayerAt,
+    Mean,
+    Means,
+    Part,
+    PositionsOf,
+    Resample,
+    Zero,
+    changed,
+    layer_parts,
+    means_over,
+    other_rows,
+    position_parts,
+    removed,
+)
+from harken.inspection.record import record
+from harken.layers.spatial import SpatialConfig
+from harken.models.attentive_decoder import AttentiveDecoderConfig
+from harken.models.body import TransformerBodyConfig
+from harken.models.conformer_body import ConformerBodyConfig
+from harken.models.decoder import TransformerDecoderConfig
+from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from harken.models.language_model import GPTConfig
+from harken.models.writing import DecoderConfig
+from small_models import HEAD_WIDTH, HEADS, LAYERS, POSITIONS, VOCABULARY, small_config, stirred
+from small_models import small_model as small
+
+TOKENS = torch.arange(1, 16).reshape(3, 5)
+FIRST, SECOND = "stack.blocks.0.attention", "stack.blocks.1.attention"
+SOURCE = torch.tensor([[5, 6, 7, 8, 9, 2, 3], [4, 10, 11, 1, 2, 0, 0]])
+PRESENT = torch.tensor([[True] * 7, [True] * 5 + [False] * 2])
+TARGET = torch.tensor([[3, 5, 9], [3, 14, 6]])
+THREE = MultiHeadConfig(heads=3)
+DECODERS: dict[str, DecoderConfig] = {
+    "transformer": TransformerDecoderConfig(layers=2, width=12, length=29, attention=THREE),
+    "rnn": AttentiveDecoderConfig(width=12, hidden=13),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def translator(decoder: str, *, conformer: bool = False) -> EncoderDecoder:
+    body = (
+        ConformerBodyConfig(layers=1, length=31, kernel=3)
+        if conformer
+        else TransformerBodyConfig(layers=1, length=31, attention=THREE)
+    )
+    config = EncoderDecoderConfig(encoder=body, decoder=DECODERS[decoder])
+    return shaken(config.build(17, seed=0))
+
+
+def shaken(model: nn.Module) -> nn.Module:  # type: ignore[misc]
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model.double().eval()
+
+
+def means_of(model: nn.Module) -> Means:
+    return means_over(model, lambda: model(TOKENS))[0]
+
+
+def test_removing_nothing_changes_no_bit() -> None:
+    model = small()
+    whole = model(TOKENS)
+    with removed(model, []):
+        assert torch.equal(model(TOKENS), whole)
+    found = means_over(model, lambda: model(TOKENS))[1]
+    assert torch.equal(found, whole)
+
+
+@pytest.mark.parametrize("name", [FIRST, SECOND])
+def test_a_head_without_output_columns_is_a_head_removed(name: str) -> None:
+    """Its columns of W_O set to zero: what a head mixes can then reach nothing."""
+    model, other = small(), small()
+    join = other.get_submodule(name).join.weight
+    join[:, HEAD_WIDTH : 2 * HEAD_WIDTH] = 0.0
+    with removed(model, [HeadAt(name, 1)]):
+        assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
+    assert not torch.allclose(model(TOKENS), other(TOKENS), atol=1e-3)
+
+
+def test_an_attention_without_heads_writes_the_bias_of_its_output_matrix() -> None:
+    config = GPTConfig(layers=1, width=12, length=7, attention=MultiHeadConfig(heads=3, bias=True))
+    model = shaken(config.build(VOCABULARY, seed=0))
+    attention = model.get_submodule(FIRST)
+    written: list[Tensor] = []
+    attention.register_forward_hook(lambda module, inputs, output: written.append(output[0]))
+    every: list[list[Part]] = [[AttentionAt(FIRST)], [HeadAt(FIRST, head) for head in range(3)]]
+    for parts in every:
+        with removed(model, parts):
+            model(TOKENS)
+        assert torch.equal(written.pop(), attention.join.bias.expand(3, 5, 12))
+
+
+def test_a_mean_and_another_row_stand_where_a_head_was() -> None:
+    model = small()
+    mixed: list[Tensor] = []
+    with changed(model, {FIRST: lambda one: mixed.append(one) or one}):
+        model(TOKENS)
+    own = mixed[0]
+    assert own.shape == (3, HEADS, 5, HEAD_WIDTH)
+    hows: list[How] = [Zero(), Mean(means_of(model)), Resample(seed=3)]
+    rows = other_rows(3, 3)
+    for how in hows:
+        with (
+            changed(model, {SECOND: lambda one: one}),
+            removed(model, [HeadAt(FIRST, 2)], how),
+            changed(model, {FIRST: lambda one: mixed.append(one) or one}),
+        ):
+            model(TOKENS)
+        found = mixed.pop()
+        assert torch.equal(found[:, :2], own[:, :2])
+        for b in range(3):
+            for t in range(5):
+                wanted = torch.zeros(HEAD_WIDTH).double()
+                if isinstance(how, Mean):
+                    wanted = sum(own[i, 2, j] for i in range(3) for j in range(5)) / 15
+                elif isinstance(how, Resample):
+                    wanted = own[rows[b], 2, t]
+                assert_close(found[b, 2, t], wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", range(2, 9))
+def test_no_row_stands_for_itself_and_each_for_one(rows: int) -> None:
+    for seed in range(5):
+        others = other_rows(rows, seed)
+        assert sorted(others.tolist()) == list(range(rows))
+        assert not (others == torch.arange(rows)).any()
+    assert torch.equal(other_rows(rows, 1), other_rows(rows, 1))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_without_its_second_layer_a_model_of_two_is_one_of_one(norm: str) -> None:
+    model, other = small(norm=norm), small(norm=norm)  # type: ignore[arg-type]
+    del other.stack.blocks[1]
+    with removed(model, [LayerAt("stack.blocks.1")]):
+        assert torch.equal(model(TOKENS), other(TOKENS))
+
+
+def test_a_feed_forward_layer_that_writes_nothing() -> None:
+    model, other = small(), small()
+    for weight in other.stack.blocks[0].feedforward.narrow.parameters():
+        weight.zero_()
+    with removed(model, [FeedForwardAt("stack.blocks.0.feedforward")]):
+        assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("position", sorted(set(POSITIONS) - {"none"}))
+def test_without_its_positions_a_model_is_one_that_has_none(position: str) -> None:
+    model = small(position=position)
+    bare = small_config(position="none")
+    other = stirred(bare)
+    other.load_state_dict(
+        {name: value for name, value in model.state_dict().items() if "position" not in name}
+    )
+    (part,) = position_parts(model)
+    with removed(model, [part]):
+        assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
+    assert not torch.allclose(model(TOKENS), other(TOKENS), atol=1e-3)
+    assert position_parts(other) == []
+
+
+def test_positions_set_beside_tokens_leave_zeros_there() -> None:
+    spatial = SpatialConfig(layers=1, position=POSITIONS["learned"]).build(8, 3, 2)
+    beside = replace(POSITIONS["learned"], place="concat")  # type: ignore[type-var, call-arg]
+    model = SpatialConfig(layers=1, position=beside).build(8, 3, 2).double()
+    picture = torch.randn(2, 3, 2, 8).double()
+    whole = model.over_map(picture)
+    with removed(model, [PositionsOf("position")]):
+        bare = model.over_map(picture)
+    for table in model.position.tables:
+        table.weight.zero_()
+    assert not torch.allclose(whole, bare)
+    assert_close(bare, model.over_map(picture), rtol=0, atol=1e-12)
+    assert position_parts(spatial) == [PositionsOf("position")]
+
+
+def test_heads_over_a_picture() -> None:
+    model = SpatialConfig(layers=1, attention=THREE).build(12, 3, 2).double()
+    picture = torch.randn(2, 3, 2, 12).double()
+    whole = model.over_map(picture)
+    with removed(model, [HeadAt(FIRST, 0)]):
+        bare = model.over_map(picture)
+    model.get_submodule(FIRST).join.weight[:, :4] = 0.0
+    assert not torch.allclose(whole, bare)
+    assert_close(bare, model.over_map(picture), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", [Zero(), Resample()], ids=["zero", "resample"])
+@pytest.mark.parametrize("decoder", ["transformer", "rnn"])
+def test_a_cache_gives_what_the_whole_text_gives(decoder: str, how: How) -> None:
+    model = translator(decoder)
+    path = "decoder.attention" if decoder == "rnn" else "decoder.stack.blocks.1.cross"
+    parts: list[Part] = [HeadAt(path, 0)]
+    if decoder == "transformer":
+        parts += [HeadAt("decoder.stack.blocks.0.attention", 2), LayerAt("decoder.stack.blocks.1")]
+    whole = model(SOURCE, PRESENT, TARGET)
+    with removed(model, parts, how):
+        bare = model(SOURCE, PRESENT, TARGET)
+        state, steps = model.begin(SOURCE, PRESENT), []
+        for token in TARGET.unbind(dim=1):
+            states, state = model.extend(token[:, None], torch.ones(2, 1).bool(), state)
+            steps.append(states)
+    assert_close(torch.cat(steps, dim=1), bare, rtol=0, atol=1e-12)
+    assert not torch.allclose(whole, bare, atol=1e-4)
+
+
+def test_an_rnn_whose_only_head_is_gone_knows_the_source_by_its_first_state_alone() -> None:
+    model = translator("rnn")
+    state = model.begin(SOURCE, PRESENT)
+    tokens = TARGET[:, 0]
+    with removed(model, [AttentionAt("decoder.attention")]):
+        found, _ = model.decoder.step(tokens, state)
+    decoder = model.decoder
+    nothing = torch.zeros(2, model.encoder.width).double()
+    wanted, _ = decoder.cell(torch.cat((nothing, decoder.embedding(tokens)), dim=-1), state.cell)
+    assert torch.equal(found, wanted)
+
+
+def test_every_part_of_an_encoder_and_a_decoder_matters() -> None:
+    model = translator("transformer", conformer=True)
+    whole = model(SOURCE, PRESENT, TARGET)
+    means, _ = means_over(model, lambda: model(SOURCE, PRESENT, TARGET))
+    parts: list[Part] = [*means.heads(), *layer_parts(model), *position_parts(model)]
+    names = {part.name for part in parts}
+    kinds = {"decoder.stack.blocks.1.cross", "decoder.position", "encoder.blocks.0.before"}
+    assert kinds <= names, names
+    hows: list[How] = [Zero(), Mean(means), Resample()]
+    for part in parts:
+        for how in hows:
+            with removed(model, [part], how):
+                bare = model(SOURCE, PRESENT, TARGET)
+            assert not torch.equal(bare, whole), (part, how)
+    assert torch.equal(model(SOURCE, PRESENT, TARGET), whole)
+
+
+def test_heads_are_those_that_ran() -> None:
+    wanted = [HeadAt(name, head) for name in (FIRST, SECOND) for head in range(HEADS)]
+    assert means_of(small()).heads() == wanted
+    assert means_of(small(score="merged")).heads() == wanted
+    assert len(layer_parts(small())) == 3 * LAYERS
+
+
+def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
+    model = small()
+    whole = model(TOKENS)
+    parts: list[Part] = [HeadAt(FIRST, 0), LayerAt("stack.blocks.1"), PositionsOf("position")]
+    with removed(model, parts):
+        together = model(TOKENS)
+    with removed(model, parts[:1]), removed(model, parts[1:2]), removed(model, parts[2:]):
+        assert torch.equal(model(TOKENS), together)
+    with pytest.raises(IndexError), removed(model, parts):
+        model(torch.tensor([[-1]]))
+    with (
+        pytest.raises(ValueError, match="LayerNorm"),
+        removed(model, [*parts, LayerAt("stack.norm")]),
+    ):
+        pytest.fail("never entered")
+    assert torch.equal(model(TOKENS), whole)
+    kernels = {one.kernel for one in model.modules() if isinstance(one, MultiHead)}
+    assert kernels == {attend_fast}
+    assert not any(one._forward_hooks for one in model.modules())
+
+
+def test_recorded_within_and_around() -> None:
+    model = small()
+    with removed(model, [HeadAt(FIRST, 1)]):
+        bare = model(TOKENS)
+        with record(model) as within:
+            assert_close(model(TOKENS), bare, rtol=0, atol=1e-12)
+    with record(model) as around, removed(model, [HeadAt(FIRST, 1)]):
+        assert_close(model(TOKENS), bare, rtol=0, atol=1e-12)
+    for one, other in zip(within, around, strict=True):
+        assert_close(one.weights, other.weights, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("part", "how", "said"),
+    [
+        (HeadAt(FIRST, HEADS), Zero(), "heads 0 to 2, found 3"),
+        (HeadAt("stack", 0), Zero(), "'stack' is a Stack, wanted an attention"),
+        (PositionsOf("stack"), Zero(), "wanted a position kind"),
+        (HeadAt(FIRST, 0), Mean(Means({})), "did not run in the sample"),
+    ],
+)
+def test_what_is_not_there(part: Part, how: How, said: str) -> None:
+    model = small()
+    with pytest.raises(ValueError, match=said), removed(model, [part], how):
+        model(TOKENS)

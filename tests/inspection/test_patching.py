@@ -1,0 +1,133 @@
+"""What patching brings back, against a forward pass written out and cases known beforehand."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch.utils.hooks import RemovableHandle
+
+from harken.inspection.ablation import AttentionAt, HeadAt, LayerAt, changed
+from harken.inspection.patching import logit_difference, patch
+from harken.layers.recurrent import GRUConfig
+from harken.models.attentive_decoder import AttentiveDecoderConfig
+from harken.models.encoder_decoder import EncoderDecoderConfig
+from harken.models.language_model import LanguageModel
+from small_models import HEAD_WIDTH, HEADS, small_model
+
+FIRST, SECOND = "stack.blocks.0.attention", "stack.blocks.1.attention"
+CLEAN = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
+OTHER = torch.tensor([[1, 12, 3, 4, 5], [6, 11, 8, 9, 10]])  # differs at place 1
+RIGHT, WRONG = torch.tensor([3, 14]), torch.tensor([15, 9])
+
+
+@torch.no_grad()
+def test_heads_against_a_pass_that_takes_their_columns_from_the_clean_one() -> None:
+    model = small_model()
+    figure = logit_difference(model, RIGHT, WRONG)
+    parts = [HeadAt(name, head) for name in (FIRST, SECOND) for head in range(HEADS)]
+    found = patch(model, CLEAN, OTHER, figure, parts)
+    some = patch(model, CLEAN, OTHER, figure, parts[1:2], by_place=True)
+    clean = {name: joined(model, name) for name in (FIRST, SECOND)}
+    above, below = (difference(model, tokens) for tokens in (CLEAN, OTHER))
+    assert (found.clean, found.other) == pytest.approx((above, below), abs=1e-12)
+    assert some.places is not None and some.places.shape == (1, 5)
+    cases = [(part, [*range(5)], share) for part, share in zip(parts, found.shares, strict=True)]
+    cases += [(parts[1], [place], some.places[0, place]) for place in range(5)]
+    for part, places, share in cases:
+        hook = exchanged(model, part, places, clean[part.name])
+        wanted = (difference(model, OTHER) - below) / (above - below)
+        hook.remove()
+        assert float(share) == pytest.approx(wanted, abs=1e-9)
+    assert found.shares.abs().max() > 0.01
+    assert some.places[0, 0] == 0  # nothing before place 1 knows of the change
+    assert some.places[0, 1] != 0
+
+
+def difference(model: LanguageModel, tokens: Tensor) -> float:
+    scores = model.scores(model(tokens))[:, -1]
+    return sum(float(scores[row, RIGHT[row]] - scores[row, WRONG[row]]) for row in (0, 1)) / 2
+
+
+def joined(model: LanguageModel, name: str) -> Tensor:
+    """The heads side by side before W_O, B T (k I), of the clean input."""
+    kept: list[Tensor] = []
+    hook = model.get_submodule(name).join.register_forward_pre_hook(
+        lambda _, inputs: kept.append(inputs[0])
+    )
+    model(CLEAN)
+    hook.remove()
+    return kept[0]
+
+
+def exchanged(
+    model: LanguageModel, part: HeadAt, places: list[int], clean: Tensor
+) -> RemovableHandle:
+    """One head's columns from the clean input at some places."""
+    columns = slice(part.head * HEAD_WIDTH, (part.head + 1) * HEAD_WIDTH)
+
+    def exchange(_: object, inputs: tuple[Tensor]) -> Tensor:
+        own = inputs[0].clone()
+        for place in places:
+            own[:, place, columns] = clean[:, place, columns]
+        return own
+
+    return model.get_submodule(part.name).join.register_forward_pre_hook(exchange)
+
+
+def test_what_the_only_layer_wrote_at_the_last_place_is_all_that_can_come_back() -> None:
+    model = small_model()
+    del model.stack.blocks[1]
+    figure = logit_difference(model, RIGHT, WRONG)
+    found = patch(model, CLEAN, OTHER, figure, [LayerAt("stack.blocks.0")], by_place=True)
+    assert found.places is not None
+    # The last token is the same in both: where the layer adds the same, so does the model.
+    assert_close(found.shares, torch.ones(1).double(), rtol=0, atol=1e-9)
+    assert_close(found.places, torch.tensor([[0.0, 0, 0, 0, 1]]).double(), rtol=0, atol=1e-9)
+
+
+@torch.no_grad()
+def test_attention_that_runs_step_by_step_is_patched_step_by_step() -> None:
+    config = EncoderDecoderConfig(
+        encoder=GRUConfig(direction="both"), decoder=AttentiveDecoderConfig(width=12, hidden=13)
+    )
+    model = config.build(17, seed=0)
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    model = model.double().eval()
+    present, target = torch.ones(2, 5).bool(), torch.tensor([[3, 4, 5], [3, 6, 7]])
+
+    def figure(source: Tensor) -> Tensor:
+        scores = model.scores(model(source, present, target)[:, -1])
+        return scores[torch.arange(2), RIGHT] - scores[torch.arange(2), WRONG]
+
+    part = AttentionAt("decoder.attention")
+    found = patch(model, CLEAN, OTHER, figure, [part], by_place=True)
+    assert found.places is not None and found.places.shape == (1, 3)
+    clean: list[Tensor] = []
+    with changed(model, {part.name: lambda one: clean.append(one) or one}):
+        figure(CLEAN)
+    assert len(clean) == 3
+    for step in range(3):
+        instead = iter([clean[step] if one == step else None for one in range(3)])
+        with changed(model, {part.name: partial(replaced, instead)}):
+            share = (float(figure(OTHER).mean()) - found.other) / (found.clean - found.other)
+        assert float(found.places[0, step]) == pytest.approx(share, abs=1e-9)
+    assert found.places.abs().min() > 1e-6
+
+
+def replaced(instead: Iterator[Tensor | None], written: Tensor) -> Tensor:
+    other = next(instead)
+    return written if other is None else other
+
+
+def test_inputs_that_cannot_be_compared() -> None:
+    model = small_model()
+    figure = logit_difference(model, RIGHT, WRONG)
+    with pytest.raises(ValueError, match="equal lengths"):
+        patch(model, CLEAN, OTHER[:, :4], figure, [HeadAt(FIRST, 0)])
+    with pytest.raises(ValueError, match="wanted two that differ"):
+        patch(model, CLEAN, CLEAN, figure, [HeadAt(FIRST, 0)])

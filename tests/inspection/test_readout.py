@@ -1,0 +1,318 @@
+"""Heads that were written down, or trained for it, are read back from their weights."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import (
+    LearnedConfig,
+    NoPositionConfig,
+    PositionConfig,
+    RelativeConfig,
+    RotaryConfig,
+    SinusoidConfig,
+)
+from harken.attention.relative import Rotation, alibi_slopes, rotate
+from harken.attention.scores import DotConfig
+from harken.inspection.ablation import HeadAt, removed
+from harken.inspection.circuits import query_key
+from harken.inspection.readout import Readout, _run, entrance_of, read_out
+from harken.layers.norm import NormConfig
+from harken.layers.spatial import SpatialConfig
+from harken.models.body import TransformerBodyConfig
+from harken.models.decoder import TransformerDecoderConfig
+from harken.models.encoder import Encoder, EncoderConfig
+from harken.models.encoder_decoder import EncoderDecoderConfig
+from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.recogniser import RecogniserConfig
+from small_models import HEADS, LEGAL, VOCABULARY, small_model
+
+FIRST = "stack.blocks.0.attention"
+WIDTH, LENGTH, BASE = 16, 44, 10000.0
+
+
+def reading(model: torch.nn.Module, name: str = FIRST, length: int = LENGTH) -> Readout:
+    entrance = entrance_of(model, name)
+    assert entrance is not None
+    return read_out(model.get_submodule(name), entrance, length=length)
+
+
+def encoder_with(
+    position: PositionConfig, queries: Tensor, keys: Tensor, bias: bool = False
+) -> Encoder:
+    """One head and no norm before it; contents are noise of a tenth of the places' size."""
+    config = EncoderConfig(
+        layers=1,
+        width=WIDTH,
+        length=LENGTH,
+        attention=MultiHeadConfig(heads=1, score=DotConfig(), bias=bias),
+        position=position,
+        norm=NormConfig(place="post"),
+    )
+    model = config.build(53, seed=0).double()
+    score = model.body.stack.blocks[0].attention.score
+    with torch.no_grad():
+        model.embedding.weight.mul_(0.1 / model.embedding.weight.std())
+        score.to_queries.weight.copy_(queries)
+        score.to_keys.weight.copy_(keys)
+    return model
+
+
+def shifted(offset: int, zeroed: int = 0) -> Tensor:
+    """The sources' A, key first: blocks [[cos, -sin], [sin, cos]] of T / base^(2i/d)."""
+    blocks = []
+    for i in range(WIDTH // 2):
+        angle = torch.tensor(offset / BASE ** (2 * i / WIDTH)).double()
+        block = torch.stack((angle.cos(), -angle.sin(), angle.sin(), angle.cos())).view(2, 2)
+        blocks.append(block * (i >= zeroed))
+    return torch.block_diag(*blocks)
+
+
+@pytest.mark.parametrize("offset", [-7, -2, 0, 1, 5, 10])
+def test_a_head_written_for_an_offset_is_read_as_that_offset(offset: int) -> None:
+    own = torch.eye(WIDTH).double()
+    model = encoder_with(SinusoidConfig(), shifted(offset), own)
+    read = reading(model, "body." + FIRST)
+    assert read.preferred.tolist() == [offset] and read.exact
+    # A is key first and W~ query first: whoever takes one for the other reads -T.
+    mistaken = encoder_with(SinusoidConfig(), own, shifted(offset))
+    assert reading(mistaken, "body." + FIRST).preferred.tolist() == [-offset]
+    assert read.position.item() > 0.5 > read.content.item()
+
+
+def test_a_head_written_for_a_band_is_read_as_wide_as_its_waves_fall() -> None:
+    """profile(T + d) - profile(T) = sum over the blocks that are left of cos(w_i d) - 1."""
+    own, widths = torch.eye(WIDTH).double(), []
+    for zeroed in range(3):
+        model = encoder_with(SinusoidConfig(), shifted(3, zeroed), own)
+        read = reading(model, "body." + FIRST)
+        assert read.preferred.tolist() == [3]
+        waves = BASE ** (-2 * torch.arange(zeroed, WIDTH // 2) / WIDTH)
+        away = (read.offsets - 3)[:, None] * waves
+        assert read.band.item() == int(((1 - away.cos()).sum(dim=-1) <= 1).sum())
+        widths.append(read.band.item())
+    assert widths[0] < widths[1] < widths[2]
+
+
+@pytest.mark.parametrize("offset", [-4, 0, 6])
+def test_rotary_heads_are_read_from_their_mean_query_and_key(offset: int) -> None:
+    model = encoder_with(
+        RotaryConfig(), torch.zeros(WIDTH, WIDTH), torch.zeros(WIDTH, WIDTH), bias=True
+    )
+    score = model.body.stack.blocks[0].attention.score
+    key = torch.randn(WIDTH, generator=torch.Generator().manual_seed(1)).double()
+    there = model.body.position.rotation(torch.tensor([[[abs(offset)]]]))
+    sign = 1 if offset < 0 else -1  # the query that is turned back by T meets the key T before
+    turned = rotate(key[None, None, None], Rotation(there.cosine, sign * there.sine))
+    with torch.no_grad():
+        score.to_queries.bias.copy_(turned[0, 0, 0])
+        score.to_keys.bias.copy_(key)
+    read = reading(model, "body." + FIRST)
+    assert read.preferred.tolist() == [offset]
+    assert_close(read.position, torch.ones(1).double())
+
+
+def test_alibi_is_read_as_its_slopes() -> None:
+    model = small_model(position="alibi")
+    for parameter in model.stack.blocks[0].attention.score.parameters():
+        parameter.data.zero_()
+    read = reading(model, length=20)
+    slopes = torch.tensor(alibi_slopes(HEADS)).double()
+    assert read.preferred.tolist() == [0] * HEADS
+    assert_close(read.profile[:, :-1] - read.profile[:, 1:], slopes[:, None].expand(-1, 9))
+
+
+def test_a_learned_bias_is_read_as_it_stands() -> None:
+    config = GPTConfig(
+        layers=1, width=12, length=20, attention=MultiHeadConfig(heads=3),
+        position=RelativeConfig(buckets=16, farthest=20, causal=True),
+    )  # fmt: skip
+    model = config.build(VOCABULARY, seed=0)
+    with torch.no_grad():
+        model.position.tables[0].weight.zero_()
+        for head, offset in enumerate((4, 0, 2)):
+            model.position.tables[0].weight[offset, head] = 3.0
+    read = reading(model, length=20)
+    assert read.preferred.tolist() == [4, 0, 2]
+    assert read.band.tolist() == [1, 1, 1]
+
+
+@torch.no_grad()
+def test_the_profile_is_the_mean_score_of_random_tokens() -> None:
+    """Pairs of tokens one by one, through the factors of the head and a norm in between."""
+    model, length, tokens = small_model("scaled", "learned", norm="pre"), 11, 3
+    entrance, attention = entrance_of(model, FIRST), model.stack.blocks[0].attention
+    read = read_out(attention, entrance, length=length, tokens=tokens, seed=4)
+    drawn = torch.randint(VOCABULARY, (2, 3), generator=torch.Generator().manual_seed(4))
+    asking, asked = model.embedding.weight[drawn]
+    places, norm = model.position.tables[0].weight, model.stack.blocks[0].attention_norm
+    product = query_key(attention)
+    for head in range(HEADS):
+        table = torch.zeros(tokens, tokens, 5, 6).double()  # … queries 6..10, offsets 0..5
+        for n in range(tokens):
+            for m in range(tokens):
+                for i in range(6, 11):
+                    for d in range(6):
+                        query = product.left[head] @ norm(asking[n] + places[i])
+                        key = product.right[head] @ norm(asked[m] + places[i - d])
+                        table[n, m, i - 6, d] = query @ key
+        profile = table.mean(dim=(0, 1, 2))
+        assert_close(read.profile[head], profile - profile.mean())
+        assert_close(read.expected[head], table.mean(dim=(0, 1)).softmax(dim=-1).mean(dim=0))
+        mean, by_key = table.mean(dim=(0, 1)), table.mean(dim=1)
+        parts = torch.stack((
+            mean.var(dim=-1, correction=0).mean(),
+            (by_key - mean).var(dim=-1, correction=0).mean(dim=-1).sum() / (tokens - 1),
+            table.var(dim=1).mean(),
+        ))  # fmt: skip
+        shares = torch.stack((read.position[head], read.mixed[head], read.content[head]))
+        assert_close(shares, parts / parts.sum())
+
+
+def test_without_positions_all_is_content_and_without_contents_all_is_position() -> None:
+    blind = small_model(position="none")
+    assert_close(reading(blind, length=11).content, torch.ones(HEADS).double())
+    same = small_model(position="learned")
+    same.embedding.weight.data[:] = same.embedding.weight.data[:1].clone()
+    assert_close(reading(same, length=11).position, torch.ones(HEADS).double())
+
+
+@pytest.mark.parametrize(("score", "position"), LEGAL)
+def test_every_choice_can_be_read(score: str, position: str) -> None:
+    model = small_model(score, position)
+    for layer in range(2):
+        read = reading(model, f"stack.blocks.{layer}.attention", length=11)
+        shares = torch.stack((read.position, read.mixed, read.content))
+        assert_close(shares.sum(dim=0), torch.ones(HEADS).double())
+        assert_close(read.expected.sum(dim=-1), torch.ones(HEADS).double())
+        assert shares.min() >= 0 and read.exact == (layer == 0)
+        assert read.offsets.tolist() == list(range(6))
+
+
+def test_the_first_place_is_left_out() -> None:
+    """However strong: a head that rests there would seem to look as far back as it can."""
+    model = small_model("random", "none")
+    before = reading(model, length=11)
+    model.stack.blocks[0].attention.score.table.data[:, :, 0] += 50.0
+    after = reading(model, length=11)
+    assert_close(after.profile, before.profile)
+    model.stack.blocks[0].attention.score.table.data[:, :, 1] += 50.0
+    assert reading(model, length=11).preferred.tolist() == [5] * HEADS
+
+
+def test_offsets_are_those_that_the_mask_lets_see() -> None:
+    assert reading(small_model(seen="strict"), length=11).offsets.tolist() == [1, 2, 3, 4, 5]
+    assert reading(small_model(seen="window"), length=11).offsets.tolist() == [0, 1, 2, 3]
+
+
+def test_tokens_come_down_the_path_of_norms() -> None:
+    def norms(model: torch.nn.Module, name: str) -> list[str]:
+        names = {id(module): path for path, module in model.named_modules()}
+        return [names[id(one)] for one in entrance_of(model, name).norms]
+
+    second = "stack.blocks.1.attention"
+    assert norms(small_model(norm="pre"), second) == ["stack.blocks.1.attention_norm"]
+    assert norms(small_model(norm="post"), FIRST) == []
+    assert norms(small_model(norm="post"), second) == [
+        "stack.blocks.0.attention_norm",
+        "stack.blocks.0.feedforward_norm",
+    ]
+    bert = EncoderConfig(width=8, entrance_norm=True, segments=2, norm=NormConfig(place="post"))
+    model = bert.build(7, seed=0)
+    assert norms(model, "body." + FIRST) == ["body.norm"]
+    entrance = entrance_of(model, "body." + FIRST)
+    assert_close(entrance.table, model.embedding.weight + model.segment.weight[0])
+
+
+def test_an_encoder_that_shares_its_decoder_s_words_finds_them() -> None:
+    config = EncoderDecoderConfig(
+        encoder=TransformerBodyConfig(layers=1, length=16),
+        decoder=TransformerDecoderConfig(layers=1, width=8, length=16),
+    )
+    model = config.build(29, seed=0)
+    table = model.decoder.embedding.weight
+    encoder = entrance_of(model, "encoder." + FIRST)
+    decoder = entrance_of(model, "decoder." + FIRST)
+    assert encoder.table.equal(table) and encoder.order == "any"
+    assert decoder.table.equal(table) and decoder.order == "causal"
+    assert entrance_of(model, "decoder.stack.blocks.0.cross") is None
+
+
+def test_sound_has_no_table_and_pictures_no_row() -> None:
+    model = RecogniserConfig(width=16).build(9, features=8, hop_ms=10.0, seed=0)
+    entrance = entrance_of(model, "encoder.blocks.1.attention")
+    assert entrance.table.shape == (1, 16) and not entrance.table.any() and not entrance.first
+    assert len(entrance.norms) == 2  # past the first block, and into the second's attention
+    spatial = SpatialConfig(layers=1).build(16, 3, 3)
+    assert entrance_of(spatial, FIRST) is None
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=9), st.data())
+def test_a_band_ends_where_it_is_first_left(row: list[bool], data: st.DataObject) -> None:
+    peak = data.draw(st.integers(0, len(row) - 1))
+    row[peak] = True
+    left = right = peak
+    while left > 0 and row[left - 1]:
+        left -= 1
+    while right < len(row) - 1 and row[right + 1]:
+        right += 1
+    assert _run(torch.tensor([row]), torch.tensor([peak])).tolist() == [right - left + 1]
+
+
+def copying_loss(model: LanguageModel, tokens: Tensor, offset: int) -> Tensor:
+    scores = model.scores(model(tokens))[:, offset:]
+    return F.cross_entropy(scores.flatten(0, 1), tokens[:, : tokens.shape[1] - offset].flatten())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("position", "offset"),
+    [
+        (SinusoidConfig(), 1),
+        (SinusoidConfig(), 3),
+        (SinusoidConfig(), 5),
+        (LearnedConfig(), 5),
+    ],
+    ids=lambda one: str(getattr(one, "kind", one)),
+)
+def test_weights_name_the_offset_that_a_model_was_trained_for(
+    position: PositionConfig, offset: int
+) -> None:
+    """The task is to say the token T back; the head that counts is the one that is missed most."""
+    words, length = 13, 24
+    config = GPTConfig(
+        layers=1, width=48, length=length, attention=MultiHeadConfig(heads=2),
+        position=position, tied=False,
+    )  # fmt: skip
+    model = config.build(words, seed=offset)
+    untrained = reading(model, length=length)
+    generator = torch.Generator().manual_seed(offset)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(450):
+        tokens = torch.randint(words, (32, length), generator=generator)
+        optimiser.zero_grad()
+        copying_loss(model, tokens, offset).backward()
+        optimiser.step()
+    tokens = torch.randint(words, (64, length), generator=generator)
+    with torch.no_grad():
+        assert copying_loss(model, tokens, offset) < 0.5
+        missed = []
+        for head in range(2):
+            with removed(model, [HeadAt(FIRST, head)]):
+                missed.append(copying_loss(model, tokens, offset).item())
+    counts = missed.index(max(missed))
+    read = reading(model, length=length)
+    assert read.preferred[counts] == offset
+    assert read.band[counts] == 1 and read.position[counts] > 0.9
+    assert untrained.expected[counts].max() < 0.2 < 0.5 < read.expected[counts].max()
+
+
+def test_no_position_is_read_as_none() -> None:
+    config = GPTConfig(layers=1, width=8, length=16, position=NoPositionConfig())
+    read = reading(config.build(11, seed=0), length=16)
+    assert_close(read.profile, torch.zeros_like(read.profile), rtol=0, atol=1e-6)

@@ -1,0 +1,184 @@
+"""Recordings on disk: what comes back is what was seen, and nothing else is touched or read."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from harken.attention.attend import attend_fast
+from harken.errors import UserError
+from harken.inspection.record import Choice, attentions, record
+from harken.inspection.store import INDEX, open_recording, storing, write_npz
+from small_models import LAYERS, small_model
+
+TOKENS = torch.arange(1, 15).reshape(2, 7)
+CHOICE = Choice(heads=(2, 0), steps=(1, 5, -1), queries=True, keys=True, values=True)
+WORDS = [["so"] * 7, ["ä"] * 7]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A recording of two passes."""
+    model = small_model()
+    with storing(model, tmp_path / "seen", CHOICE, WORDS):
+        model(TOKENS)
+        model(TOKENS[:, :6])
+    return tmp_path / "seen"
+
+
+def test_what_comes_back_is_what_was_seen(folder: Path) -> None:
+    model, recording = small_model(), open_recording(folder)
+    with record(model, CHOICE) as seen:
+        model(TOKENS)
+        model(TOKENS[:, :6])
+    assert recording.tokens == tuple(map(tuple, WORDS))
+    assert len(recording.calls) == 2 * LAYERS
+    for call, one in zip(recording.calls, seen, strict=True):
+        assert (call.name, call.layer) == (one.name, one.layer)
+        assert (call.heads, call.steps) == (tuple(one.heads), tuple(one.steps))
+        for part in ("weights", "queries", "keys", "values"):
+            assert torch.equal(call.read(part), getattr(one, part))
+
+
+def test_a_call_is_on_the_disk_before_the_next_one_runs(tmp_path: Path) -> None:
+    model, unfinished = small_model(), tmp_path / ".seen.unfinished"
+    there: list[int] = []
+    model.stack.norm.register_forward_hook(lambda *_: there.append(len(list(unfinished.iterdir()))))
+    with storing(model, tmp_path / "seen"):
+        model(TOKENS)
+        model(TOKENS)
+    assert there == [LAYERS, 2 * LAYERS]
+    assert len(list((tmp_path / "seen").iterdir())) == 2 * LAYERS + 1
+
+
+def test_a_pass_that_fails_leaves_what_was_there(folder: Path) -> None:
+    model, before = small_model(), {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ZeroDivisionError), storing(model, folder):
+        model(TOKENS)
+        raise ZeroDivisionError
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert list(folder.parent.iterdir()) == [folder]
+    assert {part.kernel for part in attentions(model).values()} == {attend_fast}
+
+
+def test_a_recording_may_be_recorded_over(folder: Path) -> None:
+    model = small_model()
+    with storing(model, folder):
+        model(TOKENS)
+    assert len(open_recording(folder).calls) == LAYERS
+    assert len(list(folder.iterdir())) == LAYERS + 1
+
+
+def test_a_folder_that_holds_anything_else_is_not_touched(folder: Path, tmp_path: Path) -> None:
+    (folder / "thesis.txt").write_text("years of work")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / INDEX).write_text("{}")
+    (tmp_path / "file").write_text("")
+    model = small_model()
+    for path in (folder, tmp_path / "other", tmp_path / "file"):
+        with pytest.raises(UserError), storing(model, path):
+            raise AssertionError("the block has begun")
+    assert (folder / "thesis.txt").read_text() == "years of work"
+
+
+def test_parts_that_were_not_recorded_are_missed_in_a_sentence(tmp_path: Path) -> None:
+    model = small_model()
+    with storing(model, tmp_path / "seen"):
+        model(TOKENS)
+    with pytest.raises(UserError, match="found no keys, wanted one of weights"):
+        open_recording(tmp_path / "seen").calls[0].read("keys")
+
+
+def first(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda index: index["calls"][0].__setitem__(key, value)
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
+    "another format": lambda index: index.update(format="harken recording 2"),
+    "calls that are none": lambda index: index.update(calls={"0": 1}),
+    "a call that is none": lambda index: index.update(calls=[7]),
+    "tokens that are none": lambda index: index.update(tokens=[["a", 3]]),
+    "a path out": first("file", "../00000000.safetensors"),
+    "an absolute path": first("file", "/etc/passwd"),
+    "a path with an end": first("file", "00000000.safetensors\n"),
+    "no file": first("file", None),
+    "no name": first("name", 3),
+    "a layer that is none": first("layer", True),
+    "heads below nothing": first("heads", [-1, 0]),
+    "other heads": first("heads", [0, 1, 2]),
+    "steps by words": first("steps", ["1", "5", "6"]),
+    "no shapes": first("shapes", {}),
+    "an unknown part": first("shapes", {"weights": [2, 2, 3, 7], "pickle": [1, 1, 1, 1]}),
+    "three axes": first("shapes", {"weights": [2, 3, 7]}),
+}
+
+
+@pytest.mark.parametrize("spoil", HOSTILE.values(), ids=HOSTILE)
+def test_an_index_that_lies_is_refused(folder: Path, spoil: Callable[[Any], None]) -> None:
+    index = json.loads((folder / INDEX).read_text())
+    open_recording(folder)
+    spoil(index)
+    (folder / INDEX).write_text(json.dumps(index))
+    with pytest.raises(UserError):
+        open_recording(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 10**5, '{"format": NaN}', "\x00", "3"])
+def test_an_index_that_is_no_index_is_refused(folder: Path, text: str) -> None:
+    (folder / INDEX).write_text(text)
+    with pytest.raises(UserError):
+        open_recording(folder)
+
+
+def test_bytes_that_are_no_text_and_no_folder_are_refused(folder: Path) -> None:
+    (folder / INDEX).write_bytes(b"\xff\xfe{}")
+    with pytest.raises(UserError):
+        open_recording(folder)
+    with pytest.raises(UserError, match="could not be read"):
+        open_recording(folder / "nowhere")
+
+
+def test_tensors_that_are_not_those_of_the_index_are_refused(folder: Path) -> None:
+    call, later = open_recording(folder).calls[0], open_recording(folder).calls[LAYERS]
+    whole = call.path.read_bytes()
+    for spoilt in (
+        b"",
+        whole[:-1],
+        whole[: len(whole) // 2],
+        b"\xff" * 64,
+        later.path.read_bytes(),
+    ):
+        call.path.write_bytes(spoilt)
+        with pytest.raises(UserError, match="wanted a whole recording"):
+            call.read()
+    call.path.unlink()
+    with pytest.raises(UserError, match="no file of its own"):
+        call.read()
+    call.path.symlink_to(later.path)
+    with pytest.raises(UserError, match="no file of its own"):
+        call.read()
+
+
+def test_numpy_reads_the_same(folder: Path, tmp_path: Path) -> None:
+    recording = open_recording(folder)
+    write_npz(recording, tmp_path / "seen.npz")
+    with np.load(tmp_path / "seen.npz", allow_pickle=False) as arrays:
+        assert len(arrays.files) == 4 * len(recording.calls)
+        for number, call in enumerate(recording.calls):
+            name = f"{number:08d}/{call.name}/weights"
+            assert np.array_equal(arrays[name], call.read().numpy())
+
+
+def test_half_precision_is_stored_and_reaches_numpy(tmp_path: Path) -> None:
+    model = small_model().bfloat16()
+    with torch.no_grad(), storing(model, tmp_path / "seen"):
+        model(TOKENS)
+    recording = open_recording(tmp_path / "seen")
+    assert recording.calls[0].read().dtype == torch.bfloat16
+    write_npz(recording, tmp_path / "seen.npz")
+    with np.load(tmp_path / "seen.npz") as arrays:
+        assert {arrays[name].dtype for name in arrays.files} == {np.dtype("float32")}

@@ -1,0 +1,166 @@
+"""Every model that writes, of a few numbers: its steps, and plain passes over what it wrote."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import RotaryConfig
+from harken.decode.ctc_steps import CTCSteps
+from harken.decode.joint import jointly
+from harken.decode.step import LanguageModelSteps, Stepper, WritingSteps
+from harken.layers.front import ImageSizes, MapFrontConfig, SpeechFrontConfig
+from harken.layers.recurrent import GRUConfig
+from harken.layers.spatial import SpatialConfig
+from harken.models.attentive_decoder import AttentiveDecoderConfig
+from harken.models.body import TransformerBodyConfig
+from harken.models.captioner import CaptionerConfig
+from harken.models.decoder import TransformerDecoderConfig
+from harken.models.encoder_decoder import EncoderDecoderConfig
+from harken.models.language_model import GPTConfig
+from harken.models.recogniser import BLANK, RecogniserConfig
+from harken.models.writing import DecoderConfig
+
+VOCABULARY, START, MOST = 17, 3, 6
+WIDTH, LONGEST = 12, 7
+HEADS = MultiHeadConfig(heads=3)
+GROUPED = MultiHeadConfig(heads=4, key_value_heads=2, head_width=5, key_width=6)
+DECODERS: dict[str, DecoderConfig] = {
+    "transformer": TransformerDecoderConfig(
+        layers=2, width=WIDTH, length=MOST + 1, attention=GROUPED, position=RotaryConfig()
+    ),
+    "rnn": AttentiveDecoderConfig(width=WIDTH, hidden=14, cell=GRUConfig(layers=2)),
+}
+# With the token that ends a text: one that each comes to say, at different steps.
+ENDS = {
+    "translate transformer": 15,
+    "translate rnn": 15,
+    "caption transformer": 13,
+    "caption rnn": 12,
+    "attention transformer": 15,
+    "attention rnn": 5,
+    "joint transformer": 5,
+    "joint rnn": 5,
+    "language model": 6,
+}
+
+
+@dataclass(frozen=True)
+class Writer:
+    """`whole` runs a model over some items and all that was told, without any search or cache."""
+
+    model: nn.Module
+    stepper: Stepper[Any]
+    prompts: Tensor
+    present: Tensor
+    whole: Callable[[list[int], Tensor], object]
+
+    def told(self, item: int) -> list[int]:
+        """What comes before the tokens written."""
+        if isinstance(self.stepper, LanguageModelSteps):
+            told: list[int] = self.prompts[item, self.present[item]].tolist()
+            return told
+        return [START]
+
+
+def writer(kind: str, items: int, dtype: torch.dtype) -> Writer:
+    """For items that are ragged where they can be."""
+    random = torch.Generator().manual_seed(1)
+    lengths = torch.randint(2, LONGEST + 1, (items,), generator=random)
+    task, _, decoder = kind.partition(" ")
+    if task == "language":
+        return language_model(lengths, random, dtype)
+    if task == "translate":
+        return translator(decoder, lengths, random, dtype)
+    if task == "caption":
+        return captioner(decoder, items, random, dtype)
+    return recogniser(task, decoder, lengths, random, dtype)
+
+
+def language_model(lengths: Tensor, random: torch.Generator, dtype: torch.dtype) -> Writer:
+    config = GPTConfig(
+        layers=2, width=WIDTH, length=LONGEST + MOST, attention=GROUPED, position=RotaryConfig()
+    )
+    model = stirred(config.build(VOCABULARY, 0), dtype)
+    tokens, present = ragged(lengths, random)
+    return Writer(model, LanguageModelSteps(model), tokens, present, lambda some, told: model(told))
+
+
+def translator(
+    decoder: str, lengths: Tensor, random: torch.Generator, dtype: torch.dtype
+) -> Writer:
+    body = TransformerBodyConfig(layers=1, length=LONGEST, attention=HEADS)
+    config = EncoderDecoderConfig(encoder=body, decoder=DECODERS[decoder])
+    model = stirred(config.build(VOCABULARY, 0), dtype)
+    tokens, present = ragged(lengths, random)
+
+    def whole(some: list[int], told: Tensor) -> object:
+        longest = int(lengths[some].max())
+        return model(tokens[some, :longest], present[some, :longest], told)
+
+    return Writer(model, WritingSteps(model, START), tokens, present, whole)
+
+
+def captioner(decoder: str, items: int, random: torch.Generator, dtype: torch.dtype) -> Writer:
+    config = CaptionerConfig(
+        width=WIDTH,
+        front=MapFrontConfig(),
+        encoder=SpatialConfig(layers=1, attention=HEADS),
+        decoder=DECODERS[decoder],
+    )
+    model = stirred(config.build(VOCABULARY, ImageSizes(channels=2, columns=5, rows=3), 0), dtype)
+    pictures = torch.randn(items, 5, 3, 2, generator=random).to(dtype)
+    with torch.inference_mode():
+        seen = model.look(pictures)
+    return Writer(
+        model, WritingSteps(model, START), *seen, lambda some, told: model(pictures[some], told)
+    )
+
+
+def recogniser(
+    way: str, decoder: str, lengths: Tensor, random: torch.Generator, dtype: torch.dtype
+) -> Writer:
+    config = RecogniserConfig(
+        width=WIDTH,
+        front=SpeechFrontConfig(channels=3),
+        encoder=GRUConfig(direction="both"),
+        decoder=DECODERS[decoder],
+    )
+    model = stirred(config.build(VOCABULARY, 11, 10.0, 0), dtype)
+    frames = torch.randn(len(lengths), 4 * LONGEST, 11, generator=random).to(dtype)
+    sounding = torch.arange(4 * LONGEST) < 4 * lengths[:, None]
+    with torch.inference_mode():
+        heard = model.hear(frames, sounding)
+        stepper: Stepper[Any] = WritingSteps(model, START)
+        if way == "joint":
+            ctc = CTCSteps(
+                model.symbols(heard.memory),
+                heard.present,
+                blank=BLANK,
+                end=ENDS[f"joint {decoder}"],
+            )
+            stepper = jointly(stepper, ctc, 0.3)
+
+    def whole(some: list[int], told: Tensor) -> object:
+        longest = 4 * int(lengths[some].max())
+        return model(frames[some, :longest], sounding[some, :longest], told)
+
+    return Writer(model, stepper, *heard, whole)
+
+
+def ragged(lengths: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    tokens = torch.randint(0, VOCABULARY, (len(lengths), LONGEST), generator=random)
+    return tokens, torch.arange(LONGEST) < lengths[:, None]
+
+
+def stirred(model: Any, dtype: torch.dtype) -> Any:
+    """With weights that are large enough for attention to be uneven."""
+    random = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.empty_like(parameter).normal_(generator=random)
+            parameter.add_(1.2 * parameter.shape[-1] ** -0.5 * noise)
+    return model.to(dtype).eval()
