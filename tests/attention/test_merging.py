@@ -59,7 +59,7 @@ def test_merging_changes_no_output(
     pair = attention(score, 5, memory_width, groups)
     merged = attention(MergedConfig(), None, memory_width, groups)
     merged.to_values, merged.join = pair.to_values, pair.join
-    merged.score.weight.copy_(merge_pair(*matrices(pair, 5), scale) / merged.score.scale)
+    merged.score.unscaled.copy_(merge_pair(*matrices(pair, 5), scale) / merged.score.scale)
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, memory_width, dtype=torch.float64)
     assert_close(
@@ -91,7 +91,7 @@ def test_merging_equals_the_sum_of_the_source() -> None:
 def test_splitting_a_merged_pair_changes_no_output(key_width: int, memory_width: int) -> None:
     merged = attention(MergedConfig(), None, memory_width)
     rank_five = merge_pair(*matrices(attention(DotConfig(), 5, memory_width), 5), 0.7)
-    merged.score.weight.copy_(rank_five / merged.score.scale)
+    merged.score.unscaled.copy_(rank_five / merged.score.scale)
     split = split_merged(rank_five, key_width)
     assert split.truncation.abs().max() < 1e-12
     assert split.queries.shape == (HEADS, key_width, WIDTH)

@@ -154,9 +154,9 @@ def test_frozen_weights_get_no_gradient_and_others_do() -> None:
 
 def test_a_penalty_pulls_towards_the_design() -> None:
     layer = layer_of(MergedConfig())
-    before = layer.score.weight.clone()
+    before = layer.score.unscaled.clone()
     penalty = install(shift(PLAN), layer, 2, "regularise")
-    assert torch.equal(layer.score.weight, before)
+    assert torch.equal(layer.score.unscaled, before)
     first = penalty().item()
     optimiser = torch.optim.SGD(layer.parameters(), lr=0.25)
     for _ in range(60):
@@ -164,7 +164,7 @@ def test_a_penalty_pulls_towards_the_design() -> None:
         penalty().backward()
         optimiser.step()
     assert first > 1 and penalty().item() < 1e-9 * first
-    assert torch.equal(layer.score.weight[:2], before[:2])
+    assert torch.equal(layer.score.unscaled[:2], before[:2])
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_what_is_added_to_the_stream_is_smaller_by_depth(score: str, layers: int
             if name.endswith("score.direction"):
                 assert numbers.std().item() == pytest.approx(16**-0.5, rel=0.3)  # of 64 numbers
                 continue
-            if name.endswith("score.weight"):  # merged: like the product that it stands for
+            if name.endswith("score.unscaled"):  # merged: like the product that it stands for
                 spread = SPREAD**2 * 64  # its scale is 1 / 64
             assert numbers.std().item() == pytest.approx(spread, rel=0.1), name
             assert abs(numbers.mean().item()) < spread / 10

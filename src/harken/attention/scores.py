@@ -85,24 +85,24 @@ class Additive(Pair):
 class Merged(nn.Module):
     """x_i . W~ x_t: the query is carried into the space of tokens, a token is its own key.
 
-    W~ = scale * weight. Of J^2 products each must be small for their sum to be of the size of one;
-    the weight itself is not, or a step of Adam, which is of one size whatever it is taken for,
-    would be many times W~ and leave all attention at one place.
+    W~ = scale * unscaled. Of J^2 products each must be small for their sum to be of size one;
+    what is learned is not, or a step of Adam, which is of one size whatever it is taken for, would
+    be many times W~ and leave all attention at one place.
     """
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(sizes.heads, sizes.width, sizes.memory_width))
+        self.unscaled = nn.Parameter(torch.zeros(sizes.heads, sizes.width, sizes.memory_width))
         self.scale: float = (sizes.width * sizes.memory_width) ** -0.5
-        nn.init.normal_(self.weight)
+        nn.init.normal_(self.unscaled)
 
     @property
     def matrix(self) -> Float[Tensor, "k J memory"]:
         """W~ itself."""
-        return self.scale * self.weight
+        return self.scale * self.unscaled
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
-        return einsum(inputs * self.scale, self.weight, "B T J, k J U -> B k T U")
+        return einsum(inputs * self.scale, self.unscaled, "B T J, k J U -> B k T U")
 
     def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B 1 S J"]:
         return inputs[:, None]

@@ -61,7 +61,7 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
     tokens = normal(generator, QUERIES, width)
     merged = merge_pair(query, key, inner**-0.5)
     score = MergedConfig().build(sizes(width, inner))
-    score.double().weight.data.copy_(merged / score.scale)
+    score.double().unscaled.data.copy_(merged / score.scale)
     compared = Compared(queries=score.queries(tokens[None]), keys=score.keys(tokens[None]))
     known = array(tokens)
     predicted = np.stack(

@@ -132,9 +132,9 @@ def asked(tape: Tape, score: object, value: Value, heads: Expression) -> Value |
         flat = linear(tape, score.to_queries, value, heads * own)
         return view(flat, batch, heads, time, own)
     if isinstance(score, Merged):
-        carried = like(score.weight.shape[2], width)
-        tape.weight(score.weight, heads, width, carried)
-        if len(score.weight) > 1:  # the product lays the matrices side by side, which copies
+        carried = like(score.unscaled.shape[2], width)
+        tape.weight(score.unscaled, heads, width, carried)
+        if len(score.unscaled) > 1:  # the product lays the matrices side by side, which copies
             tape.keep(tape.new(heads, width, carried))
         return view(project(tape, value, batch, time, heads * carried), batch, heads, time, carried)
     return None

@@ -135,7 +135,7 @@ def _check_index(layer: MultiHead, index: int) -> None:
 def _heads(layer: MultiHead) -> int:
     score = layer.score
     if isinstance(score, Merged):
-        return score.weight.shape[0]
+        return score.unscaled.shape[0]
     if isinstance(score, Synthesized):
         found = score.table if score.table is not None else score.to_scores
         return found.shape[0]
@@ -173,13 +173,13 @@ def _pair(head: Head, score: Product, index: int) -> list[Patch]:
 
 
 def _merged(head: Head, score: Merged, index: int) -> list[Patch]:
-    _fits(head, score.weight.shape[1])
+    _fits(head, score.unscaled.shape[1])
     if head.query_offset is not None or head.key_offset is not None:
         raise UserError(
             "install: found a head with offsets, and score 'merged' has none",
             fix="use score 'scaled' with attention.bias = true, or fold them in (`steady`)",
         )
-    return [Patch(score.weight, (index,), head.queries.T @ head.keys / score.scale)]
+    return [Patch(score.unscaled, (index,), head.queries.T @ head.keys / score.scale)]
 
 
 def _carried(head: Head, layer: MultiHead, index: int) -> list[Patch]:

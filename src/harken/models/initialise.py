@@ -42,7 +42,7 @@ def initialise(model: nn.Module, layers: int, seed: int) -> None:
             nn.init.normal_(module.direction, std=spread, generator=generator)
         elif isinstance(module, Merged):
             # As spread as the product of the two matrices that it stands for.
-            nn.init.normal_(module.weight, std=SPREAD**2 / module.scale, generator=generator)
+            nn.init.normal_(module.unscaled, std=SPREAD**2 / module.scale, generator=generator)
     shrink = 1.0 / math.sqrt(2 * layers)
     with torch.no_grad():
         for module in model.modules():
