@@ -128,7 +128,8 @@ class CaptionRecipe:
     encode: CaptionEncoding = field(default_factory=CaptionEncoding)
     model: CaptionerConfig = field(default_factory=CaptionerConfig)
     training: CaptionTraining = field(default_factory=CaptionTraining)
-    search: SearchConfig = SearchConfig(beam=5)
+    # An RNN may say "and black and black" for ever; no caption is as long.
+    search: SearchConfig = SearchConfig(beam=5, most=64)
 
     def __post_init__(self) -> None:
         maps = isinstance(self.encode.pictures, MapsConfig)
