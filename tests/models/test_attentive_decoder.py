@@ -72,9 +72,11 @@ def test_attention_of_a_step_decides_the_word_after_it() -> None:
     assert len(seen) == TIME
     state = begun
     for t in range(3):
-        _, state = decoder.step(tokens[:, t], state)
+        _, state = decoder.step(decoder.embedding(tokens[:, t]), state)
     elsewhere = decoder.begin(memory + 1.0, None, source)
-    changed, _ = decoder.step(tokens[:, 3], state._replace(memory=elsewhere.memory))
+    changed, _ = decoder.step(
+        decoder.embedding(tokens[:, 3]), state._replace(memory=elsewhere.memory)
+    )
     assert not torch.allclose(changed, states[:, 3])
     # Of the words consumed, the query of step t has felt those before t alone.
     other = tokens.clone()
@@ -121,7 +123,7 @@ def test_steps_go_on_where_others_stopped(cut: int) -> None:
     memory, source, tokens = given_things()
     begun = state = decoder.begin(memory, None, source)
     for token in tokens[:, :cut].unbind(dim=1):
-        _, state = decoder.step(token, state)
+        _, state = decoder.step(decoder.embedding(token), state)
     whole = decoder(tokens, begun)
     if cut < TIME:
         assert_close(decoder(tokens[:, cut:], state), whole[:, cut:], rtol=0, atol=1e-12)
@@ -154,8 +156,8 @@ def test_the_last_weights_are_felt() -> None:
     begun = decoder.begin(memory, None, source)
     assert begun.location is not None
     moved = begun.location._replace(looked=begun.location.looked.roll(3, dims=1))
-    one, _ = decoder.step(tokens[:, 0], begun)
-    other, _ = decoder.step(tokens[:, 0], begun._replace(location=moved))
+    one, _ = decoder.step(decoder.embedding(tokens[:, 0]), begun)
+    other, _ = decoder.step(decoder.embedding(tokens[:, 0]), begun._replace(location=moved))
     assert not torch.allclose(one, other)
 
 

@@ -102,7 +102,7 @@ def calibrate() -> Machine:
         "norm": [moved_point(lambda one: F.layer_norm(one, (WIDTH,)), one) for one in MOVED],
         "draw": [moved_point(Dropout(0.1).train(), one) for one in MOVED],
         "gather": [gathered_point(one) for one in MOVED],
-        "loss": [loss_point(one) for one in MOVED],
+        "loss": [loss_point(one) for one in (*MOVED, LARGE)],
     }
     return Machine(
         kinds=kinds,
@@ -113,6 +113,7 @@ def calibrate() -> Machine:
 
 WIDTH = 256
 MOVED = (1 << 12, 1 << 16, 1 << 19, 1 << 22)  # numbers
+LARGE = 1 << 24  # beyond 32 MiB glibc gives memory back each time, and pages are made anew
 LINEAR = ((16, 32), (128, 64), (512, 128), (2048, 256), (4096, 512))  # rows, width
 PRODUCTS = ((4, 16, 16), (16, 64, 32), (32, 128, 64), (32, 512, 64))  # heads, time, width
 ATTENTION = ((4, 4, 16), (16, 32, 32), (32, 128, 64), (32, 512, 64))

@@ -163,11 +163,11 @@ class AttentiveDecoder(nn.Module):
         return AttentiveState(cell, self.attention.remember(memory), present, located)
 
     def step(
-        self, tokens: Int[Tensor, "B"], state: AttentiveState
+        self, words: Float[Tensor, "B width"], state: AttentiveState
     ) -> tuple[Float[Tensor, "B H"], AttentiveState]:
-        """Consume a token: look with h[t-1], then h[t]."""
+        """Consume a word's vector: look with h[t-1], then h[t]."""
         query = state.cell.hidden[:, -1]
-        places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
+        places = torch.arange(state.memory_present.shape[1], device=words.device)[None]
         bias, mask = None, padding_mask(state.memory_present)
         if self.location is not None and state.location is not None:
             bias = self.location.bias(query, state.location)
@@ -176,7 +176,7 @@ class AttentiveDecoder(nn.Module):
             mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
         )
         context = self.attention.look(query[:, None], state.memory, arrangement)[:, 0]
-        read = self.dropout(torch.cat((context, self.embedding(tokens)), dim=-1))
+        read = self.dropout(torch.cat((context, words), dim=-1))
         output, cell = self.cell(read, state.cell)
         located = state.location
         if located is not None:
@@ -196,8 +196,9 @@ class AttentiveDecoder(nn.Module):
         """States of the new tokens after `state`; there is no padding among them."""
         assert present.all(), "a step without a token would change h"
         outputs = []
-        for token in tokens.unbind(dim=1):
-            output, state = self.step(token, state)
+        # Looked up at once: each look-up has a gradient as large as the table.
+        for words in self.embedding(tokens).unbind(dim=1):
+            output, state = self.step(words, state)
             outputs.append(output)
         return torch.stack(outputs, dim=1), state
 
