@@ -103,6 +103,7 @@ def calibrate() -> Machine:
         "draw": [moved_point(Dropout(0.1).train(), one) for one in MOVED],
         "gather": [gathered_point(one) for one in MOVED],
         "loss": [loss_point(one) for one in (*MOVED, LARGE)],
+        "alignments": [alignments_point(*one) for one in ALIGNMENTS],
     }
     return Machine(
         kinds=kinds,
@@ -119,6 +120,7 @@ PRODUCTS = ((4, 16, 16), (16, 64, 32), (32, 128, 64), (32, 512, 64))  # heads, t
 ATTENTION = ((4, 4, 16), (16, 32, 32), (32, 128, 64), (32, 512, 64))
 CONVOLUTIONS = ((2, 16, 16), (8, 64, 64), (16, 128, 128), (16, 256, 256))  # rows, channels, time
 RECURRENCES = ((2, 8, 32), (16, 32, 64), (32, 32, 128), (32, 64, 256))  # rows, time, width
+ALIGNMENTS = ((4, 50, 500), (4, 100, 4000), (8, 100, 16000))  # rows, time, symbols
 CELLS = ((2, 32), (16, 64), (64, 128), (64, 256))  # rows, width
 
 
@@ -185,6 +187,14 @@ def loss_point(numbers: int) -> Timed:
     """Cross-entropy, by bytes."""
     scores, wanted = torch.randn(numbers // WIDTH, WIDTH), torch.zeros(numbers // WIDTH).long()
     return timed(2.0 * numbers * FLOAT, learning(lambda one: F.cross_entropy(one, wanted), scores))
+
+
+def alignments_point(rows: int, length: int, symbols: int) -> Timed:
+    """CTC, by bytes of the scores: its gradient is as large as they are."""
+    scores, wanted = torch.randn(rows, length, symbols), torch.ones(rows, 8, dtype=torch.long)
+    frames, written = torch.full((rows,), length), torch.full((rows,), 8)
+    loss = learning(lambda one: F.ctc_loss(one.transpose(0, 1), wanted, frames, written), scores)
+    return timed(float(scores.numel() * FLOAT), loss)
 
 
 def adamw_point(weights: int) -> Timed:

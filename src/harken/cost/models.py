@@ -250,7 +250,7 @@ def aligned(tape: Tape, ctc: CTC, memory: Value) -> Value:
     symbols = symbol("V", ctc.reader.out_features)
     scores = linear(tape, ctc.reader, drop(tape, memory, ctc.dropout), symbols)
     logs = softmax(tape, whole(scores))
-    paths = tape.run("loss", [logs], batch, places, T * 2 + 1, steps=places * 3)
+    paths = tape.run("alignments", [logs], batch, places, T * 2 + 1, steps=places * 3)
     tape.keep(paths)
     return move(tape, [view(paths, 1)], 1)
 

@@ -35,6 +35,7 @@ Kind = Literal[
     "draw",
     "gather",
     "loss",
+    "alignments",
 ]
 """What a machine has a speed of its own for."""
 
