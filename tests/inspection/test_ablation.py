@@ -231,7 +231,7 @@ def test_an_rnn_whose_only_head_is_gone_knows_the_source_by_its_first_state_alon
     state = model.begin(SOURCE, PRESENT)
     tokens = TARGET[:, 0]
     with removed(model, [AttentionAt("decoder.attention")]):
-        found, _ = model.decoder.step(tokens, state)
+        found, _ = model.decoder.step(model.decoder.embedding(tokens), state)
     decoder = model.decoder
     nothing = torch.zeros(2, model.encoder.width).double()
     wanted, _ = decoder.cell(torch.cat((nothing, decoder.embedding(tokens)), dim=-1), state.cell)
