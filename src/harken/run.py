@@ -72,16 +72,17 @@ class Run:
 
     def evaluate(self, split: str = "dev", files: Sequence[Path] = ()) -> Evaluation:
         """Figures on a split of the recipe, or on other files of the same form."""
-        return self.task.evaluate(self.trained, self._examples(split, files))
+        return self.task.evaluate(self.trained, self.examples(split, files))
 
     def evaluate_under(
         self, condition: str, split: str = "dev", files: Sequence[Path] = ()
     ) -> Evaluation:
         """The same under a condition, for a task that knows some."""
         assert isinstance(self.task, Conditioned), "the task knows no conditions"
-        return self.task.evaluate_under(self.trained, self._examples(split, files), condition)
+        return self.task.evaluate_under(self.trained, self.examples(split, files), condition)
 
-    def _examples(self, split: str, files: Sequence[Path]) -> Any:
+    def examples(self, split: str, files: Sequence[Path] = ()) -> Any:
+        """Of a split of the recipe, or of other files of the same form."""
         if files:
             return self.task.read_files(self.recipe, files)
         splits = self.task.read(self.recipe)

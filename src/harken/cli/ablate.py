@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     files = files_of(options)
     loaded = _greedy(load(options.folder, options.device))
-    examples = _examples(loaded, options.split or "dev", files)[: options.examples]
+    examples = loaded.examples(options.split or "dev", files)[: options.examples]
     means, before = means_over(loaded.model, lambda: _evaluate(loaded, examples))
     parts = _parts(loaded, means, options.what)
     metric, sample = next(iter(before.samples.items()))
@@ -133,18 +133,6 @@ def _greedy(loaded: "Run") -> "Run":
         return loaded
     plain = replace(loaded.search, beam=1, temperature=None, top_k=None, top_p=None)
     return loaded.searching(plain)
-
-
-def _examples(loaded: "Run", split: str, files: Sequence[Path]) -> Any:
-    if files:
-        return loaded.task.read_files(loaded.recipe, files)
-    splits = loaded.task.read(loaded.recipe)
-    if split not in splits:
-        raise UserError(
-            f"{loaded.folder}: found no data.{split} in its recipe, wanted one to measure on",
-            fix=f"use --split {' or '.join(sorted(splits.keys() - {'train'}))}, or --data FILE",
-        )
-    return splits[split]
 
 
 def _evaluate(loaded: "Run", examples: Any) -> "Evaluation":
