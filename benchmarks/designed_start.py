@@ -1,19 +1,19 @@
 """Steps to a loss, with heads that begin as designed and without.
 
-    python benchmarks/designed_start.py                          a copy task
-    python benchmarks/designed_start.py text.txt --loss 2.2      the next character of a text
-    python benchmarks/designed_start.py --seeds 5 --json
+    python benchmarks/designed_start.py copy
+    python benchmarks/designed_start.py text input.txt --losses 2.5 2.2 2.0
+    python benchmarks/designed_start.py runs runs/designed runs/drawn --losses 6 5 4
 
 The copy task: N random symbols, then the same again; the loss is that of the second half, and the
 designed head looks N - 1 back, at what comes next. On a text, the heads of the first layer begin as
 shifts by 0, 1, 2, …: what stood here, before, and before that. The two sides have the same seeds
-and batches; a side that does not get there has `null`. The loss is in nats, a running mean of
-training.
+and batches. Of two runs of `harken train` the logs are read. The loss is in nats, a running mean of
+training; a side that does not get to one has `null`.
 """
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import SinusoidConfig
+from harken.attention.positions import PositionConfig, SinusoidConfig
+from harken.attention.relative import RotaryConfig
 from harken.design.start import StartConfig, begin, stack_sites
 from harken.models.language_model import GPTConfig
 from harken.training.machine import prepare
@@ -54,67 +55,109 @@ def reading(path: Path) -> tuple[Draw, int]:
     return draw, len(known)
 
 
-def steps_to(
+def losses(
     draw: Draw,
     vocabulary: int,
     starts: list[StartConfig],
+    position: PositionConfig,
     options: argparse.Namespace,
     seed: int,
-) -> int | None:
-    """Until the running mean of the loss is low enough; None where the steps run out."""
+) -> Iterator[float]:
+    """Of each training step."""
     config = GPTConfig(
         layers=2,
         width=WIDTH,
         length=LENGTH,
-        attention=MultiHeadConfig(heads=HEADS),
-        position=SinusoidConfig(),
+        attention=MultiHeadConfig(heads=HEADS, bias=isinstance(position, RotaryConfig)),
+        position=position,
         tied=False,
     )
     model = config.build(vocabulary, seed)
     begin(stack_sites(model.stack, model.position, LENGTH, config.order), starts)
     optimiser = torch.optim.AdamW(model.parameters(), lr=options.rate)
     generator = torch.Generator().manual_seed(seed)
-    mean = None
-    for step in range(1, options.steps + 1):
+    for _ in range(options.steps):
         tokens, counts = draw(generator)
         states = model(tokens[:, :-1])
         loss = F.cross_entropy(model.scores(states[counts]), tokens[:, 1:][counts])
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        mean = loss.item() if mean is None else MEMORY * mean + (1 - MEMORY) * loss.item()
-        if mean <= options.loss:
-            return step
-    return None
+        yield loss.item()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("text", type=Path, nargs="?", help="none: the copy task")
-    parser.add_argument("--loss", type=float, default=0.5, help="nats to get to (0.5)")
-    parser.add_argument("--steps", type=int, default=2000, help="at most (2000)")
-    parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    prepare(torch.device("cpu"))
-    if options.text is None:
+def logged(run: Path) -> Iterator[float]:
+    """The losses of a run's first stage."""
+    with (run / "log.jsonl").open(encoding="utf-8") as lines:
+        events = [one for one in map(json.loads, lines) if one["event"] == "stepped"]
+    return (one["loss"] for one in events if one["stage"] == events[0]["stage"])
+
+
+def steps_to(wanted: Sequence[float], found: Iterable[float]) -> list[int | None]:
+    """When the running mean first reaches each loss, the largest of them first."""
+    mean, steps, left = None, list[int | None](), sorted(wanted, reverse=True)
+    for step, loss in enumerate(found, start=1):
+        mean = loss if mean is None else MEMORY * mean + (1 - MEMORY) * loss
+        while left and mean <= left[0]:
+            steps.append(step)
+            del left[0]
+        if not left:
+            break
+    return steps + [None] * len(left)
+
+
+def trained(options: argparse.Namespace) -> dict[str, list[list[int | None]]]:
+    """Both sides, a row of steps for each seed."""
+    position = RotaryConfig() if options.position == "rotary" else SinusoidConfig()
+    if options.task == "copy":
         draw, vocabulary = copying, SYMBOLS
         starts = [StartConfig(layer=1, head=1, offset=HALF - 1)]
     else:
-        draw, vocabulary = reading(options.text)
+        draw, vocabulary = reading(options.file)
         starts = [StartConfig(layer=1, head=n + 1, offset=n) for n in range(HEADS)]
-    found = {
-        name: [steps_to(draw, vocabulary, side, options, seed) for seed in range(options.seeds)]
+    return {
+        name: [
+            steps_to(options.losses, losses(draw, vocabulary, side, position, options, seed))
+            for seed in range(options.seeds)
+        ]
         for name, side in (("designed", starts), ("drawn", list[StartConfig]()))
     }
-    record = {"task": str(options.text or "copy"), "loss": options.loss, "steps": found}
-    if options.json:
-        print(json.dumps(record))
+
+
+def main() -> None:
+    """Print a row for each seed, a column for each loss."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    tasks = parser.add_subparsers(dest="task", required=True)
+    for task in ("copy", "text", "runs"):
+        one = tasks.add_parser(task)
+        one.add_argument("--losses", type=float, nargs="+", default=[2.0, 1.0, 0.5], help="nats")
+        one.add_argument("--json", action="store_true")
+        if task == "runs":
+            one.add_argument("designed", type=Path)
+            one.add_argument("drawn", type=Path)
+            continue
+        one.add_argument("--position", choices=("sinusoid", "rotary"), default="sinusoid")
+        one.add_argument("--steps", type=int, default=2000, help="at most (2000)")
+        one.add_argument("--rate", type=float, default=1e-3)
+        one.add_argument("--seeds", type=int, default=3)
+        if task == "text":
+            one.add_argument("file", type=Path)
+    options = parser.parse_args()
+    prepare(torch.device("cpu"))
+    if options.task == "runs":
+        sides = {"designed": options.designed, "drawn": options.drawn}
+        found = {name: [steps_to(options.losses, logged(run))] for name, run in sides.items()}
     else:
-        print(f"{record['task']}: steps to {options.loss} nats")
-        for name, steps in found.items():
-            print(f"  {name:9} {', '.join('never' if one is None else str(one) for one in steps)}")
+        found = trained(options)
+    wanted = sorted(options.losses, reverse=True)
+    if options.json:
+        print(json.dumps({"task": options.task, "losses": wanted, "steps": found}))
+        return
+    print(f"{'steps to nats of':18}" + "".join(f"{one:>8}" for one in wanted))
+    for name, rows in found.items():
+        for seed, row in enumerate(rows):
+            cells = ("never" if one is None else str(one) for one in row)
+            print(f"{name + ', seed ' + str(seed):18}" + "".join(f"{one:>8}" for one in cells))
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def calibrate() -> Machine:
 
 WIDTH = 256
 MOVED = (1 << 12, 1 << 16, 1 << 19, 1 << 22)  # numbers
-LARGE = 1 << 24  # beyond 32 MiB glibc gives memory back each time, and pages are made anew
+LARGE = 1 << 24  # the scores of a wide vocabulary
 LINEAR = ((16, 32), (128, 64), (512, 128), (2048, 256), (4096, 512))  # rows, width
 PRODUCTS = ((4, 16, 16), (16, 64, 32), (32, 128, 64), (32, 512, 64))  # heads, time, width
 ATTENTION = ((4, 4, 16), (16, 32, 32), (32, 128, 64), (32, 512, 64))

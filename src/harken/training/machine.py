@@ -16,10 +16,11 @@ from harken.errors import UserError
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
-# glibc's numbers for mallopt, and thresholds that keep the blocks of a training step in the heap
-# instead of giving them back to the system and faulting them in again at every step.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-KEEP_BELOW, TRIM_ABOVE = 32 << 20, 1 << 30
+# glibc's numbers for mallopt. All blocks of a training step stay in the heap instead of being given
+# back to the system and faulted in again at every step. A threshold alone would not do: glibc takes
+# none above 32 MiB, and the scores of a wide vocabulary are larger.
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+TRIM_ABOVE = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +58,7 @@ def prepare(device: torch.device) -> None:
     if sys.platform == "linux":
         allocator = ctypes.CDLL(None)
         if hasattr(allocator, "gnu_get_libc_version"):
-            allocator.mallopt(M_MMAP_THRESHOLD, KEEP_BELOW)
+            allocator.mallopt(M_MMAP_MAX, 0)
             allocator.mallopt(M_TRIM_THRESHOLD, TRIM_ABOVE)
 
 
