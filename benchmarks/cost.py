@@ -3,7 +3,8 @@
     python benchmarks/cost.py [--json FILE]
 
 The machine is measured first and every step after it, so it should have nothing else to do. Each
-row also compares what was counted to be kept for the backward pass with what autograd saved.
+row also compares the counted with the measured memory: what the forward pass leaves to the backward
+pass, and the most that is held at any time.
 """
 
 import argparse
@@ -47,12 +48,13 @@ def rows() -> list[dict[str, float | str]]:
             row: dict[str, float | str] = {"recipe": name, "length": length}
             row |= {"predicted_ms": 1000 * predicted, "measured_ms": 1000 * real.seconds}
             row |= {"time_ratio": predicted / real.seconds}
-            row |= {"kept_ratio": counted["kept"] / real.kept}
+            kept, peak = counted["kept"] / real.kept, counted["peak"] / real.peak
+            row |= {"kept_ratio": kept, "peak_ratio": peak}
             found.append(row)
             sys.stdout.write(
                 f"{name:12} {length:5}  predicted {1000 * predicted:8.1f} ms  measured "
                 f"{1000 * real.seconds:8.1f} ms  ratio {predicted / real.seconds:5.2f}  "
-                f"kept {counted['kept'] / real.kept:5.2f}\n"
+                f"kept {kept:5.2f}  peak {peak:5.2f}\n"
             )
             sys.stdout.flush()
     return found

@@ -1,6 +1,7 @@
 """The commands as a script meets them: stdout, stderr, exit codes."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.cli.main import COMMANDS, main
+from harken.cli.main import COMMANDS, SPINS, main
 from harken.cli.output import figures
 from harken.data.generated import PeopleFiles
 from harken.decode.search import SearchConfig
@@ -48,6 +49,22 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         main([command, "--help"])
     assert stop.value.code == 0
     assert f"harken {command}" in capsys.readouterr().out.split("examples:")[1]
+
+
+@pytest.mark.parametrize(
+    ("told", "spins"),
+    [({}, SPINS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_threads_wait_as_the_user_says_or_shortly(
+    told: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")  # so that it is put back as it was
+        monkeypatch.delenv(name)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert main(["data", "--list"]) == 0
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
 
 
 def test_an_unknown_command_is_the_users_mistake(capsys: pytest.CaptureFixture[str]) -> None:

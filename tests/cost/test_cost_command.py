@@ -49,6 +49,7 @@ def test_measures_beside_what_was_predicted(
     (found,) = json.loads(capsys.readouterr().out)["lengths"]
     assert found["predicted_seconds"] > 0 and found["measured_seconds"] > 0
     assert found["kept"] == pytest.approx(found["measured_kept"], rel=0.15)
+    assert found["measured_peak"] >= found["measured_kept"] and found["peak"] >= found["kept"]
 
 
 def test_break_even_is_the_first_length() -> None:

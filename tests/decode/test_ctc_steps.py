@@ -100,7 +100,7 @@ def test_a_long_text_adds_up_to_the_loss_of_pytorch(seed: int, text: list[int]) 
     for row in range(2):
         own = slice(row, row + 1)
         targets, written = padded_texts([text], 1)
-        loss = ctc_loss(logs[own], present[own], targets, written, blank=0)
+        loss = ctc_loss(logs[own].clone(), present[own], targets, written, blank=0)
         assert total[row].item() == pytest.approx(-loss.item(), rel=1e-10)
 
 

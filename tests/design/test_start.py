@@ -113,11 +113,24 @@ def test_a_frozen_start_stays() -> None:
     queries = model.stack.blocks[0].attention.score.to_queries.weight
     before = queries.clone()
     tokens = torch.arange(30).reshape(2, 15)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
-    model.scores(model(tokens)).logsumexp(dim=-1).sum().backward()
-    optimiser.step()
+    optimiser = torch.optim.AdamW(model.train().parameters(), lr=0.1, weight_decay=0.5)
+    for _ in range(3):
+        model.scores(model(tokens)).logsumexp(dim=-1).sum().backward()
+        optimiser.step()
+    assert not torch.equal(queries[16:32], before[16:32])  # decay has taken a part
+    model(tokens)  # which the next pass puts back
     assert torch.equal(queries[16:32], before[16:32])
     assert not torch.equal(queries[:16], before[:16])
+
+
+def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
+    model = model_of().eval()
+    begin(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
+    queries = model.stack.blocks[0].attention.score.to_queries.weight
+    with torch.no_grad():
+        queries.zero_()
+        model(torch.arange(30).reshape(2, 15))
+    assert not queries.any()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from harken.models import ctc
 from harken.models.ctc import CTCConfig, ctc_loss, fits
 from small_ctc import collapse, every_text, lengths_present, padded_texts, random_logs, seeds
 
@@ -17,7 +18,7 @@ blanks = st.integers(0, 2)
 
 def loss_of(logs: Tensor, lengths: list[int], texts: list[tuple[int, ...]], blank: int) -> Tensor:
     present = lengths_present(lengths, logs.shape[1])
-    return ctc_loss(logs, present, *padded_texts(texts, blank), blank=blank)
+    return ctc_loss(logs.clone(), present, *padded_texts(texts, blank), blank=blank)
 
 
 @given(seeds, blanks, st.integers(1, 5), st.sampled_from([0.0, 1.0, 4.0]))
@@ -52,7 +53,7 @@ def test_rows_that_do_not_fit_are_left_out_and_seen() -> None:
     present = lengths_present([5, 5, 5, 2], 5)
     targets, written = padded_texts(texts, 1)
     assert fits(present, targets, written).tolist() == [True, True, False, True]
-    loss = ctc_loss(logs, present, targets, written, blank=0)
+    loss = ctc_loss(logs.clone(), present, targets, written, blank=0)
     others = [
         loss_of(logs[row : row + 1], [length], [texts[row]], 0)
         for row, length in ((0, 5), (1, 5), (3, 2))
@@ -74,7 +75,7 @@ def test_nothing_fits_and_nothing_is_lost() -> None:
 def test_nothing_to_say_is_all_blanks() -> None:
     logs = random_logs(2, 5, 3, seed=1)
     empty = torch.zeros(2, 0, dtype=torch.int64)
-    loss = ctc_loss(logs, lengths_present([5, 3], 5), empty, empty.bool(), blank=2)
+    loss = ctc_loss(logs.clone(), lengths_present([5, 3], 5), empty, empty.bool(), blank=2)
     wanted = logs[0, :, 2].sum() + logs[1, :3, 2].sum()
     assert loss.item() == pytest.approx(-wanted.item(), abs=1e-12)
 
@@ -83,12 +84,42 @@ def test_nothing_to_say_is_all_blanks() -> None:
 @settings(max_examples=15)
 def test_gradients_of_scores_are_those_of_all_paths(seed: int, text: tuple[int, ...]) -> None:
     scores = random_logs(1, 4, 3, seed).requires_grad_()
+    (ours,) = torch.autograd.grad(loss_of(scores, [4], [text], 0), scores)
     logs = scores.log_softmax(dim=-1)
-    (ours,) = torch.autograd.grad(loss_of(logs, [4], [text], 0), scores, retain_graph=True)
     paths = [path for path in itertools.product(range(3), repeat=4) if collapse(path, 0) == text]
     each = torch.stack([logs[0, range(4), path].sum() for path in paths])
     (slowly,) = torch.autograd.grad(-each.logsumexp(dim=0), scores)
     torch.testing.assert_close(ours, slowly, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("together", [1, 40, 1 << 22])
+def test_gradients_are_those_of_pytorch_through_its_softmax(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows are taken at a time, each with a weight of its own."""
+    monkeypatch.setattr(ctc, "TOGETHER", together)
+    texts, lengths = [(1, 2), (3,), (), (1, 1, 2), (2, 1)], [7, 5, 2, 6, 2]
+    scores = (3 * random_logs(5, 7, 4, seed=8)).requires_grad_()
+    present, (targets, written) = lengths_present(lengths, 7), padded_texts(texts, 1)
+    ours = 0.3 * ctc_loss(scores.clone(), present, targets, written, blank=0)
+    theirs = 0.3 * torch.nn.functional.ctc_loss(
+        scores.log_softmax(dim=-1).transpose(0, 1),
+        targets[written],
+        present.sum(dim=1),
+        written.sum(dim=1),
+        reduction="sum",
+    )
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-12)
+    gradients = [torch.autograd.grad(one, scores)[0] for one in (ours, theirs)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+def test_who_needs_the_scores_afterwards_is_told() -> None:
+    inputs = random_logs(1, 5, 3, seed=0).requires_grad_()
+    bent = inputs.tanh()  # which keeps what it wrote
+    loss = ctc_loss(bent, lengths_present([5], 5), *padded_texts([(1, 2)], 1), blank=0)
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        loss.backward()
 
 
 def test_a_target_with_a_blank_in_it_is_refused() -> None:

@@ -98,7 +98,9 @@ def test_padding_and_neighbours_change_nothing(body: str, decoder: str) -> None:
 def test_symbols_are_probabilities_and_each_place_hears_the_whole(body: str) -> None:
     model = built(body, None)
     symbols = model(frames(), PRESENT, TARGET).symbols
-    assert_close(symbols.exp().sum(dim=-1), torch.ones(2, 12, dtype=torch.float64))
+    logs = model.symbols(model.hear(frames(), PRESENT).memory)
+    assert_close(logs.exp().sum(dim=-1), torch.ones(2, 12, dtype=torch.float64))
+    assert_close(symbols.log_softmax(dim=-1), logs)
     other = frames()
     other[:, 20] += 1.0
     assert (model(other, PRESENT, TARGET).symbols[0] != symbols[0]).any(dim=-1).all()

@@ -100,7 +100,7 @@ def measure(subjects: "list[Subject]", columns: list[dict[str, float]]) -> None:
         found = measured(subject)
         column["predicted_seconds"] = predicted_seconds(subject, machine)
         column["measured_seconds"] = found.seconds
-        column["measured_kept"] = found.kept
+        column["measured_kept"], column["measured_peak"] = found.kept, found.peak
 
 
 ROWS = (
@@ -115,6 +115,8 @@ ROWS = (
     ("held", "weights, gradients, momenta", "bytes"),
     ("kept", "kept for the backward pass", "bytes"),
     ("measured_kept", "  measured", "bytes"),
+    ("peak", "peak of these and of the backward pass", "bytes"),
+    ("measured_peak", "  measured", "bytes"),
     ("depth", "depth, logarithmic sums", "count"),
     ("serial", "depth, serial inner products", "count"),
     ("predicted_seconds", "a training step, predicted", "seconds"),

@@ -49,6 +49,11 @@ COMMANDS = (
     doctor,
 )
 
+# How often a thread that waits for the others looks before it sleeps. GNU's own 300,000 suit a
+# machine that has nothing else to do; where somebody wants one of its cores, each wait then lasts
+# as long as the system gives that core away, ten times the work itself (`benchmarks/neighbour.py`).
+SPINS = "5000"
+
 EPILOG = """examples:
   harken demo                                   the whole way on made data, in minutes
   harken new answer texts.txt questions.tsv     a recipe for your own files
@@ -86,6 +91,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = parser().parse_args(arguments)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when PyTorch is imported
     try:
         return int(options.run(options))
     except Complaint as complaint:

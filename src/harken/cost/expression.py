@@ -176,6 +176,11 @@ def larger(*sizes: Size) -> Expression:
     return kept[0] if len(kept) == 1 else called("larger", *kept)
 
 
+def smaller(one: Size, other: Size) -> Expression:
+    """Of two."""
+    return of(one) + other - larger(one, other)
+
+
 def covers(large: Expression, small: Expression) -> bool:
     """Whether the first is seen to be no smaller, whatever the lengths; False where it is not."""
     fixed, free = Fraction(0), True

@@ -13,7 +13,7 @@ from torch import nn
 
 from harken.cost.attention import enter, sight_of
 from harken.cost.decoders import B, T, entries, width_of, written
-from harken.cost.expression import Expression, log2, of, quotient, symbol
+from harken.cost.expression import Expression, larger, log2, of, quotient, smaller, symbol
 from harken.cost.layers import block, conformer, heads_of, stack
 from harken.cost.operations import (
     add,
@@ -31,10 +31,9 @@ from harken.cost.operations import (
     numbers,
     pick,
     project,
-    softmax,
 )
 from harken.cost.sequences import convolutions, pyramid, recurrent
-from harken.cost.tape import Tape, Value, view, whole
+from harken.cost.tape import FLOAT, Tape, Value, view, whole
 from harken.layers.conformer import ConformerBlock
 from harken.layers.convolution import Convolutions, StrideTwo
 from harken.layers.front import ConvolutionFront, MapFront, PatchFront, SpeechFront
@@ -45,7 +44,7 @@ from harken.models.blank import MaskedBlank, RecurrentBlank
 from harken.models.body import ConvolutionalBody, RecurrentBody, TransformerBody
 from harken.models.captioner import Captioner
 from harken.models.conformer_body import ConformerBody
-from harken.models.ctc import CTC
+from harken.models.ctc import CTC, TOGETHER
 from harken.models.encoder_decoder import EncoderDecoder
 from harken.models.fixed_state import FixedStateModel
 from harken.models.language_model import LanguageModel
@@ -249,9 +248,11 @@ def aligned(tape: Tape, ctc: CTC, memory: Value) -> Value:
     batch, places, _ = memory.shape
     symbols = symbol("V", ctc.reader.out_features)
     scores = linear(tape, ctc.reader, drop(tape, memory, ctc.dropout), symbols)
-    logs = softmax(tape, whole(scores))
-    paths = tape.run("alignments", [logs], batch, places, T * 2 + 1, steps=places * 3)
-    tape.keep(paths)
+    steps = log2(symbols) * 2 + 3 + places * 3  # a softmax, then from place to place
+    paths = tape.run("alignments", [whole(scores)], batch, places, T * 2 + 1, steps=steps)
+    tape.keep(scores)  # where their gradient stands
+    together = smaller(scores.numbers, larger(places * symbols, TOGETHER))
+    tape.passing.append(together * (3 * FLOAT))  # their logarithms, two gradients
     return move(tape, [view(paths, 1)], 1)
 
 

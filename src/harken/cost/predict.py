@@ -9,14 +9,14 @@ step as `training/loop.py` does it, on a batch that means nothing (`exercise.py`
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
+from torch import nn
 
 from harken.cost.exercise import loss_of, made_batch
 from harken.cost.machine import Machine, interpolated
+from harken.cost.memory import footprint
 from harken.cost.subject import Subject, stage_of
 from harken.cost.tape import FLOAT, Kind, Tape
 from harken.cost.walk import follow, orthogonalising
@@ -32,7 +32,8 @@ class Measured:
     """On this machine, as loaded as it is."""
 
     seconds: float  # the median of some steps
-    kept: int  # bytes of distinct storages that autograd saved, weights left out
+    kept: int  # bytes held when the forward pass is done, weights left out
+    peak: int  # the most that was held at any time, weights and their gradients left out
 
 
 def predicted_seconds(subject: Subject, machine: Machine) -> float:
@@ -64,7 +65,8 @@ def measured(subject: Subject, steps: int = STEPS) -> Measured:
     """Run the step some times over."""
     model = subject.built().train()
     batch, loss, stage = made_batch(subject), loss_of(subject), stage_of(subject.recipe)
-    kept = saved_bytes(model, lambda: loss(model, batch))
+    loss(model, batch).backward()  # type: ignore[no-untyped-call]
+    seen = footprint(lambda: loss(model, batch))  # its gradients are there, and stay
     optimisers = stage.optimiser.build(model)
     spent = []
     for _ in range(WARMING + steps):
@@ -75,22 +77,4 @@ def measured(subject: Subject, steps: int = STEPS) -> Measured:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         spent.append(time.perf_counter() - started)
-    return Measured(seconds=statistics.median(spent[WARMING:]), kept=kept)
-
-
-def saved_bytes(model: nn.Module, forward: Callable[[], Tensor]) -> int:
-    """What autograd saves in a forward pass: every storage once, those of weights left out."""
-    known = {one.untyped_storage().data_ptr() for one in model.parameters()}
-    saved: dict[int, Tensor] = {}  # held, or an address could be given out again
-
-    def pack(one: Tensor) -> Tensor:
-        address = one.untyped_storage().data_ptr()
-        if address not in known:
-            saved.setdefault(address, one)
-        return one
-
-    with saved_tensors_hooks(pack, lambda one: one):
-        loss = forward()
-    total = sum(one.untyped_storage().nbytes() for one in saved.values())
-    del loss
-    return total
+    return Measured(seconds=statistics.median(spent[WARMING:]), kept=seen.kept, peak=seen.peak)

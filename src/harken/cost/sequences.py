@@ -47,6 +47,7 @@ def recurrence(tape: Tape, layer: nn.RNNBase, value: Value, *, padded: bool) -> 
         moved=(width + hidden) * hidden * gates * FLOAT,
     )
     tape.keep(value, *kept_states(tape, kind, batch * time, value.shape[2], hidden, written))
+    tape.passing.append(batch * time * hidden * ((gates + 1) * FLOAT))  # of the gates, of states
     if padded:
         written = hide(tape, written, batch, time)
     return replace(written, pace=larger(written.pace, step))

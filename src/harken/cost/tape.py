@@ -79,6 +79,7 @@ class Tape:
         self.serial = serial
         self.operations: list[Operation] = []
         self.kept: dict[object, Expression] = {}  # bytes by storage
+        self.passing: list[Expression] = []  # bytes that a kernel of the backward pass needs anew
         self.weights: dict[int, Expression] = {}  # numbers by parameter
         self._times = of(1)  # that each operation is run
         self._layers = of(1)  # that have weights of their own

@@ -7,6 +7,7 @@ traffic     bytes that the operations of a step read and write, caches not consi
             forward pass again for the backward pass, and what the optimiser touches
 kept        bytes that autograd keeps for the backward pass, each storage once; weights, their
             gradients and momenta are apart
+peak        the same with what the widest kernel of the backward pass needs for itself
 depth       the longest chain of dependent operations of the forward pass, logarithmic sums
 serial      the same where the inner products of features are summed one term after the other
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from harken.cost.decoders import B, T
-from harken.cost.expression import Expression, of
+from harken.cost.expression import Expression, larger, of
 from harken.cost.models import (
     blank_model,
     captioner,
@@ -52,6 +53,7 @@ class Cost:
     step: Expression
     traffic: Expression
     kept: Expression
+    peak: Expression
     depth: Expression
     serial: Expression
 
@@ -107,6 +109,7 @@ def summed(tape: Tape, loss: Value, serial_loss: Value) -> Cost:
         step=step,
         traffic=traffic + parameters * (TOUCHED["adamw"] * FLOAT),
         kept=kept,
+        peak=kept + larger(0, *tape.passing),
         depth=whole(loss).first if len(loss.shape) > 1 else loss.first,
         serial=whole(serial_loss).first if len(serial_loss.shape) > 1 else serial_loss.first,
     )

@@ -1,7 +1,8 @@
 """Write a head into a layer of attention: as its start, for good, or as a wish.
 
     initialise   the weights begin as designed and then learn
-    freeze       no gradient reaches them (weight decay still does: leave them out of it)
+    freeze       no gradient reaches them, and what weight decay takes is put back before the next
+                 pass of training
     regularise   the weights stay; the penalty, sum of (weight - designed)^2, is for the loss
 
 A layer may be wider than the head, and zeros fill it; a narrower one is refused. A head without
@@ -15,7 +16,7 @@ values leaves what it carries as it was. By score:
 A layer sees tokens behind its norm: the head must have been designed for those (`start.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,7 +47,7 @@ def install(
     head: Head, layer: MultiHead, index: int, mode: Mode = "initialise"
 ) -> Callable[[], Float[Tensor, ""]]:
     """Into head `index` of a layer, counted from 0; returns the penalty of having left it."""
-    return apply(patches(head, layer, index), mode)
+    return apply(patches(head, layer, index), layer, mode)
 
 
 def write_offset(
@@ -64,18 +65,17 @@ def write_offset(
     sharpness = enough(length - 1, 1.0, tolerance)
     # Row i has its one at column i - offset.
     wanted = sharpness * torch.eye(length).roll(offset, dims=0).tril(-offset)
-    return apply([Patch(score.table, (index,), wanted)], mode)
+    return apply([Patch(score.table, (index,), wanted)], layer, mode)
 
 
-def apply(found: list[Patch], mode: Mode) -> Callable[[], Float[Tensor, ""]]:
+def apply(found: list[Patch], layer: MultiHead, mode: Mode) -> Callable[[], Float[Tensor, ""]]:
     """Write, and freeze if asked to; or only measure how far the weights are."""
     if mode != "regularise":
-        with torch.no_grad():
-            for patch in found:
-                patch.parameter[patch.where] = patch.wanted.to(patch.parameter)
+        write(found)
     if mode == "freeze":
         for patch in found:
             patch.parameter.register_hook(_still(patch.where))  # type: ignore[no-untyped-call]
+        layer.register_forward_pre_hook(lambda *_: write(found) if layer.training else None)
 
     def penalty() -> Float[Tensor, ""]:
         gone = [
@@ -85,6 +85,13 @@ def apply(found: list[Patch], mode: Mode) -> Callable[[], Float[Tensor, ""]]:
         return torch.stack(gone).sum()
 
     return penalty
+
+
+@torch.no_grad()
+def write(found: Iterable[Patch]) -> None:
+    """Every patch to its place."""
+    for patch in found:
+        patch.parameter[patch.where] = patch.wanted.to(patch.parameter)
 
 
 def _still(where: Where) -> Callable[[Tensor], Tensor]:

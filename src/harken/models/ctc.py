@@ -6,12 +6,19 @@ A path has a symbol or the blank at every frame; it says a text when its repeate
 once and its blanks dropped. So n symbols need n frames, and one more wherever two neighbours are
 equal: only a blank tells them from one symbol that lasts.
 
+The loss takes scores and leaves their gradient where they stood, as `layers/entropy.py` does: with
+a wide vocabulary the scores of a batch are the largest thing there is, and PyTorch's own loss holds
+four of them.
+
 The blank is one of the V symbols, whichever no text contains: a padding or an end symbol will do,
 and a decoder can then share the numbers of the rest. Searching for texts is in `decode/`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -45,9 +52,13 @@ class CTC(nn.Module):
         initialise(self, 1, seed)
 
     def forward(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
+        """For a search; in training the loss normalises."""
+        return self.scores(states).log_softmax(dim=-1)
+
+    def scores(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
         """In single precision at the least: a sum over a thousand frames needs the bits."""
         scores: Tensor = self.reader(self.dropout(states))
-        return (scores.float() if scores.dtype.itemsize < 4 else scores).log_softmax(dim=-1)
+        return scores.float() if scores.dtype.itemsize < 4 else scores
 
 
 def fits(
@@ -59,7 +70,7 @@ def fits(
 
 
 def ctc_loss(
-    logs: Float[Tensor, "B T V"],
+    scores: Float[Tensor, "B T V"],
     present: Bool[Tensor, "B T"],
     targets: Int[Tensor, "B text"],
     written: Bool[Tensor, "B text"],
@@ -68,19 +79,62 @@ def ctc_loss(
 ) -> Float[Tensor, ""]:
     """-log P of every target, summed over the rows that `fits`; the others add nothing.
 
-    `logs` must be normalised, for the gradient counts on it. Frames and targets stand flush left.
+    `scores` must be nobody else's, and are overwritten. Frames and targets stand flush left.
     """
     assert not ((targets == blank) & written).any(), "the blank cannot be written"
     rows = fits(present, targets, written)
     if not rows.all():
-        logs, present, targets, written = (part[rows] for part in (logs, present, targets, written))
-    if logs.numel() == 0:
-        return logs.sum()
-    return F.ctc_loss(
-        logs.transpose(0, 1),
-        targets[written],
-        input_lengths=present.sum(dim=1),
-        target_lengths=written.sum(dim=1),
-        blank=blank,
-        reduction="sum",
-    )
+        scores, present, targets, written = (
+            part[rows] for part in (scores, present, targets, written)
+        )
+    if scores.numel() == 0:
+        return scores.sum()
+    lengths = present.sum(dim=1), written.sum(dim=1)
+    losses: Tensor = _Alignments.apply(scores, targets, *lengths, blank)[0]  # type: ignore[no-untyped-call]
+    return losses.sum()
+
+
+class _Alignments(torch.autograd.Function):
+    """Some rows at a time, each with the gradient that follows from it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, targets: Tensor, frames: Tensor, symbols: Tensor, blank: int
+    ) -> Any:
+        learning, losses = ctx.needs_input_grad[0], []
+        for rows in _together(scores):
+            logs = scores[rows].log_softmax(dim=-1).requires_grad_(learning)
+            with torch.set_grad_enabled(learning):
+                found = F.ctc_loss(
+                    logs.transpose(0, 1),
+                    targets[rows],
+                    input_lengths=frames[rows],
+                    target_lengths=symbols[rows],
+                    blank=blank,
+                    reduction="none",
+                )
+            losses.append(found.detach())
+            if learning:
+                # Of each frame it sums to nothing, so it is that of the scores as it stands.
+                (scores[rows],) = torch.autograd.grad(found, logs, torch.ones_like(found))
+        ctx.mark_dirty(scores)
+        ctx.mark_non_differentiable(scores)
+        ctx.set_materialize_grads(False)  # or its zeros would be a copy of their own
+        ctx.save_for_backward(scores)
+        ctx.spent = False
+        return torch.cat(losses), scores
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
+        assert not ctx.spent, "the gradient is handed on and not kept: one backward pass"
+        ctx.spent = True
+        (gradient,) = ctx.saved_tensors
+        return gradient.mul_(upstream[:, None, None]), None, None, None, None
+
+
+TOGETHER = 1 << 20  # scores: some megabytes
+
+
+def _together(scores: Tensor) -> Iterator[slice]:
+    rows = max(1, TOGETHER // max(1, scores[0].numel()))
+    return (slice(start, start + rows) for start in range(0, len(scores), rows))

@@ -78,7 +78,7 @@ class Heard(NamedTuple):
 class Written(NamedTuple):
     """Both ways of writing; None for one that the model does not have."""
 
-    symbols: Float[Tensor, "B M V"] | None  # log-probabilities of each place, for CTC
+    symbols: Float[Tensor, "B M V"] | None  # scores of each place, for the loss of CTC
     present: Bool[Tensor, "B M"]
     states: Float[Tensor, "B T J"] | None  # that decide the symbol after each that was told
 
@@ -137,7 +137,7 @@ class Recogniser(nn.Module):
     ) -> "Written":
         """All that a loss needs, where `target` is what the decoder is told."""
         heard = self.hear(frames, present)
-        symbols = None if self.ctc is None else self.symbols(heard.memory)
+        symbols = None if self.ctc is None else self.ctc.scores(heard.memory)
         states = None if self.decoder is None else self.decoder(target, self.begin(*heard))
         return Written(symbols, heard.present, states)
 

@@ -10,10 +10,10 @@ not here.
 from collections.abc import Callable
 from typing import Any
 
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from harken.layers.entropy import entropy
 from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig
 from harken.models.body import RecurrentBody
 from harken.models.decoder import TransformerDecoder, TransformerDecoderConfig
@@ -78,12 +78,7 @@ def writing_loss(
     smoothing: float,
 ) -> Tensor:
     """Of the counted targets, summed; only their places are read out."""
-    return F.cross_entropy(
-        scores(states[counted]).float(),
-        targets[counted],
-        label_smoothing=smoothing,
-        reduction="sum",
-    )
+    return entropy(scores(states[counted]), targets[counted], smoothing).sum()
 
 
 def select_state(state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:

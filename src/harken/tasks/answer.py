@@ -15,7 +15,6 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -37,6 +36,7 @@ from harken.decode.seek import Found, seek
 from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
+from harken.layers.entropy import entropy
 from harken.measure.accuracy import commonest, exact_matches
 from harken.measure.borrowing import known_of
 from harken.measure.honesty import measure_honesty
@@ -367,4 +367,4 @@ def loss(model: nn.Module, batch: TokenBatch) -> Tensor:
     states = model(batch.inputs, positions=batch.positions, documents=batch.documents)
     counted = batch.targets != IGNORE
     scores = cast(Any, model).scores(states[counted])
-    return F.cross_entropy(scores.float(), batch.targets[counted], reduction="sum")
+    return entropy(scores, batch.targets[counted]).sum()

@@ -18,7 +18,6 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.batch.blanks import (
@@ -37,6 +36,7 @@ from harken.data.text import hold_out_lines, read_lines
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary
 from harken.encode.whole_words import WholeWordsConfig, split_words
 from harken.errors import UserError
+from harken.layers.entropy import entropy
 from harken.measure.blanks import BEST, Filled, Tally, fill_by_counts
 from harken.measure.interval import Sample
 from harken.measure.ngrams import Trigrams
@@ -262,7 +262,7 @@ def loss(model: nn.Module, batch: BlankBatch) -> Tensor:
     """Summed over the blanks."""
     states = model(batch.tokens, batch.present, batch.blanks)
     scores: Tensor = cast(Any, model).scores(states)
-    return F.cross_entropy(scores.float(), batch.targets, reduction="sum")
+    return entropy(scores, batch.targets).sum()
 
 
 def choose_some(count: int, most: int, seed: int) -> Numbers:

@@ -14,7 +14,6 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -31,6 +30,7 @@ from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import Failure, UserError
 from harken.files import replacing
+from harken.layers.entropy import entropy
 from harken.measure.perplexity import Surprise, mean_nats
 from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
 from harken.models.language_model import GPTConfig, LanguageModel
@@ -291,7 +291,7 @@ def losses(model: nn.Module, batch: TokenBatch) -> Float[Tensor, "targets"]:
     states = model(batch.inputs)
     counted = batch.targets != IGNORE
     scores = cast(Any, model).scores(states[counted])
-    return F.cross_entropy(scores.float(), batch.targets[counted], reduction="none")
+    return entropy(scores, batch.targets[counted])
 
 
 @torch.inference_mode()

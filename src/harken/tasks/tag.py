@@ -40,6 +40,7 @@ from harken.data.split import hold_out
 from harken.encode.vocabulary import PAD, UNKNOWN
 from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
 from harken.errors import UserError
+from harken.layers.entropy import entropy
 from harken.measure.interval import Sample
 from harken.measure.tagging import Tags, confusions, pair_counts, tag_scores, words_right
 from harken.models.tagger import Tagger, TaggerConfig
@@ -289,7 +290,7 @@ def neighbours_loss(model: nn.Module, batch: TokenBatch) -> Tensor:
     assert tagger.neighbours is not None, "the model was built without this stage"
     present = batch.targets != IGNORE
     scores = tagger.neighbours(tagger.words(batch.inputs), present)
-    return F.cross_entropy(scores.float(), batch.targets[present], reduction="sum")
+    return entropy(scores, batch.targets[present]).sum()
 
 
 def tag_sentences(trained: Trained, sentences: Sequence[Sequence[str]]) -> Iterator[Tagged]:

@@ -1,0 +1,102 @@
+"""Cross-entropy against PyTorch's own: values, gradients, and what it holds in memory."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from harken.layers import entropy as module
+from harken.layers.entropy import entropy
+
+
+def drawn(rows: int, symbols: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, targets, and a weight of each row."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = 3 * torch.randn(rows, symbols, generator=generator, dtype=torch.float64)
+    targets = torch.randint(symbols, (rows,), generator=generator)
+    return scores.requires_grad_(), targets, torch.rand(rows, generator=generator).double()
+
+
+@given(st.integers(0, 9), st.integers(1, 40), st.integers(0, 99), st.sampled_from([0.0, 0.1, 0.9]))
+def test_values_and_gradients_are_pytorchs(
+    rows: int, symbols: int, seed: int, smoothing: float
+) -> None:
+    scores, targets, weights = drawn(rows, symbols, seed)
+    ours = entropy(scores * 1, targets, smoothing)
+    theirs = F.cross_entropy(scores, targets, reduction="none", label_smoothing=smoothing)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad((one * weights).sum(), scores)[0] for one in (ours, theirs)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("cached", [1, 20, 33, 1 << 18])
+def test_parts_are_no_matter(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, targets, weights = drawn(7, 11, 0)
+    found = []
+    for together in (1 << 18, cached):
+        monkeypatch.setattr(module, "CACHED", together)
+        losses = entropy(scores * 1, targets, 0.1)
+        found.append((losses.detach(), *torch.autograd.grad((losses * weights).sum(), scores)))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_chance_of_nearly_nothing_is_no_infinity() -> None:
+    scores = torch.tensor([[0.0, 500.0], [-500.0, 500.0]])
+    assert entropy(scores, torch.tensor([0, 0])).tolist() == [500.0, 1000.0]
+
+
+def test_few_bits_are_made_more() -> None:
+    scores = torch.randn(3, 5).bfloat16()
+    found = entropy(scores.clone(), torch.tensor([0, 1, 2]))
+    wanted = F.cross_entropy(scores.float(), torch.tensor([0, 1, 2]), reduction="none")
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, wanted)
+
+
+def test_the_scores_are_all_it_holds() -> None:
+    """Bytes that PyTorch's allocator gave out and had not got back, at the most."""
+    from torch.profiler import ProfilerActivity, profile
+
+    def peak(loss: str) -> int:
+        states = torch.randn(512, 8, requires_grad=True)
+        reader = torch.randn(1 << 14, 8)
+        targets = torch.randint(1 << 14, (512,))
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+            scores = F.linear(states, reader)
+            if loss == "ours":
+                entropy(scores, targets).sum().backward()
+            else:
+                F.cross_entropy(scores, targets, reduction="sum").backward()
+        events = [
+            (one.start_ns(), one.nbytes())
+            for one in seen.profiler.kineto_results.events()  # type: ignore[union-attr]
+            if one.name() == "[memory]"
+        ]
+        now = most = 0
+        for _, size in sorted(events):
+            now += size
+            most = max(most, now)
+        return most
+
+    scores = 512 * (1 << 14) * 4
+    assert peak("ours") < 1.2 * scores
+    assert peak("theirs") > 2.5 * scores
+
+
+def test_who_needs_the_scores_afterwards_is_told() -> None:
+    inputs = torch.randn(3, 5, requires_grad=True)
+    bent = inputs.exp()  # which keeps what it wrote
+    loss = entropy(bent, torch.tensor([0, 1, 2])).sum()
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        loss.backward()
+
+
+def test_a_second_backward_pass_is_refused() -> None:
+    scores = torch.randn(3, 5, requires_grad=True)
+    loss = entropy(scores * 1, torch.tensor([0, 1, 2])).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(AssertionError, match="one backward pass"):
+        loss.backward()
