@@ -78,7 +78,7 @@ def accuracies(model: LanguageModel, seed: int) -> list[float]:
 def main() -> None:
     """Print a row a score, the mean of all seeds, and JSON on request."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

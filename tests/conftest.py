@@ -8,7 +8,18 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from jaxtyping import install_import_hook
 
 # The rooms whose functions speak of shapes.
-ROOMS = ("attention", "batch", "decode", "design", "inspection", "layers", "models", "training")
+ROOMS = (
+    "attention",
+    "batch",
+    "claims",
+    "cost",
+    "decode",
+    "design",
+    "inspection",
+    "layers",
+    "models",
+    "training",
+)
 install_import_hook([f"harken.{room}" for room in ROOMS], "beartype.beartype")
 
 from collections.abc import Iterator

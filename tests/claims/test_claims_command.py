@@ -7,6 +7,9 @@ import pytest
 
 from harken.claims import lecture
 from harken.cli.main import main
+from harken.pipeline import train
+from harken.recipe import load_recipe
+from small_recipe import SMALL
 
 
 def test_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,3 +50,35 @@ def test_page_replaces_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["claims", "A5", "--width", "16", "--page", str(page)]) == 0
     written = page.read_text(encoding="utf-8")
     assert "A5" in written and written.count('<svg class="plot"') == 1
+
+
+def test_directions_of_a_run(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", "B8", "--run", str(small_run), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert found["places"] == [*range(1, 13)]  # 24 wide, two heads
+    assert set(found["lines"]) == {"drawn anew", "small"}
+    for moved in found["lines"].values():
+        assert moved[0] > moved[-2] > moved[-1] and moved[-1] < 1e-5
+    assert main(["claims", "B8", "--run", str(small_run)]) == 0
+    assert "directions kept" in capsys.readouterr().out
+
+
+def test_a_run_whose_scores_are_no_one_matrix(
+    recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turned = (
+        "model.position.kind=rotary",
+        "training.pretrain.steps=1",
+        "training.finetune.steps=1",
+    )
+    train(load_recipe(recipe_file, (*SMALL, *turned)), tmp_path / "turned")
+    capsys.readouterr()
+    assert main(["claims", "B8", "--run", str(tmp_path / "turned")]) == 2
+    assert "rotary" in capsys.readouterr().err
+
+
+def test_a_run_for_other_claims_is_refused(
+    small_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["claims", "A5", "--run", str(small_run)]) == 2
+    assert "wanted B8 among the claims" in capsys.readouterr().err

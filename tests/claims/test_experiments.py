@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from harken.claims import crosstalk, experiments, fragility, truncation
+from harken.claims import copier, crosstalk, experiments, fragility, truncation
 from harken.claims.claim import Setting, judge
 from harken.claims.laboratory import chosen
 from harken.report.claims import claims_page
@@ -17,7 +17,7 @@ SMALL = Setting(width=16, seed=1)
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crosstalk, "DRAWS", 4000)
-    monkeypatch.setattr(truncation, "STEPS", 3)
+    monkeypatch.setattr(copier, "STEPS", 3)
 
 
 def test_a_sharper_band_is_narrower() -> None:
@@ -68,11 +68,11 @@ def test_recurrent_gradients_fall_and_attention_does_not() -> None:
 
 
 def test_all_directions_move_nothing_and_weights_come_back() -> None:
-    (model, tokens), _ = truncation.models(SMALL).values()
-    before = truncation.looked(model, tokens)
-    moved = truncation.moved(model, tokens, [1, truncation.KEY_WIDTH])
+    watched, _ = truncation.of_copier(SMALL).values()
+    (before, *_) = truncation.looked(watched)
+    moved = truncation.moved(watched, [1, copier.KEY_WIDTH])
     assert moved[0] > 1e-4 and moved[1] < 1e-5
-    assert torch.equal(truncation.looked(model, tokens), before)
+    assert torch.equal(truncation.looked(watched)[0], before)
 
 
 def test_the_page_has_every_figure_and_verdict() -> None:

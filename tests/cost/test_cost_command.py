@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from harken.cli.main import main
 from harken.cost import machine
 from harken.cost.breakeven import break_evens
+from harken.cost.tape import Kind
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -57,3 +59,16 @@ def test_break_even_is_the_first_length() -> None:
     length = found["depth", "Transformer", "RNN"]
     assert length is not None and length > 1
     assert found["depth", "CNN", "Transformer"] == 1
+
+
+def test_break_even_by_time_is_that_of_the_machine() -> None:
+    """On a machine on which only the LSTM takes any time, it is never the faster one."""
+    kinds = {kind: [machine.Timed(1.0, 1e-9)] for kind in get_args(Kind)}
+    kinds["lstm"] = [machine.Timed(1.0, 1.0)]
+    made = machine.Machine(kinds=kinds, adamw=[machine.Timed(1.0, 0.0)], products=[])
+    found = {
+        (one.one, one.other): one.length
+        for one in break_evens(24, 2, 31, made)
+        if one.measure == "time"
+    }
+    assert found["RNN", "Transformer"] is None and found["CNN", "RNN"] == 1

@@ -21,6 +21,7 @@ from harken.layers.recurrent import LSTMConfig, TanhConfig
 from harken.layers.stack import Stack
 from harken.layers.transformer import TransformerConfig
 from harken.models.initialise import initialise
+from harken.run import Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,33 +217,35 @@ def gradient_reach(setting: Setting) -> Experiment:
     )
 
 
-def rank_truncation(setting: Setting) -> Experiment:
+def rank_truncation(setting: Setting, run: Run | None = None) -> Experiment:
     """B8: attention of a model whose merged matrices keep only their largest directions."""
-    ranks = range(1, truncation.KEY_WIDTH + 1)
+    watched = truncation.of_copier(setting) if run is None else truncation.of_run(run)
+    width = truncation.key_width(next(iter(watched.values())).model)
+    ranks = sorted({*range(1, width, max(1, width // 16)), width})
     return Experiment(
         id="B8",
         title="Attention when W~ keeps few directions",
         seen="With all directions the attention is the same. A trained head needs few of them: its "
-        "error falls faster than that of random weights, which here are scaled to the same size.",
+        "error falls faster than that of random weights, which here are scaled to the same size."
+        if run is None
+        else "With all directions the attention is the same. The other line is the same model with "
+        "random weights, scaled to the size of the trained ones.",
         x_label="directions kept of W~",
         y_label="attention moved, share of the mass",
         places=ranks,
-        lines={
-            name: truncation.moved(model, tokens, ranks)
-            for name, (model, tokens) in truncation.models(setting).items()
-        },
+        lines={name: truncation.moved(one, ranks) for name, one in watched.items()},
     )
 
 
-def experiments(names: Sequence[str], setting: Setting) -> list[Experiment]:
-    """Those that belong to these claims."""
+def experiments(names: Sequence[str], setting: Setting, run: Run | None = None) -> list[Experiment]:
+    """Those that belong to these claims; B8 looks at the run, where there is one."""
     found: list[Experiment] = []
     if "A5" in names:
         found.append(band_widths(setting))
     if "A6" in names:
         found += [score_variance(setting), losing(setting)]
     if "B8" in names:
-        found.append(rank_truncation(setting))
+        found.append(rank_truncation(setting, run))
     if "B11" in names:
         found += fragile_average(setting)
     if "C2" in names:

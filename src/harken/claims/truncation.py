@@ -1,87 +1,134 @@
-"""A small model that copies, and what becomes of its attention when W~ keeps fewer directions.
+"""What becomes of a model's attention when W~ keeps fewer directions.
 
     W~ = U S V',   W~_r = its r largest directions
     moved = mean over queries of Σ_t |α_t - α'_t| / 2
 
-The task: a row of random symbols, then the same row again, which two layers of attention learn.
+Of a small model that copies, or of a run: then the same passes are made with its weights and with
+weights that are drawn anew, each tensor as large as the trained one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from harken.attention.merging import merge_pair, split_merged
-from harken.attention.multihead import MultiHead, MultiHeadConfig
+from harken.attention.multihead import MultiHead
+from harken.attention.relative import Rotary
 from harken.attention.scores import Product
 from harken.claims.claim import Setting
+from harken.claims.copier import as_large, copiers
+from harken.errors import UserError
 from harken.inspection.record import record
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.run import Run
+from harken.tasks.task import Looking
 
-SYMBOLS, HALF, HEADS, KEY_WIDTH, WIDTH = 16, 8, 2, 16, 32
-STEPS, ROWS = 150, 64
+INPUTS = 20  # of a run
 
 
-def models(setting: Setting) -> dict[str, tuple[LanguageModel, Int[Tensor, "B T"]]]:
-    """Before and after training, each with rows to look at."""
-    config = GPTConfig(
-        layers=2,
-        width=WIDTH,
-        length=2 * HALF,
-        attention=MultiHeadConfig(heads=HEADS, key_width=KEY_WIDTH),
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """A model, and passes that make it look."""
+
+    model: nn.Module
+    look: Callable[[], object]
+
+
+def of_copier(setting: Setting) -> dict[str, Watched]:
+    """The lines of a figure, by name."""
+    first, trained, rows = copiers(setting)
+    return {
+        "first weights": Watched(model=first, look=lambda: first(rows)),
+        "trained to copy": Watched(model=trained, look=lambda: trained(rows)),
+    }
+
+
+def of_run(run: Run) -> dict[str, Watched]:
+    """A trained model on inputs of its dev split; the other is told the same outputs."""
+    check(run.model, str(run.folder))
+    drawn = run.task.build(run.recipe, run.fitted).to(next(run.model.parameters()).device).eval()
+    as_large(drawn, run.model)
+    return {
+        "drawn anew": Watched(model=drawn, look=looking(replace(run, model=drawn))),
+        run.folder.name: Watched(model=run.model, look=looking(run)),
+    }
+
+
+def looking(run: Run) -> Callable[[], object]:
+    """Passes over some inputs; what is written is sought once, before anything is cut."""
+    assert isinstance(run.task, Looking), "every task shows what it looks at"
+    asked = run.task.inputs(run.trained, INPUTS)
+    glimpses = [one for one in (run.task.look(run.trained, text) for text in asked) if one]
+    if not glimpses:
+        raise UserError(
+            f"{run.folder}: found no input that its model attends to, wanted some to measure on",
+            fix="choose a run with attention that writes something",
+        )
+    return lambda: [one.run() for one in glimpses]
+
+
+def check(model: nn.Module, where: str) -> None:
+    """Whether every score of a model is a product of two tokens by one matrix."""
+    layers = [part for part in model.modules() if isinstance(part, MultiHead)]
+    if not layers:
+        raise UserError(f"{where}: found no attention, wanted some", fix="choose another run")
+    reasons = {
+        "turns queries and keys between their two matrices (positions 'rotary')": any(
+            isinstance(part, Rotary) for part in model.modules()
+        ),
+        "is no product of two matrices": any(not isinstance(one.score, Product) for one in layers),
+        "has offsets besides (attention.bias)": any(
+            isinstance(one.score, Product) and one.score.to_queries.bias is not None
+            for one in layers
+        ),
+        "shares keys between heads (attention.key_value_heads)": any(
+            isinstance(one.score, Product) and one.groups != one.score.heads for one in layers
+        ),
+    }
+    for reason, found in reasons.items():
+        if found:
+            raise UserError(
+                f"{where}: found a score that {reason}, wanted W_Q and W_K that merge into one",
+                fix="choose a run with score 'scaled' or 'dot' and positions told to the tokens",
+            )
+
+
+def key_width(model: nn.Module) -> int:
+    """U, the widest of all layers."""
+    scores = [part.score for part in model.modules() if isinstance(part, MultiHead)]
+    return max(
+        score.to_queries.out_features // score.heads
+        for score in scores
+        if isinstance(score, Product)
     )
-    generator = setting.generator()
-    first, trained = (config.build(SYMBOLS, setting.seed) for _ in range(2))
-    # As large as what training leaves, or attention would be even and nothing could move it.
-    learn(trained, generator)
-    with torch.no_grad():
-        for one, other in zip(first.parameters(), trained.parameters(), strict=True):
-            one.mul_(other.norm() / one.norm().clamp(min=1e-9))
-    rows = doubled(generator)
-    return {"first weights": (first, rows), "trained to copy": (trained, rows)}
-
-
-def doubled(generator: torch.Generator) -> Int[Tensor, "B T"]:
-    """Rows that say everything twice."""
-    once = torch.randint(SYMBOLS, (ROWS, HALF), generator=generator)
-    return torch.cat((once, once), dim=1)
-
-
-def learn(model: LanguageModel, generator: torch.Generator) -> None:
-    """Predict the second half."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    for _ in range(STEPS):
-        rows = doubled(generator)
-        scores = model.scores(model(rows)[:, HALF - 1 : -1])
-        loss = F.cross_entropy(scores.flatten(0, 1), rows[:, HALF:].flatten())
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
 
 
 @torch.no_grad()
-def moved(model: LanguageModel, tokens: Int[Tensor, "B T"], ranks: Sequence[int]) -> list[float]:
+def moved(watched: Watched, ranks: Sequence[int]) -> list[float]:
     """For each number of directions kept in every head."""
-    whole = looked(model, tokens)
+    whole = looked(watched)
     found = []
     for rank in ranks:
-        with truncated(model, rank):
-            found.append(float((looked(model, tokens) - whole).abs().sum(dim=-1).mean() / 2))
+        with truncated(watched.model, rank):
+            pairs = zip(looked(watched), whole, strict=True)
+            shares = [(one - other).abs().sum(dim=-1).flatten() / 2 for one, other in pairs]
+        found.append(float(torch.cat(shares).mean()))
     return found
 
 
-def looked(model: LanguageModel, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "layers B k T S"]:
+def looked(watched: Watched) -> list[Float[Tensor, "B k T S"]]:
     """Attention of all layers."""
-    with record(model) as seen:
-        model(tokens)
-    return torch.stack([one.weights for one in seen])
+    with record(watched.model) as seen:
+        watched.look()
+    return [one.weights for one in seen]
 
 
 @contextmanager
-def truncated(model: LanguageModel, rank: int) -> Iterator[None]:
+def truncated(model: nn.Module, rank: int) -> Iterator[None]:
     """Within the block, every head of every layer keeps its `rank` largest directions."""
     scores = [part.score for part in model.modules() if isinstance(part, MultiHead)]
     before = [{name: one.clone() for name, one in score.state_dict().items()} for score in scores]
@@ -91,8 +138,8 @@ def truncated(model: LanguageModel, rank: int) -> Iterator[None]:
             one.weight.view(score.heads, -1, one.in_features)
             for one in (score.to_queries, score.to_keys)
         )
-        pair = split_merged(merge_pair(queries, keys, score.scale), rank)
-        spare = (0, 0, 0, queries.shape[1] - rank)
+        pair = split_merged(merge_pair(queries, keys, score.scale), min(rank, queries.shape[1]))
+        spare = (0, 0, 0, queries.shape[1] - pair.queries.shape[1])
         score.to_queries.weight.copy_(F.pad(pair.queries / score.scale, spare).flatten(0, 1))
         score.to_keys.weight.copy_(F.pad(pair.keys, spare).flatten(0, 1))
     try:

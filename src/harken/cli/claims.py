@@ -6,13 +6,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harken.errors import UserError
+
 if TYPE_CHECKING:
     from harken.claims.claim import Judged, Setting
+    from harken.claims.experiments import Experiment
+    from harken.run import Run
 
 EPILOG = """examples:
   harken claims                       every statement, in a few seconds
   harken claims A4 A6 --width 128     two of them, with wider positions
   harken claims --page claims.html    the same with figures
+  harken claims B8 --run runs/gpt     how few directions the heads of a run need
 
 exit code 1 where a verdict is not the one that is recorded
 """
@@ -23,6 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="ID", help="such as A4; all if absent")
     parser.add_argument("--width", type=int, default=64, metavar="N", help="d of the formulas")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn")
+    parser.add_argument(
+        "--run", type=Path, metavar="DIR", dest="folder", help="of B8: look at this trained model"
+    )
     parser.add_argument("--page", type=Path, metavar="FILE.html", help="write a page with figures")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -30,26 +38,53 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a row for each case; exit code 1 where a verdict is not as recorded."""
     from harken.claims.claim import Setting, judge
+    from harken.claims.experiments import experiments
     from harken.claims.laboratory import chosen
     from harken.cli.output import remark, result_json
+    from harken.files import write_text
+    from harken.report.claims import claims_page
 
     setting = Setting(width=options.width, seed=options.seed)
-    judged = [judge(claim, setting) for claim in chosen(options.names)]
+    claims = chosen(options.names)
+    run = _loaded(options.folder, [one.id for one in claims])
+    judged = [judge(claim, setting) for claim in claims]
     unexpected = [one for one in judged if not one.as_expected]
+    wanted = [one.id for one in claims] if options.page is not None else ["B8"] if run else []
+    found = experiments(wanted, setting, run)
     if options.json:
-        result_json(record(judged, setting))
+        result_json(record(judged, setting, found))
     else:
         _print(judged)
+        if run is not None:
+            _print_directions(found)
     if options.page is not None:
-        _write_page(options.page, judged, setting)
+        write_text(options.page, claims_page(judged, found, setting))
+        remark(f"page: {options.page}")
     for one in unexpected:
         remark(f"{one.claim.id}: found {one.verdict!r}, wanted {one.claim.expected!r}")
     return 1 if unexpected else 0
 
 
-def record(judged: Sequence["Judged"], setting: "Setting") -> dict[str, object]:
+def _loaded(folder: Path | None, names: Sequence[str]) -> "Run | None":
+    """The run that B8 looks at, if one was named."""
+    from harken.run import load
+
+    if folder is None:
+        return None
+    if "B8" not in names:
+        raise UserError(
+            f"--run {folder}: found it with {', '.join(names)}, wanted B8 among the claims",
+            fix="add B8, or leave out --run",
+        )
+    return load(folder)
+
+
+def record(
+    judged: Sequence["Judged"], setting: "Setting", found: Sequence["Experiment"] = ()
+) -> dict[str, object]:
     """Everything, for a script."""
     return {
+        "experiments": [asdict(one) | {"places": list(one.places)} for one in found],
         "width": setting.width,
         "seed": setting.seed,
         "as_expected": all(one.as_expected for one in judged),
@@ -70,15 +105,17 @@ def record(judged: Sequence["Judged"], setting: "Setting") -> dict[str, object]:
     }
 
 
-def _write_page(path: Path, judged: Sequence["Judged"], setting: "Setting") -> None:
-    from harken.claims.experiments import experiments
-    from harken.cli.output import remark
-    from harken.files import write_text
-    from harken.report.claims import claims_page
+def _print_directions(found: Sequence["Experiment"]) -> None:
+    """B8 of a run, a row for each number of directions."""
+    from harken.cli.output import table
 
-    named = [one.claim.id for one in judged]
-    write_text(path, claims_page(judged, experiments(named, setting), setting))
-    remark(f"page: {path}")
+    for one in found:
+        if one.id == "B8":
+            rows = zip(one.places, *one.lines.values(), strict=True)
+            shares = [
+                (str(place), *(f"{100 * share:.1f} %" for share in row)) for place, *row in rows
+            ]
+            table(("attention moved, directions kept of W~", *one.lines), shares)
 
 
 def _print(judged: Sequence["Judged"]) -> None:

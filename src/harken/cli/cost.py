@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harken.cost.breakeven import BreakEven
+    from harken.cost.machine import Machine
     from harken.cost.subject import Subject
     from harken.cost.walk import Cost
 
@@ -59,11 +60,12 @@ def run(options: argparse.Namespace) -> int:
     ]
     cost = cost_of(subjects[0].model, recipe)
     columns = [column_of(one, cost) for one in subjects]
+    machine = None
     if options.measure:
         remark("measuring this machine …")
-        measure(subjects, columns)
+        machine = measure(subjects, columns)
     known = {one.name: one.known for one in symbols_of(cost) if one.known is not None}
-    evens = break_evens(known["J"], known.get("L", 1), subjects[0].vocabulary)
+    evens = break_evens(known["J"], known.get("L", 1), subjects[0].vocabulary, machine)
     if options.json:
         result_json(record_of(recipe.task, subjects, cost, columns, evens))
     else:
@@ -86,8 +88,8 @@ def column_of(subject: "Subject", cost: "Cost") -> dict[str, float]:
     return figures
 
 
-def measure(subjects: "list[Subject]", columns: list[dict[str, float]]) -> None:
-    """Add predicted and measured time, and measured memory."""
+def measure(subjects: "list[Subject]", columns: list[dict[str, float]]) -> "Machine":
+    """Add predicted and measured time, and measured memory; say how fast the machine is."""
     import torch
 
     from harken.cost.machine import calibrate
@@ -101,6 +103,7 @@ def measure(subjects: "list[Subject]", columns: list[dict[str, float]]) -> None:
         column["predicted_seconds"] = predicted_seconds(subject, machine)
         column["measured_seconds"] = found.seconds
         column["measured_kept"], column["measured_peak"] = found.kept, found.peak
+    return machine
 
 
 ROWS = (

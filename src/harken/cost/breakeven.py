@@ -8,10 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
-from harken.cost.walk import Cost, cost_of
+from harken.cost.expression import Expression
+from harken.cost.machine import Machine
+from harken.cost.predict import operations_seconds
+from harken.cost.tape import Tape
+from harken.cost.walk import cost_of, follow
 from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import LSTMConfig
 from harken.models.fixed_state import (
@@ -22,19 +27,20 @@ from harken.models.fixed_state import (
 from harken.models.language_model import GPTConfig
 
 LONGEST = 1 << 17
+BATCH = 8192  # tokens of a step that is timed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BreakEven:
     """The first length at which `one` needs less than `other`; None where it never does."""
 
-    measure: str  # operations or depth
+    measure: str  # operations, depth or time
     one: str
     other: str
     length: int | None
 
 
-def trio(width: int, layers: int, vocabulary: int) -> dict[str, Cost]:
+def trio(width: int, layers: int, vocabulary: int) -> dict[str, nn.Module]:
     """The three kinds as language models."""
     configs: dict[str, LanguageModelConfig] = {
         "RNN": RecurrentModelConfig(width=width, recurrence=LSTMConfig(layers=layers)),
@@ -49,7 +55,7 @@ def trio(width: int, layers: int, vocabulary: int) -> dict[str, Cost]:
         ),
     }
     with torch.device("meta"):
-        return {name: cost_of(one.build(vocabulary, 0)) for name, one in configs.items()}
+        return {name: one.build(vocabulary, 0) for name, one in configs.items()}
 
 
 def first_length(less: Callable[[int], bool]) -> int | None:
@@ -63,26 +69,57 @@ def first_length(less: Callable[[int], bool]) -> int | None:
     return high
 
 
-def break_evens(width: int, layers: int, vocabulary: int) -> list[BreakEven]:
-    """By operations of the forward pass and by depth."""
-    costs = trio(width, layers, vocabulary)
+def break_evens(
+    width: int, layers: int, vocabulary: int, machine: Machine | None = None
+) -> list[BreakEven]:
+    """By operations of the forward pass, by depth and, of a machine, by the time of a step."""
+    models = trio(width, layers, vocabulary)
+    costs = {name: cost_of(one) for name, one in models.items()}
     found = []
-    for measure in ("forward", "depth"):
-        for one, other in (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN")):
-            if measure == "depth" and one == "RNN":
-                one, other = other, one
-
-            def less(length: int, one: str = one, other: str = other, name: str = measure) -> bool:
-                sizes = {"B": 1, "T": length}
-                left, right = (getattr(costs[kind], name) for kind in (one, other))
-                return bool(left.value(sizes) < right.value(sizes))
-
+    for one, other in PAIRS:
+        found.append(
+            seek("operations", one, other, lambda name, length: of_row(costs[name].forward, length))
+        )
+    for one, other in (("Transformer", "RNN"), *PAIRS[1:]):
+        found.append(
+            seek("depth", one, other, lambda name, length: of_row(costs[name].depth, length))
+        )
+    if machine is not None:
+        tapes = {name: followed(one) for name, one in models.items()}
+        for one, other in PAIRS:
             found.append(
-                BreakEven(
-                    measure="operations" if measure == "forward" else measure,
-                    one=one,
-                    other=other,
-                    length=first_length(less),
+                seek(
+                    "time",
+                    one,
+                    other,
+                    lambda name, length: step_seconds(tapes[name], length, machine),
                 )
             )
     return found
+
+
+PAIRS = (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN"))
+
+
+def seek(measure: str, one: str, other: str, needed: Callable[[str, int], float]) -> BreakEven:
+    """Between two kinds, by what each needs for a length."""
+    length = first_length(lambda tokens: needed(one, tokens) < needed(other, tokens))
+    return BreakEven(measure=measure, one=one, other=other, length=length)
+
+
+def of_row(formula: Expression, length: int) -> float:
+    """For one row."""
+    return float(formula.value({"B": 1, "T": length}))
+
+
+def followed(model: nn.Module) -> Tape:
+    """The tape of a model."""
+    tape = Tape()
+    follow(tape, model)
+    return tape
+
+
+def step_seconds(tape: Tape, length: int, machine: Machine) -> float:
+    """A training step over as many rows as make a batch; the optimisers are much alike."""
+    sizes = {"B": max(1, BATCH // length), "T": length}
+    return sum(operations_seconds(tape, sizes, machine).values())

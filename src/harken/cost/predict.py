@@ -44,8 +44,8 @@ def predicted_seconds(subject: Subject, machine: Machine) -> float:
     weights = sum(one.numel() for one in subject.model.parameters())
     products = orthogonalising(subject.model, stage_of(subject.recipe).optimiser)
     tensors = len(list(subject.model.parameters()))
-    total += interpolated(machine.adamw, weights) + machine.adamw[0].seconds * tensors / 8
-    total += interpolated(machine.products, products) if products else 0.0
+    total += interpolated(machine.adamw, float(weights)) + machine.adamw[0].seconds * tensors / 8
+    total += interpolated(machine.products, float(products)) if products else 0.0
     return total + machine.seconds("move", 2.0 * weights * FLOAT) / 2  # clipping reads and writes
 
 
