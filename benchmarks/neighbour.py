@@ -3,8 +3,9 @@
     python benchmarks/neighbour.py
 
 Two ways for threads to wait for each other: as GNU's OpenMP does by itself, and as `harken` asks it
-to (`cli/main.py`). Each in processes of its own that take turns, on a machine with nothing else to
-do and beside a process that counts. Figures are the time of a step by that of the second way.
+to (`cli/main.py`). Each in processes of its own that take turns: with nothing else to do, beside a
+process that counts, and beside one of another session, such as another terminal's, to which Linux
+gives as much as to all of ours. Figures are the time of a step by that of the second way.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 from harken.cli.main import SPINS
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-CASES = {"tag": 24, "translate": 32, "answer": 64, "caption": 16}
+CASES = {"tag": 24, "translate": 32}
 
 
 def steps() -> dict[str, float]:
@@ -63,16 +64,20 @@ def main() -> None:
     if options.one:
         print(json.dumps(steps()))
         return
-    print(f"{'':20}" + "".join(f"{name:>12}" for name in CASES))
-    for title, neighbour in (("alone", False), ("beside a neighbour", True)):
+    print(f"{'':32}" + "".join(f"{name:>12}" for name in CASES))
+    for title, sessions in (
+        ("alone", []),
+        ("beside one of this session", [False]),
+        ("beside one of another session", [True]),
+    ):
         counting = [sys.executable, "-c", "while True: pass"]
-        beside = subprocess.Popen(counting) if neighbour else None
+        beside = [subprocess.Popen(counting, start_new_session=one) for one in sessions]
         try:
             found = ratios(options.rounds)
         finally:
-            if beside is not None:
-                beside.kill()
-        print(f"{title:20}" + "".join(f"{one:12.2f}" for one in found.values()), flush=True)
+            for one in beside:
+                one.kill()
+        print(f"{title:32}" + "".join(f"{one:12.2f}" for one in found.values()), flush=True)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,12 @@ def test_break_even_by_time_is_that_of_the_machine() -> None:
     """On a machine on which only the LSTM takes any time, it is never the faster one."""
     kinds = {kind: [machine.Timed(1.0, 1e-9)] for kind in get_args(Kind)}
     kinds["lstm"] = [machine.Timed(1.0, 1.0)]
-    made = machine.Machine(kinds=kinds, adamw=[machine.Timed(1.0, 0.0)], products=[])
+    made = machine.Machine(
+        kinds=kinds,
+        linear=[(1.0, kinds["linear"])],
+        adamw=[machine.Timed(1.0, 0.0)],
+        muon=[],
+    )
     found = {
         (one.one, one.other): one.length
         for one in break_evens(24, 2, 31, made)

@@ -16,7 +16,7 @@ from harken.cost.memory import footprint
 from harken.cost.subject import Subject, subject_of
 from harken.cost.walk import cost_of, orthogonalising
 from harken.recipe import load_recipe
-from harken.training.optimiser import MuonConfig
+from harken.training.optimiser import AdamWConfig, MuonConfig
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -160,4 +160,5 @@ def test_merged_scores_have_the_square_of_the_width() -> None:
 def test_muon_multiplies_each_matrix_with_itself() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(5, 3, bias=False))
     rounds = 5 * 2 * (3 * 3 * 5 + 3 * 3 * 3 + 3 * 3 * 5)
-    assert orthogonalising(model, MuonConfig()) == rounds
+    assert orthogonalising(model, MuonConfig()) == [rounds]
+    assert orthogonalising(model, AdamWConfig()) == []

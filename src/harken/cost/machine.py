@@ -8,6 +8,7 @@ the machine is another machine.
 """
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.cost.tape import FLOAT, Kind
+from harken.cost.walk import muon_products
 from harken.layers.dropout import Dropout
 from harken.layers.entropy import entropy
 from harken.models.ctc import ctc_loss
+from harken.training.optimiser import orthogonalise
 
 SHORTEST = 0.01  # seconds that each measurement lasts at the least
-ROUNDS = 3  # of which the fastest counts: what else runs can only add
+ROUNDS = 3  # of which the median counts, as it does of the steps that are predicted
 
 
 class Timed(NamedTuple):
@@ -42,12 +45,16 @@ class Machine:
     """Tables by kind of operation, and the optimiser's by weights."""
 
     kinds: Mapping[Kind, Table]
+    linear: Sequence[tuple[float, Table]]  # by the shortest side of the product, rising
     adamw: Table
-    products: Table  # forward only, by floating-point operations: for the optimiser's own
+    muon: Table  # one matrix, by floating-point operations
 
-    def seconds(self, kind: Kind, size: float) -> float:
+    def seconds(self, kind: Kind, size: float, shortest: float = math.inf) -> float:
         """Forward and backward pass of one operation of this size."""
-        return interpolated(self.kinds[kind], size)
+        if kind != "linear":
+            return interpolated(self.kinds[kind], size)
+        sides = [Timed(side, interpolated(table, size)) for side, table in self.linear]
+        return interpolated(sides, min(max(shortest, sides[0].size), sides[-1].size))
 
 
 def interpolated(table: Table, size: float) -> float:
@@ -65,19 +72,19 @@ def interpolated(table: Table, size: float) -> float:
 
 
 def timed(size: float, work: Callable[[], object]) -> Timed:
-    """The fastest of some rounds, each long enough for the clock."""
+    """The median of some rounds, each long enough for the clock."""
     work()
     started = time.perf_counter()
     work()
     once = max(time.perf_counter() - started, 1e-7)
     repeats = max(1, math.ceil(SHORTEST / once))
-    best = math.inf
+    rounds = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
         for _ in range(repeats):
             work()
-        best = min(best, (time.perf_counter() - started) / repeats)
-    return Timed(size, best)
+        rounds.append((time.perf_counter() - started) / repeats)
+    return Timed(size, statistics.median(rounds))
 
 
 def learning(function: Callable[..., Tensor], *inputs: Tensor) -> Callable[[], object]:
@@ -91,7 +98,6 @@ def learning(function: Callable[..., Tensor], *inputs: Tensor) -> Callable[[], o
 def calibrate() -> Machine:
     """Some 5 seconds on an idle machine."""
     kinds: dict[Kind, Table] = {
-        "linear": [linear_point(*one) for one in LINEAR],
         "product": [product_point(*one) for one in PRODUCTS],
         "attention": [attention_point(*one) for one in ATTENTION],
         "convolution": [convolution_point(*one) for one in CONVOLUTIONS],
@@ -109,27 +115,31 @@ def calibrate() -> Machine:
     }
     return Machine(
         kinds=kinds,
+        linear=[
+            (float(one), [linear_point(one, side) for side in SIDES]) for one in SHORTEST_SIDES
+        ],
         adamw=[adamw_point(one) for one in (1 << 14, 1 << 18, 1 << 21)],
-        products=[forward_point(side) for side in (32, 128, 512)],
+        muon=[muon_point(side) for side in (16, 64, 128, 256, 512)],
     )
 
 
 WIDTH = 256
 MOVED = (1 << 12, 1 << 16, 1 << 19, 1 << 22)  # numbers
 LARGE = 1 << 24  # the scores of a wide vocabulary
-LINEAR = ((16, 32), (128, 64), (512, 128), (2048, 256), (4096, 512))  # rows, width
+SHORTEST_SIDES, SIDES = (16, 64, 256), (32, 128, 512, 1536)  # of products with learned matrices
 PRODUCTS = ((4, 16, 16), (16, 64, 32), (32, 128, 64), (32, 512, 64))  # heads, time, width
 ATTENTION = ((4, 4, 16), (16, 32, 32), (32, 128, 64), (32, 512, 64))
 CONVOLUTIONS = ((2, 16, 16), (8, 64, 64), (16, 128, 128), (16, 256, 256))  # rows, channels, time
 RECURRENCES = ((2, 8, 32), (16, 32, 64), (32, 32, 128), (32, 64, 256))  # rows, time, width
 ALIGNMENTS = ((4, 50, 500), (4, 100, 4000), (8, 100, 16000))  # rows, time, symbols
+ALIKE = 4  # matrices of one shape
 CELLS = ((2, 32), (16, 64), (64, 128), (64, 256))  # rows, width
 
 
-def linear_point(rows: int, width: int) -> Timed:
-    """W x."""
-    values, weight = torch.randn(rows, width), torch.randn(width, width)
-    return timed(2.0 * rows * width * width, learning(F.linear, values, weight))
+def linear_point(shortest: int, side: int) -> Timed:
+    """W x, a product of which one side is short and two are long."""
+    values, weight = torch.randn(side, shortest), torch.randn(side, shortest)
+    return timed(2.0 * side * side * shortest, learning(F.linear, values, weight))
 
 
 def product_point(heads: int, length: int, width: int) -> Timed:
@@ -213,7 +223,8 @@ def adamw_point(weights: int) -> Timed:
     return timed(float(weights), torch.optim.AdamW([parameter], fused=True).step)
 
 
-def forward_point(side: int) -> Timed:
-    """A square product without gradient."""
-    matrix = torch.randn(side, side)
-    return timed(2.0 * side**3, lambda: matrix @ matrix)
+def muon_point(side: int) -> Timed:
+    """A matrix of several that are made orthogonal together."""
+    alike = torch.randn(ALIKE, side, side)
+    whole = timed(float(muon_products(side, side)), lambda: orthogonalise(alike))
+    return Timed(whole.size, whole.seconds / ALIKE)

@@ -43,6 +43,9 @@ def linear(tape: Tape, layer: nn.Linear, value: Value, writes: Size) -> Value:
 def project(tape: Tape, value: Value, *shape: Size, offset: bool = False) -> Value:
     """Rows of a value times a matrix that is learnt; the matrix is counted elsewhere."""
     reads, writes = value.shape[-1], of(shape[-1])
+    rows = of(1)
+    for size in value.shape[:-1]:
+        rows = rows * size
     tape.keep(value)
     return tape.run(
         "linear",
@@ -50,6 +53,7 @@ def project(tape: Tape, value: Value, *shape: Size, offset: bool = False) -> Val
         *shape,
         steps=tape.inner(reads) + int(offset),
         products=value.numbers * writes * 2,
+        sides=(rows, reads, writes),
         gradients=2 if value.learned else 1,
         learned=True,
         moved=reads * writes * FLOAT,

@@ -7,6 +7,7 @@ A table holds an operation with two gradients; one with fewer takes its share. W
 step as `training/loop.py` does it, on a batch that means nothing (`exercise.py`).
 """
 
+import math
 import statistics
 import time
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ def predicted_seconds(subject: Subject, machine: Machine) -> float:
     products = orthogonalising(subject.model, stage_of(subject.recipe).optimiser)
     tensors = len(list(subject.model.parameters()))
     total += interpolated(machine.adamw, float(weights)) + machine.adamw[0].seconds * tensors / 8
-    total += interpolated(machine.products, float(products)) if products else 0.0
+    total += sum(interpolated(machine.muon, float(one)) for one in products)
     return total + machine.seconds("move", 2.0 * weights * FLOAT) / 2  # clipping reads and writes
 
 
@@ -54,7 +55,8 @@ def operations_seconds(tape: Tape, sizes: Mapping[str, int], machine: Machine) -
     seconds: dict[Kind, float] = {}
     for one in tape.operations:
         size = one.products if one.kind in PRODUCT_KINDS else one.moved
-        once = machine.seconds(one.kind, float(size.value(sizes)))
+        shortest = min((float(side.value(sizes)) for side in one.sides), default=math.inf)
+        once = machine.seconds(one.kind, float(size.value(sizes)), shortest)
         share = (1 + one.gradients) / 3 if one.kind in PRODUCT_KINDS else (1 + one.gradients) / 2
         spent = once * share * float(one.times.value(sizes))
         seconds[one.kind] = seconds.get(one.kind, 0.0) + spent

@@ -68,6 +68,9 @@ class Operation:
     products: Expression  # floating-point operations of products, two for each multiply-and-add
     others: Expression  # all other operations, one a number written
     moved: Expression  # bytes read and written
+    sides: tuple[
+        Expression, ...
+    ]  # of a product with a learned matrix: its rows, what it reads, writes
     gradients: int  # of its operands that get one; each costs the forward products once more
     times: Expression
 
@@ -120,6 +123,7 @@ class Tape:
         *shape: Size,
         steps: Size = 1,
         products: Size = 0,
+        sides: Sequence[Size] = (),
         gradients: int = 1,
         learned: bool = False,
         moved: Size = 0,
@@ -133,6 +137,7 @@ class Tape:
             Operation(
                 kind=kind,
                 products=of(products),
+                sides=tuple(map(of, sides)),
                 others=of(0) if products else written.numbers,
                 moved=bytes_moved,
                 gradients=gradients if written.learned else 0,

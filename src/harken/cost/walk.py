@@ -121,12 +121,14 @@ def held_bytes(subject: Subject, parameters: int) -> int:
     return parameters * FLOAT * (2 + MOMENTA[optimiser.kind])
 
 
-def orthogonalising(model: nn.Module, optimiser: object) -> int:
-    """Products of one step of Muon: three of each matrix with itself, five times over."""
+def orthogonalising(model: nn.Module, optimiser: object) -> list[int]:
+    """Products of one step of Muon, by matrix: three of it with itself, five times over."""
     if not isinstance(optimiser, MuonConfig):
-        return 0
-    total = 0
-    for weight in layer_matrices(model):
-        short, long = sorted(weight.shape)
-        total += ROUNDS * 2 * (2 * short * short * long + short**3)
-    return total
+        return []
+    shapes = [sorted(one.flatten(1).shape) for one in layer_matrices(model, optimiser.kernels)]
+    return [muon_products(short, long) for short, long in shapes]
+
+
+def muon_products(short: int, long: int) -> int:
+    """Of one matrix."""
+    return ROUNDS * 2 * (2 * short * short * long + short**3)
