@@ -3,8 +3,8 @@
     loss_n = -(1 - e) log p_n[target] - e mean over V of log p_n,     p = softmax(scores)
     d loss_n / d scores = p_n - (1 - e) [target] - e / V
 
-PyTorch's own holds the scores, their logarithms and two gradients at its peak. Here the logarithms
-are written over the scores, and the gradient over the logarithms: a read-out over N V needs N V.
+PyTorch's own holds three tensors of their size at its peak: the logarithms and two gradients. Here
+logarithms are written over scores and the gradient over logarithms: a read-out over N V needs N V.
 So the scores are gone afterwards, and the backward pass can be run once. Autograd knows: whoever
 needed the scores for a gradient of its own gets PyTorch's error about a tensor changed in place.
 """

@@ -132,9 +132,11 @@ class _Alignments(torch.autograd.Function):
         return gradient.mul_(upstream[:, None, None]), None, None, None, None
 
 
-TOGETHER = 1 << 20  # scores: some megabytes
+# Scores that are worked on at a time: some megabytes of a CPU, else few launches.
+TOGETHER, MANY = 1 << 20, 1 << 24
 
 
 def _together(scores: Tensor) -> Iterator[slice]:
-    rows = max(1, TOGETHER // max(1, scores[0].numel()))
+    together = TOGETHER if scores.device.type == "cpu" else MANY
+    rows = max(1, together // max(1, scores[0].numel()))
     return (slice(start, start + rows) for start in range(0, len(scores), rows))
