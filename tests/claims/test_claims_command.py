@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.claims import lecture
+from harken.claims import lecture, truncation
 from harken.cli.main import main
 from harken.pipeline import train
 from harken.recipe import load_recipe
@@ -52,7 +52,10 @@ def test_page_replaces_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "A5" in written and written.count('<svg class="plot"') == 1
 
 
-def test_directions_of_a_run(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directions_of_a_run(
+    small_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(truncation, "INPUTS", 2)
     assert main(["claims", "B8", "--run", str(small_run), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["experiments"]
     assert found["places"] == [*range(1, 13)]  # 24 wide, two heads
