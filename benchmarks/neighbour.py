@@ -4,8 +4,8 @@
 
 Two ways for threads to wait for each other: as GNU's OpenMP does by itself, and as `harken` asks it
 to (`cli/main.py`). Each in processes of its own that take turns: with nothing else to do, beside a
-process that counts, and beside one of another session, such as another terminal's, to which Linux
-gives as much as to all of ours. Figures are the time of a step by that of the second way.
+process that counts, and beside one that counts in a terminal of its own, to which Linux gives as
+much as to all of ours. Figures are the time of a step by that of the second way.
 """
 
 import argparse
@@ -65,13 +65,13 @@ def main() -> None:
         print(json.dumps(steps()))
         return
     print(f"{'':32}" + "".join(f"{name:>12}" for name in CASES))
-    for title, sessions in (
+    for title, terminals in (
         ("alone", []),
-        ("beside one of this session", [False]),
-        ("beside one of another session", [True]),
+        ("beside one of this terminal", [False]),
+        ("beside one of another terminal", [True]),
     ):
         counting = [sys.executable, "-c", "while True: pass"]
-        beside = [subprocess.Popen(counting, start_new_session=one) for one in sessions]
+        beside = [subprocess.Popen(counting, start_new_session=one) for one in terminals]
         try:
             found = ratios(options.rounds)
         finally:
