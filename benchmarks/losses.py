@@ -11,6 +11,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -35,52 +36,57 @@ class Row(NamedTuple):
     theirs: Callable[[], Tensor]
 
 
+class Utterances(NamedTuple):
+    """States to read out, and what was said."""
+
+    states: Tensor
+    present: Tensor
+    said: Tensor
+    written: Tensor
+
+
+def ctc_ours(weight: Tensor, given: Utterances) -> Tensor:
+    """With the gradient where the scores stood."""
+    scores = F.linear(given.states, weight)
+    return ctc_loss(scores, given.present, given.said, given.written, blank=0)
+
+
+def ctc_theirs(weight: Tensor, given: Utterances) -> Tensor:
+    """PyTorch's."""
+    logs = F.linear(given.states, weight).log_softmax(dim=-1).transpose(0, 1)
+    lengths = given.present.sum(dim=1), given.written.sum(dim=1)
+    return F.ctc_loss(logs, given.said, *lengths, reduction="sum")
+
+
+def entropy_ours(weight: Tensor, states: Tensor, targets: Tensor) -> Tensor:
+    """With logarithms and gradient where the scores stood."""
+    return entropy(F.linear(states, weight), targets).sum()
+
+
+def entropy_theirs(weight: Tensor, states: Tensor, targets: Tensor) -> Tensor:
+    """PyTorch's."""
+    return F.cross_entropy(F.linear(states, weight), targets, reduction="sum")
+
+
 def rows() -> Iterator[Row]:
     """Cross-entropy and CTC for each vocabulary."""
-    for symbols in VOCABULARIES:
-        weight = (0.02 * torch.randn(symbols, WIDTH)).requires_grad_()
+    weights = {one: (0.02 * torch.randn(one, WIDTH)).requires_grad_() for one in VOCABULARIES}
+    for symbols, weight in weights.items():
         states = torch.randn(ROWS, WIDTH, requires_grad=True)
-        targets = torch.randint(symbols, (ROWS,))
-
-        def read(states: Tensor = states, weight: Tensor = weight) -> Tensor:
-            return F.linear(states, weight)
-
-        yield Row(
-            f"cross-entropy, {symbols:,} symbols",
-            4 * ROWS * symbols,
-            lambda read=read, targets=targets: entropy(read(), targets).sum(),  # type: ignore[misc]
-            lambda read=read, targets=targets: F.cross_entropy(  # type: ignore[misc]
-                read(), targets, reduction="sum"
-            ),
-        )
-    for symbols in VOCABULARIES:
-        weight = (0.02 * torch.randn(symbols, WIDTH)).requires_grad_()
-        states = torch.randn(UTTERANCES, PLACES, WIDTH, requires_grad=True)
+        given = weight, states, torch.randint(symbols, (ROWS,))
+        title, size = f"cross-entropy, {symbols:,} symbols", 4 * ROWS * symbols
+        yield Row(title, size, partial(entropy_ours, *given), partial(entropy_theirs, *given))
+    for symbols, weight in weights.items():
         said = torch.randint(1, symbols, (UTTERANCES, SAID))
-        present = torch.ones(UTTERANCES, PLACES, dtype=torch.bool)
-        written = torch.ones_like(said, dtype=torch.bool)
-
-        def ours(
-            states: Tensor = states,
-            weight: Tensor = weight,
-            said: Tensor = said,
-            present: Tensor = present,
-            written: Tensor = written,
-        ) -> Tensor:
-            return ctc_loss(F.linear(states, weight), present, said, written, blank=0)
-
-        def theirs(
-            states: Tensor = states,
-            weight: Tensor = weight,
-            said: Tensor = said,
-            present: Tensor = present,
-            written: Tensor = written,
-        ) -> Tensor:
-            logs = F.linear(states, weight).log_softmax(dim=-1).transpose(0, 1)
-            lengths = present.sum(dim=1), written.sum(dim=1)
-            return F.ctc_loss(logs, said, *lengths, reduction="sum")
-
-        yield Row(f"CTC, {symbols:,} symbols", 4 * UTTERANCES * PLACES * symbols, ours, theirs)
+        utterances = Utterances(
+            states=torch.randn(UTTERANCES, PLACES, WIDTH, requires_grad=True),
+            present=torch.ones(UTTERANCES, PLACES, dtype=torch.bool),
+            said=said,
+            written=torch.ones_like(said, dtype=torch.bool),
+        )
+        title, size = f"CTC, {symbols:,} symbols", 4 * UTTERANCES * PLACES * symbols
+        ways = (partial(one, weight, utterances) for one in (ctc_ours, ctc_theirs))
+        yield Row(title, size, *ways)
 
 
 def ratio(row: Row, rounds: int) -> float:

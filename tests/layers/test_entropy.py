@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from harken.cost.memory import footprint
 from harken.layers import entropy as module
 from harken.layers.entropy import entropy
 
@@ -58,32 +59,16 @@ def test_few_bits_are_made_more() -> None:
 
 def test_the_scores_are_all_it_holds() -> None:
     """Bytes that PyTorch's allocator gave out and had not got back, at the most."""
-    from torch.profiler import ProfilerActivity, profile
-
-    def peak(loss: str) -> int:
-        states = torch.randn(512, 8, requires_grad=True)
-        reader = torch.randn(1 << 14, 8)
-        targets = torch.randint(1 << 14, (512,))
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-            scores = F.linear(states, reader)
-            if loss == "ours":
-                entropy(scores, targets).sum().backward()
-            else:
-                F.cross_entropy(scores, targets, reduction="sum").backward()
-        events = [
-            (one.start_ns(), one.nbytes())
-            for one in seen.profiler.kineto_results.events()  # type: ignore[union-attr]
-            if one.name() == "[memory]"
-        ]
-        now = most = 0
-        for _, size in sorted(events):
-            now += size
-            most = max(most, now)
-        return most
-
+    states = torch.randn(512, 8, requires_grad=True)
+    reader, targets = torch.randn(1 << 14, 8), torch.randint(1 << 14, (512,))
     scores = 512 * (1 << 14) * 4
-    assert peak("ours") < 1.2 * scores
-    assert peak("theirs") > 2.5 * scores
+
+    def read() -> Tensor:
+        return F.linear(states, reader)
+
+    assert footprint(lambda: entropy(read(), targets).sum()).peak < 1.2 * scores
+    theirs = footprint(lambda: F.cross_entropy(read(), targets, reduction="sum"))
+    assert theirs.peak > 2.5 * scores
 
 
 def test_who_needs_the_scores_afterwards_is_told() -> None:

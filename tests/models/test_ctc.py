@@ -96,7 +96,7 @@ def test_gradients_of_scores_are_those_of_all_paths(seed: int, text: tuple[int, 
 def test_gradients_are_those_of_pytorch_through_its_softmax(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many rows are taken at a time, each with a weight of its own."""
+    """However many rows are taken at a time."""
     monkeypatch.setattr(ctc, "TOGETHER", together)
     texts, lengths = [(1, 2), (3,), (), (1, 1, 2), (2, 1)], [7, 5, 2, 6, 2]
     scores = (3 * random_logs(5, 7, 4, seed=8)).requires_grad_()

@@ -3,8 +3,8 @@
     W~ = U S V',   W~_r = its r largest directions
     moved = mean over queries of Σ_t |α_t - α'_t| / 2
 
-Of a small model that copies, or of a run: then the same passes are made with its weights and with
-weights that are drawn anew, each tensor as large as the trained one.
+Of a small model that copies, or of a run; beside it stands the same model with weights that are
+drawn anew, each tensor as large as the trained one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +17,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.merging import merge_pair, split_merged
-from harken.attention.multihead import MultiHead
 from harken.attention.relative import Rotary
 from harken.attention.scores import Product
 from harken.claims.claim import Setting
 from harken.claims.copier import as_large, copiers
 from harken.errors import UserError
-from harken.inspection.record import record
+from harken.inspection.record import attentions, record
 from harken.run import Run
 from harken.tasks.task import Looking
 
@@ -48,7 +47,7 @@ def of_copier(setting: Setting) -> dict[str, Watched]:
 
 
 def of_run(run: Run) -> dict[str, Watched]:
-    """A trained model on inputs of its dev split; the other is told the same outputs."""
+    """A trained model on inputs of its dev split, and one drawn anew; each with its own outputs."""
     check(run.model, str(run.folder))
     drawn = run.task.build(run.recipe, run.fitted).to(next(run.model.parameters()).device).eval()
     as_large(drawn, run.model)
@@ -73,7 +72,7 @@ def looking(run: Run) -> Callable[[], object]:
 
 def check(model: nn.Module, where: str) -> None:
     """Whether every score of a model is a product of two tokens by one matrix."""
-    layers = [part for part in model.modules() if isinstance(part, MultiHead)]
+    layers = attentions(model).values()
     if not layers:
         raise UserError(f"{where}: found no attention, wanted some", fix="choose another run")
     reasons = {
@@ -99,7 +98,7 @@ def check(model: nn.Module, where: str) -> None:
 
 def key_width(model: nn.Module) -> int:
     """U, the widest of all layers."""
-    scores = [part.score for part in model.modules() if isinstance(part, MultiHead)]
+    scores = [layer.score for layer in attentions(model).values()]
     return max(
         score.to_queries.out_features // score.heads
         for score in scores
@@ -130,7 +129,7 @@ def looked(watched: Watched) -> list[Float[Tensor, "B k T S"]]:
 @contextmanager
 def truncated(model: nn.Module, rank: int) -> Iterator[None]:
     """Within the block, every head of every layer keeps its `rank` largest directions."""
-    scores = [part.score for part in model.modules() if isinstance(part, MultiHead)]
+    scores = [layer.score for layer in attentions(model).values()]
     before = [{name: one.clone() for name, one in score.state_dict().items()} for score in scores]
     for score in scores:
         assert isinstance(score, Product)

@@ -75,30 +75,22 @@ def break_evens(
     """By operations of the forward pass, by depth and, of a machine, by the time of a step."""
     models = trio(width, layers, vocabulary)
     costs = {name: cost_of(one) for name, one in models.items()}
-    found = []
-    for one, other in PAIRS:
-        found.append(
-            seek("operations", one, other, lambda name, length: of_row(costs[name].forward, length))
-        )
-    for one, other in (("Transformer", "RNN"), *PAIRS[1:]):
-        found.append(
-            seek("depth", one, other, lambda name, length: of_row(costs[name].depth, length))
-        )
+    needs: dict[str, Callable[[str, int], float]] = {
+        "operations": lambda name, length: of_row(costs[name].forward, length),
+        "depth": lambda name, length: of_row(costs[name].depth, length),
+    }
     if machine is not None:
         tapes = {name: followed(one) for name, one in models.items()}
-        for one, other in PAIRS:
-            found.append(
-                seek(
-                    "time",
-                    one,
-                    other,
-                    lambda name, length: step_seconds(tapes[name], length, machine),
-                )
-            )
-    return found
+        needs["time"] = lambda name, length: step_seconds(tapes[name], length, machine)
+    return [
+        seek(measure, one, other, needed)
+        for measure, needed in needs.items()
+        for one, other in (DEPTH_PAIRS if measure == "depth" else PAIRS)
+    ]
 
 
 PAIRS = (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN"))
+DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])  # the one that wins with length comes first
 
 
 def seek(measure: str, one: str, other: str, needed: Callable[[str, int], float]) -> BreakEven:

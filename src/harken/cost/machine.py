@@ -1,10 +1,11 @@
 """How fast this machine is, measured once in a few seconds: a table of times for each kind of work.
 
 A table holds what the forward and backward pass of one operation take together, by its size:
-floating-point operations of the forward pass for products, bytes moved for all else. Between two
-sizes a time is interpolated on logarithmic axes; below the smallest it is that of the smallest (the
-overhead of a call), above the largest it grows in proportion. Nothing is stored: another load on
-the machine is another machine.
+floating-point operations of the forward pass for products, bytes moved for all else. Products with
+learned matrices have a table for each length of their shortest side, which decides how fast they
+are. Between two sizes a time is interpolated on logarithmic axes; below the smallest it is that of
+the smallest (the overhead of a call), above the largest it grows in proportion. Nothing is stored:
+another load on the machine is another machine.
 """
 
 import math

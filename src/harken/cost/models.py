@@ -4,7 +4,7 @@
     S F      frames and their features     N   distinct words that are spelt, each of W letters
 
 Rows are taken to be full: padding is counted as if it were text, for the machine does it all the
-same. Only the forward pass is walked; what follows from it for the backward pass is in `total.py`.
+same. Only the forward pass is walked; what follows from it for the backward pass is in `walk.py`.
 """
 
 from dataclasses import replace

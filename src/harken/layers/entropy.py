@@ -37,18 +37,13 @@ class _Entropy(torch.autograd.Function):
         losses = scores.gather(1, targets[:, None])[:, 0].mul_(smoothing - 1.0)
         if smoothing:
             losses -= scores.mean(dim=1).mul_(smoothing)
-        ctx.mark_dirty(scores)
-        ctx.mark_non_differentiable(scores)
-        ctx.set_materialize_grads(False)  # or its zeros would be a copy of their own
-        ctx.save_for_backward(scores, targets)
-        ctx.smoothing, ctx.spent = smoothing, False
+        ctx.smoothing = smoothing
+        hand_over(ctx, scores, targets)
         return losses, scores
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
-        assert not ctx.spent, "the gradient stands where the logarithms stood: one backward pass"
-        ctx.spent = True
-        logs, targets = ctx.saved_tensors
+        logs, targets = handed_over(ctx)
         for part, rows, wanted in zip(
             *map(_parts(logs), (logs, upstream[:, None], targets[:, None])), strict=True
         ):
@@ -58,6 +53,23 @@ class _Entropy(torch.autograd.Function):
             part.scatter_add_(1, wanted, part.new_full(wanted.shape, ctx.smoothing - 1.0))
             part *= rows
         return logs, None, None
+
+
+def hand_over(ctx: Any, scores: Tensor, *others: Tensor) -> None:
+    """Tell autograd that a forward pass has written over the scores, and keep them."""
+    ctx.mark_dirty(scores)
+    ctx.mark_non_differentiable(scores)
+    ctx.set_materialize_grads(False)  # or its zeros would be a copy of their own
+    ctx.save_for_backward(scores, *others)
+    ctx.spent = False
+
+
+def handed_over(ctx: Any) -> tuple[Tensor, ...]:
+    """What was kept, once: the backward pass may write over it again."""
+    assert not ctx.spent, "the gradient stands where the scores stood: one backward pass"
+    ctx.spent = True
+    kept: tuple[Tensor, ...] = ctx.saved_tensors
+    return kept
 
 
 def _parts(scores: Tensor) -> Callable[[Tensor], tuple[Tensor, ...]]:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
+from harken.layers.entropy import MANY, hand_over, handed_over
 from harken.models.initialise import initialise
 
 
@@ -117,23 +118,16 @@ class _Alignments(torch.autograd.Function):
             if learning:
                 # Of each frame it sums to nothing, so it is that of the scores as it stands.
                 (scores[rows],) = torch.autograd.grad(found, logs, torch.ones_like(found))
-        ctx.mark_dirty(scores)
-        ctx.mark_non_differentiable(scores)
-        ctx.set_materialize_grads(False)  # or its zeros would be a copy of their own
-        ctx.save_for_backward(scores)
-        ctx.spent = False
+        hand_over(ctx, scores)
         return torch.cat(losses), scores
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
-        assert not ctx.spent, "the gradient is handed on and not kept: one backward pass"
-        ctx.spent = True
-        (gradient,) = ctx.saved_tensors
+        (gradient,) = handed_over(ctx)
         return gradient.mul_(upstream[:, None, None]), None, None, None, None
 
 
-# Scores that are worked on at a time: some megabytes of a CPU, else few launches.
-TOGETHER, MANY = 1 << 20, 1 << 24
+TOGETHER = 1 << 20  # scores that a CPU works on at a time: some megabytes
 
 
 def _together(scores: Tensor) -> Iterator[slice]:
