@@ -29,6 +29,7 @@ ORDER = [
     "training",
     "tasks",
     "recipe",
+    "provenance",
     "run",
     "foreign",
     "cost",

@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from harken.errors import Failure
-from harken.files import remove_folder, replacing, replacing_folder, sha256, write_text
+from harken.errors import Failure, UserError
+from harken.files import (
+    appended,
+    locked_folder,
+    remove_folder,
+    replacing,
+    replacing_folder,
+    sha256,
+    write_text,
+)
 
 
 def names(folder: Path) -> set[str]:
@@ -76,10 +84,12 @@ def test_parents_are_made(
     assert (path / part).read_text() == "new"
 
 
+HEAD = "import os, resource, sys\nfrom pathlib import Path\nfrom harken.files import *\n"
+
+
 def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    head = "import os, resource, sys\nfrom pathlib import Path\nfrom harken.files import *\n"
     return subprocess.run(
-        [sys.executable, "-c", head + program, *map(str, arguments)], capture_output=True, text=True
+        [sys.executable, "-c", HEAD + program, *map(str, arguments)], capture_output=True, text=True
     )
 
 
@@ -137,6 +147,40 @@ def test_a_full_disk_is_a_failure(
     assert caught.value.exit_code == 1
     assert (path / part).read_text() == "old"
     assert names(tmp_path) == {"kept"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+def test_appending_to_a_full_disk_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to("/dev/full")
+    with (
+        pytest.raises(Failure, match="log: could not be written"),
+        appended(tmp_path / "log") as write_line,
+    ):
+        write_line("event")
+
+
+def test_a_locked_folder_is_refused_until_its_process_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    program = """
+with locked_folder(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HEAD + program, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"locked\n"
+    with pytest.raises(UserError, match="another process"), locked_folder(folder):
+        pass
+    holder.kill()
+    holder.communicate()
+    assert names(folder) == {".lock"}
+    with locked_folder(folder):
+        assert names(folder) == {".lock"}
+    assert names(folder) == set()
 
 
 def test_a_refused_move_puts_the_old_folder_back(

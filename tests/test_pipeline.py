@@ -10,10 +10,11 @@ import torch
 
 import harken
 from harken.errors import Failure, UserError
-from harken.pipeline import Interrupted, train
+from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.training.checkpoint import load_weights
 from harken.training.loop import Event, Stepped
+from harken.training.signals import Interrupted
 from small_recipe import SMALL
 
 
@@ -27,6 +28,7 @@ def test_a_run_folder_holds_everything(small_run: Path) -> None:
         "tokenizer.json",
         "model.safetensors",
         "manifest.json",
+        "provenance.json",
         "metrics.json",
         "log.jsonl",
         "README.md",
@@ -104,9 +106,9 @@ def test_handlers_are_put_back(recipe_file: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_is_taken_is_not_touched(small_run: Path, recipe_file: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in small_run.rglob("*")}
-    with pytest.raises(UserError, match="found a run there already"):
+    with pytest.raises(UserError, match="already holds a run"):
         train(small(recipe_file), small_run)
-    with pytest.raises(UserError, match=r"found a run made with 'seed = 5', wanted .* 'seed = 6'"):
+    with pytest.raises(UserError, match=r"expected 'seed = 5', got 'seed = 6'"):
         train(small(recipe_file, "seed=6"), small_run, resume=True)
     train(small(recipe_file), small_run, resume=True)  # finished: nothing to do
     assert {path: path.stat().st_mtime_ns for path in small_run.rglob("*")} == before
@@ -114,7 +116,7 @@ def test_a_folder_that_is_taken_is_not_touched(small_run: Path, recipe_file: Pat
 
 def test_a_folder_of_other_files_is_refused(recipe_file: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="files that are no run"):
+    with pytest.raises(UserError, match="files that are not a run"):
         train(small(recipe_file), tmp_path)
 
 

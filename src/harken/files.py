@@ -7,11 +7,14 @@ A power cut or a kill at any moment leaves either the old file or the new one. A
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harken.errors import Failure
+from harken.errors import Failure, UserError
+
+LOCK = ".lock"
 
 
 def sync(path: Path) -> None:
@@ -60,6 +63,23 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
+def appended(path: Path) -> Iterator[Callable[[str], None]]:
+    """A function that appends a line to a text file; each line is written before it returns."""
+    with refusals(path):
+        file = path.open("a", encoding="utf-8", buffering=1, newline="\n")
+
+    def write_line(line: str) -> None:
+        with refusals(path):
+            file.write(line + "\n")
+
+    try:
+        yield write_line
+    finally:
+        with suppress(OSError):  # closing tries again to write what a full disk refused
+            file.close()
+
+
+@contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """The same for a folder of files: every one is synced before the folder gets its name.
 
@@ -86,6 +106,71 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(doomed, ignore_errors=True)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed writes and deletions left in a folder, its subfolders included."""
+    for path in [*folder.rglob(".*.unfinished"), *folder.rglob(".*.doomed")]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, made if necessary; refuse a folder that another process has locked.
+
+    The system releases the lock of a killed process. The lock file is removed at the end.
+    """
+    with refusals(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = folder / LOCK
+        handle = _acquire(lock)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if os.name != "nt":  # Windows cannot remove an open file
+                lock.unlink(missing_ok=True)
+        os.close(handle)
+        with suppress(OSError):
+            if os.name == "nt":
+                lock.unlink(missing_ok=True)
+
+
+def _acquire(lock: Path) -> int:
+    while True:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _lock_file(handle)
+            # The process that held the lock may have removed the file since it was opened here.
+            if lock.exists() and os.path.samestat(os.fstat(handle), lock.stat()):
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            raise UserError(
+                f"{lock.parent}: another process is training in this folder",
+                fix="wait until it ends, or choose another folder",
+            ) from None
+        except FileNotFoundError:
+            pass
+        os.close(handle)
+
+
+def _lock_file(handle: int) -> None:
+    """Lock an open file, or raise BlockingIOError."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            raise BlockingIOError from None
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def remove_folder(folder: Path) -> None:

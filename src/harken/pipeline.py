@@ -1,25 +1,40 @@
-"""From a recipe to a finished run folder; every step can be killed and taken up again.
+"""Train a recipe into a run folder; a run killed at any point can be resumed.
 
-    recipe.toml -> tokenizer.json -> tokens/ -> stages (checkpoints/, log.jsonl)
+    provenance.json, recipe.toml -> tokenizer.json -> tokens/ -> stages (checkpoints/, log.jsonl)
                 -> model.safetensors -> metrics.json -> README.md, report.html
 
-Each arrow writes its file whole or not at all, so what exists is done. SIGINT and SIGTERM are noted
-and obeyed between two steps, after a checkpoint.
+Each arrow writes its file completely or not at all, so a file that exists is complete. SIGINT,
+SIGTERM and SIGHUP stop the run at once, or after the current training step and a checkpoint.
 """
 
 import json
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
+from typing import Any
+
+import torch
 
 from harken import config
 from harken.errors import UserError
-from harken.files import replacing, write_text
-from harken.recipe import Recipe, load_recipe, task_of
+from harken.files import (
+    LOCK,
+    appended,
+    locked_folder,
+    remove_folder,
+    remove_leftovers,
+    replacing,
+    write_text,
+)
+from harken.provenance import (
+    PROVENANCE,
+    check_data,
+    check_recipe,
+    provenance,
+    write_provenance,
+)
+from harken.recipe import Recipe, task_of
 from harken.report.card import model_card
 from harken.report.of_run import run_report
 from harken.run import (
@@ -34,74 +49,100 @@ from harken.run import (
     TOKENS,
     Run,
     load,
+    read_log,
 )
 from harken.tasks.task import Evaluation
 from harken.training.checkpoint import save_weights, weights_of, write_manifest
 from harken.training.loop import Event, Saved, Stage, Training
 from harken.training.machine import choose_device, prepare
+from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
 
 Listener = Callable[[Event], None]
-
-
-class Interrupted(Exception):
-    """A signal asked to stop; all is saved."""
-
-    def __init__(self, number: int, folder: Path) -> None:
-        super().__init__(f"stopped by signal {number}")
-        self.number, self.folder = number, folder
 
 
 def train(
     recipe: Recipe, folder: Path, *, resume: bool = False, listener: Listener | None = None
 ) -> Run:
-    """Train a recipe into `folder`, or go on where it stopped; a finished run is only loaded."""
-    settle(recipe, folder, resume=resume)
-    if not (folder / MODEL).exists():
-        with watching_signals() as received:
-            _train_stages(recipe, folder, listener, received)
-    run = load(folder, recipe.training.machine.device)
-    if not (folder / REPORT).exists():
-        finish(run)
-    return run
+    """Train a recipe into `folder`, or resume it there; a finished run is only loaded."""
+    with stop_signals() as stop:
+        device = choose_device(recipe.training.machine.device)
+        check_run_folder(recipe, folder, resume=resume)
+        splits = None if (folder / MODEL).exists() else task_of(recipe).read(recipe)
+        with locked_folder(folder):
+            check_run_folder(recipe, folder, resume=resume)  # another process may have been here
+            remove_leftovers(folder)
+            if splits is not None and not (folder / MODEL).exists():
+                with claimed_folder(recipe, folder, splits):
+                    _train_stages(recipe, folder, splits, device, listener, stop)
+            run = load(folder, recipe.training.machine.device)
+            if not all((folder / name).exists() for name in (METRICS, CARD, REPORT)):
+                finish(run)
+            return run
 
 
-def settle(recipe: Recipe, folder: Path, *, resume: bool) -> None:
-    """Make the folder this recipe's own, or refuse one that is another's."""
-    stored = folder / RECIPE
-    if not stored.exists():
-        if folder.is_dir() and any(folder.iterdir()):
+def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
+    """Refuse a folder that holds something else than this recipe's run."""
+    if not (folder / RECIPE).exists():
+        # A process killed before recipe.toml was complete leaves only these.
+        if folder.is_dir() and not all(_precedes_recipe(path) for path in folder.iterdir()):
             raise UserError(
-                f"{folder}: found a folder with files that are no run, wanted a new or empty one",
+                f"{folder}: the folder holds files that are not a run (expected a new or empty "
+                "folder)",
                 fix="choose another folder with --run",
             )
-        task_of(recipe).read(recipe)  # wrong data must not leave a folder behind
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(stored, config.dumps(recipe))
         return
     if not resume:
         raise UserError(
-            f"{folder}: found a run there already, wanted a new folder",
-            fix="add --resume to go on with it, or choose another folder with --run",
+            f"{folder}: the folder already holds a run",
+            fix="add --resume to continue it, or choose another folder with --run",
         )
-    known, wanted = config.dumps(load_recipe(stored)), config.dumps(recipe)
-    if known != wanted:
-        pairs = zip(known.splitlines(), wanted.splitlines(), strict=False)
-        first = next(((old, new) for old, new in pairs if old != new), ("its end", "more lines"))
-        raise UserError(
-            f"{stored}: found a run made with {first[0]!r}, wanted to resume it with {first[1]!r}",
-            fix=f"resume with `harken train {stored} --resume`, or choose another --run",
-        )
+    check_recipe(folder, recipe)
+
+
+def _precedes_recipe(path: Path) -> bool:
+    return path.name in (LOCK, PROVENANCE) or path.name.endswith(".unfinished")
+
+
+@contextmanager
+def claimed_folder(recipe: Recipe, folder: Path, splits: Mapping[str, Any]) -> Iterator[None]:
+    """Write what the run starts from, or check that it is unchanged.
+
+    If a new run fails before its first step, its files are removed: the next attempt, with another
+    recipe, needs the folder.
+    """
+    started = provenance(recipe, splits)
+    is_new = not (folder / RECIPE).exists()
+    if is_new:
+        write_provenance(folder, started)
+        write_text(folder / RECIPE, config.dumps(recipe))
+    else:
+        check_data(folder, started)
+    try:
+        yield
+    except Interrupted:
+        raise
+    except Exception:
+        if is_new and not (folder / LOG).exists():
+            for path in folder.iterdir():
+                remove_folder(path) if path.is_dir() else path.unlink()
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _train_stages(
-    recipe: Recipe, folder: Path, listener: Listener | None, received: list[int]
+    recipe: Recipe,
+    folder: Path,
+    splits: Mapping[str, Any],
+    device: torch.device,
+    listener: Listener | None,
+    stop: StopSignals,
 ) -> None:
     task = task_of(recipe)
-    device = choose_device(recipe.training.machine.device)
     prepare(device)
-    splits = task.read(recipe)
     if not (folder / TOKENIZER).exists():
-        write_text(folder / TOKENIZER, task.fit(recipe, splits).to_json())
+        vocabulary = run_interruptibly(lambda: task.fit(recipe, splits))
+        write_text(folder / TOKENIZER, vocabulary.to_json())
     fitted = task.restore(folder / TOKENIZER)
     model = task.build(recipe, fitted).to(device)
     stages = task.stages(recipe, splits, fitted, folder / TOKENS)
@@ -112,20 +153,22 @@ def _train_stages(
         machine=recipe.training.machine,
         device=device,
         checkpoints=folder / CHECKPOINTS,
+        interruptible=stop.immediate,
     )
     training.resume()
     _cut_log(folder / LOG, stages, training)
-    # Line by line, so that the log reaches at least as far as any checkpoint.
-    with (folder / LOG).open("a", encoding="utf-8", buffering=1) as log:
-        for event in training:
-            if not isinstance(event, Saved):
-                record = {"event": type(event).__name__.lower(), **asdict(event)}
-                log.write(json.dumps(record) + "\n")
-            if listener is not None:
-                listener(event)
-            if received:
-                training.save()
-                raise Interrupted(received[0], folder)
+    with stop.deferred(), appended(folder / LOG) as write_line:
+        try:
+            for event in training:
+                if not isinstance(event, Saved):
+                    record = {"event": type(event).__name__.lower(), **asdict(event)}
+                    write_line(json.dumps(record))
+                if listener is not None:
+                    listener(event)
+                stop.check()
+        except Interrupted:
+            training.save()
+            raise
     with replacing(folder / MODEL) as unfinished:
         save_weights(unfinished, weights_of(model))
         # The manifest comes first: weights without one would be a run that cannot be loaded.
@@ -133,19 +176,17 @@ def _train_stages(
 
 
 def _cut_log(path: Path, stages: list[Stage], training: Training) -> None:
-    """Forget what was logged after the checkpoint that training goes on from."""
+    """Remove what was logged after the checkpoint that training continues from."""
     if not path.exists():
         return
     numbers = {stage.name: number for number, stage in enumerate(stages)}
     reached = (training.progress.stage, training.progress.step)
-    with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8") as kept:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:  # the line that a kill cut in two
-                continue
-            if (numbers.get(event["stage"], -1), event["step"]) <= reached:
-                kept.write(line + "\n")
+    kept = [
+        json.dumps(event)
+        for event in read_log(path)
+        if (numbers.get(event["stage"], -1), event["step"]) <= reached
+    ]
+    write_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def finish(run: Run) -> None:
@@ -163,24 +204,3 @@ def metrics_record(run: Run, evaluation: Evaluation) -> dict[str, object]:
         "n": evaluation.n,
         "metrics": {name: asdict(value) for name, value in evaluation.metrics.items()},
     }
-
-
-@contextmanager
-def watching_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM; a second SIGINT stops at once, at the last checkpoint."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received  # only the main thread may ask for signals
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if received and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

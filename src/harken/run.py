@@ -5,9 +5,13 @@ model.safetensors   weights                         manifest.json    SHA-256 of 
 metrics.json        figures on the dev split        log.jsonl        one JSON object a line
 README.md           model card                      report.html      the page for people
 checkpoints/        to resume from                  tokens/          encoded texts
+provenance.json     recipe, data digests and versions that the run was started with
 """
 
+import json
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from typing import Any
 from torch import nn
 
 from harken.decode.search import SearchConfig
-from harken.errors import UserError
+from harken.errors import Failure, UserError
 from harken.recipe import Recipe, load_recipe, task_of
 from harken.tasks.task import (
     Conditioned,
@@ -115,6 +119,41 @@ def require_run(folder: Path) -> None:
             f"{folder}: found a run that has not finished, wanted a trained one",
             fix=f"finish it with `harken train {folder / RECIPE} --resume`",
         )
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The events of a log, without lines that a kill or a damaged disk left unreadable."""
+    if not path.is_file():
+        return []
+    events = []
+    for line in path.read_bytes().decode("utf-8", errors="replace").splitlines():
+        with suppress(ValueError, RecursionError):
+            event = json.loads(line)
+            if _is_event(event):
+                events.append(event)
+    return events
+
+
+def _is_event(event: Any) -> bool:
+    match event:
+        case {"event": "stepped", "stage": str(), "step": int(), "loss": float(loss)}:
+            return math.isfinite(loss)
+        case {"event": "evaluated", "stage": str(), "step": int(), "value": float()}:
+            return True
+    return False
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """The figures that training stored on the dev split."""
+    path = folder / METRICS
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {"task": stored["task"], "n": stored["n"], "metrics": dict(stored["metrics"])}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Failure(
+            f"{path}: cannot be read ({error})",
+            fix=f"delete it; `harken train {folder / RECIPE} --resume` evaluates the model again",
+        ) from None
 
 
 def load(folder: str | Path, device: Device = "auto") -> Run:

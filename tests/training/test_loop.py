@@ -1,5 +1,6 @@
 """The loop: what a step does, what a stage leaves behind, and that resuming repeats it exactly."""
 
+import itertools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,16 @@ from torch import Tensor, nn
 
 from harken.errors import Failure
 from harken.training.checkpoint import weights_of
-from harken.training.loop import Evaluated, Stage, StageConfig, Stepped, Training, seed_of
+from harken.training.loop import (
+    Evaluated,
+    Event,
+    Saved,
+    Stage,
+    StageConfig,
+    Stepped,
+    Training,
+    seed_of,
+)
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, DescentConfig, OptimiserConfig
 from harken.training.schedule import ScheduleConfig
@@ -165,6 +175,51 @@ def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> 
     assert [event.best for event in rounds] == [True, True, False, False, False]
     for name, weight in weights_of(model).items():
         assert torch.equal(weight, snapshots[1][name])
+
+
+def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
+    """Stopped after a step and before its evaluation, the evaluation is repeated."""
+
+    def evaluate(model: nn.Module) -> float:
+        return [0.3, 0.1, 0.4, 0.2][round(1000 * float(weights_of(model)["0.bias"].sum())) % 4]
+
+    def new(folder: str) -> Training:
+        first = stage("first", evaluate, steps=9, evaluate_every=2, patience=3, save_every=4)
+        second = stage("second", evaluate, steps=3, evaluate_every=3)
+        return training(network(), [first, second], tmp_path / folder)
+
+    def comparable(event: Event) -> tuple[object, ...]:
+        value = event.loss if isinstance(event, Stepped) else event.value
+        return type(event), event.stage, event.step, value
+
+    alone = new("alone")
+    wanted = [comparable(event) for event in alone if not isinstance(event, Saved)]
+    for stop in range(1, len(wanted)):
+        stopped = new(f"stopped-{stop}")
+        events = (comparable(event) for event in stopped if not isinstance(event, Saved))
+        seen = list(itertools.islice(events, stop))
+        stopped.save()
+        resumed = new(f"stopped-{stop}")
+        assert resumed.resume()
+        seen += [comparable(event) for event in resumed if not isinstance(event, Saved)]
+        assert seen == wanted
+        final = weights_of(resumed.model)
+        assert all(torch.equal(w, final[name]) for name, w in weights_of(alone.model).items())
+
+
+def test_an_undefined_dev_value_is_never_the_best(tmp_path: Path) -> None:
+    values = iter([float("nan"), 0.1, float("nan")])
+    only = stage(evaluate=lambda model: next(values), steps=3, evaluate_every=1)
+    rounds = [e for e in training(network(), [only], tmp_path) if isinstance(e, Evaluated)]
+    assert [event.best for event in rounds] == [False, True, False]
+
+
+def test_events_hold_the_learning_rate(tmp_path: Path) -> None:
+    schedule = ScheduleConfig(warmup=2, decay="constant")
+    config = DescentConfig(rate=0.25)
+    only = stage(steps=4, optimiser=config, schedule=schedule)
+    steps = [e for e in training(network(), [only], tmp_path) if isinstance(e, Stepped)]
+    assert [event.lr for event in steps] == [0.125, 0.25, 0.25, 0.25]
 
 
 def test_a_loss_that_is_no_number_stops_with_a_sentence(tmp_path: Path) -> None:

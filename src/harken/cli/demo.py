@@ -41,10 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train what is not trained yet and print the rows."""
-    import signal
-
     from harken.cli.output import remark
-    from harken.pipeline import Interrupted
+    from harken.training.signals import Interrupted
 
     if options.seed < 0:
         raise UserError(
@@ -54,8 +52,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         (_exposure if options.task == "exposure" else _answer)(folder, options)
     except Interrupted as stop:
-        name = signal.Signals(stop.number).name
-        remark(f"harken: {name}: saved; the same command goes on from here")
+        remark(f"harken: {stop}; run the same command again to resume")
         return 128 + stop.number
     return 0
 

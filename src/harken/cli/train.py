@@ -1,11 +1,9 @@
-"""Train a recipe into a run folder, or go on with one that was stopped.
+"""Train a model from a recipe, or resume an interrupted run.
 
-The folder is `runs/NAME` for `NAME.toml` unless --run says otherwise.
+The run folder is `runs/NAME` for `NAME.toml` unless --run is given.
 """
 
 import argparse
-import json
-import signal
 from pathlib import Path
 
 EPILOG = """examples:
@@ -22,16 +20,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", type=Path, metavar="DIR", dest="folder")
     parser.add_argument("--seed", type=int, metavar="N")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"))
-    parser.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
     """Train, then print the figures."""
     from harken.cli.output import figures, remark, training_progress
-    from harken.pipeline import Interrupted, train
+    from harken.pipeline import train
     from harken.recipe import load_recipe
-    from harken.run import METRICS, RECIPE, REPORT
+    from harken.run import RECIPE, REPORT, read_metrics
+    from harken.training.signals import Interrupted
 
     overrides = [*options.sets]
     if options.seed is not None:
@@ -47,10 +46,11 @@ def run(options: argparse.Namespace) -> int:
         with training_progress(folder.name) as listener:
             train(recipe, folder, resume=options.resume, listener=listener)
     except Interrupted as stop:
-        name = signal.Signals(stop.number).name
-        remark(f"harken: {name}: saved; go on with `harken train {folder / RECIPE} --resume`")
+        if (folder / RECIPE).exists():
+            remark(f"harken: {stop}; resume with `harken train {folder / RECIPE} --resume`")
+        else:
+            remark(f"harken: {stop} before anything was written")
         return 128 + stop.number
-    measured = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-    figures(measured, as_json=options.json)
+    figures(read_metrics(folder), as_json=options.json)
     remark(f"report: {folder / REPORT}")
     return 0

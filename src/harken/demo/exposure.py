@@ -12,7 +12,6 @@ stages stay apart, as in bioS: questions among the reading would teach to store 
 can be asked for, whatever the telling, and other views of a text would vary even a single one.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from harken.files import write_text
 from harken.measure.interval import Estimate
 from harken.models.language_model import GPTConfig
 from harken.pipeline import Listener, train
-from harken.run import METRICS, RECIPE, REPORT
+from harken.run import RECIPE, REPORT, read_metrics
 from harken.tasks.answer import (
     AnswerData,
     AnswerRecipe,
@@ -108,7 +107,7 @@ def run_exposure(
         recipe = shape(replace(exposure_recipe(files), seed=seed))
         with progress(f"{number}/{len(conditions)} {condition.name}") as listener:
             train(recipe, where, resume=True, listener=listener)
-        found = json.loads((where / METRICS).read_text(encoding="utf-8"))
+        found = read_metrics(where)
         right, guess = (Estimate(**found["metrics"][name]) for name in MEASURED)
         rows.append(Measured(condition=condition, n=found["n"], metric=right))
         guesses.append(guess)

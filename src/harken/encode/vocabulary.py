@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from harken.errors import Failure
 
 PAD, UNKNOWN, MASK, END = range(4)
+CHUNK_TEXTS = 4096
 SPECIAL = ("<pad>", "<unknown>", "<mask>", "<end>")
 
 
@@ -32,8 +33,14 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token numbers of each text."""
-        encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(one.ids, dtype=np.int64) for one in encoded]
+        return [
+            np.array(encoding.ids, dtype=np.int64)
+            # In chunks, because a signal is only handled between two calls of the library.
+            for start in range(0, len(texts), CHUNK_TEXTS)
+            for encoding in self._tokenizer.encode_batch_fast(
+                list(texts[start : start + CHUNK_TEXTS]), add_special_tokens=False
+            )
+        ]
 
     def decode(self, sequences: Iterable[Sequence[int]]) -> list[str]:
         """The texts back, special tokens left out."""

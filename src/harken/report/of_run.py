@@ -1,6 +1,5 @@
 """The page of one run: figures, learning curves, attention, right and wrong answers."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from harken.report.honesty import honesty_section
 from harken.report.looking import figure_of, look
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, plain_table, result_table, settings_table
-from harken.run import LOG, Run
+from harken.run import LOG, Run, read_log
 from harken.tasks.task import Evaluation
 from harken.version import __version__
 
@@ -93,20 +92,18 @@ def _learning(log: Path) -> str:
     curves: dict[str, tuple[list[int], list[float]]] = {}
     stages: list[Stage] = []
     offset = last = 0
-    if log.exists():
-        for line in log.read_text(encoding="utf-8").splitlines():
-            event = json.loads(line)
-            if event["event"] != "stepped":
-                continue
-            if event["stage"] not in curves:
-                offset = last
-                curves[event["stage"]] = ([], [])
-                stages.append(Stage(name=event["stage"], first_step=offset))
-            steps, losses = curves[event["stage"]]
-            last = offset + event["step"]
-            mean = losses[-1] if losses else event["loss"]
-            steps.append(last)
-            losses.append(mean + SMOOTHING * (event["loss"] - mean))
+    for event in read_log(log):
+        if event["event"] != "stepped":
+            continue
+        if event["stage"] not in curves:
+            offset = last
+            curves[event["stage"]] = ([], [])
+            stages.append(Stage(name=event["stage"], first_step=offset))
+        steps, losses = curves[event["stage"]]
+        last = offset + event["step"]
+        mean = losses[-1] if losses else event["loss"]
+        steps.append(last)
+        losses.append(mean + SMOOTHING * (event["loss"] - mean))
     return curve_figure(
         [Curve(name=name, steps=steps, values=losses) for name, (steps, losses) in curves.items()],
         title="Training loss",

@@ -334,12 +334,13 @@ def scaled_once(gallery: Gallery, cache: Path) -> Gallery:
     path, size = cache / PIXELS, gallery.place
     if not path.exists():
         shape = (len(gallery), size.rows, size.columns, size.channels)
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        # Written, not memory-mapped: a full disk kills a process that writes to a mapped file.
         with replacing(path) as unfinished, unfinished.open("wb") as file:
-            pixels = np.lib.format.open_memmap(file.name, "w+", np.uint8, shape)
+            np.lib.format.write_array_header_1_0(file, header)
             for start in range(0, len(gallery), TOGETHER):
                 some = range(start, min(start + TOGETHER, len(gallery)))
-                pixels[start : start + TOGETHER] = gallery.take(some)
-            pixels.flush()
+                file.write(gallery.take(some).tobytes())
     examples = [replace(one, image=at) for at, one in enumerate(gallery)]
     return Gallery(examples, Rows(array=read_pictures(path)))
 

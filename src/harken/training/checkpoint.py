@@ -38,6 +38,7 @@ class Progress:
     step: int = 0
     best: float | None = None
     rounds_without_gain: int = 0
+    evaluation_due: bool = False  # the step is done, its evaluation is not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

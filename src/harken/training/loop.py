@@ -10,6 +10,7 @@ The loop yields what happened and leaves logs and progress bars to whoever liste
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -81,7 +82,7 @@ class Stepped:
     step: int  # steps done, this one included
     steps: int
     loss: float
-    rate: float  # as a factor of the peak
+    lr: float  # learning rate of the optimizer's main parameter group
     norm: float  # of the gradients before clipping
     tokens: int
     seconds: float
@@ -126,7 +127,10 @@ class Training:
         machine: MachineConfig,
         device: torch.device,
         checkpoints: Path,
+        interruptible: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """`interruptible` is entered around evaluations, which may be stopped at any point."""
+        self._interruptible = interruptible
         self.model, self.stages, self.seed = model, stages, seed
         self.machine, self.device, self.checkpoints = machine, device, checkpoints
         self.progress = Progress()
@@ -172,14 +176,14 @@ class Training:
         stage, config = self._stage, self._stage.config
         if self.progress.step == 0:
             self._optimisers = config.optimiser.build(self.model)
+        if self.progress.evaluation_due:  # stopped between a step and its evaluation
+            yield self._evaluate(stage)
         while self.progress.step < config.steps and not self._patience_is_over():
             yield self._step(stage)
+            if self.progress.evaluation_due:
+                yield self._evaluate(stage)
             done = self.progress.step
-            last = done == config.steps
-            due = config.evaluate_every and (last or done % config.evaluate_every == 0)
-            if stage.evaluate and due:
-                yield self._evaluate(stage.name, stage.evaluate)
-            if not last and done % config.save_every == 0:
+            if done < config.steps and done % config.save_every == 0:
                 yield self.save()
         if self.best is not None:
             set_weights(self.model, self.best, self.checkpoints)
@@ -207,7 +211,8 @@ class Training:
         if not math.isfinite(total):
             raise Failure(
                 f"stage {stage.name!r}, step {step + 1}: found a loss of {total}, wanted a number",
-                fix="lower the optimiser's rate or lengthen schedule.warmup, then train again",
+                fix="lower the optimiser's rate or lengthen schedule.warmup, then train again in a "
+                "new folder",
             )
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
         factor = config.schedule.factor(step, config.steps)
@@ -215,26 +220,36 @@ class Training:
         for optimiser in self._optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-        self.progress = replace(self.progress, step=step + 1)
+        done = step + 1
+        interval = config.evaluate_every
+        due = interval > 0 and (done == config.steps or done % interval == 0)
+        self.progress = replace(
+            self.progress, step=done, evaluation_due=due and stage.evaluate is not None
+        )
         return Stepped(
             stage=stage.name,
-            step=step + 1,
+            step=done,
             steps=config.steps,
             loss=total,
-            rate=factor,
+            lr=config.optimiser.rate * factor,
             norm=float(norm),
             tokens=tokens,
             seconds=time.perf_counter() - started,
         )
 
-    def _evaluate(self, name: str, measure: Callable[[nn.Module], float]) -> Evaluated:
+    def _evaluate(self, stage: Stage) -> Evaluated:
+        assert stage.evaluate is not None
         self.model.eval()
-        value = measure(self.model)
-        better = self.progress.best is None or value > self.progress.best
+        with self._interruptible():
+            value = stage.evaluate(self.model)
+        best = self.progress.best
+        better = not math.isnan(value) and (best is None or value > best)
         if better:
             self.best = {key: one.clone() for key, one in weights_of(self.model).items()}
-            self.progress = replace(self.progress, best=value, rounds_without_gain=0)
-        else:
-            rounds = self.progress.rounds_without_gain + 1
-            self.progress = replace(self.progress, rounds_without_gain=rounds)
-        return Evaluated(stage=name, step=self.progress.step, value=value, best=better)
+        self.progress = replace(
+            self.progress,
+            best=value if better else best,
+            rounds_without_gain=0 if better else self.progress.rounds_without_gain + 1,
+            evaluation_due=False,
+        )
+        return Evaluated(stage=stage.name, step=self.progress.step, value=value, best=better)

@@ -1,0 +1,132 @@
+"""What a run was started with: recipe, data, versions and thread count.
+
+`provenance.json` is written before the first step. An unfinished run is only resumed with the same
+recipe and data, because the result would be neither the old run nor a new one. Other versions of
+Harken or PyTorch, or another number of threads, may change the last bits of the weights: a warning.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harken.config import as_plain, dumps
+from harken.errors import Failure, UserError
+from harken.files import sha256, write_text
+from harken.recipe import Recipe
+from harken.version import __version__
+
+PROVENANCE = "provenance.json"
+SOFTWARE = {"harken": "Harken", "torch": "PyTorch", "threads": "thread count"}
+
+
+def provenance(recipe: Recipe, splits: Mapping[str, Iterable[Any]]) -> dict[str, Any]:
+    """The recipe as TOML, digests of the data, versions and the number of threads."""
+    named = dict(_named_files(as_plain(recipe)["data"], "data"))
+    return {
+        "harken": __version__,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "recipe": dumps(recipe),
+        "data": {key: _digest(path) for key, path in named.items()},
+        "referenced": {name: _referenced(examples) for name, examples in splits.items()},
+    }
+
+
+def write_provenance(folder: Path, started: Mapping[str, Any]) -> None:
+    """Store it in a run folder."""
+    write_text(folder / PROVENANCE, json.dumps(started, indent=1))
+
+
+def check_recipe(folder: Path, recipe: Recipe) -> None:
+    """Refuse to continue a run with another recipe than it was started with."""
+    known, wanted = _read(folder)["recipe"], dumps(recipe)
+    if known == wanted:
+        return
+    changes = list(difflib.ndiff(known.splitlines(), wanted.splitlines()))
+    removed, added = ([c[2:] for c in changes if c.startswith(sign)] for sign in "-+")
+    raise UserError(
+        f"{folder}: the recipe differs from the one that the run was started with "
+        f"(expected {_quoted(removed)}, got {_quoted(added)})",
+        fix=f"restore it and resume with `harken train {folder / 'recipe.toml'} --resume`, "
+        "or train in a new folder with --run",
+    )
+
+
+def check_data(folder: Path, now: Mapping[str, Any]) -> None:
+    """Refuse to continue a run whose data changed; warn if versions or threads differ."""
+    started = _read(folder)
+    for key in sorted(started["data"].keys() | now["data"].keys()):
+        if started["data"].get(key) != now["data"].get(key):
+            raise UserError(
+                f"{folder}: the file of {key} changed after the run was started",
+                fix="restore the file, or train in a new folder with --run",
+            )
+    for name, digest in now["referenced"].items():
+        if started["referenced"].get(name) != digest:
+            raise UserError(
+                f"{folder}: files that the {name} data refer to changed after the run was started",
+                fix="restore the files, or train in a new folder with --run",
+            )
+    for key, title in SOFTWARE.items():
+        if started[key] != now[key]:
+            warnings.warn(
+                f"{folder}: {title} is {now[key]}, but the run was started with {started[key]}; "
+                "the weights may differ in the last bits from those of an uninterrupted run",
+                stacklevel=2,
+            )
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / PROVENANCE
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {key: stored[key] for key in (*SOFTWARE, "recipe", "data", "referenced")}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Failure(
+            f"{path}: cannot be read ({error})",
+            fix="restore it from a copy, or train in a new folder with --run",
+        ) from None
+
+
+def _named_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
+    """The files that a recipe's data table names, and arrays next to them with the same stem."""
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            yield from _named_files(entry, f"{key}.{name}")
+    elif isinstance(value, str) and (path := Path(value)).is_file():
+        yield key, path
+        for suffix in (".npz", ".npy"):
+            if path.with_suffix(suffix).is_file() and path.suffix != suffix:
+                yield f"{key} ({path.stem}{suffix})", path.with_suffix(suffix)
+
+
+def _digest(path: Path) -> str:
+    return f"{path.stat().st_size} bytes, sha256 {sha256(path)}"
+
+
+def _referenced(examples: Iterable[Any]) -> str | None:
+    """A digest of the sizes of the sounds or pictures that examples refer to; None without any.
+
+    Their contents are not read: there may be many gigabytes of them.
+    """
+    sizes = [
+        value.stat().st_size
+        for example in examples
+        if dataclasses.is_dataclass(example)
+        for field in dataclasses.fields(example)
+        if isinstance(value := getattr(example, field.name), Path) and value.is_file()
+    ]
+    return hashlib.sha256(str(sizes).encode()).hexdigest() if sizes else None
+
+
+def _quoted(lines: list[str]) -> str:
+    if not lines:
+        return "no such line"
+    return repr(lines[0]) + (f" and {len(lines) - 1} more" if len(lines) > 1 else "")

@@ -1,0 +1,347 @@
+"""Interrupted, failed and changed runs: signals, locks, leftovers and provenance."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import harken.provenance
+import harken.training.machine
+from harken.encode.subwords import BytePairConfig
+from harken.encode.vocabulary import Vocabulary
+from harken.errors import Failure, UserError
+from harken.pipeline import train
+from harken.recipe import load_recipe
+from harken.run import read_log, read_metrics
+from harken.tasks.lm import LanguageModelTask
+from harken.training.checkpoint import load_weights
+from harken.training.loop import Event, Stepped
+from harken.training.signals import Interrupted, run_interruptibly, stop_signals
+
+TEXT = "the cat sat on the mat and looked at the dog that sat on the log\n" * 40
+
+
+@pytest.fixture
+def text_recipe(tmp_path: Path) -> Path:
+    """An `lm` recipe of eight steps that evaluates every four, next to its text."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        'task = "lm"\nseed = 3\n[data]\ntrain = "text.txt"\n[model]\nlayers = 1\nwidth = 16\n'
+        "length = 32\nattention.heads = 2\n[training]\nsteps = 8\nbatch_tokens = 64\n"
+        "evaluate_every = 4\nsave_every = 3\n"
+    )
+    return path
+
+
+def equal_weights(first: Path, second: Path) -> bool:
+    weights, others = (load_weights(run / "model.safetensors") for run in (first, second))
+    return all(torch.equal(tensor, others[name]) for name, tensor in weights.items())
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def at_step(step: int, action: Callable[[], None]) -> Callable[[Event], None]:
+    def listener(event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == step:
+            action()
+
+    return listener
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("step", [1, 4, 8])  # 4 and 8: an evaluation is due
+def test_a_stopped_run_resumes_exactly(
+    text_recipe: Path, tmp_path: Path, number: signal.Signals, step: int
+) -> None:
+    recipe = load_recipe(text_recipe)
+    train(recipe, tmp_path / "alone")
+    with pytest.raises(Interrupted, match=number.name):
+        train(recipe, tmp_path / "run", listener=at_step(step, lambda: signal.raise_signal(number)))
+    train(recipe, tmp_path / "run", resume=True)
+    assert equal_weights(tmp_path / "alone", tmp_path / "run")
+    alone, resumed = (
+        [
+            {key: value for key, value in event.items() if key != "seconds"}
+            for event in read_log(tmp_path / name / "log.jsonl")
+        ]
+        for name in ("alone", "run")
+    )
+    assert alone == resumed
+    assert {path.name for path in (tmp_path / "alone").iterdir()} == {
+        path.name for path in (tmp_path / "run").iterdir()
+    }
+
+
+def test_a_signal_stops_an_evaluation_that_is_repeated(
+    text_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = load_recipe(text_recipe)
+    train(recipe, tmp_path / "alone")
+    with monkeypatch.context() as patch:
+
+        def stages(*arguments: Any) -> Any:
+            (only,) = original(*arguments)
+            return [
+                type(only)(
+                    name=only.name,
+                    config=only.config,
+                    batch=only.batch,
+                    loss=only.loss,
+                    evaluate=lambda model: signal.raise_signal(signal.SIGTERM),  # type: ignore[arg-type,return-value]
+                )
+            ]
+
+        original = LanguageModelTask.stages
+        patch.setattr(LanguageModelTask, "stages", stages)
+        with pytest.raises(Interrupted):
+            train(recipe, tmp_path / "run")
+    (newest,) = list((tmp_path / "run" / "checkpoints").glob("*-step-0000004"))
+    assert json.loads((newest / "progress.json").read_text())["evaluation_due"] is True
+    train(recipe, tmp_path / "run", resume=True)
+    assert equal_weights(tmp_path / "alone", tmp_path / "run")
+
+
+@pytest.mark.parametrize("phase", ["read", "fit", "encode", "evaluate"])
+def test_a_signal_outside_the_steps_is_obeyed_at_once(
+    text_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """The signal arrives while a long call, here a sleep in pieces, is running."""
+
+    def slow(*arguments: object, **options: object) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(100):
+            time.sleep(0.1)
+        raise AssertionError("the signal was not obeyed")
+
+    owner = Vocabulary if phase == "encode" else LanguageModelTask
+    recipe, folder = load_recipe(text_recipe), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, phase, slow)
+        with pytest.raises(Interrupted):
+            train(recipe, folder)
+    assert folder.exists() == (phase != "read")
+    train(recipe, folder, resume=phase != "read")
+
+
+def test_fitting_a_tokenizer_does_not_delay_signals(tmp_path: Path) -> None:
+    """`tokenizers` fits outside the interpreter: without a second thread the handler would wait."""
+    line = "".join(chr(97 + (at * at) % 26) for at in range(4000))
+    config = BytePairConfig(size=5000)
+    started: list[float] = []
+
+    def send() -> None:
+        time.sleep(0.3)
+        started.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with stop_signals():
+        threading.Thread(target=send).start()
+        with pytest.raises(Interrupted):
+            run_interruptibly(
+                lambda: [config.fit([line[at:] for at in range(99)]) for _ in range(9)]
+            )
+
+
+def test_ignored_signals_stay_ignored() -> None:
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under `nohup`
+    try:
+        with stop_signals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+        assert stop.received is None
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "training.machine.device=cuda",  # not on this machine
+        "data.train=missing.txt",
+        "encode={kind='bpe',size=260}",  # see below: the vocabulary cannot be fitted
+    ],
+)
+def test_a_failed_start_leaves_the_folder_free(
+    text_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    def fail(self: BytePairConfig, texts: object) -> Vocabulary:
+        raise MemoryError
+
+    monkeypatch.setattr(BytePairConfig, "fit", fail)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises((UserError, MemoryError)):
+        train(load_recipe(text_recipe, [damage]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    train(load_recipe(text_recipe), tmp_path / "run")
+
+
+def test_a_process_killed_while_it_claims_the_folder_leaves_it_free(
+    text_recipe: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in (".lock", ".recipe.toml.unfinished", ".provenance.json.unfinished"):
+        (folder / name).write_text("half")
+    (folder / "provenance.json").write_text("{}")
+    train(load_recipe(text_recipe), folder)
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_leftovers_are_removed_on_resuming(text_recipe: Path, tmp_path: Path) -> None:
+    recipe, folder = load_recipe(text_recipe), tmp_path / "run"
+    train(recipe, folder)
+    before = files_of(folder)
+    (folder / "checkpoints" / ".stage-0-step-0000003.doomed").mkdir()
+    (folder / "checkpoints" / ".stage-0-step-0000003.doomed" / "model.safetensors").touch()
+    (folder / "tokens" / ".train.npy.unfinished").touch()
+    train(recipe, folder, resume=True)
+    assert files_of(folder) == before
+    assert not any(path.name.endswith(".doomed") for path in folder.rglob("*"))
+
+
+@pytest.fixture
+def stopped_run(text_recipe: Path, tmp_path: Path) -> Path:
+    with pytest.raises(Interrupted):
+        train(
+            load_recipe(text_recipe),
+            tmp_path / "run",
+            listener=at_step(5, lambda: signal.raise_signal(signal.SIGTERM)),
+        )
+    return tmp_path / "run"
+
+
+def test_changed_data_are_refused(stopped_run: Path, text_recipe: Path) -> None:
+    text = text_recipe.parent / "text.txt"
+    text.write_text(TEXT.replace("dog", "cow", 1))
+    before = files_of(stopped_run)
+    with pytest.raises(UserError, match=r"the file of data\.train changed"):
+        train(load_recipe(text_recipe), stopped_run, resume=True)
+    assert files_of(stopped_run) == before
+    text.write_text(TEXT)
+    train(load_recipe(text_recipe), stopped_run, resume=True)
+
+
+def test_a_changed_recipe_is_refused(stopped_run: Path) -> None:
+    stored = stopped_run / "recipe.toml"
+    stored.write_text(stored.read_text().replace("steps = 8", "steps = 9"))
+    with pytest.raises(UserError, match="expected 'steps = 8', got 'steps = 9'"):
+        train(load_recipe(stored), stopped_run, resume=True)
+
+
+def test_another_environment_is_a_warning(
+    stopped_run: Path, text_recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harken.provenance, "__version__", "9.9")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    with pytest.warns(UserWarning) as caught:
+        train(load_recipe(text_recipe), stopped_run, resume=True)
+    messages = [str(warning.message) for warning in caught]
+    assert any("Harken is 9.9, but the run was started with" in message for message in messages)
+    assert any("thread count is 64, but" in message for message in messages)
+
+
+def test_reordered_recordings_are_refused(tmp_path: Path) -> None:
+    """Cached features would be trained with the transcripts of other utterances."""
+    import soundfile
+
+    for number in range(8):
+        soundfile.write(tmp_path / f"{number}.wav", [0.01 * number] * 8000, 8000)
+    lines = [json.dumps({"audio": f"{n}.wav", "text": f"word {n}"}) for n in range(8)]
+    manifest = tmp_path / "train.jsonl"
+    manifest.write_text("\n".join(lines) + "\n")
+    (tmp_path / "recipe.toml").write_text(
+        'task = "transcribe"\n[data]\ntrain = "train.jsonl"\ndev = 0.3\n[model]\nwidth = 8\n'
+        "front.channels = 2\nencoder.layers = 1\n[training.speech]\nsteps = 2\nbatch_frames = 300\n"
+    )
+    recipe = load_recipe(tmp_path / "recipe.toml")
+    with pytest.raises(Interrupted):
+        train(
+            recipe,
+            tmp_path / "run",
+            listener=at_step(1, lambda: signal.raise_signal(signal.SIGTERM)),
+        )
+    manifest.write_text("\n".join(reversed(lines)) + "\n")
+    with pytest.raises(UserError, match=r"data\.train changed"):
+        train(recipe, tmp_path / "run", resume=True)
+    manifest.write_text("\n".join(lines) + "\n")
+    shutil.copy(tmp_path / "0.wav", tmp_path / "kept.wav")
+    soundfile.write(tmp_path / "0.wav", [0.5] * 9000, 8000)
+    with pytest.raises(UserError, match="data refer to changed"):
+        train(recipe, tmp_path / "run", resume=True)
+    shutil.copy(tmp_path / "kept.wav", tmp_path / "0.wav")
+    train(recipe, tmp_path / "run", resume=True)
+
+
+def test_damaged_logs_and_metrics(text_recipe: Path, tmp_path: Path) -> None:
+    recipe, folder = load_recipe(text_recipe), tmp_path / "run"
+    train(recipe, folder)
+    events = len(read_log(folder / "log.jsonl"))
+    with (folder / "log.jsonl").open("ab") as log:
+        log.write(b'{"event": "stepped", "stage": 3}\n[1, 2]\n\xff\xfe\n' + b"[" * 100_000 + b"\n")
+    assert len(read_log(folder / "log.jsonl")) == events
+    (folder / "metrics.json").write_text('{"task": "lm"')
+    with pytest.raises(Failure, match=r"metrics\.json: cannot be read"):
+        read_metrics(folder)
+    (folder / "metrics.json").unlink()
+    train(recipe, folder, resume=True)
+    assert read_metrics(folder)["task"] == "lm"
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root to mount and setuid")
+def test_full_and_read_only_disks_are_failures(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("cannot mount a small disk here")
+    try:
+        program = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from PIL import Image
+from harken.data.examples import Captioned
+from harken.data.images.gallery import Files, Gallery
+from harken.errors import Failure
+from harken.files import locked_folder
+from harken.tasks.caption import scaled_once
+disk, picture = Path(sys.argv[1]), Path(sys.argv[2])
+Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(picture)
+gallery = Gallery([Captioned(picture, ("a",))] * 40, Files(columns=40, rows=40, channels=3))
+os.chmod(disk, 0o555)
+for attempt in (lambda: scaled_once(gallery, disk), lambda: locked_folder(disk / "x").__enter__()):
+    try:
+        attempt()
+    except Failure as failure:
+        print(failure)
+    os.setuid(65534)
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", program, disk, tmp_path / "picture.png"],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        full, denied = done.stdout.splitlines()
+        assert "No space left on device" in full
+        assert "Permission denied" in denied
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", disk], check=True)
