@@ -1,7 +1,7 @@
 """`harken COMMAND …`: choose the command, run it, turn what went wrong into a sentence and a code.
 
 0 done    1 failed (disk full, damaged weights)    2 the input is wrong
-130 Ctrl-C    143 SIGTERM    (both saved and resumable)
+130 Ctrl-C    143 SIGTERM    129 SIGHUP    (saved and resumable)
 """
 
 import argparse
