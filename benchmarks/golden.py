@@ -1,0 +1,341 @@
+"""Check that two versions of Harken compute the same numbers.
+
+    git worktree add ../old REVISION
+    python benchmarks/golden.py ../old .
+
+Both versions run side by side on this machine, one thread each, on the same small synthetic data:
+every task, and a variant for each model family, optimizer, score and position. Compared are the
+loss of every step and the weights bit by bit (tensors without their names, since names may change),
+metrics, predictions (greedy, beam search with n-best lists, samples), attention, heads and
+ablations as JSON, the text of the pages, and a run that was stopped and resumed.
+
+`--renames FILE` is a JSON object of names that changed between the versions, old to new: recipe
+keys, option names and JSON fields. `--accept WORD` leaves out comparisons whose name contains it.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import html
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+GPT = ("model.layers=2", "model.width=32", "model.length=64", "model.attention.heads=4")
+STEPS = 50
+TEXT = {"data.train": "sentences/text.txt", "data.dev": "0.1"}
+STAGE = {
+    "answer": "training.pretrain",
+    "tag": "training.tags",
+    "fill": "training",
+    "lm": "training",
+    "translate": "training.pairs",
+    "transcribe": "training.speech",
+    "caption": "training.captions",
+}
+DATA: dict[str, dict[str, str]] = {
+    "answer": {
+        "data.read": "people/people.txt",
+        "data.train": "people/questions.train.tsv",
+        "data.dev": "people/questions.test.tsv",
+    },
+    "tag": {"data.train": "sentences/train.conllu", "data.dev": "sentences/dev.conllu"},
+    "fill": TEXT,
+    "lm": TEXT,
+    "translate": {
+        f"data.{split}.{side}": f"sentences/{split}.{end}"
+        for split in ("train", "dev")
+        for side, end in (("source", "en"), ("target", "xx"))
+    },
+    "transcribe": {"data.train": "spoken/train.jsonl", "data.dev": "spoken/dev.jsonl"},
+    "caption": {"data.train": "drawn/train.jsonl", "data.dev": "drawn/dev.jsonl"},
+}
+SMALL: dict[str, tuple[str, ...]] = {
+    "answer": (*GPT, "training.pretrain.batch_tokens=512", "training.finetune.steps=20"),
+    "tag": ("model.width=40", "model.characters.width=16", "training.tags.batch_tokens=128"),
+    "fill": ("model.width=24", "training.batch_tokens=256"),
+    "lm": (*GPT, "training.batch_tokens=256", "search.most=20"),
+    "translate": (
+        "model.encoder.layers=1",
+        "model.decoder.layers=1",
+        "model.decoder.width=32",
+        "training.pairs.batch_tokens=256",
+    ),
+    "transcribe": (
+        "model.width=16",
+        "model.front.channels=4",
+        "model.encoder.layers=1",
+        "training.speech.batch_frames=400",
+    ),
+    "caption": (
+        "model.width=16",
+        "model.front.channels=[4,5,6]",
+        "model.decoder={kind='rnn',width=16,hidden=16}",
+        "training.captions.batch_captions=8",
+    ),
+}
+TRANSFORMER_DECODER = "model.decoder={kind='transformer',layers=1,width=16,length=64}"
+VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "lm": {
+        **{
+            f"score {score}": (f"model.attention.score.kind={score}",)
+            for score in ("dot", "additive", "merged", "synthesizer", "relative_product")
+        },
+        "score random synthesizer": ("model.attention.score={kind='synthesizer',form='random'}",),
+        **{
+            f"position {position}": (f"model.position.kind={position}",)
+            for position in (
+                "none",
+                "learned",
+                "sinusoid",
+                "fourier",
+                "rotary",
+                "alibi",
+                "relative",
+            )
+        },
+        **{
+            f"optimizer {kind}": (f"training.optimiser.kind={kind}",)
+            for kind in ("adamw", "muon", "descent")
+        },
+        "rnn": ("model={kind='rnn',width=32}",),
+        "cnn": ("model={kind='cnn',width=32}",),
+        "bpe": ("encode.kind=bpe",),
+        "dropout": ("model.dropout=0.2",),
+    },
+    "tag": {
+        kind: (f"model.body={{kind='{kind}',layers=2}}",)
+        for kind in ("tanh", "gru", "gated", "stride2", "transformer")
+    },
+    "fill": {"masked": ("model={kind='masked',width=24}",)},
+    "translate": {
+        "rnn": (
+            "model.encoder={kind='gru',direction='both'}",
+            "model.decoder={kind='rnn',width=16,hidden=16}",
+        ),
+        "gated": ("model.encoder={kind='gated',layers=2}",),
+    },
+    "transcribe": {
+        "transformer": ("model.encoder={kind='transformer',layers=1}",),
+        "joint": (TRANSFORMER_DECODER,),
+        "attention": (TRANSFORMER_DECODER, "model.ctc=false"),
+        "rnn with memory": (
+            "model.encoder={kind='lstm',direction='both'}",
+            "model.decoder={kind='rnn',width=16,hidden=16}",
+            "model.memory_ms=400",
+        ),
+    },
+    "caption": {
+        "transformer": (TRANSFORMER_DECODER, "model.encoder.layers=1"),
+        "patch": ("model.front={kind='patch',patch=8}", "model.encoder.layers=1"),
+    },
+}
+INPUTS = {
+    "answer": "people/asked.txt",
+    "tag": "sentences/test.en",
+    "fill": "sentences/blanks.txt",
+    "lm": "sentences/prompts.txt",
+    "translate": "sentences/test.en",
+    "transcribe": "spoken/spoken/test/00001.wav",
+    "caption": "drawn/examples/0.png",
+}
+IGNORED = ("seconds", "error")
+
+
+class Collector:
+    """Runs commands of one version and keeps their results by name."""
+
+    def __init__(self, tree: Path, renames: Mapping[str, str]) -> None:
+        self.tree, self.renames, self.results = tree, renames, {}  # type: ignore[var-annotated]
+
+    def renamed(self, word: str) -> str:
+        """An argument in this version's vocabulary."""
+        key, equals, value = word.partition("=")
+        return self.renames.get(key, key) + equals + value
+
+    def command(self, name: str, *words: str) -> str:
+        """Run a command; its exit code and output are a result."""
+        from harken.cli.main import main
+
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()) as err:
+            try:
+                code = main([self.renamed(word) for word in words])
+            except SystemExit as error:
+                code = error.code  # type: ignore[assignment]
+        printed = output.getvalue()
+        with contextlib.suppress(ValueError):
+            printed = json.loads(printed)
+        self.results[name] = {"exit code": code, "output": printed}
+        if code:
+            self.results[name]["error"] = err.getvalue()[-2000:]
+        return output.getvalue()
+
+    def run(self, name: str, task: str, *sets: str, inspect: bool = False) -> None:
+        """Train, and collect everything that a run produces."""
+        stage = STAGE[task]
+        chosen = [f"{key}={value}" for key, value in DATA[task].items()]
+        chosen += [*SMALL[task], f"{stage}.steps={STEPS}", f"{stage}.evaluate_every=25", *sets]
+        words = [word for setting in chosen for word in ("--set", self.renamed(setting))]
+        recipe = str(self.tree / "recipes" / f"{task}.toml")
+        self.command(f"{name}: train", "train", recipe, "--run", name, "--json", *words)
+        run = Path(name)
+        if not (run / "model.safetensors").exists():
+            return
+        self.collect_run(name)
+        self.command(f"{name}: predict", "predict", name, INPUTS[task], "--json")
+        if task in ("translate", "caption", "transcribe"):
+            search = ("--beam", "5", "--nbest", "3")
+            self.command(f"{name}: beam", "predict", name, INPUTS[task], "--json", *search)
+        if inspect:
+            given = ("--temperature", "0.9", "--seed", "3") if task == "lm" else ()
+            self.command(f"{name}: sample", "predict", name, INPUTS[task], "--json", *given)
+            text = INPUTS[task]
+            if task not in ("transcribe", "caption"):
+                text = Path(text).read_text(encoding="utf-8").splitlines()[0]
+            self.command(f"{name}: inspect", "inspect", name, text, "--out", f"{name}-i", "--json")
+            self.command(f"{name}: heads", "heads", name, "--json")
+            self.command(f"{name}: ablate", "ablate", name, "--json", "--examples", "3")
+            page = (run / "report.html").read_text(encoding="utf-8")
+            page = re.sub(r"<(style|script)\b.*?</\1>", "", page, flags=re.DOTALL)
+            lines = html.unescape(re.sub(r"<[^>]*>", "\n", page)).splitlines()
+            self.results[f"{name}: page"] = [line.strip() for line in lines if line.strip()]
+
+    def collect_run(self, name: str) -> None:
+        """Losses bit by bit, and a digest of every tensor without its name."""
+        from safetensors.numpy import load_file
+
+        run = Path(name)
+        events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+        self.results[f"{name}: losses"] = [
+            float(event.get("loss", event.get("value"))).hex() for event in events
+        ]
+        self.results[f"{name}: weights"] = sorted(
+            hashlib.sha256(str(tensor.shape).encode() + tensor.tobytes()).hexdigest()
+            for tensor in load_file(run / "model.safetensors").values()
+        )
+
+
+def collect(tree: Path, renames: Mapping[str, str]) -> dict[str, Any]:
+    """All results of the version that is on the Python path."""
+    collector = Collector(tree, renames)
+    for words in (
+        ("people", "--people", "60", "--places", "8"),
+        ("sentences", "--sentences", "120"),
+        ("spoken", "--utterances", "16"),
+        ("drawn", "--scenes", "30"),
+    ):
+        collector.command(f"data {words[0]}", "data", *words, "--out", words[0])
+    Path("sentences/prompts.txt").write_text("the duck\na river\n", encoding="utf-8")
+    Path("sentences/blanks.txt").write_text("the ___ walks .\n", encoding="utf-8")
+    questions = Path("people/questions.test.tsv").read_text(encoding="utf-8").splitlines()
+    asked = "".join(line.split("\t")[0] + "\n" for line in questions[:5])
+    Path("people/asked.txt").write_text(asked, encoding="utf-8")
+    collector.results["data files"] = {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(Path().rglob("*.*"))
+    }
+    for task in DATA:
+        collector.run(task, task, inspect=True)
+        for variant, sets in VARIANTS.get(task, {}).items():
+            collector.run(f"{task} {variant}", task, *sets)
+    stopped_and_resumed(collector)
+    collector.command("claims", "claims", "--json")
+    return collector.results
+
+
+def stopped_and_resumed(collector: Collector) -> None:
+    """An `lm` run that stops itself by SIGTERM at an evaluation."""
+    import harken.training.loop as loop
+
+    step = loop.Training._step
+    calls = 0
+
+    def stopping(self: Any, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 25:
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, *arguments)
+
+    loop.Training._step = stopping  # type: ignore[method-assign]
+    try:
+        collector.run("stopped", "lm")
+    finally:
+        loop.Training._step = step  # type: ignore[method-assign]
+    collector.command("stopped: resume", "train", "stopped/recipe.toml", "--resume", "--json")
+    collector.collect_run("stopped")
+
+
+def differences(old: Any, new: Any, where: str, renames: Mapping[str, str]) -> Iterator[str]:
+    """Paths at which two results differ; times and error messages are left out."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        before = {renames.get(key, key): value for key, value in old.items() if key not in IGNORED}
+        after = {key: value for key, value in new.items() if key not in IGNORED}
+        for key in sorted(before.keys() | after.keys()):
+            if key not in before or key not in after:
+                yield f"{where} / {key}: only in the {'new' if key in after else 'old'} version"
+            else:
+                yield from differences(before[key], after[key], f"{where} / {key}", renames)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, (first, second) in enumerate(zip(old, new, strict=True)):
+            yield from differences(first, second, f"{where} [{number}]", renames)
+    elif old != new:
+        yield f"{where}: {str(old)[:100]!r} -> {str(new)[:100]!r}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("trees", nargs="+", type=Path, metavar="OLD NEW")
+    parser.add_argument("--renames", type=Path, help="JSON object of changed names, old to new")
+    parser.add_argument("--accept", action="append", default=[], help="leave out such comparisons")
+    parser.add_argument("--collect", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    renames = json.loads(options.renames.read_text()) if options.renames else {}
+    if options.collect:
+        results = collect(options.trees[0], renames)
+        options.collect.write_text(json.dumps(results), encoding="utf-8")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        processes = []
+        for number, tree in enumerate(path.resolve() for path in options.trees):
+            folder = Path(name) / str(number) / "work"  # paths of equal length: they may be printed
+            folder.mkdir(parents=True)
+            environment = os.environ | {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
+            command = [sys.executable, str(Path(__file__).resolve()), str(tree)]
+            command += ["--collect", str(folder.parent / "results.json")]
+            if number == 1 and options.renames:
+                command += ["--renames", str(options.renames.resolve())]
+            processes.append(subprocess.Popen(command, cwd=folder, env=environment))
+        codes = [process.wait() for process in processes]
+        if any(codes):
+            sys.exit("one of the versions failed; see above")
+        texts = [(Path(name) / str(n) / "results.json").read_text() for n in range(2)]
+        old, new = (
+            json.loads(text.replace(f"{name}/{number}/", "")) for number, text in enumerate(texts)
+        )
+    found = 0
+    for key in sorted(old.keys() | new.keys()):
+        if any(word in key for word in options.accept):
+            continue
+        rows = list(differences(old.get(key), new.get(key), key, renames))
+        found += bool(rows)
+        for row in rows[:5]:
+            print(row)
+        if len(rows) > 5:
+            print(f"  … and {len(rows) - 5} more")
+    failed = [key for key, value in new.items() if isinstance(value, dict) and value.get("error")]
+    print(f"{len(new)} comparisons, {found} differ, {len(failed)} commands failed: {failed}")
+    sys.exit(found > 0)
+
+
+if __name__ == "__main__":
+    main()
