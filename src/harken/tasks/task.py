@@ -58,6 +58,19 @@ class Hypothesis:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Truncation:
+    """How much of an input the model read, where it is longer than the model's maximum length."""
+
+    kept: int
+    total: int
+    part: str  # which part is kept, such as "first", "last" or "around the blank"
+    unit: str = "tokens"
+
+    def __str__(self) -> str:
+        return f"input truncated to {self.kept:,} of {self.total:,} {self.unit} ({self.part})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
     """An output for an input, and the probability that the model gave to it."""
 
@@ -66,6 +79,7 @@ class Prediction:
     confidence: float
     nbest: Sequence[Hypothesis] = ()  # where more than one was asked for, this one first
     words: Sequence[SpokenWord] = ()  # when each was said, where that was asked for
+    truncation: Truncation | None = None  # None where the model read the whole input
 
     def __str__(self) -> str:
         return self.output
@@ -144,6 +158,12 @@ class Glimpse:
     title: str
     run: Callable[[], object]
     views: Sequence[View]
+    truncation: Truncation | None = None  # None where the views show the whole input
+
+
+def truncation_of(kept: int, total: int, part: str, unit: str = "tokens") -> Truncation | None:
+    """The truncation of an input; None where everything is kept."""
+    return Truncation(kept=kept, total=total, part=part, unit=unit) if kept < total else None
 
 
 def everywhere(path: str) -> bool:
