@@ -9,7 +9,7 @@ and what is read from BERT's states, are not here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -21,7 +21,7 @@ from harken.models.huggingface import FolderRead, read_folder
 from harken.models.huggingface_files import CONFIG
 from harken.models.language_model import LanguageModel
 from harken.tasks.looking import ahead, likeliest_next, reading
-from harken.tasks.task import Glimpse
+from harken.tasks.task import Glimpse, truncation_of
 from harken.training.machine import Device, choose_device, prepare
 
 TOKENIZER = "tokenizer.json"
@@ -45,9 +45,12 @@ class Foreign:
     def look(self, text: str) -> Glimpse:
         """A text as the model meets it; a language model also decides what is likeliest next."""
         encoded, model = self._encoded(text), self.model
+        kept, *left_out = (_own_tokens(part) for part in (encoded, *encoded.overflowing))
+        truncation = truncation_of(kept, kept + sum(left_out), "first")
         if isinstance(model, LanguageModel):
             tokens = [*encoded.ids, likeliest_next(model, encoded.ids)]
-            return ahead(model, tokens, self.pieces, f"{text} → {self.pieces(tokens[-1:])[0]!r}")
+            title = f"{text} → {self.pieces(tokens[-1:])[0]!r}"
+            return replace(ahead(model, tokens, self.pieces, title), truncation=truncation)
         rows = (encoded.ids, encoded.type_ids)
         numbers, kinds = (torch.tensor([one], device=model.embedding.weight.device) for one in rows)
         segments = None if model.segment is None else kinds
@@ -55,6 +58,7 @@ class Foreign:
             title=text,
             run=lambda: model(numbers, segments=segments),
             views=[reading("Tokens", self.pieces(encoded.ids))],
+            truncation=truncation,
         )
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
@@ -96,6 +100,11 @@ class Foreign:
                 f"{text[:60]!r}: found no token in it, wanted a text", fix="write some words"
             )
         return encoded
+
+
+def _own_tokens(encoded: Encoding) -> int:
+    """How many tokens are of the text itself rather than special."""
+    return len(encoded.ids) - sum(encoded.special_tokens_mask)
 
 
 def is_foreign(folder: Path) -> bool:

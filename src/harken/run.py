@@ -65,14 +65,22 @@ class Run:
         changed: Any = self.recipe
         return replace(self, recipe=replace(changed, search=search))
 
-    def predict(self, inputs: Sequence[str], nbest: int = 1) -> list[Prediction]:
-        """One prediction for each input, in order."""
-        return list(self.task.predict(self.trained, inputs, nbest))
+    def predict(
+        self, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] | None = None
+    ) -> list[Prediction]:
+        """One prediction for each input, in order.
 
-    def predict_times(self, inputs: Sequence[str]) -> Iterator[Prediction]:
+        A sample depends on the seed and the index of its input. `indices` are those of the inputs
+        in a longer list of which they are a part; by default they are 0, 1, 2, …
+        """
+        return list(self.task.predict(self.trained, inputs, nbest, indices))
+
+    def predict_times(
+        self, inputs: Sequence[str], indices: Sequence[int] | None = None
+    ) -> Iterator[Prediction]:
         """The same with the seconds of every word, for a task that hears."""
         assert isinstance(self.task, Timing), "the task knows no times"
-        return self.task.predict_times(self.trained, inputs)
+        return self.task.predict_times(self.trained, inputs, indices)
 
     def evaluate(self, split: str = "dev", files: Sequence[Path] = ()) -> Evaluation:
         """Figures on a split of the recipe, or on other files of the same form."""

@@ -38,7 +38,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     """What a run is asked for; it says inputs backwards, ¶ as a line end."""
     seen: list[Asked] = []
 
-    def answer(run: Run, inputs: Sequence[str], nbest: int = 1) -> list[Prediction]:
+    def answer(
+        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = ()
+    ) -> list[Prediction]:
         seen.append((run.search, list(inputs), nbest))
         return [
             Prediction(
@@ -145,6 +147,31 @@ def test_json_has_every_output_as_it_is(asked: list[Asked], say: Say) -> None:
     assert both[1]["nbest"] == []
 
 
+def test_truncated_lines_are_reported_on_stderr_and_in_json(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "asked.txt"
+    file.write_text("short\n\n" + "long " * 3000)
+    for options in ((), ("--json",)):
+        assert main(["predict", str(small_run), str(file), *options]) == 0
+        printed = capsys.readouterr()
+        (warning,) = printed.err.splitlines()
+        assert warning.startswith("line 3: input truncated to 63 of ")
+        assert warning.endswith(" tokens (last)")
+    assert len(printed.out.splitlines()) > 3
+    short, blank, long = json.loads(printed.out)["predictions"]
+    assert "truncation" not in short and "truncation" not in blank
+    assert long["truncation"]["kept"] == 63 and long["output"]
+    assert main(["evaluate", str(small_run), "--data", str(_long_questions(tmp_path))]) == 0
+    assert "1 of 2 inputs are longer than the model reads" in capsys.readouterr().err
+
+
+def _long_questions(folder: Path) -> Path:
+    path = folder / "questions.tsv"
+    path.write_text("Where was Ada born?\tLondon\nWhere was " + "Ada " * 500 + "born?\tLeeds\n")
+    return path
+
+
 def test_a_long_file_goes_through_in_pieces(asked: list[Asked], say: Say) -> None:
     lines = [str(number) for number in range(601)]
     assert say("\n".join(lines)).splitlines() == [line[::-1] for line in lines]
@@ -212,7 +239,7 @@ def test_options_win_over_the_recipe(
             say("a", *options)
         found = asked[0][0]
         assert found is not None
-        return replace(found, seed=0)  # a sample's line has a seed of its own
+        return found
 
     beam = SearchConfig(beam=7, length_penalty=0.5)
     chance = SearchConfig(temperature=0.5, top_k=3)
@@ -226,19 +253,21 @@ def test_options_win_over_the_recipe(
     assert with_recipe(chance, "--beam", "2") == SearchConfig(beam=2)
 
 
-def test_a_sample_belongs_to_its_line(asked: list[Asked], say: Say) -> None:
-    """However lines arrive, each has a seed made of --seed and its number."""
+def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def samples(text: str, seed: str = "2") -> list[str]:
+        return say(text, "--temperature", "3", "--seed", seed).splitlines()
 
-    def seeds(text: str, seed: str) -> dict[str, int]:
-        asked.clear()
-        say(text, "--temperature", "0.7", "--seed", seed)
-        assert all(len(inputs) == 1 and search is not None for search, inputs, _ in asked)
-        return {inputs[0]: search.seed for search, inputs, _ in asked if search is not None}
-
-    three = seeds("a\nb\nc\n", "2")
-    assert len(set(three.values())) == 3
-    assert seeds("a\n\nc\n", "2") == {"a": three["a"], "c": three["c"]}
-    assert not set(seeds("a\nb\nc\n", "3").values()) & set(three.values())
+    lines = ["same"] * 7
+    whole = samples("\n".join(lines))
+    assert len(set(whole)) == 7
+    assert not set(samples("\n".join(lines), "3")) & set(whole)
+    lines[1], lines[4] = "", "another"
+    some = samples("\n".join(lines))
+    assert [some[at] for at in (0, 2, 3, 5, 6)] == [whole[at] for at in (0, 2, 3, 5, 6)]
+    monkeypatch.setattr(predict, "TOGETHER", 2)
+    assert samples("\n".join(lines)) == some
 
 
 @pytest.mark.parametrize(
@@ -289,7 +318,9 @@ def test_a_task_that_does_not_search(
 def sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is as sure as its input says, and whose dev questions are judged as below."""
 
-    def answer(run: Run, inputs: Sequence[str], nbest: int = 1) -> list[Prediction]:
+    def answer(
+        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = ()
+    ) -> list[Prediction]:
         return [Prediction(input=one, output=f"<{one}>", confidence=float(one)) for one in inputs]
 
     # Ten right ones from 0.6 on, then a wrong one, then two right ones: 1/11, 2/12, 2/14.

@@ -1,5 +1,6 @@
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -24,11 +25,14 @@ def drawn(
     top_p: float | None = None,
     seed: int = 0,
     nbest: int = 1,
-    rows: int | None = None,
+    rows: Sequence[int] | None = None,
 ) -> list[list[Found]]:
+    numbers = list(range(len(tables.scores)) if rows is None else rows)
     return sample(
         tables,
-        *numbered(rows or len(tables.scores)),
+        torch.tensor(numbers)[:, None],
+        torch.ones(len(numbers), 1).bool(),
+        keys=[(number, 3) for number in numbers],
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -157,19 +161,24 @@ def test_logs_are_the_model_s_own() -> None:
 def test_who_else_is_in_the_batch_changes_nothing() -> None:
     tables = Tables(29, 5, 4, seed=8)
     whole = drawn(tables, nbest=2)
-    assert drawn(tables, nbest=2, rows=11) == whole[:11]
+    assert drawn(tables, nbest=2, rows=range(11)) == whole[:11]
+    some = [23, 5, 17]
+    assert drawn(tables, nbest=2, rows=some) == [whole[row] for row in some]
     changed = Tables(29, 5, 4, seed=9)
     changed.scores[13] = tables.scores[13]
     assert drawn(changed, nbest=2)[13] == whole[13]
 
 
 def test_rows_samples_and_seeds_have_numbers_of_their_own() -> None:
-    numbers = uniform_numbers(3, 5, 2, 7)
+    keys = [(row, place) for row in range(3) for place in range(2)]
+    numbers = uniform_numbers(3, keys, 2, 7)
     assert numbers.unique().numel() == numbers.numel() and 0 <= numbers.min() < numbers.max() < 1
-    assert not set(numbers.flatten().tolist()) & set(uniform_numbers(4, 5, 2, 7).flatten().tolist())
+    assert not set(numbers.flatten().tolist()) & set(
+        uniform_numbers(4, keys, 2, 7).flatten().tolist()
+    )
     # More of anything leaves what was there.
-    more = uniform_numbers(3, 6, 3, 11).view(6, 3, 11)
-    torch.testing.assert_close(numbers.view(5, 2, 7), more[:5, :2, :7], rtol=0, atol=0)
+    more = uniform_numbers(3, [*keys, (5, 0)], 3, 11).view(7, 3, 11)
+    torch.testing.assert_close(numbers.view(6, 2, 7), more[:6, :2, :7], rtol=0, atol=0)
 
 
 def test_a_seed_is_repeatable_and_another_differs() -> None:

@@ -2,7 +2,6 @@
 
 import re
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,14 +112,6 @@ def test_a_prompt_is_continued_by_what_follows_it(kind: str, documents: str) -> 
         assert text.endswith(after)
         (before,) = stream.vocabulary.decode([whole[:cut].tolist()])
         assert before.removeprefix("\n").lstrip(" ") + after == text
-
-
-@every_unit
-def test_the_end_of_a_long_prompt_is_kept(kind: str) -> None:
-    stream = Stream(VOCABULARIES[kind], "file")
-    whole = stream.prompt("to-morrow and to-morrow")
-    np.testing.assert_array_equal(stream.prompt("to-morrow and to-morrow", 3), whole[-3:])
-    np.testing.assert_array_equal(stream.prompt("to-morrow and to-morrow", 300), whole)
 
 
 @every_unit

@@ -1,6 +1,7 @@
 """The answer task: sequences, batches, and that reading really teaches."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,9 +49,9 @@ def test_a_question_is_a_text_with_a_hole(vocabulary: Vocabulary) -> None:
 
 def test_a_long_question_keeps_its_end(vocabulary: Vocabulary) -> None:
     (prompt,) = prompts_of(["Ada " * 50 + "born?"], vocabulary, most=7)
-    assert len(prompt) == 7
-    assert prompt[-1] == MASK
-    assert vocabulary.decode([prompt[:-1].tolist()])[0].endswith("born?")
+    assert len(prompt.tokens) == 7
+    assert prompt.tokens[-1] == MASK
+    assert vocabulary.decode([prompt.tokens[:-1].tolist()])[0].endswith("born?")
 
 
 @pytest.mark.parametrize("pack", ["false", "true"])
@@ -167,7 +168,7 @@ def test_states_are_those_that_answers_are_read_from(
 ) -> None:
     questions = ["Where was Ada King born?", "Who?", "Where was " + "Ada " * 60 + "born?"]
     prompts = prompts_of(questions, untrained.fitted, untrained.model.length - 5)
-    tokens, present = pad(ragged(prompts), PAD)
+    tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
     with torch.inference_mode():
         wanted, _ = LanguageModelSteps(untrained.model.eval()).prompt(tokens, present)
     found = states_of(untrained, questions)
@@ -264,7 +265,9 @@ def test_wrong_answers_of_a_neighbour_are_found(
         for question, row in zip(asked, cosines, strict=True)
     }
 
-    def borrow(trained: Trained, inputs: list[str], nbest: int = 1) -> list[Prediction]:
+    def borrow(
+        trained: Trained, inputs: list[str], nbest: int = 1, indices: Any = None
+    ) -> list[Prediction]:
         return [
             Prediction(input=one, output=answers.get(one, "nowhere"), confidence=0.5)
             for one in inputs

@@ -84,6 +84,15 @@ def ask_together(rows: Ragged, chosen: Numbers) -> Asked:
     return Asked(rows, blanked).take(np.unique(owner[chosen]))
 
 
+def words_read(lines: Ragged, rows: Ragged, blanks: Numbers) -> Numbers:
+    """How many words of each line are in the rows that have a blank; the others are not read."""
+    line_of, _ = places(lines.lengths)
+    row_of, _ = places(rows.lengths)
+    chosen = np.unique(row_of[blanks])
+    counts = np.bincount(line_of[rows.starts[chosen]], rows.lengths[chosen], len(lines.lengths))
+    return counts.astype(np.int64)
+
+
 def ask_one_by_one(rows: Ragged, chosen: Numbers) -> Asked:
     """A row for each chosen word, with no other blanked."""
     owner, place = places(rows.lengths)

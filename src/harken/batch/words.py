@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from harken.batch.padding import IGNORE, pad
+from harken.batch.bucketing import Order
+from harken.batch.padding import IGNORE, TokenBatch, pad
 from harken.batch.ragged import Numbers, Ragged, places, ragged, take_slices
 
 
@@ -109,6 +110,24 @@ def word_batch(corpus: WordCorpus, windows: Windows, chosen: Numbers, filler: in
     tags = np.where(here, take_slices(corpus.tags, starts, lengths).values, IGNORE)
     said, _ = pad(Ragged(tags, lengths), IGNORE)
     return TaggedBatch(rows, pointers, spelt, letters, present, said)
+
+
+class NeighborBatches:
+    """Training batches in which every word that has a neighbor is a target.
+
+    A batch depends only on its index, so a resumed run sees the same data.
+    """
+
+    def __init__(
+        self, corpus: WordCorpus, windows: Windows, batch_tokens: int, filler: int, seed: int
+    ) -> None:
+        self._corpus, self._windows, self._filler = corpus, windows, filler
+        self._order = Order(windows.lengths, batch_tokens, seed)
+
+    def batch(self, step: int) -> list[TokenBatch]:
+        batch = word_batch(self._corpus, self._windows, self._order.batch(step), self._filler)
+        alone = batch.present.sum(dim=1, keepdim=True) < 2
+        return [TokenBatch(batch.rows, batch.rows.masked_fill(~batch.present | alone, IGNORE))]
 
 
 def forget_rare(

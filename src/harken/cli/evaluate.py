@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print every metric with its interval."""
-    from harken.cli.output import figures, result_json
+    from harken.cli.output import figures, remark, result_json
     from harken.cli.searching import searched
     from harken.pipeline import metrics_record
     from harken.run import load
@@ -52,6 +52,12 @@ def run(options: argparse.Namespace) -> int:
     loaded = searched(load(options.folder, options.device), options)
     _check_conditions(loaded, options.condition)
     clean = loaded.evaluate(options.split or "dev", files)
+    truncated = [one.truncation for one in clean.predictions if one.truncation is not None]
+    if truncated:
+        remark(
+            f"{len(truncated)} of {clean.n} inputs are longer than the model reads; "
+            f"the first of them: {truncated[0]}"
+        )
     record = metrics_record(loaded, clean)
     if not options.condition:
         figures(record, as_json=options.json)

@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -35,7 +35,9 @@ EPILOG = """output:
   "abstained".
   Line ends and tabs inside an output are written as \\n, \\r and \\t, unless stdout is a terminal;
   --json gives every output as it is.
-  A sample depends on the seed, the line and its number, not on what is asked before or after.
+  A sample depends on the seed, the line and its number, not on the lines before or after it.
+  An input that is longer than the model reads is truncated. A line on stderr says how much of it
+  was read, and --json adds "truncation": {"kept", "total", "part", "unit"} to the prediction.
 
   A recogniser takes each FILE as a sound, and stdin as one; talk.wav#t=1.5,3 is a stretch of it.
   With --times, each word is a line of `file<TAB>start<TAB>end<TAB>word`, in seconds.
@@ -89,7 +91,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Stream predictions, or collect them into one object."""
-    from harken.cli.output import counting_progress, result, result_json
+    from harken.cli.output import counting_progress, remark, result, result_json
     from harken.cli.searching import searched
     from harken.data.text import require_file
     from harken.run import load
@@ -120,6 +122,9 @@ def run(options: argparse.Namespace) -> int:
     counted = loaded.task.files if isinstance(loaded.task, OfFiles) else "lines"
     with counting_progress(counted, total) as advance:
         for answer in _answers(loaded, chunks, options):
+            if answer.prediction is not None and answer.prediction.truncation is not None:
+                where = answer.line if of_files else f"line {answer.number}"
+                remark(f"{where}: {answer.prediction.truncation}")
             if options.json:
                 collected.append(_record(answer, options, threshold))
             else:
@@ -175,32 +180,17 @@ def _answers(
 ) -> Iterator[Answer]:
     done = 0
     for chunk in chunks:
-        numbered = [(number, line) for number, line in enumerate(chunk, done + 1) if line.strip()]
+        indices = [index for index, line in enumerate(chunk, done) if line.strip()]
+        lines = [chunk[index - done] for index in indices]
+        predictions: Iterator[Prediction] = iter(())
         if options.times:
-            predictions = loaded.predict_times([line for _, line in numbered])
-        else:
-            predictions = iter(_predicted(loaded, numbered, options.nbest or 1))
+            predictions = loaded.predict_times(lines, indices)
+        elif lines:
+            predictions = iter(loaded.predict(lines, options.nbest or 1, indices))
         for number, line in enumerate(chunk, done + 1):
             yield Answer(number, line, next(predictions) if line.strip() else None)
         done += len(chunk)
         sys.stdout.flush()
-
-
-def _predicted(
-    loaded: "Run", numbered: Sequence[tuple[int, str]], nbest: int
-) -> Iterable["Prediction"]:
-    search = loaded.search
-    if search is None or search.temperature is None:
-        return loaded.predict([line for _, line in numbered], nbest) if numbered else ()
-    from harken.batch.bucketing import seeded
-
-    # One by one: which lines of a pipe come together is chance, and must not change a sample.
-    return (
-        loaded.searching(
-            replace(search, seed=int(seeded(search.seed, number).integers(2**63)))
-        ).predict([line], nbest)[0]
-        for number, line in numbered
-    )
 
 
 def _lines(answer: Answer, options: argparse.Namespace, threshold: float | None) -> Iterator[str]:
@@ -228,6 +218,8 @@ def _record(answer: Answer, options: argparse.Namespace, threshold: float | None
     }
     if threshold is not None:
         record["abstained"] = answer.abstained(threshold)
+    if prediction is not None and prediction.truncation is not None:
+        record["truncation"] = asdict(prediction.truncation)
     if options.times and prediction is not None:
         record["words"] = [asdict(word) for word in prediction.words]
     if options.nbest is not None:

@@ -5,10 +5,12 @@
 among the likeliest `top_k`, and of these only the likeliest that just make up the share `top_p`.
 
 One uniform number u for each row, sample and step picks the first token at which the running sum of
-the shares passes u. The numbers of a sample come from a stream of its own, made of the seed, the
-row's number and the sample's: who else is in the batch changes nothing. Log-probabilities given
-back are the model's own, before temperature and cuts.
+the shares passes u. Each sample has its own random stream, derived from the seed, the key of its
+row and the number of the sample. A sample therefore does not depend on the batch of its row.
+Log-probabilities given back are the model's own, before temperature and cuts.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,6 +20,9 @@ from torch import Tensor
 from harken.decode.found import Found
 from harken.decode.step import Prompts, State, Stepper
 from harken.decode.walk import walk
+
+SampleKey = tuple[int, ...]
+"""Identifies a row among all inputs: the index of its input, then that of the part of it."""
 
 
 @torch.inference_mode()
@@ -30,13 +35,14 @@ def sample(
     top_k: int | None,
     top_p: float | None,
     seed: int,
+    keys: Sequence[SampleKey],
     end: int,
     most: int,
     nbest: int,
 ) -> list[list[Found]]:
     """For each row `nbest` samples, independent and so perhaps equal; the likeliest first."""
     scores, state = stepper.prompt(prompts, present)
-    uniform = uniform_numbers(seed, len(scores), nbest, most).to(scores.device)
+    uniform = uniform_numbers(seed, keys, nbest, most).to(scores.device)
     again = torch.arange(len(scores), device=scores.device).repeat_interleave(nbest)
 
     def by_chance(logs: Tensor, rows: Tensor, step: int) -> Tensor:
@@ -50,14 +56,15 @@ def sample(
 
 
 def uniform_numbers(
-    seed: int, rows: int, samples: int, steps: int
+    seed: int, keys: Sequence[SampleKey], samples: int, steps: int
 ) -> Float[Tensor, "rows_and_samples steps"]:
-    """Numbers in [0, 1); more rows, samples or steps change none of those that were there."""
-    streams = [
-        np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, row, one))))
-        for row in range(rows)
-        for one in range(samples)
+    """Numbers in [0, 1); more keys, samples or steps change none of those that were there."""
+    seeds = [
+        np.random.SeedSequence(seed, spawn_key=(*key, number))
+        for key in keys
+        for number in range(samples)
     ]
+    streams = (np.random.Generator(np.random.Philox(stream_seed)) for stream_seed in seeds)
     return torch.from_numpy(np.stack([stream.random(steps) for stream in streams]))
 
 

@@ -1,12 +1,14 @@
 """One door to every search: what a `SearchConfig` asks for, for each row of a batch."""
 
+from collections.abc import Sequence
+
 from jaxtyping import Bool
 from torch import Tensor
 
 from harken.decode.beam import search_beam
 from harken.decode.found import Found
 from harken.decode.greedy import decode_greedily
-from harken.decode.sampling import sample
+from harken.decode.sampling import SampleKey, sample
 from harken.decode.search import SearchConfig
 from harken.decode.step import Prompts, State, Stepper
 
@@ -22,8 +24,12 @@ def seek(
     end: int,
     most: int,
     nbest: int = 1,
+    keys: Sequence[SampleKey] | None = None,
 ) -> list[list[Found]]:
-    """For each row the `nbest` sequences found, the best first, of at most `most` tokens."""
+    """For each row the `nbest` sequences found, the best first, of at most `most` tokens.
+
+    A sample depends on the seed and the key of its row; without `keys`, on the number of the row.
+    """
     if len(prompts) == 0:
         return []
     if search.temperature is not None:
@@ -35,6 +41,7 @@ def seek(
             top_k=search.top_k,
             top_p=search.top_p,
             seed=search.seed,
+            keys=[(row,) for row in range(len(prompts))] if keys is None else keys,
             end=end,
             most=most,
             nbest=nbest,

@@ -5,6 +5,7 @@ attention    the decoder alone, as any model that writes
 both         the weighted sum of `joint.py`; a model with one of them uses that one
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -18,6 +19,7 @@ from harken.decode.ctc_beam import search_prefixes
 from harken.decode.ctc_steps import CTCSteps
 from harken.decode.found import Found
 from harken.decode.joint import jointly
+from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
 from harken.decode.step import Stepper, Writing, WritingSteps
@@ -67,6 +69,7 @@ def seek_speech(
     end: int,
     most: int,
     nbest: int = 1,
+    keys: Sequence[SampleKey] | None = None,
 ) -> list[list[Found]]:
     """For each row of a memory the `nbest` texts found, the best first."""
     way = way_of(model, search.by)
@@ -87,4 +90,4 @@ def seek_speech(
     if logs is not None:
         heard = CTCSteps(logs, present, blank=blank, end=end)
         stepper = jointly(stepper, heard, search.ctc_weight)
-    return seek(stepper, memory, present, search=search, end=end, most=most, nbest=nbest)
+    return seek(stepper, memory, present, search=search, end=end, most=most, nbest=nbest, keys=keys)

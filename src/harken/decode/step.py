@@ -123,6 +123,34 @@ class WritingSteps:
         return self._model.select(state, rows, same_prompts=same_prompts)
 
 
+class NonEmptySteps:
+    """`Stepper` that never ends a sequence before its first token.
+
+    Log-probabilities of the other tokens stay those of the wrapped stepper.
+    """
+
+    def __init__(self, stepper: Stepper[Any], end: int) -> None:
+        self._stepper, self._end = stepper, end
+
+    def prompt(
+        self, tokens: Prompts, present: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B V"], Any]:
+        scores, state = self._stepper.prompt(tokens, present)
+        first = self._stepper.logs(scores).clone()
+        first[:, self._end] = -torch.inf
+        return first, state
+
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        scores, state = self._stepper.step(tokens, state)
+        return self._stepper.logs(scores), state
+
+    def logs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        return scores
+
+    def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
+        return self._stepper.select(state, rows, same_prompts=same_prompts)
+
+
 def log_probabilities(scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
     """Of each token, in double precision, so that sums of many do not round ranks together."""
     return scores.double().log_softmax(dim=-1)

@@ -71,10 +71,9 @@ class Stream:
             dtype=np.float64,
         )
 
-    def prompt(self, text: str, most: int | None = None) -> Tokens:
-        """A text behind the start, or the last `most` tokens of that."""
-        tokens = np.append(self.start, self._without_space(self.vocabulary.encode([text])[0]))
-        return tokens if most is None else tokens[-most:]
+    def prompt(self, text: str) -> Tokens:
+        """A text behind the start."""
+        return np.append(self.start, self._without_space(self.vocabulary.encode([text])[0]))
 
     def continuations(self, prompt: Tokens, found: Sequence[Sequence[int]]) -> list[str]:
         """What each of these tokens adds to a prompt.

@@ -8,7 +8,7 @@ book); the vocabulary is fitted once on the texts and the training questions and
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -31,9 +31,10 @@ from harken.data.heads import head_of
 from harken.data.invented import invent_names
 from harken.data.questions import hold_out, read_questions
 from harken.data.text import read_lines
+from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.seek import Found, seek
-from harken.decode.step import LanguageModelSteps
+from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.layers.entropy import entropy
@@ -47,11 +48,15 @@ from harken.tasks.looking import ahead
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
+    Indices,
     Prediction,
+    Prompt,
     Trained,
+    keys_of,
     one_of,
     prediction_of,
     single,
+    truncation_of,
 )
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
@@ -214,7 +219,9 @@ class AnswerTask:
             min(MOST_INVENTED, len(examples)),
             seed,
         )
-        invented = self.predict(trained, [frame.ask(name) for name in names])
+        # Indices after those of the examples, so that samples are independent of theirs.
+        indices = range(len(examples), len(examples) + len(names))
+        invented = self.predict(trained, [frame.ask(name) for name in names], indices=indices)
         asked = {frame.name(one.question): one.question for one in (*training, *examples)}
         measured = measure_honesty(
             said,
@@ -249,13 +256,15 @@ class AnswerTask:
         return judge([one.confidence for one in predictions], right)
 
     def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
     ) -> Iterator[Prediction]:
+        keys = keys_of(inputs, indices)
         for start in range(0, len(inputs), ASKED_TOGETHER):
             questions = inputs[start : start + ASKED_TOGETHER]
-            found = answers_of(trained, prompts_for(trained, questions), nbest)
-            for question, answers in zip(questions, found, strict=True):
-                yield prediction_of(question, answers, trained.fitted, nbest)
+            prompts = prompts_for(trained, questions)
+            found = answers_of(trained, prompts, nbest, keys[start : start + ASKED_TOGETHER])
+            for question, prompt, answers in zip(questions, prompts, found, strict=True):
+                yield prediction_of(question, answers, trained.fitted, nbest, prompt.truncation)
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse:
         outputs = [one.output for one in evaluation.predictions]
@@ -264,16 +273,17 @@ class AnswerTask:
 
     def look(self, trained: Trained, asked: str) -> Glimpse:
         """A question, <mask>, and the model's own answer up to <end>."""
-        prompts = prompts_for(trained, [asked])
-        ((found, *_),) = answers_of(trained, prompts)
+        (prompt,) = prompts_for(trained, [asked])
+        ((found, *_),) = answers_of(trained, [prompt])
         answer = [*found.tokens, END][: room_of(trained)]  # one without an end fills its room
         (said,) = trained.fitted.decode([found.tokens])
-        return ahead(
+        example = ahead(
             cast(LanguageModel, trained.model),
-            [*prompts[0].tolist(), *answer],
+            [*prompt.tokens.tolist(), *answer],
             trained.fitted.pieces,
             f"{asked} → {said.strip()}",
         )
+        return replace(example, truncation=prompt.truncation)
 
     def inputs(self, trained: Trained, count: int) -> list[str]:
         return [one.question for one in self.read(trained.recipe)["dev"][:count]]
@@ -288,7 +298,7 @@ def said_of(prediction: Prediction, frame: Frame) -> Said:
 def states_of(trained: Trained, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
     """The model's last state at the <mask> behind each question, from which it answers."""
     model = cast(LanguageModel, trained.model).eval()
-    prompts = prompts_for(trained, questions)
+    prompts = [prompt.tokens for prompt in prompts_for(trained, questions)]
     states = np.zeros((len(prompts), model.position.width), dtype=np.float32)
     by_length = np.argsort([len(prompt) for prompt in prompts], kind="stable")  # little padding
     for start in range(0, len(prompts), ASKED_TOGETHER):
@@ -306,29 +316,43 @@ def room_of(trained: Trained) -> int:
     return min(trained.recipe.search.most or MOST_ANSWER_TOKENS, model.length // 2)
 
 
-def answers_of(trained: Trained, prompts: Sequence[Numbers], nbest: int = 1) -> list[list[Found]]:
-    """The best answers behind each prompt, all sought together."""
-    tokens, present = pad(ragged(prompts), PAD)
+def answers_of(
+    trained: Trained,
+    prompts: Sequence[Prompt],
+    nbest: int = 1,
+    keys: Sequence[SampleKey] | None = None,
+) -> list[list[Found]]:
+    """The best answers to each prompt, searched in one batch."""
+    tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
+    stepper = LanguageModelSteps(cast(LanguageModel, trained.model).eval())
     return seek(
-        LanguageModelSteps(cast(LanguageModel, trained.model).eval()),
+        NonEmptySteps(stepper, END),  # no training answer is empty
         tokens.to(trained.device),
         present.to(trained.device),
         search=trained.recipe.search,
         end=END,
         most=room_of(trained),
         nbest=nbest,
+        keys=keys,
     )
 
 
-def prompts_for(trained: Trained, questions: Sequence[str]) -> list[Numbers]:
+def prompts_for(trained: Trained, questions: Sequence[str]) -> list[Prompt]:
     """Questions as the model is asked them, with room left for an answer."""
     model = cast(LanguageModel, trained.model)
     return prompts_of(questions, trained.fitted, model.length - room_of(trained))
 
 
-def prompts_of(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Numbers]:
+def prompts_of(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Prompt]:
     """Questions with their <mask>; one that is too long keeps its end."""
-    return [np.append(tokens[-(most - 1) :], MASK) for tokens in vocabulary.encode(questions)]
+    room = most - 1
+    return [
+        Prompt(
+            np.append(tokens[-room:], MASK),
+            truncation_of(min(room, len(tokens)), len(tokens), "last"),
+        )
+        for tokens in vocabulary.encode([question.strip() for question in questions])
+    ]
 
 
 def encode_questions(
@@ -337,7 +361,8 @@ def encode_questions(
     """Sequences `question <mask> answer <end>`, of which the answers are to be learnt."""
     answers = vocabulary.encode([question.answer for question in questions])
     answers = [np.append(answer, END)[: length // 2] for answer in answers]
-    asked = prompts_of([one.question for one in questions], vocabulary, length // 2)
+    prompts = prompts_of([one.question for one in questions], vocabulary, length // 2)
+    asked = [prompt.tokens for prompt in prompts]
     sequences = [np.append(*pair) for pair in zip(asked, answers, strict=True)]
     return Targeted(ragged(sequences), np.array([len(prompt) for prompt in asked]))
 

@@ -46,8 +46,10 @@ from harken.tasks.seeing import TOGETHER, Viewer
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
+    Indices,
     Prediction,
     Trained,
+    keys_of,
     one_of,
     prediction_of,
     single,
@@ -236,14 +238,15 @@ class CaptionTask:
         )
 
     def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
     ) -> Iterator[Prediction]:
         """Inputs are names of files, or of rows of arrays such as test.npz#7."""
-        viewer, named = viewer_of(trained), naming(trained.recipe)
+        viewer, named, keys = viewer_of(trained), naming(trained.recipe), keys_of(inputs, indices)
         for start in range(0, len(inputs), TOGETHER):
             names = inputs[start : start + TOGETHER]
             pictures = np.concatenate([named(name) for name in names])
-            for name, found in zip(names, viewer.caption(pictures, nbest), strict=True):
+            captions = viewer.caption(pictures, nbest, keys[start : start + TOGETHER])
+            for name, found in zip(names, captions, strict=True):
                 yield prediction_of(name, found, trained.fitted, nbest)
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:

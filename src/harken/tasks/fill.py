@@ -28,6 +28,7 @@ from harken.batch.blanks import (
     choose_blanks,
     cut_evenly,
     like_lengths,
+    words_read,
 )
 from harken.batch.bucketing import Order, seeded
 from harken.batch.ragged import Numbers, Ragged, places, ragged, take_slices
@@ -46,16 +47,19 @@ from harken.tasks.task import (
     Evaluation,
     Glimpse,
     Hypothesis,
+    Indices,
     Prediction,
     Trained,
     one_of,
     single,
+    truncation_of,
 )
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, OptimiserConfig
 
 BLANK = re.compile("_{2,}")
+AROUND = "around the blank"  # the part of a long line that is read
 HERE = -1  # a blank among token numbers, for a moment
 LONGEST = 512  # words seen at once by a model without a limit of its own
 MOST_BLANKS = 20_000  # measured in one evaluation
@@ -184,24 +188,26 @@ class FillTask:
         )
 
     def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
     ) -> Iterator[Prediction]:
         vocabulary, model = cast(Vocabulary, trained.fitted), cast(FillRecipe, trained.recipe).model
         for start in range(0, len(inputs), TOGETHER_LINES):
             texts = inputs[start : start + TOGETHER_LINES]
             lines, blanks = read_blanks(texts, vocabulary)
-            asked = ask_together(cut_evenly(lines, model.length or LONGEST), blanks)
-            filled = fill_blanks(trained, asked, best=nbest)
+            rows = cut_evenly(lines, model.length or LONGEST)
+            filled = fill_blanks(trained, ask_together(rows, blanks), best=nbest)
             owner, _ = places(lines.lengths)
+            lengths = np.stack((words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
             ends = np.searchsorted(owner[blanks], np.arange(1, len(texts)))
             parts = zip(np.split(filled.words, ends), np.split(filled.logs, ends), strict=True)
-            for text, (words, logs) in zip(texts, parts, strict=True):
+            for text, (kept, total), (words, logs) in zip(texts, lengths, parts, strict=True):
                 found = likeliest_together([vocabulary.pieces(row) for row in words], logs, nbest)
                 yield Prediction(
                     input=text,
                     output=found[0].output,
                     confidence=math.exp(found[0].log_probability),
                     nbest=found if nbest > 1 else (),
+                    truncation=truncation_of(kept, total, AROUND, "words"),
                 )
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
@@ -226,6 +232,7 @@ class FillTask:
             title=f"{asked} → {said.output}",
             run=lambda: trained.model(batch.tokens, batch.present, batch.blanks),
             views=[reading("Words", names)],
+            truncation=truncation_of(len(hidden), int(line.lengths[0]), AROUND, "words"),
         )
 
     def inputs(self, trained: Trained, count: int) -> list[str]:

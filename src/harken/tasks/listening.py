@@ -16,6 +16,7 @@ from torch import Tensor
 
 from harken.data.examples import SpokenWord
 from harken.decode.found import Found, follow
+from harken.decode.sampling import SampleKey
 from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
 from harken.decode.times import Span, align, around, peaks, word_spans
 from harken.encode.filterbank import FilterbankConfig
@@ -23,7 +24,7 @@ from harken.encode.vocabulary import END, Vocabulary
 from harken.inspection.forced import forced_looks, looks_at_memory
 from harken.models.recogniser import BLANK, Heard, Recogniser
 from harken.tasks.looking import of_encoder, reading, writing
-from harken.tasks.task import Glimpse, HeardSound, View
+from harken.tasks.task import Glimpse, HeardSound, View, truncation_of
 
 TOGETHER = 16  # sounds in one batch
 MOST_SYMBOLS = 1000  # for a model whose decoder sets no limit
@@ -63,28 +64,43 @@ class Listener:
     search: SpeechSearchConfig
 
     def transcribe(
-        self, sounds: Iterable[Frames], nbest: int = 1, *, times: bool = False
+        self,
+        sounds: Iterable[Frames],
+        keys: Iterable[SampleKey],
+        nbest: int = 1,
+        *,
+        times: bool = False,
     ) -> Iterator[Transcript]:
-        """One for each sound, in order."""
-        waiting = iter(sounds)
+        """One for each sound, in order; a sample depends on the key of its sound."""
+        waiting = zip(sounds, keys, strict=True)
         while some := list(islice(waiting, TOGETHER)):
-            cut = [cut_at_silence(frames, self.model.longest_frames) for frames in some]
-            heard = iter(self._heard([piece for pieces in cut for piece in pieces], nbest, times))
+            cut = [cut_at_silence(frames, self.model.longest_frames) for frames, _ in some]
+            piece_keys = [
+                (*key, place)
+                for (_, key), pieces in zip(some, cut, strict=True)
+                for place in range(len(pieces))
+            ]
+            flat = [piece for pieces in cut for piece in pieces]
+            heard = iter(self._heard(flat, piece_keys, nbest, times))
             for pieces in cut:
                 yield joined(list(islice(heard, len(pieces))))
 
     @torch.inference_mode()
-    def _heard(self, pieces: Sequence[Piece], nbest: int, times: bool) -> list[Transcript]:
+    def _heard(
+        self, pieces: Sequence[Piece], keys: Sequence[SampleKey], nbest: int, times: bool
+    ) -> list[Transcript]:
         model = self.model.eval()
         heard = self.hear([piece.frames for piece in pieces])
+        room = model.longest_output or self.search.most or MOST_SYMBOLS
         found = seek_speech(
             model,
             *heard,
             search=self.search,
             blank=BLANK,
             end=END,
-            most=self.search.most or model.longest_output or MOST_SYMBOLS,
+            most=min(self.search.most or room, room),
             nbest=nbest,
+            keys=keys,
         )
         if not times:
             return [Transcript(found=one) for one in found]
@@ -161,8 +177,12 @@ class Listener:
         ]
 
     def glimpse(self, frames: Frames, name: str) -> Glimpse | None:
-        """What is looked at as a sound is heard and written down; None where nothing is written."""
-        (transcript,) = self.transcribe([frames], times=True)
+        """What is looked at as a sound is heard and written down; None where nothing is written.
+
+        Of a sound that is longer than the model hears at once, the beginning is shown.
+        """
+        total, frames = len(frames), frames[: self.model.longest_frames]
+        (transcript,) = self.transcribe([frames], [(0,)], times=True)
         text = transcript.found[0].tokens
         if not text:
             return None
@@ -193,6 +213,7 @@ class Listener:
                 reading("Places of the sound", places, of_encoder),
                 writing("Symbols", decided, before),
             ],
+            truncation=truncation_of(len(frames), total, "first", "frames"),
         )
 
     def _force(self, frames: Frames, told: Sequence[int]) -> None:

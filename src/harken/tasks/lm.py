@@ -39,10 +39,14 @@ from harken.tasks.task import (
     Evaluation,
     Glimpse,
     Hypothesis,
+    Indices,
     Prediction,
+    Prompt,
     Table,
     Trained,
+    keys_of,
     single,
+    truncation_of,
 )
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
@@ -207,7 +211,7 @@ class LanguageModelTask:
         )
 
     def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
     ) -> Iterator[Prediction]:
         model = cast(AnyLanguageModel, trained.model)
         model.eval()
@@ -219,11 +223,12 @@ class LanguageModelTask:
         if model.length is not None:
             # At least a quarter of what the model reads stays with the prompt.
             room = min(room, model.length - model.length // 4)
+        most = None if model.length is None else model.length - room
+        keys = keys_of(inputs, indices)
         for start in range(0, len(inputs), CONTINUED_TOGETHER):
             texts = inputs[start : start + CONTINUED_TOGETHER]
-            most = None if model.length is None else model.length - room
-            prompts = [stream.prompt(text, most) for text in texts]
-            tokens, present = pad(ragged(prompts), PAD)
+            prompts = [prompt_of(stream, text, most) for text in texts]
+            tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
             found = seek(
                 LanguageModelSteps(model),
                 tokens.to(trained.device),
@@ -232,9 +237,10 @@ class LanguageModelTask:
                 end=END,
                 most=room,
                 nbest=nbest,
+                keys=keys[start : start + CONTINUED_TOGETHER],
             )
             for text, prompt, some in zip(texts, prompts, found, strict=True):
-                outputs = stream.continuations(prompt, [one.tokens for one in some])
+                outputs = stream.continuations(prompt.tokens, [one.tokens for one in some])
                 listed = [
                     Hypothesis(output=output, log_probability=one.log_probability)
                     for output, one in zip(outputs, some, strict=True)
@@ -244,6 +250,7 @@ class LanguageModelTask:
                     output=outputs[0],
                     confidence=math.exp(listed[0].log_probability),
                     nbest=listed if nbest > 1 else (),
+                    truncation=prompt.truncation,
                 )
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
@@ -254,13 +261,23 @@ class LanguageModelTask:
         model, stream = trained.model, Stream(trained.fitted, trained.recipe.data.documents)
         if not isinstance(model, LanguageModel):
             return None
-        tokens = stream.prompt(asked, model.length).tolist()
+        prompt = prompt_of(stream, asked, model.length)
+        tokens = prompt.tokens.tolist()
         tokens.append(likeliest_next(model, tokens))
         pieces = trained.fitted.pieces
-        return ahead(model, tokens, pieces, f"{asked} → {pieces(tokens[-1:])[0]!r}")
+        title = f"{asked} → {pieces(tokens[-1:])[0]!r}"
+        return replace(ahead(model, tokens, pieces, title), truncation=prompt.truncation)
 
     def inputs(self, trained: Trained, count: int) -> list[str]:
         return list(self.read(trained.recipe)["dev"][:count])
+
+
+def prompt_of(stream: Stream, text: str, most: int | None) -> Prompt:
+    """The last `most` tokens of a text behind the stream's start."""
+    tokens = stream.prompt(text)
+    total = len(tokens) - 1  # the start is no token of the text
+    kept = total if most is None else min(most, total)
+    return Prompt(tokens[-(most or len(tokens)) :], truncation_of(kept, total, "last"))
 
 
 def kept_of(count: int, share: float, path: Path, what: str) -> int:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harken.data.images.gallery import Gallery, Numbers
 from harken.decode.found import Found
+from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
 from harken.decode.step import WritingSteps
@@ -41,12 +42,14 @@ class Viewer:
         found: list[list[Found]] = []
         for start in range(0, len(gallery), TOGETHER):
             some = range(start, min(start + TOGETHER, len(gallery)))
-            found += self.caption(gallery.take(some), nbest)
+            found += self.caption(gallery.take(some), nbest, [(index,) for index in some])
         return found
 
     @torch.inference_mode()
-    def caption(self, pictures: Numbers, nbest: int = 1) -> list[list[Found]]:
-        """The best captions of each picture, all seen together."""
+    def caption(
+        self, pictures: Numbers, nbest: int = 1, keys: Sequence[SampleKey] | None = None
+    ) -> list[list[Found]]:
+        """The best captions of each picture, searched in one batch."""
         model = self.model.eval()
         return seek(
             WritingSteps(model, END),
@@ -55,6 +58,7 @@ class Viewer:
             end=END,
             most=min(self.search.most or model.longest_output, model.longest_output),
             nbest=nbest,
+            keys=keys,
         )
 
     def looks(self, gallery: Gallery, said: Sequence[Sequence[int]]) -> list[Looks]:

@@ -26,6 +26,7 @@ from harken.batch.bucketing import Order, seeded
 from harken.batch.padding import IGNORE, TokenBatch
 from harken.batch.ragged import places
 from harken.batch.words import (
+    NeighborBatches,
     TaggedBatch,
     WordCorpus,
     forget_rare,
@@ -46,7 +47,17 @@ from harken.measure.tagging import Tags, confusions, pair_counts, tag_scores, wo
 from harken.models.tagger import Tagger, TaggerConfig
 from harken.models.word_vectors import NeighboursConfig
 from harken.tasks.looking import attends, reading
-from harken.tasks.task import Evaluation, Glimpse, Prediction, Table, Trained, one_of, single
+from harken.tasks.task import (
+    Evaluation,
+    Glimpse,
+    Indices,
+    Prediction,
+    Table,
+    Trained,
+    one_of,
+    single,
+    truncation_of,
+)
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, OptimiserConfig
@@ -184,10 +195,9 @@ class TagTask:
             )
         ]
         if vectors.steps > 0:
-            guessing = Guessing(corpus, vectors, recipe.seed)
-            first = Stage(
-                name="vectors", config=vectors, batch=guessing.batch, loss=neighbours_loss
-            )
+            windows = windows_over(corpus.lengths, LONGEST)
+            batches = NeighborBatches(corpus, windows, vectors.batch_tokens, PAD, recipe.seed)
+            first = Stage(name="vectors", config=vectors, batch=batches.batch, loss=neighbours_loss)
             stages.insert(0, first)
         return stages
 
@@ -208,7 +218,7 @@ class TagTask:
         )
 
     def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
     ) -> Iterator[Prediction]:
         if nbest > 1:
             raise UserError(
@@ -228,7 +238,8 @@ class TagTask:
     def look(self, trained: Trained, asked: str) -> Glimpse | None:
         """As many words from the first on as the model sees at once."""
         model = cast(Tagger, trained.model)
-        words = asked.split()[: model.length]
+        every = asked.split()
+        words = every[: model.length]
         if not words or not attends(model):
             return None
         (said,), batch = tag_sentences(trained, [words]), whole_batch(words, trained)
@@ -236,6 +247,7 @@ class TagTask:
             title=f"{' '.join(words)} → {' '.join(said.tags)}",
             run=lambda: model(*batch[:-1]),
             views=[reading("Words", words)],
+            truncation=truncation_of(len(words), len(every), "first", "words"),
         )
 
     def inputs(self, trained: Trained, count: int) -> list[str]:
@@ -262,19 +274,6 @@ class Tagging:
         batch = word_batch(self._corpus, self._windows, self._order.batch(step), PAD)
         random = seeded(self._seed, step)
         return [forget_rare(batch, self._counts, self._config.unknown, UNKNOWN, random)]
-
-
-class Guessing:
-    """Batches of the stage `vectors`: every word that has a neighbour is to be foretold."""
-
-    def __init__(self, corpus: WordCorpus, config: VectorsConfig, seed: int) -> None:
-        self._corpus, self._windows = corpus, windows_over(corpus.lengths, LONGEST)
-        self._order = Order(self._windows.lengths, config.batch_tokens, seed)
-
-    def batch(self, step: int) -> list[TokenBatch]:
-        batch = word_batch(self._corpus, self._windows, self._order.batch(step), PAD)
-        alone = batch.present.sum(dim=1, keepdim=True) < 2
-        return [TokenBatch(batch.rows, batch.rows.masked_fill(~batch.present | alone, IGNORE))]
 
 
 def tags_loss(model: nn.Module, batch: TaggedBatch) -> Tensor:

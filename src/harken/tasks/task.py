@@ -8,14 +8,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import nn
 
+from harken.batch.ragged import Numbers
 from harken.data.examples import SpokenWord
+from harken.decode.sampling import SampleKey
 from harken.decode.seek import Found
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
@@ -166,6 +168,22 @@ def truncation_of(kept: int, total: int, part: str, unit: str = "tokens") -> Tru
     return Truncation(kept=kept, total=total, part=part, unit=unit) if kept < total else None
 
 
+Indices = Sequence[int] | None
+"""Those of inputs in a longer list of which they are a part; None for 0, 1, 2, …"""
+
+
+class Prompt(NamedTuple):
+    """The tokens that a model continues, and how much of the input they leave out."""
+
+    tokens: Numbers
+    truncation: Truncation | None
+
+
+def keys_of(inputs: Sequence[str], indices: Indices) -> list[SampleKey]:
+    """What a sample of each input depends on beside the seed."""
+    return [(index,) for index in (range(len(inputs)) if indices is None else indices)]
+
+
 def everywhere(path: str) -> bool:
     """For a view of all attentions of a model."""
     return True
@@ -199,9 +217,9 @@ class Task(Protocol):
     def evaluate(self, trained: Trained, examples: Any) -> Evaluation: ...
 
     def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
     ) -> Iterator[Prediction]:
-        """One for each input, in order, as they are ready."""
+        """One for each input, in order, as they are ready; samples depend on seed and index."""
         ...
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
@@ -229,7 +247,9 @@ class OfFiles(Protocol):
 class Timing(Protocol):
     """What a task whose inputs have a length in seconds can do besides; ask `isinstance`."""
 
-    def predict_times(self, trained: Trained, inputs: Sequence[str]) -> Iterator[Prediction]:
+    def predict_times(
+        self, trained: Trained, inputs: Sequence[str], indices: Indices = None
+    ) -> Iterator[Prediction]:
         """Predictions for files, with the seconds of every word."""
         ...
 
@@ -275,7 +295,11 @@ def single(paths: Sequence[Path], what: str) -> Path:
 
 
 def prediction_of(
-    asked: str, found: Sequence[Found], vocabulary: Vocabulary, nbest: int
+    asked: str,
+    found: Sequence[Found],
+    vocabulary: Vocabulary,
+    nbest: int,
+    truncation: Truncation | None = None,
 ) -> Prediction:
     """What a search found for an input, as texts."""
     texts = [text.strip() for text in vocabulary.decode([one.tokens for one in found])]
@@ -289,4 +313,5 @@ def prediction_of(
         ]
         if nbest > 1
         else (),
+        truncation=truncation,
     )

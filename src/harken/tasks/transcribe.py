@@ -58,9 +58,11 @@ from harken.tasks.looking import attends
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
+    Indices,
     Prediction,
     Table,
     Trained,
+    keys_of,
     one_of,
     prediction_of,
     single,
@@ -217,22 +219,31 @@ class TranscribeTask:
         return self._measure(trained, said, sounds)
 
     def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
     ) -> Iterator[Prediction]:
         """Inputs are names of sound files or of stretches of them; `-` is stdin."""
-        return self._predict(trained, inputs, nbest, times=False)
+        return self._predict(trained, inputs, nbest, indices, times=False)
 
-    def predict_times(self, trained: Trained, inputs: Sequence[str]) -> Iterator[Prediction]:
+    def predict_times(
+        self, trained: Trained, inputs: Sequence[str], indices: Indices = None
+    ) -> Iterator[Prediction]:
         """The same, with the seconds of every word."""
-        return self._predict(trained, inputs, 1, times=True)
+        return self._predict(trained, inputs, 1, indices, times=True)
 
     def _predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int, *, times: bool
+        self,
+        trained: Trained,
+        inputs: Sequence[str],
+        nbest: int,
+        indices: Indices,
+        *,
+        times: bool,
     ) -> Iterator[Prediction]:
         recipe = trained.recipe
         sound, longest = recipe.encode.filterbank, recipe.data.most_seconds
         frames = frames_of((signal_of(name, sound.rate, longest) for name in inputs), sound)
-        found = listener_of(trained).transcribe(frames, nbest, times=times)
+        keys = keys_of(inputs, indices)
+        found = listener_of(trained).transcribe(frames, keys, nbest, times=times)
         for name, one in zip(inputs, found, strict=True):
             yield replace(
                 prediction_of(name, one.found, trained.fitted, nbest), words=tuple(one.words)
@@ -244,7 +255,7 @@ class TranscribeTask:
         listener, expected = listener_of(trained), [one.text for one in examples]
         frames = frames_of(signals, listener.filterbank)
         timed = any(one.words for one in examples)
-        found = list(listener.transcribe(frames, times=timed))
+        found = list(listener.transcribe(frames, keys_of(expected, None), times=timed))
         predictions = [
             prediction_of(name_of(one), transcript.found, trained.fitted, 1)
             for one, transcript in zip(examples, found, strict=True)
@@ -282,7 +293,7 @@ class TranscribeTask:
         listener, recipe = listener_of(trained), trained.recipe
         sound, longest = recipe.encode.filterbank, recipe.data.most_seconds
         (frames,) = frames_of([signal_of(asked, sound.rate, longest)], sound)
-        return listener.glimpse(frames[: listener.model.longest_frames], asked)
+        return listener.glimpse(frames, asked)
 
     def inputs(self, trained: Trained, count: int) -> list[str]:
         return [name_of(one) for one in self.read(trained.recipe)["dev"][:count]]

@@ -27,6 +27,7 @@ from harken.data.examples import Pair
 from harken.data.parallel import read_pairs_tsv, read_parallel
 from harken.data.split import hold_out
 from harken.decode.found import Found, follow
+from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
 from harken.decode.step import WritingSteps
@@ -38,7 +39,17 @@ from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from harken.models.writing import writing_loss
 from harken.tasks.looking import of_encoder, reading, writing
-from harken.tasks.task import Evaluation, Glimpse, Prediction, Trained, View, prediction_of
+from harken.tasks.task import (
+    Evaluation,
+    Glimpse,
+    Indices,
+    Prediction,
+    Trained,
+    View,
+    keys_of,
+    prediction_of,
+    truncation_of,
+)
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, MuonConfig, OptimiserConfig
@@ -177,11 +188,13 @@ class TranslateTask:
         )
 
     def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1
+        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
     ) -> Iterator[Prediction]:
+        """A blank source has a blank translation, of which the model is not asked."""
         model = cast(EncoderDecoder, trained.model)
         model.eval()
-        found = translate(model, trained.fitted, inputs, trained.recipe.search, nbest)
+        keys = keys_of(inputs, indices)
+        found = translate(model, trained.fitted, inputs, trained.recipe.search, nbest, keys)
         for text, one in zip(inputs, found, strict=True):
             yield prediction_of(text, one, trained.fitted, nbest)
 
@@ -195,10 +208,10 @@ class TranslateTask:
         """The hypothesis that is kept; of a source too long to be read at once, the first piece."""
         model, pieces = cast(EncoderDecoder, trained.model).eval(), trained.fitted.pieces
         (tokens,) = trained.fitted.encode([asked])
-        piece, *_ = cut_between_words(tokens, room_of(model), trained.fitted)
-        if len(piece) == 0:
+        if not asked.strip() or len(tokens) == 0:
             return None
-        ((found, *_),) = search_pieces(model, [piece], trained.recipe.search)
+        piece, *_ = cut_between_words(tokens, room_of(model), trained.fitted)
+        ((found, *_),) = search_pieces(model, [piece], trained.recipe.search, [(0, 0)])
         most = longest_written(model, trained.recipe.search)
         wanted = [*found.tokens, END][:most]  # a text without an end fills its room
         source, inputs = (
@@ -219,6 +232,7 @@ class TranslateTask:
                 reading("Words read", read, of_encoder),
                 writing("Words", decided, told),
             ],
+            truncation=truncation_of(len(piece), len(tokens), "first"),
         )
 
     def inputs(self, trained: Trained, count: int) -> list[str]:
@@ -272,18 +286,25 @@ def translate(
     texts: Sequence[str],
     search: SearchConfig,
     nbest: int = 1,
+    keys: Sequence[SampleKey] | None = None,
 ) -> list[list[Found]]:
     """The best hypotheses for each text; one that is too long is put together from its pieces."""
+    keys = keys_of(texts, None) if keys is None else keys
     pieces: list[Numbers] = []
     owners: list[int] = []
-    for number, tokens in enumerate(vocabulary.encode(texts)):
-        for piece in cut_between_words(tokens, room_of(model), vocabulary):
+    piece_keys: list[SampleKey] = []
+    for number, (text, tokens) in enumerate(zip(texts, vocabulary.encode(texts), strict=True)):
+        if not text.strip() or len(tokens) == 0:
+            continue
+        for place, piece in enumerate(cut_between_words(tokens, room_of(model), vocabulary)):
             pieces.append(piece)
             owners.append(number)
+            piece_keys.append((*keys[number], place))
     joined: list[list[Found]] = [[] for _ in texts]
-    for owner, one in zip(owners, search_pieces(model, pieces, search, nbest), strict=True):
-        joined[owner] = one if not joined[owner] else follow(joined[owner], one)
-    return joined
+    found = search_pieces(model, pieces, search, piece_keys, nbest)
+    for owner, hypotheses in zip(owners, found, strict=True):
+        joined[owner] = follow(joined[owner], hypotheses) if joined[owner] else hypotheses
+    return [hypotheses or [Found([], 0.0)] for hypotheses in joined]
 
 
 def room_of(model: EncoderDecoder) -> int:
@@ -297,7 +318,11 @@ def longest_written(model: EncoderDecoder, search: SearchConfig) -> int:
 
 
 def search_pieces(
-    model: EncoderDecoder, pieces: Sequence[Numbers], search: SearchConfig, nbest: int = 1
+    model: EncoderDecoder,
+    pieces: Sequence[Numbers],
+    search: SearchConfig,
+    keys: Sequence[SampleKey],
+    nbest: int = 1,
 ) -> list[list[Found]]:
     """The best hypotheses for each source that fits the model, in order."""
     found: list[list[Found]] = [[] for _ in pieces]
@@ -315,6 +340,7 @@ def search_pieces(
             end=END,
             most=longest_written(model, search),
             nbest=nbest,
+            keys=[keys[at] for at in chosen],
         )
         for at, one in zip(chosen, said, strict=True):
             found[at] = one

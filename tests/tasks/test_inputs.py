@@ -1,0 +1,229 @@
+"""What holds for the inputs of every task: samples, blank inputs, inputs that are too long."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harken import config
+from harken.data.drawn.made import DrawnConfig, write_drawn
+from harken.data.examples import Pair
+from harken.data.spoken.made import SpokenConfig, write_spoken
+from harken.decode.search import SearchConfig
+from harken.encode.vocabulary import END
+from harken.recipe import TASKS, Recipe
+from harken.tasks.answer import states_of
+from harken.tasks.task import Prediction, Trained
+
+LINES = [f"the {color} {animal} sees a river ." for color in ["red", "blue"] for animal in "abc"]
+TAGGED = "".join(f"{line.split()[1]}\tADJ\n{line.split()[2]}\tNOUN\n\n" for line in LINES)
+CHARACTERS = "encode.kind=characters"
+GPT = ("model.layers=1", "model.width=12", "model.attention.heads=2")
+TRANSFORMER_DECODER = "{kind='transformer',layers=1,width=12,length=21,attention={heads=2}}"
+RNN_DECODER = "{kind='rnn',width=12,hidden=12}"
+SPOKEN = (
+    "encode.filterbank.rate=8000",
+    "encode.filterbank.bins=23",
+    "model.width=12",
+    "model.front.channels=3",
+    "model.encoder={kind='transformer',layers=1,length=20,attention={heads=2}}",
+)
+RECIPES = {
+    "answer": ("task=answer", CHARACTERS, *GPT, "model.length=32"),
+    "tag": ("task=tag", "model.body={kind='transformer',layers=1,length=7,attention={heads=2}}"),
+    "fill": ("task=fill", "model={kind='masked',body={kind='transformer',layers=1,length=7}}"),
+    "lm": ("task=lm", CHARACTERS, *GPT, "model.length=32", "search.most=9"),
+    "translate": (
+        "task=translate",
+        CHARACTERS,
+        "model.encoder={kind='transformer',layers=1,length=20,attention={heads=2}}",
+        f"model.decoder={TRANSFORMER_DECODER}",
+    ),
+    "translate, rnn": (
+        "task=translate",
+        CHARACTERS,
+        "model.encoder={kind='gru',direction='both',hidden=6}",
+        f"model.decoder={RNN_DECODER}",
+        "search.most=21",
+    ),
+    "caption": (
+        "task=caption",
+        "model.width=12",
+        "encode.pictures={columns=32,rows=32}",
+        "model.front={kind='patch',patch=8}",
+        f"model.decoder={TRANSFORMER_DECODER}",
+    ),
+    "transcribe": (
+        "task=transcribe",
+        *SPOKEN,
+        f"model.decoder={TRANSFORMER_DECODER}",
+        "model.ctc=false",
+    ),
+    "transcribe, ctc": ("task=transcribe", *SPOKEN),
+}
+SAMPLING = ["answer", "lm", "translate", "translate, rnn", "caption", "transcribe"]
+OF_TEXT = ["answer", "tag", "lm", "translate", "translate, rnn"]
+Build = Callable[..., Trained]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few examples for every task."""
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "lines.txt").write_text("\n".join(LINES))
+    (folder / "train.conllu").write_text(TAGGED)
+    (folder / "pairs.tsv").write_text("".join(f"{line}\t{line[::-1]}\n" for line in LINES))
+    write_drawn(DrawnConfig(scenes=30, size=32, least=1, most=1), folder / "drawn")
+    write_spoken(SpokenConfig(utterances=20, least=1, most=1, speakers=4), folder / "spoken")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def untrained(corpus: Path) -> Build:
+    """A model of each task with large random weights, so that its outputs are various."""
+    data = {
+        "answer": f"{{read='{corpus}/lines.txt',train='{corpus}/pairs.tsv',dev=0.3}}",
+        "tag": f"{{train='{corpus}/train.conllu',dev=0.3}}",
+        "fill": f"{{train='{corpus}/lines.txt',dev=0.3}}",
+        "lm": f"{{train='{corpus}/lines.txt',dev=0.3}}",
+        "translate": f"{{train='{corpus}/pairs.tsv',dev=0.3}}",
+        "caption": f"{{train='{corpus}/drawn/train.jsonl',dev=0.3}}",
+        "transcribe": f"{{train='{corpus}/spoken/train.jsonl',dev=0.3}}",
+    }
+
+    def build(name: str, search: SearchConfig | None = None) -> Trained:
+        task, *sets = RECIPES[name]
+        table = f"data={data[task.removeprefix('task=')]}"
+        recipe: Any = config.loads(Recipe, "", base=corpus, overrides=[task, table, *sets])
+        if search is not None:
+            changes = {name: getattr(search, name) for name in ("temperature", "beam", "seed")}
+            recipe = replace(recipe, search=replace(recipe.search, **changes))
+        task_of = TASKS[recipe.task]
+        vocabulary = task_of.fit(recipe, task_of.read(recipe))
+        model = task_of.build(recipe, vocabulary)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1:
+                    parameter.normal_(std=0.3, generator=generator)
+        return Trained(recipe=recipe, fitted=vocabulary, model=model.eval())
+
+    return build
+
+
+def predict(trained: Trained, inputs: list[str], **options: Any) -> list[Prediction]:
+    return list(TASKS[trained.recipe.task].predict(trained, inputs, **options))
+
+
+def example_inputs(name: str, corpus: Path) -> list[str]:
+    """Inputs of unlike lengths, some of them too long for the model."""
+    if name.startswith("transcribe"):
+        return sorted(str(path) for path in (corpus / "spoken").rglob("*.wav"))[:5]
+    if name == "caption":
+        return [f"{corpus}/drawn/train.npz#{row}" for row in range(5)]
+    return [*LINES[:3], "river", " ".join(LINES)]
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+def test_a_sample_depends_on_the_seed_and_the_index_alone(
+    name: str, untrained: Build, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, size in (
+        ("answer", "ASKED_TOGETHER"),
+        ("lm", "CONTINUED_TOGETHER"),
+        ("translate", "TRANSLATED_TOGETHER"),
+        ("caption", "TOGETHER"),
+        ("listening", "TOGETHER"),
+    ):
+        monkeypatch.setattr(f"harken.tasks.{module}.{size}", 3)
+    trained = untrained(name, SearchConfig(temperature=1.5, seed=4))
+    first, *others = example_inputs(name, corpus)
+    repeated = predict(trained, [first] * 8)
+    distinct = {f"{one.confidence:.3e}" for one in repeated}
+    assert len(distinct) == 8, "samples of one input repeat each other"
+    mixed = [first, *others, first, first]
+    whole = predict(trained, mixed)
+    outputs = [one.output for one in whole]
+    assert [outputs[at] for at in (0, 5, 6)] == [repeated[at].output for at in (0, 5, 6)]
+    chosen = [6, 2, 4, 0]
+    some = predict(trained, [mixed[at] for at in chosen], indices=chosen)
+    assert [one.output for one in some] == [outputs[at] for at in chosen]
+    other = untrained(name, SearchConfig(temperature=1.5, seed=5))
+    assert predict(other, mixed)[0].confidence != whole[0].confidence
+
+
+@pytest.mark.parametrize("name", OF_TEXT)
+def test_blank_inputs_alone_and_among_others(name: str, untrained: Build) -> None:
+    trained = untrained(name, SearchConfig() if name == "lm" else None)
+    assert predict(trained, []) == []
+    full = predict(trained, LINES[:2])
+    blanks = [*predict(trained, [""]), *predict(trained, [" \t"])]
+    (first, empty, last) = predict(trained, [LINES[0], "", LINES[1]])
+    assert [first.output, last.output] == [one.output for one in full]
+    assert empty.output == blanks[0].output
+    assert all(0 <= one.confidence <= 1 for one in (*full, *blanks))
+    if name not in ("answer", "lm"):  # which continue an empty prompt
+        assert [one.output for one in blanks] == ["", ""]
+
+
+@pytest.mark.parametrize("name", ["translate", "translate, rnn"])
+def test_blank_sources_are_measured_as_they_are_predicted(name: str, untrained: Build) -> None:
+    trained = untrained(name)
+    sources = [*(LINES * 11)[:64], ""]  # the blank one is sorted into a batch of its own
+    task = TASKS["translate"]
+    evaluation = task.evaluate(trained, [Pair(source, "a river") for source in sources])
+    assert list(evaluation.predictions) == predict(trained, sources)
+    assert evaluation.predictions[-1].output == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "long", "kept", "total"),
+    [
+        ("answer", "is it so? " * 9, 15, 90),
+        ("lm", "to be or not " * 9, 23, 117),
+        ("fill", "a river . " * 9 + "a ___ .", 5, 30),
+    ],
+)
+def test_a_truncated_input_is_reported(
+    name: str, long: str, kept: int, total: int, untrained: Build
+) -> None:
+    trained = untrained(name)
+    short, truncated = predict(trained, ["a ___ .", long])
+    assert short.truncation is None
+    assert truncated.truncation is not None
+    assert (truncated.truncation.kept, truncated.truncation.total) == (kept, total)
+    assert f"truncated to {kept} of {total}" in str(truncated.truncation)
+    assert truncated.output
+
+
+def test_an_answer_is_never_empty(untrained: Build) -> None:
+    """White space around a question changes nothing."""
+    trained = untrained("answer")
+    with torch.no_grad():
+        trained.model.reader.weight = torch.nn.Parameter(trained.model.reader.weight.clone())
+        states = states_of(trained, ["is it so?"])
+        trained.model.reader.weight[END] = torch.from_numpy(states[0])
+    for nbest in (1, 3):
+        plain, spaced = predict(trained, ["is it so?", "  is it so?\t"], nbest=nbest)
+        assert plain.output and 0 < plain.confidence < 0.5
+        assert plain.output == spaced.output
+        assert all(one.output for one in plain.nbest)
+
+
+@pytest.mark.parametrize("name", ["tag", "translate", "transcribe, ctc"])
+def test_inputs_read_in_parts_are_not_truncated(
+    name: str, untrained: Build, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a long input is used; only what is shown of its attention is a part of it."""
+    trained = untrained(name)
+    long = " ".join(LINES)
+    if name.startswith("transcribe"):
+        long = example_inputs(name, corpus)[0]
+        monkeypatch.setattr(trained.model, "longest_frames", 8)
+    (one,) = predict(trained, [long])
+    assert one.truncation is None and one.output
+    example = TASKS[trained.recipe.task].look(trained, long)  # type: ignore[attr-defined]
+    assert example.truncation.kept < example.truncation.total
