@@ -15,6 +15,7 @@ from harken.cli.main import main
 from harken.errors import UserError
 from harken.foreign import LARGEST_TOKENIZER, TOKENIZER, is_foreign, read_foreign
 from harken.report.looking import look
+from harken.tasks.task import Truncation
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "bank", "of", "a", "river", "▁duck", "ä"]
@@ -112,8 +113,12 @@ def test_weights_are_those_of_transformers(saved: Any) -> None:
 def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
     kind, folder, _ = saved
     foreign = read_foreign(folder, "cpu")
-    (view,) = foreign.look("the river " * 50).views
+    example = foreign.look("the river " * 50)
+    (view,) = example.views
     assert len(view.keys) == foreign.model.length
+    own = foreign.model.length - (2 if kind == "Bert" else 0)
+    assert example.truncation == Truncation(kept=own, total=100, part="first")
+    assert foreign.look(TEXT).truncation is None
     assert kind != "Bert" or view.keys[-1] == "[SEP]"  # the ends stay
     look(foreign.model, foreign.look("the river " * 50))
 

@@ -58,6 +58,7 @@ def slow_beam(
             for one in live
             for token in range(tables.base - 1)
         ]
+        tries = [one for one in tries if one.log_probability > -math.inf]
         tries.sort(key=lambda one: -one.log_probability)
         for one in tries[:beam]:
             if one.tokens[-1] == end:
@@ -121,8 +122,28 @@ def test_equals_a_slow_beam(
     nbest = data.draw(st.integers(1, beam), label="nbest")
     tables = Tables(5, vocabulary, most, seed=seed, strength=strength)
     tables.scores[:, :, 0] += data.draw(st.sampled_from([0.0, 3.0]), label="eager to end")
+    share = data.draw(st.sampled_from([0.0, 0.6]), label="share of impossible tokens")
+    generator = torch.Generator().manual_seed(seed)
+    impossible = torch.rand(tables.scores.shape, generator=generator) < share
+    impossible &= tables.scores != tables.scores.amax(dim=-1, keepdim=True)
+    tables.scores[impossible] = -torch.inf
     for prompt, ours in enumerate(searched(tables, beam, 0, length_penalty, nbest, stop)):
         assert_same(ours, slow_beam(tables, prompt, beam, 0, length_penalty, nbest, stop))
+
+
+@pytest.mark.parametrize("stop", ["exact", "filled"])
+def test_impossible_endings_do_not_fill_the_beam(stop: Stop) -> None:
+    """Token 0 ends with probability zero, but for the last step."""
+    tables = Tables(3, 2, 4, seed=0)
+    tables.scores[:, :, 0] = -torch.inf
+    for found in searched(tables, 3, 0, 1.0, 2, stop):
+        assert found == [Found([1, 1, 1, 1], 0.0)]
+
+
+def test_where_nothing_is_possible_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = Tables(2, 3, 4, seed=0)
+    monkeypatch.setattr(tables, "logs", lambda scores: torch.full_like(scores, -torch.inf))
+    assert searched(tables, 3, 0, 1.0, 2) == [[Found([], -math.inf)]] * 2
 
 
 def in_shares(most: int, **shares: list[float]) -> Tables:

@@ -11,9 +11,10 @@ A row is done, and keeps what it has while it waits to leave the batch,
     exact    when no live hypothesis can outrank those kept: log P only falls, so none gets beyond
              its log P now / most ** length_penalty. Nothing is lost that going on would find, but
              where `most` is large nearly every row goes on to the end
-    filled   then, or as soon as `beam` hypotheses have ended
+    filled   then, or as soon as `beam` hypotheses of nonzero probability have ended
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -65,12 +66,14 @@ class Kept:
         return Kept(both.take(ranks.indices[:, :nbest]), ranks.values[:, :nbest])
 
     def found(self, end: int) -> list[list[Found]]:
+        """At least one for each row: where every sequence is impossible, the empty one."""
         lines = zip(self.line.tokens.tolist(), self.line.total.tolist(), strict=True)
         there = (self.rank != -torch.inf).sum(dim=1).tolist()
-        return [
+        found = [
             [Found(before(end, one), log) for one, log in zip(tokens[:n], totals[:n], strict=True)]
             for (tokens, totals), n in zip(lines, there, strict=True)
         ]
+        return [row or [Found([], -math.inf)] for row in found]
 
 
 @torch.inference_mode()
@@ -106,7 +109,8 @@ def search_beam(
         if last or places.shape[1] == 0:
             break
         live, parents = tried.take(places), parents.take_along_dim(places, dim=1)
-        finished = finished + ended[:, :beam].sum(dim=1)
+        possible = tried.total[:, :beam] > -torch.inf
+        finished = finished + (ended[:, :beam] & possible).sum(dim=1)
         done = done | (live.total[:, 0] / most**length_penalty <= kept.rank[:, -1])
         if stop == "filled":
             done = done | (finished >= beam)
