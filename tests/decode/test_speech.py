@@ -1,5 +1,6 @@
 """The door to CTC, attention and both leads where it says."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,13 +12,14 @@ from harken.decode.ctc_beam import search_prefixes
 from harken.decode.ctc_steps import CTCSteps
 from harken.decode.joint import jointly
 from harken.decode.seek import seek
-from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
+from harken.decode.speech import SpeechSearchConfig, Way, seek_speech, way_of
 from harken.decode.step import WritingSteps
 from harken.errors import UserError
 from harken.layers.front import SpeechFrontConfig
 from harken.layers.recurrent import GRUConfig
 from harken.models.decoder import TransformerDecoderConfig
 from harken.models.recogniser import BLANK, Heard, Recogniser, RecogniserConfig
+from small_ctc import every_text
 
 VOCABULARY, FEATURES, END, MOST = 7, 11, 3, 5
 DECODER = TransformerDecoderConfig(
@@ -41,8 +43,8 @@ def built(config: RecogniserConfig) -> Recogniser:
 
 
 def heard(model: Recogniser) -> Heard:
-    frames = torch.randn(3, 29, FEATURES, generator=torch.Generator().manual_seed(1)).double()
-    present = torch.arange(29) < torch.tensor([29, 17, 9])[:, None]
+    frames = torch.randn(3, 20, FEATURES, generator=torch.Generator().manual_seed(1)).double()
+    present = torch.arange(20) < torch.tensor([20, 17, 9])[:, None]
     with torch.inference_mode():
         return model.hear(frames, present)
 
@@ -62,8 +64,39 @@ def test_ctc_is_the_best_path_or_the_sum_over_paths() -> None:
     found = sought(model, SpeechSearchConfig(by="ctc"))
     assert [one[0].tokens for one in found] == [path.tokens for path in paths]
     wide = sought(model, SpeechSearchConfig(by="ctc", beam=6), nbest=4)
-    assert wide == search_prefixes(logs, present, blank=BLANK, beam=6, nbest=4)
+    kept = search_prefixes(logs, present, blank=BLANK, beam=6, nbest=6)
+    for row, ours in enumerate(wide):
+        texts = every_text(logs[row][present[row]], BLANK)
+        exact = {tuple(one.tokens): texts[tuple(one.tokens)].log_probability for one in kept[row]}
+        best = sorted(exact, key=lambda text: -exact[text])[:4]
+        assert [tuple(one.tokens) for one in ours] == best
     assert [len(one) for one in sought(model, SpeechSearchConfig(by="ctc"), nbest=3)] == [3] * 3
+
+
+@pytest.mark.parametrize(
+    ("by", "weight", "beam"),
+    [("ctc", 0.3, 1), ("ctc", 0.3, 3), ("both", 0.4, 1), ("both", 0.4, 3), ("both", 1.0, 3)],
+)
+def test_confidence_is_the_probability_of_the_text(by: Way, weight: float, beam: int) -> None:
+    """By writing down all paths of CTC, and by one forward of the decoder over the text."""
+    model = built(BOTH)
+    memory, present = heard(model)
+    with torch.inference_mode():
+        logs = model.symbols(memory)
+    share = weight if by == "both" else 1.0
+    search = SpeechSearchConfig(by=by, ctc_weight=weight, beam=beam)
+    for row, found in enumerate(sought(model, search, nbest=beam)):
+        texts = every_text(logs[row][present[row]], BLANK)
+        assert len(found) == beam
+        for one in found:
+            told = torch.tensor([[END, *one.tokens, END][: MOST + 1]])
+            with torch.inference_mode():
+                states = model.decoder(told[:, :-1], model.begin(memory[[row]], present[[row]]))
+                scores = model.scores(states).log_softmax(dim=-1)
+            attention = scores.gather(2, told[:, 1:, None]).sum().exp().item()
+            ctc = math.exp(texts[tuple(one.tokens)].log_probability)
+            expected = (1 - share) * attention + share * ctc
+            assert math.exp(one.log_probability) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.4, 1.0])
@@ -75,13 +108,17 @@ def test_both_is_the_weighted_sum(weight: float) -> None:
         ctc = CTCSteps(model.symbols(memory), present, blank=BLANK, end=END)
         stepper = jointly(WritingSteps(model, END), ctc, weight)
         expected = seek(stepper, memory, present, search=search, end=END, most=MOST)
-    assert sought(model, search) == expected
+    found = sought(model, search)
+    assert [one[0].tokens for one in found] == [one[0].tokens for one in expected]
 
 
 def test_attention_alone_is_not_told_of_ctc() -> None:
     model, search = built(BOTH), SpeechSearchConfig(by="attention", beam=5)
     alone = sought(model, search)
-    assert alone == sought(model, replace(search, by="both", ctc_weight=0.0))
+    both = sought(model, replace(search, by="both", ctc_weight=0.0))
+    for ours, theirs in zip(alone, both, strict=True):
+        assert ours[0].tokens == theirs[0].tokens
+        assert ours[0].log_probability == pytest.approx(theirs[0].log_probability, abs=1e-9)
     model.ctc = None
     assert alone == sought(model, search) == sought(model, replace(search, by="both"))
 

@@ -1,9 +1,10 @@
-"""What CTC says frame by frame, and the likeliest of its paths.
+"""What CTC says frame by frame, the likeliest of its paths, and the probability of a text.
 
     argmax over paths of  sum over t of  log p_t(path_t)  =  the best symbol of every frame
+    P(text) = sum over the paths that say it of  P(path)     (the forward algorithm)
 
-Its text is that path with repeats taken once and blanks dropped. A text that many paths share can
-be likelier than the text of the best path: `ctc_beam.py` sums over paths.
+The text of a path has repeats taken once and blanks dropped. A text that many paths share can be
+likelier than the text of the best path: `ctc_beam.py` searches for it.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -54,6 +56,32 @@ def best_paths(
         read_path(row, total, blank)
         for row, total in zip(symbols.tolist(), best.sum(dim=1).tolist(), strict=True)
     ]
+
+
+@torch.inference_mode()
+def text_log_probabilities(
+    logs: Float[Tensor, "B T V"],
+    present: Bool[Tensor, "B T"],
+    texts: Sequence[Sequence[int]],
+    *,
+    blank: int,
+) -> Float[Tensor, "B"]:
+    """log P of one text a row, summed over all its paths; -inf where no path says it."""
+    lengths = torch.tensor([len(text) for text in texts], dtype=torch.int64)
+    targets = torch.zeros(len(texts), max([1, *map(len, texts)]), dtype=torch.int64)
+    for row, text in zip(targets, texts, strict=True):
+        row[: len(text)] = torch.tensor(text, dtype=torch.int64)
+    if logs.shape[1] == 0:  # no frame says nothing
+        return torch.where(lengths == 0, 0.0, -torch.inf).double()
+    losses = F.ctc_loss(
+        heard(logs, present, blank).transpose(0, 1),
+        targets.to(logs.device),
+        input_lengths=torch.full_like(lengths, logs.shape[1]),
+        target_lengths=lengths,
+        blank=blank,
+        reduction="none",
+    )
+    return -losses
 
 
 def read_path(symbols: Sequence[int], log_probability: float, blank: int) -> Path:

@@ -6,9 +6,10 @@ Attention alone may skip or repeat a stretch of sound, CTC alone knows no langua
 where either disagrees. While y is being written, P_ctc is that of all texts that begin with y; at
 `end` it is that of y itself (`ctc_steps.py`), so ranks of prefixes only fall, as the beam expects.
 
-Logs of a mixture are not those of a distribution: at w = 0 and 1 they are, in between their sum
-falls short of one by as much as the parts disagree. What a search gives back as `log_probability`
-is the rank above. How long texts may get is the search's affair (`SearchConfig`).
+The rank is not the log-probability of a distribution, except at w = 0 and 1: in between, exp(rank)
+summed over all texts falls short of one by as much as the parts disagree. A search over these steps
+gives back the rank as `log_probability`; `speech.py` replaces it by that of the mixture
+(1 - w) P_attention + w P_ctc. How long texts may get is the search's affair (`SearchConfig`).
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,18 @@
 """One door to what a recogniser heard: by CTC, by attention, or by both together.
 
-ctc          best path where beam = 1, else the sum over paths of each text
+ctc          text of the best path where beam = 1, else the likeliest texts of a prefix beam
 attention    the decoder alone, as any model that writes
 both         the weighted sum of `joint.py`; a model with one of them uses that one
+
+The log-probability of what is found is that of the text:
+
+ctc          P_ctc(text), summed over all paths that say it
+attention    P_attention(text end)
+both         (1 - w) P_attention(text end) + w P_ctc(text), the mixture with w = ctc_weight. The
+             hypotheses are ranked by `joint.py`, so their probabilities need not be in order
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -14,7 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from harken.config import bounded
-from harken.decode.ctc import best_paths
+from harken.decode.ctc import best_paths, text_log_probabilities
 from harken.decode.ctc_beam import search_prefixes
 from harken.decode.ctc_steps import CTCSteps
 from harken.decode.found import Found
@@ -22,7 +29,7 @@ from harken.decode.joint import jointly
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
-from harken.decode.step import Stepper, Writing, WritingSteps
+from harken.decode.step import Stepper, Writing, WritingSteps, forced_log_probabilities
 from harken.errors import UserError
 
 Way = Literal["ctc", "attention", "both"]
@@ -73,21 +80,66 @@ def seek_speech(
 ) -> list[list[Found]]:
     """For each row of a memory the `nbest` texts found, the best first."""
     way = way_of(model, search.by)
-    logs = None if way == "attention" else model.symbols(memory)
     if way == "ctc":
-        assert logs is not None
         if search.temperature is not None:
             raise UserError(
                 f"search.temperature: found {search.temperature:g}, wanted none of ctc",
                 fix="leave it out, or set search.by = 'attention'",
             )
         beam = max(search.beam, nbest)
-        if beam == 1:
-            paths = best_paths(logs, present, blank=blank)
-            return [[Found(path.tokens, path.log_probability)] for path in paths]
-        return search_prefixes(logs, present, blank=blank, beam=beam, nbest=nbest)
+        return search_ctc(model.symbols(memory), present, blank=blank, beam=beam, nbest=nbest)
     stepper: Stepper[object] = WritingSteps(model, end)
+    logs = None if way == "attention" else model.symbols(memory)
     if logs is not None:
-        heard = CTCSteps(logs, present, blank=blank, end=end)
-        stepper = jointly(stepper, heard, search.ctc_weight)
-    return seek(stepper, memory, present, search=search, end=end, most=most, nbest=nbest, keys=keys)
+        ctc = CTCSteps(logs, present, blank=blank, end=end)
+        stepper = jointly(stepper, ctc, search.ctc_weight)
+    found = seek(
+        stepper, memory, present, search=search, end=end, most=most, nbest=nbest, keys=keys
+    )
+    if logs is None:
+        return found
+    weights = torch.tensor([1 - search.ctc_weight, search.ctc_weight], dtype=torch.float64)
+
+    def mixture(rows: list[int], texts: list[Sequence[int]]) -> Tensor:
+        heard = memory[rows], present[rows]
+        by_attention = forced_log_probabilities(model, *heard, texts, end=end, most=most)
+        by_ctc = text_log_probabilities(logs[rows], present[rows], texts, blank=blank)
+        both = torch.stack((by_attention.cpu(), by_ctc.cpu()), dim=1)
+        return (both + weights.log()).logsumexp(dim=1)
+
+    return rescore(found, mixture)
+
+
+def search_ctc(
+    logs: Float[Tensor, "B T V"],
+    present: Bool[Tensor, "B T"],
+    *,
+    blank: int,
+    beam: int,
+    nbest: int,
+) -> list[list[Found]]:
+    """The likeliest texts of each row among those that the search keeps."""
+    if beam == 1:
+        paths = best_paths(logs, present, blank=blank)
+        found = [[Found(path.tokens, path.log_probability)] for path in paths]
+    else:
+        found = search_prefixes(logs, present, blank=blank, beam=beam, nbest=beam)
+    scored = rescore(
+        found,
+        lambda rows, texts: text_log_probabilities(logs[rows], present[rows], texts, blank=blank),
+    )
+    return [sorted(row, key=lambda one: -one.log_probability)[:nbest] for row in scored]
+
+
+def rescore(
+    found: Sequence[Sequence[Found]],
+    score: Callable[[list[int], list[Sequence[int]]], Float[Tensor, "rows"]],
+) -> list[list[Found]]:
+    """The same hypotheses with the log-probabilities that `score` gives to one text a row."""
+    scored: list[list[Found]] = [[] for _ in found]
+    for rank in range(max(map(len, found), default=0)):
+        rows = [row for row, hypotheses in enumerate(found) if rank < len(hypotheses)]
+        texts = [found[row][rank].tokens for row in rows]
+        for row, text, log in zip(rows, texts, score(rows, texts).tolist(), strict=True):
+            scored[row].append(Found(text, log))
+    return scored

@@ -9,6 +9,7 @@ A state is tensors in tuples, each with the batch first: `select` takes the rows
 on with, whatever the model. State is an argument and a result, it is kept nowhere.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -149,6 +150,33 @@ class NonEmptySteps:
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
         return self._stepper.select(state, rows, same_prompts=same_prompts)
+
+
+@torch.inference_mode()
+def forced_log_probabilities(
+    model: Writing,
+    source: Prompts,
+    present: Bool[Tensor, "B T"],
+    texts: Sequence[Sequence[int]],
+    *,
+    end: int,
+    most: int,
+) -> Float[Tensor, "B"]:
+    """log P of one text a row, with `end` behind it unless it fills all `most` places."""
+    targets = [[*text, end][:most] for text in texts]
+    longest = max(map(len, targets))
+    padded = torch.full((len(texts), longest + 1), end, device=source.device)
+    for row, target in zip(padded, targets, strict=True):
+        row[1 : len(target) + 1] = torch.tensor(target, device=source.device)
+    lengths = torch.tensor([len(target) for target in targets], device=source.device)
+    counted = torch.arange(longest, device=source.device) < lengths[:, None]
+    inputs = padded[:, :-1]  # padding stands behind a text and changes no state before it
+    state = model.begin(source, present)
+    states, _ = model.extend(inputs, torch.ones_like(inputs, dtype=torch.bool), state)
+    logs = log_probabilities(model.scores(states[counted]))
+    chosen = logs.gather(1, padded[:, 1:][counted][:, None])[:, 0]
+    totals = logs.new_zeros(len(texts))
+    return totals.index_add(0, counted.nonzero()[:, 0], chosen)
 
 
 def log_probabilities(scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
