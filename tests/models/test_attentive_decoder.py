@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import AdditiveConfig, ScaledConfig
+from harken.attention.transformer_xl import RelativeProductConfig
 from harken.inspection.record import record
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.attentive_decoder import (
@@ -36,6 +37,13 @@ def given_things() -> tuple[Tensor, Tensor, Tensor]:
     memory = torch.randn(BATCH, PLACES, MEMORY, dtype=torch.float64)
     source = torch.randn(BATCH, HIDDEN, dtype=torch.float64)
     return memory, source, torch.randint(0, VOCABULARY, (BATCH, TIME))
+
+
+def test_a_score_of_distances_is_refused() -> None:
+    """The RNN attends to nothing but a memory, to which it has no distance."""
+    score = RelativeProductConfig()
+    with pytest.raises(ValueError, match="'relative_product' compares positions"):
+        AttentiveDecoderConfig(hidden=12, attention=MultiHeadConfig(heads=3, score=score))
 
 
 @torch.no_grad()

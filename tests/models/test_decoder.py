@@ -13,7 +13,7 @@ from harken.attention.legal import clash
 from harken.attention.masks import CAUSAL, EVERYTHING
 from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
-from harken.attention.scores import ScoreConfig
+from harken.attention.scores import ScoreConfig, SynthesizerConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.transformer import Memory, TransformerConfig
@@ -81,6 +81,28 @@ def built(score: ScoreConfig, position: PositionConfig) -> TransformerDecoder:
     for parameter in decoder.parameters():
         nn.init.normal_(parameter, std=0.4)
     return decoder
+
+
+@pytest.mark.parametrize(("score", "position"), LEGAL)
+def test_cross_attention_knows_no_distance_from_target_to_source(
+    score: ScoreConfig, position: PositionConfig
+) -> None:
+    """A memory in another order is the same memory: its positions have no relation to the target's.
+
+    A synthesizer has a score for each position of the memory, so its order matters there.
+    """
+    if isinstance(score, SynthesizerConfig):
+        pytest.skip("a synthesizer compares no content")
+    decoder = built(score, position)
+    memory, present, tokens = things()
+    order = torch.randperm(PLACES, generator=torch.Generator().manual_seed(1))
+    states, shuffled = (
+        decoder(tokens, decoder.begin(memory[:, chosen], present[:, chosen]))
+        for chosen in (torch.arange(PLACES), order)
+    )
+    assert_close(states, shuffled, rtol=0, atol=1e-10)
+    other = decoder(tokens, decoder.begin(memory.flip(2), present))
+    assert not torch.allclose(states, other, atol=1e-3), "the memory should matter"
 
 
 def things() -> tuple[Tensor, Tensor, Tensor]:

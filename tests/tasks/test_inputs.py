@@ -14,6 +14,7 @@ from harken.data.examples import Pair
 from harken.data.spoken.made import SpokenConfig, write_spoken
 from harken.decode.search import SearchConfig
 from harken.encode.vocabulary import END
+from harken.errors import UserError
 from harken.recipe import TASKS, Recipe
 from harken.tasks.answer import states_of
 from harken.tasks.task import Prediction, Trained
@@ -22,7 +23,9 @@ LINES = [f"the {color} {animal} sees a river ." for color in ["red", "blue"] for
 TAGGED = "".join(f"{line.split()[1]}\tADJ\n{line.split()[2]}\tNOUN\n\n" for line in LINES)
 CHARACTERS = "encode.kind=characters"
 GPT = ("model.layers=1", "model.width=12", "model.attention.heads=2")
-TRANSFORMER_DECODER = "{kind='transformer',layers=1,width=12,length=21,attention={heads=2}}"
+TRANSFORMER_DECODER = (
+    "{kind='transformer',layers=1,width=12,length=21,attention={heads=2},position={kind='learned'}}"
+)
 RNN_DECODER = "{kind='rnn',width=12,hidden=12}"
 SPOKEN = (
     "encode.filterbank.rate=8000",
@@ -100,7 +103,8 @@ def untrained(corpus: Path) -> Build:
         recipe: Any = config.loads(Recipe, "", base=corpus, overrides=[task, table, *sets])
         if search is not None:
             changes = {name: getattr(search, name) for name in ("temperature", "beam", "seed")}
-            recipe = replace(recipe, search=replace(recipe.search, **changes))
+            most = search.most or recipe.search.most
+            recipe = replace(recipe, search=replace(recipe.search, **changes, most=most))
         task_of = TASKS[recipe.task]
         vocabulary = task_of.fit(recipe, task_of.read(recipe))
         model = task_of.build(recipe, vocabulary)
@@ -197,6 +201,25 @@ def test_a_truncated_input_is_reported(
     assert (truncated.truncation.kept, truncated.truncation.total) == (kept, total)
     assert f"truncated to {kept} of {total}" in str(truncated.truncation)
     assert truncated.output
+
+
+@pytest.mark.parametrize("name", ["translate", "caption", "transcribe"])
+def test_an_output_stops_at_the_length_of_the_decoder(
+    name: str, untrained: Build, corpus: Path
+) -> None:
+    trained = untrained(name, SearchConfig(temperature=1.0, most=1000))
+    inputs = example_inputs(name, corpus)[:2]
+    assert [one.input for one in predict(trained, inputs)] == inputs
+
+
+@pytest.mark.parametrize("name", ["translate", "caption", "transcribe"])
+def test_a_decoder_with_too_few_memory_positions_is_a_wrong_recipe(name: str, corpus: Path) -> None:
+    score = "model.decoder.attention.score={kind='synthesizer'}"
+    data = f"data={{train='{corpus}/pairs.tsv'}}"
+    length = 3 if name == "caption" else 19
+    sets = [*RECIPES[name], data, score, f"model.decoder.length={length}"]
+    with pytest.raises(UserError, match=f"has {length} positions"):
+        config.loads(Recipe, "", base=corpus, overrides=sets)
 
 
 def test_an_answer_is_never_empty(untrained: Build) -> None:

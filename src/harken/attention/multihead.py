@@ -102,14 +102,19 @@ class MultiHeadConfig:
         return (head_width if self.value_matrix else width), key_width
 
     def build(self, width: int, length: int, memory_width: int | None = None) -> "MultiHead":
-        return MultiHead(self, width, length, memory_width or width)
+        """Self-attention; with `memory_width`, cross-attention to a memory of that width."""
+        return MultiHead(self, width, length, memory_width)
 
 
 class MultiHead(nn.Module):
     """Attention over the tokens themselves (B T J -> B T J) or over a memory."""
 
-    def __init__(self, config: MultiHeadConfig, width: int, length: int, memory_width: int) -> None:
+    def __init__(
+        self, config: MultiHeadConfig, width: int, length: int, memory_width: int | None
+    ) -> None:
         super().__init__()
+        cross = memory_width is not None
+        memory_width = width if memory_width is None else memory_width
         head_width, key_width = config.head_widths(width)
         groups = config.key_value_heads or config.heads
         self.groups, self.dropout = groups, config.dropout
@@ -122,6 +127,7 @@ class MultiHead(nn.Module):
                 key_width=key_width,
                 length=length,
                 bias=config.bias,
+                cross=cross,
             )
         )
         self.to_values: nn.Linear | None = None

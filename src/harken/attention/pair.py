@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from harken.attention.attend import Compared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,6 +19,7 @@ class ScoreSizes:
     key_width: int  # U
     length: int  # the longest input, for scores that have a place for each position
     bias: bool = False  # of the two projections
+    cross: bool = False  # keys are of another sequence: there is no distance from query to key
 
 
 def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, "B k T U"]:
@@ -41,3 +44,21 @@ class Pair(nn.Module):
 
     def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"]:
         return split_heads(self.to_keys(inputs), self.groups)
+
+
+class Product(Pair):
+    """q . k, scaled or not."""
+
+    def __init__(self, sizes: ScoreSizes, scale: float) -> None:
+        super().__init__(sizes)
+        self.scale = scale
+
+    def compare(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        queries: Float[Tensor, "B k T U"] | None,
+        keys: Float[Tensor, "B groups S U"] | None,
+        query_positions: Int[Tensor, "#B T"],
+        key_positions: Int[Tensor, "#B S"],
+    ) -> Compared:
+        return Compared(queries=queries, keys=keys, scale=self.scale)

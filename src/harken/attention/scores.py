@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from harken.attention.attend import Compared, serve
 from harken.attention.pair import Pair, ScoreSizes
+from harken.attention.pair import Product as Product
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import bounded
 
@@ -41,24 +42,6 @@ class Score(Protocol):
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
     ) -> Compared: ...
-
-
-class Product(Pair):
-    """q . k, scaled or not."""
-
-    def __init__(self, sizes: ScoreSizes, scale: float) -> None:
-        super().__init__(sizes)
-        self.scale = scale
-
-    def compare(
-        self,
-        inputs: Float[Tensor, "B T J"],
-        queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
-        query_positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
-        return Compared(queries=queries, keys=keys, scale=self.scale)
 
 
 class Additive(Pair):

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.attend import Compared
-from harken.attention.pair import Pair, ScoreSizes
+from harken.attention.pair import Pair, Product, ScoreSizes
 from harken.config import bounded
 
 
@@ -83,10 +83,16 @@ def turn(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RelativeProductConfig:
-    """The Conformer's own score; it knows distances along one axis, so it needs no position."""
+    """The Conformer's own score; it knows distances along one axis, so it needs no position.
+
+    In cross-attention it is the scaled dot product: positions of a target and of its source are
+    unrelated, so the terms of distance are left out.
+    """
 
     kind: Literal["relative_product"] = "relative_product"
     base: float = bounded(10000.0, above=1.0)
 
-    def build(self, sizes: ScoreSizes) -> RelativeProduct:
+    def build(self, sizes: ScoreSizes) -> RelativeProduct | Product:
+        if sizes.cross:
+            return Product(sizes, scale=sizes.key_width**-0.5)
         return RelativeProduct(sizes, self.base)

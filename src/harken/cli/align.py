@@ -129,7 +129,7 @@ def _linked(
     """Of every pair that fits the model, its number and the links by each head and each mean."""
     from harken.cli.output import counting_progress
     from harken.measure.alignment import diagonal, over_words
-    from harken.tasks.translate import LONGEST_SOURCE, longest
+    from harken.tasks.translate import longest
 
     ways = _way(options)
     most_source, most_target = longest(loaded.trained.recipe.model)
@@ -139,9 +139,7 @@ def _linked(
             source, target = (_words(loaded, text) for text in (pair.source, pair.target))
             if not source.tokens or not target.tokens:
                 continue
-            if len(source.tokens) > (most_source or LONGEST_SOURCE):
-                continue
-            if most_target is not None and len(target.tokens) >= most_target:
+            if len(source.tokens) > most_source or len(target.tokens) >= most_target:
                 continue
             looks = _looks(loaded, source.tokens, target.tokens, told=options.credit == "told")
             links = {

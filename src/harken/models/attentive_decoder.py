@@ -25,6 +25,7 @@ from harken.attention.attend import explicit_weights
 from harken.attention.masks import Mask, padding_mask
 from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
 from harken.attention.scores import MergedConfig
+from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
@@ -59,6 +60,11 @@ class AttentiveDecoderConfig:
 
     def __post_init__(self) -> None:
         self.attention.check_even(self.hidden)
+        if isinstance(self.attention.score, RelativeProductConfig):
+            raise ValueError(
+                "score 'relative_product' compares positions of one sequence, and an RNN decoder "
+                "attends to the memory only; choose score 'scaled'"
+            )
 
     def build(
         self, vocabulary: int, memory_width: int, source_width: int, seed: int

@@ -30,6 +30,7 @@ from harken.models.writing import (
     DecoderConfig,
     begin_writing,
     build_decoder,
+    check_memory,
     layers_of,
     select_state,
 )
@@ -48,7 +49,15 @@ class CaptionerConfig:
     decoder: DecoderConfig = AttentiveDecoderConfig()
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's tokens
 
+    def check(self, sizes: ImageSizes) -> None:
+        """Refuse choices that do not fit images of this size."""
+        with torch.device("meta"):
+            front = self.front.build(sizes, self.width)
+            encoder = self.encoder.build(self.width, front.columns, front.rows)
+        check_memory(self.decoder, encoder.columns * encoder.rows)
+
     def build(self, vocabulary: int, sizes: ImageSizes, seed: int) -> "Captioner":
+        self.check(sizes)
         return Captioner(self, vocabulary, sizes, seed)
 
 

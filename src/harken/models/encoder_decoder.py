@@ -26,10 +26,12 @@ from harken.models.writing import (
     backward_width,
     begin_writing,
     build_decoder,
+    check_memory,
     layers_of,
     select_state,
 )
 
+LONGEST_SOURCE = 1024  # tokens, for an encoder that has no limit of its own
 NARROW = FeedForwardConfig(activation="relu", expansion=2.0)
 """With few weights and much dropout: the sizes that do best on some tens of thousands of pairs."""
 
@@ -50,6 +52,12 @@ class EncoderDecoderConfig:
 
     def __post_init__(self) -> None:
         check_body(self.encoder, self.decoder.width)
+        check_memory(self.decoder, self.longest_source)
+
+    @property
+    def longest_source(self) -> int:
+        """Tokens of a source that are read at once."""
+        return getattr(self.encoder, "length", None) or LONGEST_SOURCE
 
     def build(self, vocabulary: int, seed: int) -> "EncoderDecoder":
         return EncoderDecoder(self, vocabulary, seed)

@@ -28,6 +28,7 @@ from harken.models.writing import (
     backward_width,
     begin_writing,
     build_decoder,
+    check_memory,
     layers_of,
     select_state,
 )
@@ -54,6 +55,8 @@ class RecogniserConfig:
             raise ValueError("a recogniser writes by ctc, by a decoder or by both; choose one")
         if self.memory_ms is not None and not isinstance(self.decoder, AttentiveDecoderConfig):
             raise ValueError("memory_ms is a window of the RNN decoder; set decoder.kind = 'rnn'")
+        if self.decoder is not None:
+            check_memory(self.decoder, getattr(self.encoder, "length", None))
 
     def build(self, vocabulary: int, features: int, hop_ms: float, seed: int) -> "Recogniser":
         """`features` a frame, and a frame every `hop_ms`."""

@@ -13,6 +13,7 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from harken.attention.scores import SynthesizerConfig
 from harken.layers.entropy import entropy
 from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig
 from harken.models.body import RecurrentBody
@@ -33,6 +34,19 @@ def build_decoder(
     if isinstance(config, TransformerDecoderConfig):
         return config.build(vocabulary, memory_width, seed)
     return config.build(vocabulary, memory_width, backward_width or memory_width, seed)
+
+
+def check_memory(config: DecoderConfig, longest: int | None) -> None:
+    """Refuse a score with fewer positions than the longest memory; None for one without limit."""
+    if not isinstance(config.attention.score, SynthesizerConfig):
+        return
+    if longest is None or longest > config.length:
+        limit = "no limit" if longest is None else f"up to {longest}"
+        fix = "" if longest is None else f"set decoder.length = {longest}, or "
+        raise ValueError(
+            f"score 'synthesizer' of the decoder has {config.length} positions (decoder.length), "
+            f"and the encoder output has {limit}; {fix}choose another decoder.attention.score"
+        )
 
 
 def layers_of(config: DecoderConfig) -> int:

@@ -143,6 +143,12 @@ class CaptionRecipe:
             )
         if maps and not self.training.captions.camera.still:
             raise ValueError("training.captions.camera moves pictures, and maps are none; leave it")
+        self.model.check(self.image_sizes)
+
+    @property
+    def image_sizes(self) -> ImageSizes:
+        size = self.encode.pictures
+        return ImageSizes(channels=size.channels, columns=size.columns, rows=size.rows)
 
 
 class CaptionTask:
@@ -172,9 +178,7 @@ class CaptionTask:
         return Vocabulary.load(path)
 
     def build(self, recipe: CaptionRecipe, fitted: Vocabulary) -> Captioner:
-        size = recipe.encode.pictures
-        sizes = ImageSizes(channels=size.channels, columns=size.columns, rows=size.rows)
-        return recipe.model.build(len(fitted), sizes, recipe.seed)
+        return recipe.model.build(len(fitted), recipe.image_sizes, recipe.seed)
 
     def stages(
         self,

@@ -8,7 +8,6 @@ longer than the model reads is translated in pieces, cut between words; training
 out.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -36,7 +35,11 @@ from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
 from harken.inspection.forced import looks_at_memory
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
-from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from harken.models.encoder_decoder import (
+    LONGEST_SOURCE,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+)
 from harken.models.writing import writing_loss
 from harken.tasks.looking import of_encoder, reading, writing
 from harken.tasks.task import (
@@ -55,7 +58,6 @@ from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, MuonConfig, OptimiserConfig
 
 TRANSLATED_TOGETHER = 64  # sentences searched in one batch
-LONGEST_SOURCE = 1024  # tokens, for an encoder that has no limit of its own
 DEV_SENTENCES = 500  # translated greedily whenever training stops to evaluate
 
 
@@ -247,13 +249,13 @@ def read_pairs(where: ParallelFiles | Path, *, keep_blank: bool = False) -> list
     return list(read_parallel(where.source, where.target, keep_blank=keep_blank).pairs)
 
 
-def longest(model: EncoderDecoderConfig) -> tuple[int | None, int | None]:
+def longest(model: EncoderDecoderConfig) -> tuple[int, int]:
     """Tokens that a source and a target may have."""
-    return getattr(model.encoder, "length", None), model.decoder.length
+    return model.longest_source, model.decoder.length
 
 
 def encode_pairs(
-    pairs: Sequence[Pair], vocabulary: Vocabulary, most_source: int | None, most_target: int | None
+    pairs: Sequence[Pair], vocabulary: Vocabulary, most_source: int, most_target: int
 ) -> RaggedPairs:
     """Tokens of both sides; pairs that do not fit the model are left out."""
     sources = vocabulary.encode([pair.source for pair in pairs])
@@ -261,12 +263,11 @@ def encode_pairs(
     fits = [
         (source, target)
         for source, target in zip(sources, targets, strict=True)
-        if 0 < len(source) <= (most_source or LONGEST_SOURCE)
-        and len(target) < (most_target or math.inf)
+        if 0 < len(source) <= most_source and len(target) < most_target
     ]
     if not fits:
         raise UserError(
-            f"found no pair of at most {most_source or LONGEST_SOURCE} and {most_target} tokens, "
+            f"found no pair of at most {most_source} and {most_target} tokens, "
             "wanted some to learn from",
             fix="split long lines into sentences, or raise model.encoder.length and "
             "model.decoder.length",
