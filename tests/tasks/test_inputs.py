@@ -159,6 +159,37 @@ def test_a_sample_depends_on_the_seed_and_the_index_alone(
     assert predict(other, mixed)[0].confidence != whole[0].confidence
 
 
+@pytest.mark.parametrize("name", SAMPLING)
+@pytest.mark.parametrize(
+    ("in_file", "on_top", "wanted"),
+    [
+        ("beam = 4", (), (4, None)),
+        ("beam = 1", (), (1, None)),
+        ("temperature = 0.5", (), (1, 0.5)),
+        ("temperature = 0.5", ("search.beam=3",), (3, None)),
+        ("beam = 4", ("search.temperature=0.7",), (1, 0.7)),
+        ("", ("search.beam=3",), (3, None)),
+    ],
+)
+def test_a_recipe_asks_for_a_beam_or_for_samples(
+    name: str, in_file: str, on_top: tuple[str, ...], wanted: tuple[int, float | None], corpus: Path
+) -> None:
+    """Whatever the default of the task is; what is set on the command line wins over the file."""
+    data = "data={train='x.tsv',read='x.txt'}" if name == "answer" else "data={train='x.tsv'}"
+    sets = [*RECIPES[name], data, *on_top]
+    recipe = config.loads(Recipe, f"[search]\n{in_file}", base=corpus, overrides=sets)
+    assert (recipe.search.beam, recipe.search.temperature) == wanted
+    assert config.loads(Recipe, config.dumps(recipe), base=corpus) == recipe
+
+
+def test_a_language_model_is_searched_with_the_beam_of_its_recipe(untrained: Build) -> None:
+    trained = untrained("lm")
+    data = config.dumps(trained.recipe).replace("temperature = 0.8\n", "")
+    recipe = config.loads(Recipe, data, base=Path(), overrides=["search.beam=4"])
+    (one,) = predict(replace(trained, recipe=recipe), ["to be"], nbest=4)
+    assert len({hypothesis.output for hypothesis in one.nbest}) == 4
+
+
 @pytest.mark.parametrize("name", OF_TEXT)
 def test_blank_inputs_alone_and_among_others(name: str, untrained: Build) -> None:
     trained = untrained(name, SearchConfig() if name == "lm" else None)

@@ -88,7 +88,7 @@ batch_tokens = {training.batch_tokens}
 evaluate_every = {training.evaluate_every}    # steps; the best on dev is kept; 0: the last
 
 [search]
-temperature = {search.temperature}    # below 1 likelier, above 1 bolder
+temperature = {search.temperature}    # below 1 likelier, above 1 bolder; or beam = 4 in its place
 most = {search.most}    # tokens of a continuation
 """
 

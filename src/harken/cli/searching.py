@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harken.errors import UserError
 
 if TYPE_CHECKING:
+    from harken.decode.search import SearchConfig
     from harken.run import Run
 
 # Options by their name in a task's `search`: type, what stands for the value, help.
@@ -54,7 +55,7 @@ def searched(run: "Run", options: argparse.Namespace) -> "Run":
                 fix=f"leave out {_flag(name)}",
             )
         return run
-    changes: dict[str, Any] = {**_set_aside(given), **given}
+    changes: dict[str, Any] = {**_set_aside(given, run.search), **given}
     temperature = changes.get("temperature", run.search.temperature)
     if nbest is not None and temperature is None:
         changes["beam"] = _wide_enough(nbest, given.get("beam"), run.search.beam)
@@ -67,13 +68,14 @@ def searched(run: "Run", options: argparse.Namespace) -> "Run":
         raise UserError(f"{flags}: {error}", fix="change these options") from None
 
 
-def _set_aside(given: dict[str, Any]) -> dict[str, Any]:
-    """What of the recipe would contradict the options."""
-    if "temperature" in given:
-        return {"beam": 1}
-    if "beam" in given:
-        return {"temperature": None, "top_k": None, "top_p": None}
-    return {}
+def _set_aside(given: dict[str, Any], search: "SearchConfig") -> dict[str, Any]:
+    """Defaults of the keys that the options exclude, whatever the recipe says of them."""
+    from harken.config.schema import slots
+
+    kind: type = type(search)
+    known = slots(kind)
+    excluded = (other for name in given for other in known[name].excludes)
+    return {name: known[name].absent(None) for name in excluded}
 
 
 def _wide_enough(nbest: int, asked: int | None, usual: int) -> int:

@@ -31,10 +31,11 @@ def _record(union: tuple[type, ...], tree: dict[str, Any], place: Place, default
         if key not in slots(record):
             raise complaints.unknown_key(key, place, record, union)
     values = {}
+    excluded = _excluded(record, tree, place)
     for name, slot in slots(record).items():
         here = place.child(name)
-        absent = slot.absent(table)
-        if name in tree:
+        absent = slot.absent(None if name in excluded else table)
+        if name in tree and name not in excluded:
             values[name] = build(slot.types, tree[name], here, absent)
             _check_bounds(slot, values[name], here)
         elif absent is MISSING:
@@ -45,6 +46,17 @@ def _record(union: tuple[type, ...], tree: dict[str, Any], place: Place, default
         return record(**values)
     except ValueError as error:
         raise complaints.invalid(error, place) from error
+
+
+def _excluded(record: type, tree: dict[str, Any], place: Place) -> set[str]:
+    """Keys that a key given later excludes: defaults come first, then the file, then `--set`."""
+    given = {name: 2 if place.child(name).override else 1 for name in tree}
+    return {
+        other
+        for name, layer in given.items()
+        for other in slots(record)[name].excludes
+        if given.get(other, 0) < layer
+    }
 
 
 def _choose(union: tuple[type, ...], tree: dict[str, Any], place: Place, default: Any) -> type:

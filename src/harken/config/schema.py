@@ -36,15 +36,19 @@ def bounded(
     at_most: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    excludes: tuple[str, ...] = (),
 ) -> Any:
     """A field whose number, or each number of whose array, is bounded: `bounded(64, at_least=1)`.
+
+    `excludes` names keys that contradict this one. Where this key is given, a value that they have
+    from a default of the table gives way to their own default; a `--set` wins over the file alike.
 
     The bounds hold for what a recipe says, not for a record made in Python: a dataclass has no
     hook for one field that would cost less than a line in its `__post_init__`.
     """
     bounds = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
-    return dataclasses.field(default=default, metadata=given)
+    return dataclasses.field(default=default, metadata={**given, "excludes": excludes})
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,11 @@ class Slot:
         if self.field.default is MISSING and self.optional:
             return None
         return self.field.default
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        excluded: tuple[str, ...] = self.field.metadata.get("excludes", ())
+        return excluded
 
     @property
     def bounds(self) -> str:

@@ -55,8 +55,11 @@ def inline(value: Any) -> str:
 def _refuse_lost(record: object, default: object) -> None:
     kind: type = type(record)
     table = default if type(default) is kind else None
-    for name, slot in slots(kind).items():
-        value, absent = getattr(record, name), slot.absent(table)
+    own = slots(kind)
+    given = [slot for name, slot in own.items() if getattr(record, name) is not None]
+    excluded = {name for slot in given for name in slot.excludes}
+    for name, slot in own.items():
+        value, absent = getattr(record, name), slot.absent(None if name in excluded else table)
         if value is None and absent is not None:
             raise ValueError(
                 f"{kind.__name__}.{name} is None where leaving it out means {absent!r}"

@@ -12,15 +12,17 @@ Stop = Literal["filled", "exact"]
 class SearchConfig:
     """A beam, greedy where it is 1; or with a `temperature`, a sample.
 
+    A recipe that sets one of them turns off the other where it is only the default of its task.
+
     A finished hypothesis of n tokens, `end` among them, is ranked by its log-probability divided by
     n ** length_penalty: 0 ranks by probability, which favours the short, 1 by the mean a token.
     """
 
-    beam: int = bounded(1, at_least=1, at_most=1024)
+    beam: int = bounded(1, at_least=1, at_most=1024, excludes=("temperature", "top_k", "top_p"))
     length_penalty: float = bounded(1.0, at_least=0.0, at_most=10.0)
     stop: Stop = "filled"  # when `beam` hypotheses have ended; or when no other can do better
     most: int | None = bounded(None, at_least=1)  # tokens written; as many as the task allows
-    temperature: float | None = bounded(None, above=0.0)
+    temperature: float | None = bounded(None, above=0.0, excludes=("beam",))
     top_k: int | None = bounded(None, at_least=1)  # a sample comes from the likeliest k
     top_p: float | None = bounded(None, above=0.0, at_most=1.0)  # or those that make up this share
     seed: int = bounded(0, at_least=0)  # of samples
