@@ -1,3 +1,7 @@
+import os
+import platform
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -392,3 +396,28 @@ def test_a_recipe_names_the_kind(kind: str) -> None:
     text = f'kind = "{kind}"\nhidden = 3\nlayers = 2\ndirection = "both"\ndropout = 0.25\n'
     assert loads(RecurrentConfig, text, base=Path()) == chosen
     assert dumps(chosen) == text
+
+
+BFLOAT16 = """
+import torch
+from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
+
+assert not torch.ops.mkldnn._is_mkldnn_bf16_supported(), "the machine was to be an old one"
+present = torch.arange(7) < torch.tensor([[7], [4], [0]])
+for kind in (TanhConfig, GRUConfig, LSTMConfig):
+    layer = kind(layers=2, direction="both").build(6)
+    for shown in (None, present):
+        inputs = torch.randn(3, 7, 6)
+        exact, _ = layer(inputs, shown)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            ours, _ = layer(inputs.bfloat16(), shown)
+        ours.float().sum().backward()
+        assert (ours.float() - exact).abs().max() < 0.03
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names an instruction set of x86")
+def test_bfloat16_on_a_processor_without_it() -> None:
+    """oneDNN is told to use no instruction beyond AVX2, for which it has no bfloat16 LSTM."""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", BFLOAT16], env=environment, check=True)

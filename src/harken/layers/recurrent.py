@@ -18,6 +18,7 @@ Nothing here embeds or reads out; gradients by hand are in `backpropagation.py`.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -219,10 +220,12 @@ def run_layer(
         outputs, last = layer(inputs, first)
     else:
         began = before.memory.transpose(0, 1).contiguous()
-        if present is None:
-            outputs, (last, memory) = layer(inputs, (first, began))
+        if inputs.device.type == "cpu" and not has_bfloat16_lstm():
+            with torch.autocast("cpu", enabled=False):
+                parts = (part.to(next(layer.parameters()).dtype) for part in (inputs, first, began))
+                outputs, last, memory = run_lstm(layer, present, *parts)
         else:
-            outputs, last, memory = run_resting(layer, inputs, present, first, began)
+            outputs, last, memory = run_lstm(layer, present, inputs, first, began)
         memory = memory.transpose(0, 1)
     hidden = last.transpose(0, 1)
     if present is not None:
@@ -235,6 +238,27 @@ def run_layer(
 
 FIRMLY = 1e4
 """A gate that is given this is exactly 0 or 1, in half precision too."""
+
+
+@cache
+def has_bfloat16_lstm() -> bool:
+    """Whether oneDNN has an LSTM kernel in bfloat16 for this CPU; without one it raises."""
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return not has_onednn or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def run_lstm(
+    layer: nn.Module,
+    present: Bool[Tensor, "B T"] | None,
+    inputs: Float[Tensor, "B T J"],
+    first: Float[Tensor, "1 B hidden"],
+    began: Float[Tensor, "1 B hidden"],
+) -> tuple[Float[Tensor, "B T hidden"], Float[Tensor, "1 B hidden"], Float[Tensor, "1 B hidden"]]:
+    """Outputs, the last output and the last memory."""
+    if present is not None:
+        return run_resting(layer, inputs, present, first, began)
+    outputs, (last, memory) = layer(inputs, (first, began))
+    return outputs, last, memory
 
 
 def run_resting(
