@@ -6,6 +6,10 @@ A broken invariant of Harken's own is an `assert`, never one of these.
 """
 
 
+class DataWarning(UserWarning):
+    """Some of the data does not fit the model and is truncated or left out."""
+
+
 class Complaint(Exception):
     """What both share: a message of what and where, and a fix that a person can carry out."""
 

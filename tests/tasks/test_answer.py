@@ -16,6 +16,7 @@ from harken.data.generated import PeopleFiles
 from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
+from harken.errors import DataWarning
 from harken.inspection.record import record
 from harken.recipe import TASKS, load_recipe
 from harken.tasks.answer import (
@@ -45,6 +46,12 @@ def test_a_question_is_a_text_with_a_hole(vocabulary: Vocabulary) -> None:
     )
     assert asked.sequences.values.tolist() == [*question, MASK, *answer, END]
     assert asked.first_targets.tolist() == [len(question) + 1]
+
+
+def test_truncated_training_questions_are_counted(vocabulary: Vocabulary) -> None:
+    asked = [Question("Where?", "London"), Question("Ada " * 50, "Leeds"), Question("a", "b " * 50)]
+    with pytest.warns(DataWarning, match="2 of 3 questions do not fit the model and are truncated"):
+        encode_questions(asked, vocabulary, length=32)
 
 
 def test_a_long_question_keeps_its_end(vocabulary: Vocabulary) -> None:

@@ -7,7 +7,9 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import TextIO
 
 from harken.cli import (
     ablate,
@@ -27,7 +29,7 @@ from harken.cli import (
     report,
     train,
 )
-from harken.errors import Complaint
+from harken.errors import Complaint, DataWarning
 from harken.version import __version__
 
 COMMANDS = (
@@ -94,7 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when PyTorch is imported
     try:
-        return int(options.run(options))
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return int(options.run(options))
     except Complaint as complaint:
         _say(f"harken: {complaint}")
         return complaint.exit_code
@@ -108,6 +112,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has gone, as `head` does; closing quietly is what it expects.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """One line for a warning about the data; others as Python writes them."""
+    if issubclass(category, DataWarning):
+        _say(f"harken: warning: {message}")
+    else:
+        _say(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
 
 
 def _say(sentence: str) -> None:

@@ -57,6 +57,7 @@ from harken.tasks.task import (
     prediction_of,
     single,
     truncation_of,
+    warn_unfit,
 )
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
@@ -359,10 +360,14 @@ def encode_questions(
     questions: Sequence[Question], vocabulary: Vocabulary, length: int
 ) -> Targeted:
     """Sequences `question <mask> answer <end>`, of which the answers are to be learnt."""
-    answers = vocabulary.encode([question.answer for question in questions])
-    answers = [np.append(answer, END)[: length // 2] for answer in answers]
-    prompts = prompts_of([one.question for one in questions], vocabulary, length // 2)
+    room = length // 2
+    encoded = vocabulary.encode([question.answer for question in questions])
+    answers = [np.append(answer, END)[:room] for answer in encoded]
+    prompts = prompts_of([one.question for one in questions], vocabulary, room)
     asked = [prompt.tokens for prompt in prompts]
+    pairs = zip(prompts, encoded, strict=True)
+    unfit = sum(prompt.truncation is not None or len(answer) >= room for prompt, answer in pairs)
+    warn_unfit(unfit, len(questions), "questions", "truncated")
     sequences = [np.append(*pair) for pair in zip(asked, answers, strict=True)]
     return Targeted(ragged(sequences), np.array([len(prompt) for prompt in asked]))
 

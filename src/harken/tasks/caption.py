@@ -53,6 +53,7 @@ from harken.tasks.task import (
     one_of,
     prediction_of,
     single,
+    warn_unfit,
 )
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
@@ -364,4 +365,5 @@ def encode_captions(
             f"found no caption of less than {longest} tokens, wanted some to learn from",
             fix="raise model.decoder.length",
         )
+    warn_unfit(len(pairs) - len(fits), len(pairs), "captions")
     return [text for text, _ in fits], [at for _, at in fits]

@@ -5,6 +5,7 @@ unread.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from harken.data.examples import SpokenWord
 from harken.decode.sampling import SampleKey
 from harken.decode.seek import Found
 from harken.encode.vocabulary import Vocabulary
-from harken.errors import UserError
+from harken.errors import DataWarning, UserError
 from harken.measure.honesty import Honesty
 from harken.measure.interval import Estimate, Sample
 from harken.measure.judged import Judged
@@ -166,6 +167,13 @@ class Glimpse:
 def truncation_of(kept: int, total: int, part: str, unit: str = "tokens") -> Truncation | None:
     """The truncation of an input; None where everything is kept."""
     return Truncation(kept=kept, total=total, part=part, unit=unit) if kept < total else None
+
+
+def warn_unfit(count: int, total: int, what: str, done: str = "left out of training") -> None:
+    """Warn that some training examples are too long, or too short, for the model."""
+    if count:
+        message = f"{count:,} of {total:,} {what} do not fit the model and are {done}"
+        warnings.warn(message, DataWarning, stacklevel=3)
 
 
 Indices = Sequence[int] | None

@@ -66,6 +66,7 @@ from harken.tasks.task import (
     one_of,
     prediction_of,
     single,
+    warn_unfit,
 )
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
@@ -231,13 +232,7 @@ class TranscribeTask:
         return self._predict(trained, inputs, 1, indices, times=True)
 
     def _predict(
-        self,
-        trained: Trained,
-        inputs: Sequence[str],
-        nbest: int,
-        indices: Indices,
-        *,
-        times: bool,
+        self, trained: Trained, inputs: Sequence[str], nbest: int, indices: Indices, *, times: bool
     ) -> Iterator[Prediction]:
         recipe = trained.recipe
         sound, longest = recipe.encode.filterbank, recipe.data.most_seconds
@@ -352,6 +347,7 @@ def fitting(recipe: TranscribeRecipe, lengths: Numbers, texts: Sequence[Numbers]
             fix="set model.front.factor = 2 where much is said in little time, or raise "
             "model.encoder.length for long sounds",
         )
+    warn_unfit(int((~fine).sum()), len(texts), "utterances")
     return np.flatnonzero(fine)
 
 

@@ -52,6 +52,7 @@ from harken.tasks.task import (
     keys_of,
     prediction_of,
     truncation_of,
+    warn_unfit,
 )
 from harken.training.loop import Stage, StageConfig
 from harken.training.machine import MachineConfig
@@ -272,6 +273,7 @@ def encode_pairs(
             fix="split long lines into sentences, or raise model.encoder.length and "
             "model.decoder.length",
         )
+    warn_unfit(len(pairs) - len(fits), len(pairs), "pairs")
     return RaggedPairs(ragged([one for one, _ in fits]), ragged([one for _, one in fits]))
 
 
