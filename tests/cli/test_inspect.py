@@ -87,6 +87,17 @@ def test_only_chosen_layers_and_heads(
     assert (one["layer"], [head["head"] for head in one["heads"]]) == (2, [2])
 
 
+def test_a_truncated_input_is_reported_on_stderr(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
+) -> None:
+    out = ["--out", str(tmp_path)]
+    assert main(["inspect", str(small_run), QUESTION, *out]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["inspect", str(small_run), "Where was " + "Ada " * 500 + "born?", *out]) == 0
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "input truncated to 63 of " in warning
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -6,7 +6,8 @@
     merged       x_i . W~ x_t                             one matrix in place of W_Q and W_K
     synthesizer  dense: row i is W_2 relu(W_1 x_i), from the token alone;
                  random: row i is learned and the same for every input
-    relative_product  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), in `transformer_xl.py`
+    relative_product  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), in `transformer_xl.py`;
+                 `scaled` in cross-attention, where there is no distance i-t
 
 A new score is one class that answers `queries`, `keys` and `compare`, its config with `build`, and
 one member of `ScoreConfig`. Conversion between a pair and a merged matrix is in `merging.py`.

@@ -81,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
     for number, asked in enumerate(inputs, start=1):
         glimpse = subject.look(asked if subject.of_files else _text(asked))
         found = [] if glimpse is None else look(subject.model, glimpse, layers, heads)
+        if glimpse is not None and glimpse.truncation is not None:
+            remark(f"{asked[:60]!r}: {glimpse.truncation}")
         if glimpse is None or not found:
             remark(f"{asked[:60]!r}: found no attention to this input, so nothing is drawn")
             continue

@@ -180,17 +180,23 @@ def _answers(
 ) -> Iterator[Answer]:
     done = 0
     for chunk in chunks:
-        indices = [index for index, line in enumerate(chunk, done) if line.strip()]
-        lines = [chunk[index - done] for index in indices]
-        predictions: Iterator[Prediction] = iter(())
-        if options.times:
-            predictions = loaded.predict_times(lines, indices)
-        elif lines:
-            predictions = iter(loaded.predict(lines, options.nbest or 1, indices))
+        numbered = [(number, line) for number, line in enumerate(chunk, done + 1) if line.strip()]
+        predictions = iter(_predicted(loaded, numbered, options))
         for number, line in enumerate(chunk, done + 1):
             yield Answer(number, line, next(predictions) if line.strip() else None)
         done += len(chunk)
         sys.stdout.flush()
+
+
+def _predicted(
+    loaded: "Run", numbered: Sequence[tuple[int, str]], options: argparse.Namespace
+) -> Iterable["Prediction"]:
+    """Samples depend on the number of a line, not on the lines that arrive with it."""
+    lines = [line for _, line in numbered]
+    indices = [number - 1 for number, _ in numbered]
+    if options.times:
+        return loaded.predict_times(lines, indices)
+    return loaded.predict(lines, options.nbest or 1, indices) if lines else ()
 
 
 def _lines(answer: Answer, options: argparse.Namespace, threshold: float | None) -> Iterator[str]:

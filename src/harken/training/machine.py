@@ -28,6 +28,7 @@ class MachineConfig:
     """Where and how to compute."""
 
     device: Device = "auto"
+    # bfloat16 by autocast; an LSTM stays in float32 where the CPU has no such kernel
     precision: Literal["float32", "bfloat16"] = "float32"
     compile: bool = False  # needs a C++ compiler on a CPU, and gained nothing there
 
