@@ -91,6 +91,7 @@ def in_child(output: Path, work: Callable[[], int]) -> tuple[int, bool]:
             with output.open("wb") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it
             code = work()
         except Exception:
             traceback.print_exc()
