@@ -180,11 +180,13 @@ def _cut_log(path: Path, stages: list[Stage], training: Training) -> None:
     if not path.exists():
         return
     numbers = {stage.name: number for number, stage in enumerate(stages)}
-    reached = (training.progress.stage, training.progress.step)
+    progress = training.progress
+    reached = (progress.stage, progress.step, not progress.evaluation_due)
     kept = [
         json.dumps(event)
         for event in read_log(path)
-        if (numbers.get(event["stage"], -1), event["step"]) <= reached
+        if (numbers.get(event["stage"], -1), event["step"], event["event"] == "evaluated")
+        <= reached
     ]
     write_text(path, "".join(f"{line}\n" for line in kept))
 
