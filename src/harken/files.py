@@ -8,11 +8,15 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harken.errors import Failure, UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LOCK = ".lock"
 
@@ -60,6 +64,29 @@ def write_text(path: Path, text: str) -> None:
     """A whole text file."""
     with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, "Tensor"]) -> None:
+    """Write one safetensors file; call it inside `replacing` or `replacing_folder`.
+
+    safetensors refuses tensors that share memory (keys and values that are the inputs themselves),
+    so every tensor after the first of a storage is copied. A full disk raises `OSError`.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    stored: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        stored[name] = tensor.clone() if storage in storages else tensor
+        storages.add(storage)
+    try:
+        save_file(stored, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    path.chmod(0o644)  # safetensors creates it with 0600
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from harken.files import (
     remove_folder,
     remove_leftovers,
     replacing,
+    write_tensors,
     write_text,
 )
 from harken.provenance import (
@@ -52,7 +53,7 @@ from harken.run import (
     read_log,
 )
 from harken.tasks.task import Evaluation
-from harken.training.checkpoint import save_weights, weights_of, write_manifest
+from harken.training.checkpoint import weights_of, write_manifest
 from harken.training.loop import Event, Saved, Stage, Training
 from harken.training.machine import choose_device, prepare
 from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
@@ -170,7 +171,7 @@ def _train_stages(
             training.save()
             raise
     with replacing(folder / MODEL) as unfinished:
-        save_weights(unfinished, weights_of(model))
+        write_tensors(unfinished, weights_of(model))
         # The manifest comes first: weights without one would be a run that cannot be loaded.
         write_manifest(folder, {RECIPE: RECIPE, TOKENIZER: TOKENIZER, MODEL: unfinished.name})
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from choices import EVERY_SCORE, name
 from harken.attention.attend import attend_fast
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.scores import MergedConfig
 from harken.errors import UserError
 from harken.inspection.record import Choice, attentions, record
 from harken.inspection.store import INDEX, open_recording, storing, write_npz
-from small_models import LAYERS, small_model
+from small_models import LAYERS, small_config, small_model, stirred
 
 TOKENS = torch.arange(1, 15).reshape(2, 7)
 CHOICE = Choice(heads=(2, 0), steps=(1, 5, -1), queries=True, keys=True, values=True)
@@ -42,6 +46,29 @@ def test_what_comes_back_is_what_was_seen(folder: Path) -> None:
         assert (call.heads, call.steps) == (tuple(one.heads), tuple(one.steps))
         for part in ("weights", "queries", "keys", "values"):
             assert torch.equal(call.read(part), getattr(one, part))
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("value_matrix", [False, True])
+@pytest.mark.parametrize("score", EVERY_SCORE, ids=name)
+def test_tensors_that_share_memory_are_stored(
+    score: Any, value_matrix: bool, heads: int, tmp_path: Path
+) -> None:
+    """A merged score without a value matrix uses the inputs themselves as keys and values."""
+    attention = MultiHeadConfig(
+        heads=heads,
+        score=score,
+        value_matrix=value_matrix,
+        key_width=None if isinstance(score, MergedConfig) else 4,
+        head_width=5 if value_matrix else None,
+    )
+    model = stirred(replace(small_config(), attention=attention))
+    choice = Choice(queries=True, keys=True, values=True)
+    with record(model, choice) as records, storing(model, tmp_path / "recording", choice):
+        model(TOKENS)
+    for call, expected in zip(open_recording(tmp_path / "recording").calls, records, strict=True):
+        for part in call.shapes:
+            assert torch.equal(call.read(part), getattr(expected, part))
 
 
 def test_a_call_is_on_the_disk_before_the_next_one_runs(tmp_path: Path) -> None:

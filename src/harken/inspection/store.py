@@ -25,12 +25,11 @@ from zipfile import ZipFile
 import numpy as np
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from harken.data.strict_json import ERRORS, is_whole, parsed, text_of, wrong
 from harken.errors import UserError
-from harken.files import replacing, replacing_folder
+from harken.files import replacing, replacing_folder, write_tensors
 from harken.inspection.record import ALL, Choice, Recorded, attentions, watch
 
 FORMAT = "harken recording 1"
@@ -92,8 +91,8 @@ def storing(
         def tell(one: Recorded) -> None:
             name = f"{len(calls):08d}.safetensors"
             parts = {part: getattr(one, part) for part in PARTS}
-            tensors = {part: own.contiguous() for part, own in parts.items() if own is not None}
-            save_file(tensors, unfinished / name)
+            tensors = {part: tensor for part, tensor in parts.items() if tensor is not None}
+            write_tensors(unfinished / name, tensors)
             calls.append(
                 {
                     "file": name,
@@ -101,7 +100,7 @@ def storing(
                     "layer": one.layer,
                     "heads": list(one.heads),
                     "steps": list(one.steps),
-                    "shapes": {part: list(own.shape) for part, own in tensors.items()},
+                    "shapes": {part: list(tensor.shape) for part, tensor in tensors.items()},
                 }
             )
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from harken.errors import Complaint, Failure
-from harken.files import remove_folder, replacing_folder, sha256, write_text
+from harken.files import remove_folder, replacing_folder, sha256, write_tensors, write_text
 
 MANIFEST = "manifest.json"
 KEPT = 2  # checkpoints kept: the newest, and one before it in case the disk damages a file
@@ -102,15 +102,6 @@ def set_momenta(model: nn.Module, optimisers: Iterable[Optimizer], momenta: Weig
         owner[id(parameter)].state[parameter][key] = value.to(parameter.device)
 
 
-def save_weights(path: Path, weights: Weights) -> None:
-    """One safetensors file; the library's own error for a full disk becomes the system's."""
-    try:
-        save_file({name: one.contiguous().cpu() for name, one in weights.items()}, path)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
-    path.chmod(0o644)  # the library's 0600 would keep colleagues from reading a shared run
-
-
 def write_manifest(folder: Path, names: Mapping[str, str]) -> None:
     """The digest of each file under its name; the file may still bear a temporary one."""
     digests = {name: sha256(folder / actual) for name, actual in names.items()}
@@ -163,7 +154,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         parts["best"] = checkpoint.best
     with replacing_folder(target) as unfinished:
         for name, weights in parts.items():
-            save_weights(unfinished / f"{name}.safetensors", weights)
+            write_tensors(unfinished / f"{name}.safetensors", weights)
         write_text(unfinished / "progress.json", json.dumps(asdict(progress)))
         names = sorted(path.name for path in unfinished.iterdir())
         write_manifest(unfinished, {name: name for name in names})
