@@ -1,6 +1,7 @@
 """Execute the statements of the sources: predicted, measured, and whether they hold."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -123,36 +124,38 @@ def _print(judged: Sequence["Judged"]) -> None:
 
     from rich import box
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     drawn = Table(box=box.SIMPLE_HEAD)
     for name in ("id", "statement", "predicted", "measured", "tolerance", "verdict"):
-        numbers = name in ("predicted", "measured", "tolerance")
+        is_figure = name in ("predicted", "measured", "tolerance")
         drawn.add_column(
             name,
-            justify="right" if numbers else "left",
+            justify="right" if is_figure else "left",
             overflow="fold",
+            no_wrap=is_figure or name == "id",
             max_width=20 if name == "verdict" else None,
         )
     for one in judged:
-        verdict: str = one.verdict
+        verdict = Text(one.verdict)
         if not one.as_expected:
-            verdict = f"[bold red]{verdict}, wanted: {one.claim.expected}[/]"
-        drawn.add_row(one.claim.id, escape(one.claim.statement), "", "", "", verdict)
+            verdict = Text(f"{one.verdict}, wanted: {one.claim.expected}", style="bold red")
+        drawn.add_row(one.claim.id, Text(one.claim.statement), "", "", "", verdict)
         for case in one.cases:
             drawn.add_row(
                 "",
-                f"[dim]  {escape(case.what)}[/]",
+                Text(f"  {case.what}", style="dim"),
                 figure(case.predicted),
                 figure(case.measured),
                 figure(case.tolerance),
-                "[dim]agrees[/]" if case.agrees else "[dim]differs[/]",
+                Text("agrees" if case.agrees else "differs", style="dim"),
             )
         if one.claim.remark:
-            drawn.add_row("", f"[dim italic]  {escape(one.claim.remark)}[/]", "", "", "", "")
+            drawn.add_row("", Text(f"  {one.claim.remark}", style="dim italic"), "", "", "", "")
         drawn.add_section()
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(drawn)
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    Console(file=sys.stdout, width=120 if piped else None).print(drawn)
 
 
 def figure(value: float) -> str:

@@ -187,4 +187,4 @@ def _print(runs: Sequence["Compared"], rows: Sequence["Row"]) -> None:
     ]
     counts = ("n", *(str(one.evaluation.n) for one in runs))
     table(("metric", *(one.name for one in runs)), [counts, *figures])
-    table(HEADER, [row.cells for row in rows])
+    table(HEADER, [row.cells for row in rows], text_columns=(0, 1, 2, 6))

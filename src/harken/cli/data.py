@@ -184,7 +184,7 @@ def _list(*, as_json: bool) -> None:
         (one.name, one.title, one.licence.name, _size(one.bytes), one.page)
         for one in CATALOGUE.values()
     ]
-    table(("name", "what", "licence", "size", "address"), rows, numbers=False)
+    table(("name", "what", "licence", "size", "address"), rows, text_columns=(0, 1, 2, 4))
 
 
 def _record(corpus: "Corpus") -> dict[str, object]:

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         result_json({"ready": not missing, "facts": facts})
     else:
-        table(("what", "found"), list(facts.items()), numbers=False)
+        table(("what", "found"), list(facts.items()), text_columns=range(2))
     return 1 if missing else 0
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from harken.cli import (
     ablate,
@@ -29,6 +29,7 @@ from harken.cli import (
     report,
     train,
 )
+from harken.cli.output import printable, remark
 from harken.errors import Complaint, DataWarning
 from harken.version import __version__
 
@@ -65,9 +66,16 @@ EPILOG = """examples:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose error messages cannot control the terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands; each module says its own options."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="harken",
         description="Train, measure and look inside attention models, on your own files.",
         epilog=EPILOG,
@@ -100,13 +108,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = _show_warning
             return int(options.run(options))
     except Complaint as complaint:
-        _say(f"harken: {complaint}")
+        remark(f"harken: {complaint}")
         return complaint.exit_code
     except PermissionError as error:
-        _say(f"harken: {error.filename}: found no permission to read or write it; change its mode")
+        remark(
+            f"harken: {error.filename}: found no permission to read or write it; change its mode"
+        )
         return 2
     except KeyboardInterrupt:
-        _say("harken: stopped; whatever was saved can be resumed")
+        remark("harken: stopped; whatever was saved can be resumed")
         return 130
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does; closing quietly is what it expects.
@@ -124,10 +134,6 @@ def _show_warning(
 ) -> None:
     """One line for a warning about the data; others as Python writes them."""
     if issubclass(category, DataWarning):
-        _say(f"harken: warning: {message}")
+        remark(f"harken: warning: {message}")
     else:
-        _say(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(sentence + "\n")
+        remark(warnings.formatwarning(message, category, filename, lineno, line).rstrip())

@@ -1,28 +1,41 @@
 """What commands print: results on stdout, progress and remarks on stderr."""
 
 import json
+import os
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from harken.measure.interval import Estimate
     from harken.pipeline import Listener
 
 QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal to redraw
+PIPE_WIDTH = 10_000  # characters: a table in a pipe has one line per row
+MIN_TEXT_WIDTH = 12  # characters to which a column of words may shrink
 
 
 def remark(text: str) -> None:
-    """A line for a person; never mixed with results."""
-    sys.stderr.write(text + "\n")
+    """Print a line for a person on stderr, with control characters escaped."""
+    sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
 
 def result(text: str) -> None:
-    """A line of the answer itself."""
-    sys.stdout.write(text + "\n")
+    """Print a line of the result on stdout: exact in a pipe, escaped on a terminal."""
+    sys.stdout.write((printable(text) if sys.stdout.isatty() else text) + "\n")
+
+
+def printable(text: str) -> str:
+    """Return the text with control and invisible characters as escapes such as \\x1b."""
+    from harken.report.markup import prose
+
+    return prose(text)
 
 
 def result_json(record: Any) -> None:
@@ -30,18 +43,71 @@ def result_json(record: Any) -> None:
     result(json.dumps(record, ensure_ascii=False, indent=1))
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> None:
-    """A table on stdout, its first column words and the others figures, or words too."""
-    from rich import box
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    text_columns: Collection[int] = (0,),
+) -> None:
+    """Print a table on stdout; columns that are not `text_columns` hold figures and never wrap.
+
+    A table that is wider than the terminal is printed in blocks of columns, each of which repeats
+    the first column. In a pipe it is as wide as it needs to be, unless COLUMNS is set.
+    """
     from rich.console import Console
+    from rich.measure import Measurement
+
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    console = Console(
+        file=sys.stdout, width=PIPE_WIDTH if piped else None, markup=False, emoji=False
+    )
+
+    def fits(columns: Sequence[int]) -> bool:
+        drawn = _drawn(header, rows, columns, text_columns, narrow=True)
+        return Measurement.get(console, console.options, drawn).maximum < console.width
+
+    blocks: list[list[int]] = [[0]]
+    for column in range(1, len(header)):
+        if len(blocks[-1]) > 1 and not fits([*blocks[-1], column]):
+            blocks.append([0])
+        blocks[-1].append(column)
+    for columns in blocks:
+        console.print(_drawn(header, rows, columns, text_columns), highlight=False)
+
+
+def _drawn(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    columns: Sequence[int],
+    text_columns: Collection[int],
+    *,
+    narrow: bool = False,
+) -> "Table":
+    """Some columns as a Rich table; `narrow` is as narrow as text columns may become."""
+    from rich import box
     from rich.table import Table
 
     drawn = Table(box=box.SIMPLE_HEAD)
-    for number, name in enumerate(header):
-        drawn.add_column(name, justify="right" if number and numbers else "left", overflow="fold")
+    for column in columns:
+        is_text = column in text_columns
+        title = printable(header[column])
+        if not is_text:  # a long run name must not widen a column of short figures
+            widest = max((len(row[column]) for row in rows), default=0)
+            title = "\n".join(
+                part
+                for line in title.split("\n")
+                for part in textwrap.wrap(line, max(widest, MIN_TEXT_WIDTH)) or [""]
+            )
+        drawn.add_column(
+            title,
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=not is_text,
+            max_width=MIN_TEXT_WIDTH if is_text and narrow else None,
+        )
     for row in rows:
-        drawn.add_row(*row)
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(drawn)
+        drawn.add_row(*(printable(row[column]) for column in columns))
+    return drawn
 
 
 def figures(record: Mapping[str, Any], *, as_json: bool) -> None:
@@ -91,7 +157,7 @@ def training_progress(title: str) -> Iterator["Listener"]:
     said = 0.0
     mean: float | None = None
     drawn = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
@@ -109,7 +175,7 @@ def training_progress(title: str) -> Iterator["Listener"]:
             if event.stage not in bars:
                 mean = None
                 bars[event.stage] = drawn.add_task(
-                    f"{title}: {event.stage}", total=event.steps, loss=0.0, rate=0.0
+                    printable(f"{title}: {event.stage}"), total=event.steps, loss=0.0, rate=0.0
                 )
             mean = event.loss if mean is None else mean + 0.05 * (event.loss - mean)
             rate = event.tokens / max(event.seconds, 1e-9)
