@@ -11,7 +11,7 @@ from torch import nn
 
 from harken.cli.main import main
 from harken.inspection import ablation
-from harken.inspection.ablation import HeadAt, How, Part, Resample, removed
+from harken.inspection.ablation import HeadRef, How, Part, Resample, removed
 from harken.measure import paired
 from harken.measure.interval import Unit
 from harken.measure.paired import Difference, difference
@@ -28,8 +28,8 @@ def test_json_has_every_head_and_what_evaluate_says_without_it(
     assert (found["task"], found["n"], found["metric"]) == ("answer", 7, "exact_match")
     assert (found["what"], found["how"]) == ("heads", "zero")
     names = [f"stack.blocks.{layer}.attention" for layer in (0, 1)]
-    assert {(one["name"], one["head"]) for one in found["parts"]} == {
-        (name, head) for name in names for head in (0, 1)
+    assert {(one["module"], one["head"]) for one in found["parts"]} == {
+        (name, head) for name in names for head in (1, 2)
     }
     assert len(printed.err.splitlines()) == 4
     run = load(small_run)
@@ -37,7 +37,7 @@ def test_json_has_every_head_and_what_evaluate_says_without_it(
     before = run.task.evaluate(run.trained, examples)
     assert found["whole"]["value"] == before.samples["exact_match"].value
     first = found["parts"][0]
-    with removed(run.model, [HeadAt(first["name"], first["head"])]):
+    with removed(run.model, [HeadRef(first["module"], first["head"])]):
         after = run.task.evaluate(run.trained, examples)
     assert first["value"]["value"] == after.metrics["exact_match"].value
     found = difference(before.samples["exact_match"], after.samples["exact_match"])
@@ -64,7 +64,7 @@ def test_each_part_is_gone_while_it_is_measured(
     )
     arguments = ["ablate", str(small_run), "--examples", "2", "--how", "resample", "--seed", "5"]
     assert main(arguments) == 0
-    heads = [HeadAt(f"stack.blocks.{at}.attention", head) for at in (0, 1) for head in (0, 1)]
+    heads = [HeadRef(f"stack.blocks.{at}.attention", head) for at in (0, 1) for head in (1, 2)]
     assert gone == ["evaluate"] + [
         event for head in heads for event in (([head], Resample(5)), "evaluate", "measured")
     ]
@@ -78,13 +78,13 @@ def test_layers_are_blocks_and_what_is_in_them(
     assert main([*arguments, "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["parts"]
     blocks = [f"stack.blocks.{layer}" for layer in (0, 1)]
-    assert sorted((one["kind"], one["name"]) for one in parts) == sorted(
+    assert sorted((one["kind"], one["module"]) for one in parts) == sorted(
         pair
         for name in blocks
         for pair in (
-            ("LayerAt", name),
-            ("AttentionAt", f"{name}.attention"),
-            ("FeedForwardAt", f"{name}.feedforward"),
+            ("layer", name),
+            ("attention", f"{name}.attention"),
+            ("feedforward", f"{name}.feedforward"),
         )
     )
 
@@ -105,7 +105,7 @@ def test_the_dearest_part_comes_first(
     assert main(["ablate", str(small_run), "--examples", "2", "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["parts"]
     assert [sign * one["difference"]["value"] for one in parts] == [-0.5, -0.125, 0.0, 0.25]
-    assert [one["head"] for one in parts] == [1, 1, 0, 0]
+    assert [one["head"] for one in parts] == [2, 2, 1, 1]
 
 
 def test_a_person_reads_a_table(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from harken.cli import inspect
 from harken.cli.main import main
+from harken.inspection.refs import HeadPattern
 from harken.inspection.store import open_recording
 from harken.recipe import TASKS
 from harken.report import looking
@@ -52,7 +53,7 @@ def test_numbers_of_every_head(
 
     (view,) = first["views"]
     recording = open_recording(Path(f"{stem}-record"))
-    assert [call.name for call in recording.calls] == [one["path"] for one in view["attentions"]]
+    assert [call.name for call in recording.calls] == [one["module"] for one in view["attentions"]]
     assert recording.tokens == (tuple(view["queries"]), tuple(view["keys"]))
     for number, (one, call) in enumerate(zip(view["attentions"], recording.calls, strict=True), 1):
         weights = call.read()[0]
@@ -73,13 +74,13 @@ def test_only_chosen_layers_and_heads(
     glimpse = run.task.look(run.trained, QUESTION)
     assert glimpse is not None
     (whole,) = looking.look(run.model, glimpse)
-    (some,) = looking.look(run.model, glimpse, layers={2, 9}, heads={2})
+    (some,) = looking.look(run.model, glimpse, [HeadPattern(layer=2)], [HeadPattern(head=2)])
     (kept,) = some.attentions
-    assert (kept.layer, list(kept.heads), kept.path) == (2, [2], whole.attentions[1].path)
+    assert (list(kept.heads), kept.module) == ([2], whole.attentions[1].module)
     np.testing.assert_array_equal(kept.weights, whole.layers[1][1:2])
-    assert (some.layer_names, list(some.head_numbers)) == (["layer 2"], [2])
+    assert (some.layer_names, some.head_numbers) == (["L2"], [[2]])
     figure = looking.figure_of(some, "title")
-    assert "layer 2, head 2" in figure and "head 1" not in figure
+    assert "L2.H2" in figure and "H1" not in figure
     command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
     assert main([*command, "--layers", "2", "--heads", "2"]) == 0
     (view,) = json.loads(capsys.readouterr().out)["inputs"][0]["views"]
@@ -102,11 +103,14 @@ def test_a_truncated_input_is_reported_on_stderr(
     ("arguments", "sentence"),
     [
         ([], "found no input"),
-        ([QUESTION, "--layers", "3"], "found no layer 3 in the model, wanted some of 1 to 2"),
-        ([QUESTION, "--heads", "3,5"], "found no head 3, 5 in the model, wanted some of 1 to 2"),
-        ([QUESTION, "--heads", "0"], "--heads: found '0'"),
-        ([QUESTION, "--layers", "1-2"], "--layers: found '1-2'"),
-        ([QUESTION, "--layers", "9" * 5000], "--layers: found"),
+        ([QUESTION, "--layers", "3"], "--layers L3: not in the model (expected some of L1, L2)"),
+        (
+            [QUESTION, "--heads", "3,5"],
+            "--heads H3: not in the model (expected some of L1.H1, L1.H2",
+        ),
+        ([QUESTION, "--heads", "0"], "--heads: expected a number from 1"),
+        ([QUESTION, "--layers", "1-2"], "--layers: expected a number from 1"),
+        ([QUESTION, "--layers", "9" * 5000], "--layers: expected"),
         (["\udcff"], "found bytes that are no UTF-8"),
         (["--file", "nowhere.txt"], "nowhere.txt"),
     ],

@@ -11,15 +11,15 @@ from torch.testing import assert_close
 from harken.attention.attend import attend_fast
 from harken.attention.multihead import MultiHead, MultiHeadConfig
 from harken.inspection.ablation import (
-    AttentionAt,
-    FeedForwardAt,
-    HeadAt,
+    AttentionRef,
+    FeedForwardRef,
+    HeadRef,
     How,
-    LayerAt,
+    LayerRef,
     Mean,
     Means,
     Part,
-    PositionsOf,
+    PositionRef,
     Resample,
     Zero,
     changed,
@@ -95,7 +95,7 @@ def test_a_head_without_output_columns_is_a_head_removed(name: str) -> None:
     model, other = small(), small()
     join = other.get_submodule(name).join.weight
     join[:, HEAD_WIDTH : 2 * HEAD_WIDTH] = 0.0
-    with removed(model, [HeadAt(name, 1)]):
+    with removed(model, [HeadRef(name, 2)]):
         assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
     assert not torch.allclose(model(TOKENS), other(TOKENS), atol=1e-3)
 
@@ -106,7 +106,7 @@ def test_an_attention_without_heads_writes_the_bias_of_its_output_matrix() -> No
     attention = model.get_submodule(FIRST)
     written: list[Tensor] = []
     attention.register_forward_hook(lambda module, inputs, output: written.append(output[0]))
-    every: list[list[Part]] = [[AttentionAt(FIRST)], [HeadAt(FIRST, head) for head in range(3)]]
+    every: list[list[Part]] = [[AttentionRef(FIRST)], [HeadRef(FIRST, head) for head in (1, 2, 3)]]
     for parts in every:
         with removed(model, parts):
             model(TOKENS)
@@ -125,7 +125,7 @@ def test_a_mean_and_another_row_stand_where_a_head_was() -> None:
     for how in hows:
         with (
             changed(model, {SECOND: lambda one: one}),
-            removed(model, [HeadAt(FIRST, 2)], how),
+            removed(model, [HeadRef(FIRST, 3)], how),
             changed(model, {FIRST: lambda one: mixed.append(one) or one}),
         ):
             model(TOKENS)
@@ -154,7 +154,7 @@ def test_no_row_stands_for_itself_and_each_for_one(rows: int) -> None:
 def test_without_its_second_layer_a_model_of_two_is_one_of_one(norm: str) -> None:
     model, other = small(norm=norm), small(norm=norm)  # type: ignore[arg-type]
     del other.stack.blocks[1]
-    with removed(model, [LayerAt("stack.blocks.1")]):
+    with removed(model, [LayerRef("stack.blocks.1")]):
         assert torch.equal(model(TOKENS), other(TOKENS))
 
 
@@ -162,7 +162,7 @@ def test_a_feed_forward_layer_that_writes_nothing() -> None:
     model, other = small(), small()
     for weight in other.stack.blocks[0].feedforward.narrow.parameters():
         weight.zero_()
-    with removed(model, [FeedForwardAt("stack.blocks.0.feedforward")]):
+    with removed(model, [FeedForwardRef("stack.blocks.0.feedforward")]):
         assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
 
 
@@ -187,20 +187,20 @@ def test_positions_set_beside_tokens_leave_zeros_there() -> None:
     model = SpatialConfig(layers=1, position=beside).build(8, 3, 2).double()
     picture = torch.randn(2, 3, 2, 8).double()
     whole = model.over_map(picture)
-    with removed(model, [PositionsOf("position")]):
+    with removed(model, [PositionRef("position")]):
         bare = model.over_map(picture)
     for table in model.position.tables:
         table.weight.zero_()
     assert not torch.allclose(whole, bare)
     assert_close(bare, model.over_map(picture), rtol=0, atol=1e-12)
-    assert position_parts(spatial) == [PositionsOf("position")]
+    assert position_parts(spatial) == [PositionRef("position")]
 
 
 def test_heads_over_a_picture() -> None:
     model = SpatialConfig(layers=1, attention=THREE).build(12, 3, 2).double()
     picture = torch.randn(2, 3, 2, 12).double()
     whole = model.over_map(picture)
-    with removed(model, [HeadAt(FIRST, 0)]):
+    with removed(model, [HeadRef(FIRST, 1)]):
         bare = model.over_map(picture)
     model.get_submodule(FIRST).join.weight[:, :4] = 0.0
     assert not torch.allclose(whole, bare)
@@ -212,9 +212,12 @@ def test_heads_over_a_picture() -> None:
 def test_a_cache_gives_what_the_whole_text_gives(decoder: str, how: How) -> None:
     model = translator(decoder)
     path = "decoder.attention" if decoder == "rnn" else "decoder.stack.blocks.1.cross"
-    parts: list[Part] = [HeadAt(path, 0)]
+    parts: list[Part] = [HeadRef(path, 1)]
     if decoder == "transformer":
-        parts += [HeadAt("decoder.stack.blocks.0.attention", 2), LayerAt("decoder.stack.blocks.1")]
+        parts += [
+            HeadRef("decoder.stack.blocks.0.attention", 3),
+            LayerRef("decoder.stack.blocks.1"),
+        ]
     whole = model(SOURCE, PRESENT, TARGET)
     with removed(model, parts, how):
         bare = model(SOURCE, PRESENT, TARGET)
@@ -230,7 +233,7 @@ def test_an_rnn_whose_only_head_is_gone_knows_the_source_by_its_first_state_alon
     model = translator("rnn")
     state = model.begin(SOURCE, PRESENT)
     tokens = TARGET[:, 0]
-    with removed(model, [AttentionAt("decoder.attention")]):
+    with removed(model, [AttentionRef("decoder.attention")]):
         found, _ = model.decoder.step(model.decoder.embedding(tokens), state)
     decoder = model.decoder
     nothing = torch.zeros(2, model.encoder.width).double()
@@ -243,7 +246,7 @@ def test_every_part_of_an_encoder_and_a_decoder_matters() -> None:
     whole = model(SOURCE, PRESENT, TARGET)
     means, _ = means_over(model, lambda: model(SOURCE, PRESENT, TARGET))
     parts: list[Part] = [*means.heads(), *layer_parts(model), *position_parts(model)]
-    names = {part.name for part in parts}
+    names = {part.module for part in parts}
     kinds = {"decoder.stack.blocks.1.cross", "decoder.position", "encoder.blocks.0.before"}
     assert kinds <= names, names
     hows: list[How] = [Zero(), Mean(means), Resample()]
@@ -256,7 +259,7 @@ def test_every_part_of_an_encoder_and_a_decoder_matters() -> None:
 
 
 def test_heads_are_those_that_ran() -> None:
-    wanted = [HeadAt(name, head) for name in (FIRST, SECOND) for head in range(HEADS)]
+    wanted = [HeadRef(name, head) for name in (FIRST, SECOND) for head in range(1, HEADS + 1)]
     assert means_of(small()).heads() == wanted
     assert means_of(small(score="merged")).heads() == wanted
     assert len(layer_parts(small())) == 3 * LAYERS
@@ -265,7 +268,7 @@ def test_heads_are_those_that_ran() -> None:
 def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
     model = small()
     whole = model(TOKENS)
-    parts: list[Part] = [HeadAt(FIRST, 0), LayerAt("stack.blocks.1"), PositionsOf("position")]
+    parts: list[Part] = [HeadRef(FIRST, 1), LayerRef("stack.blocks.1"), PositionRef("position")]
     with removed(model, parts):
         together = model(TOKENS)
     with removed(model, parts[:1]), removed(model, parts[1:2]), removed(model, parts[2:]):
@@ -274,7 +277,7 @@ def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
         model(torch.tensor([[-1]]))
     with (
         pytest.raises(ValueError, match="LayerNorm"),
-        removed(model, [*parts, LayerAt("stack.norm")]),
+        removed(model, [*parts, LayerRef("stack.norm")]),
     ):
         pytest.fail("never entered")
     assert torch.equal(model(TOKENS), whole)
@@ -285,11 +288,11 @@ def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
 
 def test_recorded_within_and_around() -> None:
     model = small()
-    with removed(model, [HeadAt(FIRST, 1)]):
+    with removed(model, [HeadRef(FIRST, 2)]):
         bare = model(TOKENS)
         with record(model) as within:
             assert_close(model(TOKENS), bare, rtol=0, atol=1e-12)
-    with record(model) as around, removed(model, [HeadAt(FIRST, 1)]):
+    with record(model) as around, removed(model, [HeadRef(FIRST, 2)]):
         assert_close(model(TOKENS), bare, rtol=0, atol=1e-12)
     for one, other in zip(within, around, strict=True):
         assert_close(one.weights, other.weights, rtol=0, atol=1e-12)
@@ -298,10 +301,10 @@ def test_recorded_within_and_around() -> None:
 @pytest.mark.parametrize(
     ("part", "how", "said"),
     [
-        (HeadAt(FIRST, HEADS), Zero(), "heads 0 to 2, found 3"),
-        (HeadAt("stack", 0), Zero(), "'stack' is a Stack, wanted an attention"),
-        (PositionsOf("stack"), Zero(), "wanted a position kind"),
-        (HeadAt(FIRST, 0), Mean(Means({})), "did not run in the sample"),
+        (HeadRef(FIRST, HEADS + 1), Zero(), "heads 1 to 3 .got head 4."),
+        (HeadRef("stack", 1), Zero(), "'stack' is a Stack, wanted an attention"),
+        (PositionRef("stack"), Zero(), "wanted a position kind"),
+        (HeadRef(FIRST, 1), Mean(Means({})), "did not run in the sample"),
     ],
 )
 def test_what_is_not_there(part: Part, how: How, said: str) -> None:

@@ -123,7 +123,7 @@ def test_any_search_finds_what_it_finds_alone(kind: str, search: SearchConfig, n
 
 def test_only_what_was_chosen_is_kept() -> None:
     one = writer("translate transformer", 2, torch.float64)
-    choice = Choice(layers=(1,), paths=("*.cross",), heads=(2, 0))
+    choice = Choice(layers=(2,), paths=("*.cross",), heads=(3, 1))
     chosen = sought(one, "translate transformer", BEAM, choice=choice)
     every = sought(one, "translate transformer", BEAM)
     for (few,), (all_of_it,) in zip(chosen, every, strict=True):

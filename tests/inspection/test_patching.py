@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.hooks import RemovableHandle
 
-from harken.inspection.ablation import AttentionAt, HeadAt, LayerAt, changed
+from harken.inspection.ablation import AttentionRef, HeadRef, LayerRef, changed
 from harken.inspection.patching import logit_difference, patch
 from harken.layers.recurrent import GRUConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
@@ -27,7 +27,7 @@ RIGHT, WRONG = torch.tensor([3, 14]), torch.tensor([15, 9])
 def test_heads_against_a_pass_that_takes_their_columns_from_the_clean_one() -> None:
     model = small_model()
     figure = logit_difference(model, RIGHT, WRONG)
-    parts = [HeadAt(name, head) for name in (FIRST, SECOND) for head in range(HEADS)]
+    parts = [HeadRef(name, head) for name in (FIRST, SECOND) for head in range(1, HEADS + 1)]
     found = patch(model, CLEAN, OTHER, figure, parts)
     some = patch(model, CLEAN, OTHER, figure, parts[1:2], by_place=True)
     clean = {name: joined(model, name) for name in (FIRST, SECOND)}
@@ -37,7 +37,7 @@ def test_heads_against_a_pass_that_takes_their_columns_from_the_clean_one() -> N
     cases = [(part, [*range(5)], share) for part, share in zip(parts, found.shares, strict=True)]
     cases += [(parts[1], [place], some.places[0, place]) for place in range(5)]
     for part, places, share in cases:
-        hook = exchanged(model, part, places, clean[part.name])
+        hook = exchanged(model, part, places, clean[part.module])
         wanted = (difference(model, OTHER) - below) / (above - below)
         hook.remove()
         assert float(share) == pytest.approx(wanted, abs=1e-9)
@@ -63,10 +63,10 @@ def joined(model: LanguageModel, name: str) -> Tensor:
 
 
 def exchanged(
-    model: LanguageModel, part: HeadAt, places: list[int], clean: Tensor
+    model: LanguageModel, part: HeadRef, places: list[int], clean: Tensor
 ) -> RemovableHandle:
     """One head's columns from the clean input at some places."""
-    columns = slice(part.head * HEAD_WIDTH, (part.head + 1) * HEAD_WIDTH)
+    columns = slice((part.head - 1) * HEAD_WIDTH, part.head * HEAD_WIDTH)
 
     def exchange(_: object, inputs: tuple[Tensor]) -> Tensor:
         own = inputs[0].clone()
@@ -74,14 +74,14 @@ def exchanged(
             own[:, place, columns] = clean[:, place, columns]
         return own
 
-    return model.get_submodule(part.name).join.register_forward_pre_hook(exchange)
+    return model.get_submodule(part.module).join.register_forward_pre_hook(exchange)
 
 
 def test_what_the_only_layer_wrote_at_the_last_place_is_all_that_can_come_back() -> None:
     model = small_model()
     del model.stack.blocks[1]
     figure = logit_difference(model, RIGHT, WRONG)
-    found = patch(model, CLEAN, OTHER, figure, [LayerAt("stack.blocks.0")], by_place=True)
+    found = patch(model, CLEAN, OTHER, figure, [LayerRef("stack.blocks.0")], by_place=True)
     assert found.places is not None
     # The last token is the same in both: where the layer adds the same, so does the model.
     assert_close(found.shares, torch.ones(1).double(), rtol=0, atol=1e-9)
@@ -104,16 +104,16 @@ def test_attention_that_runs_step_by_step_is_patched_step_by_step() -> None:
         scores = model.scores(model(source, present, target)[:, -1])
         return scores[torch.arange(2), RIGHT] - scores[torch.arange(2), WRONG]
 
-    part = AttentionAt("decoder.attention")
+    part = AttentionRef("decoder.attention")
     found = patch(model, CLEAN, OTHER, figure, [part], by_place=True)
     assert found.places is not None and found.places.shape == (1, 3)
     clean: list[Tensor] = []
-    with changed(model, {part.name: lambda one: clean.append(one) or one}):
+    with changed(model, {part.module: lambda one: clean.append(one) or one}):
         figure(CLEAN)
     assert len(clean) == 3
     for step in range(3):
         instead = iter([clean[step] if one == step else None for one in range(3)])
-        with changed(model, {part.name: partial(replaced, instead)}):
+        with changed(model, {part.module: partial(replaced, instead)}):
             share = (float(figure(OTHER).mean()) - found.other) / (found.clean - found.other)
         assert float(found.places[0, step]) == pytest.approx(share, abs=1e-9)
     assert found.places.abs().min() > 1e-6
@@ -128,6 +128,6 @@ def test_inputs_that_cannot_be_compared() -> None:
     model = small_model()
     figure = logit_difference(model, RIGHT, WRONG)
     with pytest.raises(ValueError, match="equal lengths"):
-        patch(model, CLEAN, OTHER[:, :4], figure, [HeadAt(FIRST, 0)])
+        patch(model, CLEAN, OTHER[:, :4], figure, [HeadRef(FIRST, 1)])
     with pytest.raises(ValueError, match="wanted two that differ"):
-        patch(model, CLEAN, CLEAN, figure, [HeadAt(FIRST, 0)])
+        patch(model, CLEAN, CLEAN, figure, [HeadRef(FIRST, 1)])

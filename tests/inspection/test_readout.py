@@ -19,7 +19,7 @@ from harken.attention.positions import (
 )
 from harken.attention.relative import Rotation, alibi_slopes, rotate
 from harken.attention.scores import DotConfig
-from harken.inspection.ablation import HeadAt, removed
+from harken.inspection.ablation import HeadRef, removed
 from harken.inspection.circuits import query_key
 from harken.inspection.readout import Readout, _run, entrance_of, read_out
 from harken.layers.norm import NormConfig
@@ -302,8 +302,8 @@ def test_weights_name_the_offset_that_a_model_was_trained_for(
     with torch.no_grad():
         assert copying_loss(model, tokens, offset) < 0.5
         missed = []
-        for head in range(2):
-            with removed(model, [HeadAt(FIRST, head)]):
+        for head in (1, 2):
+            with removed(model, [HeadRef(FIRST, head)]):
                 missed.append(copying_loss(model, tokens, offset).item())
     counts = missed.index(max(missed))
     read = reading(model, length=length)

@@ -3,10 +3,12 @@
 import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.testing import assert_close
 from writers import writer
 
@@ -15,6 +17,7 @@ from harken.attention.masks import CAUSAL, Mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.errors import UserError
 from harken.inspection.record import Choice, record
+from harken.inspection.store import storing
 from harken.models.language_model import LanguageModel
 from small_models import (
     CASES,
@@ -111,7 +114,7 @@ def test_kernels_come_back_when_the_block_ends_or_raises() -> None:
 def test_who_looks_from_farther_out_sees_the_same_and_more() -> None:
     model = small_model()
     with record(model) as outer:
-        with record(model, Choice(layers=(1,), heads=(2,))) as inner:
+        with record(model, Choice(layers=(2,), heads=(3,))) as inner:
             model(TOKENS)
         model(TOKENS)
     assert (len(inner), len(outer)) == (1, 2 * LAYERS)
@@ -142,11 +145,11 @@ def pass_through(model: LanguageModel) -> list[Tensor]:
 
 def test_attentions_that_were_not_chosen_keep_their_kernel() -> None:
     model = small_model()
-    with record(model, Choice(layers=(1,))) as seen:
+    with record(model, Choice(layers=(2,))) as seen:
         first, second = kernels(model)
         assert first is attend_fast and second is not attend_fast
         model(TOKENS)
-    assert [(one.name, one.layer) for one in seen] == [("stack.blocks.1.attention", 1)]
+    assert [(one.name, one.layer) for one in seen] == [("stack.blocks.1.attention", 2)]
 
 
 def test_the_output_is_that_of_the_kernel_which_was_there() -> None:
@@ -184,10 +187,10 @@ def test_chosen_heads_and_steps_are_those_of_the_whole_table(
     monkeypatch.setattr("harken.inspection.record.BLOCK", block)
     for given in ({}, packed):
         explicit.clear()
-        with torch.no_grad(), record(model, Choice(heads=(2, 0), steps=(-1, 1, 3, 99))) as found:
+        with torch.no_grad(), record(model, Choice(heads=(3, 1), steps=(-1, 1, 3, 99))) as found:
             model(TOKENS, **given)
         for one, table in zip(found, explicit, strict=True):
-            assert (list(one.heads), list(one.steps)) == ([2, 0], [6, 1, 3])
+            assert (list(one.heads), list(one.steps)) == ([3, 1], [6, 1, 3])
             assert_close(one.weights, table[:, [2, 0]][:, :, [6, 1, 3]], rtol=0, atol=1e-14)
 
 
@@ -200,14 +203,14 @@ def test_queries_keys_and_values_are_those_that_make_weights_and_output() -> Non
     mixed: list[Tensor] = []
     for block in model.stack.blocks:
         block.attention.join.register_forward_pre_hook(lambda _, given: mixed.append(given[0]))
-    with record(model, Choice(heads=(3, 1), queries=True, keys=True, values=True)) as seen:
+    with record(model, Choice(heads=(4, 2), queries=True, keys=True, values=True)) as seen:
         model(TOKENS)
     for one, joined in zip(seen, mixed, strict=True):
         for b, h, i in product(range(2), range(2), range(7)):
             scores = one.keys[b, h, : i + 1] @ one.queries[b, h, i] * KEY_WIDTH**-0.5
             weights = scores.exp() / scores.exp().sum()
             assert_close(one.weights[b, h, i, : i + 1], weights)
-            head = joined[b, i].view(4, HEAD_WIDTH)[one.heads[h]]
+            head = joined[b, i].view(4, HEAD_WIDTH)[one.heads[h] - 1]
             assert_close(weights @ one.values[b, h, : i + 1], head)
 
 
@@ -248,11 +251,13 @@ def test_one_row_after_another_is_as_a_whole_for_each_who_writes() -> None:
 @pytest.mark.parametrize(
     ("choice", "complaint"),
     [
-        (Choice(layers=(0, 2)), "found no layer 2 in the model, wanted one of 0, 1"),
-        (Choice(paths=("stack.*", "*.cross")), "found no attention '*.cross' in the model"),
-        (Choice(heads=(HEADS,)), "found no head 3 in stack.blocks.0.attention"),
-        (Choice(heads=(-1,)), "found no head -1"),
-        (Choice(layers=(0,), paths=("*.1.*",)), "in layers (0,)"),
+        (Choice(layers=(1, 3)), "layer 3 is not in the model (expected one of 1, 2)"),
+        (Choice(layers=(0,)), "layer 0 is not in the model (expected one of 1, 2)"),
+        (Choice(paths=("stack.*", "*.cross")), "attention '*.cross' is not in the model"),
+        (Choice(heads=(HEADS + 1,)), "head 4 in stack.blocks.0.attention is not in the model"),
+        (Choice(heads=(0,)), "head 0 in stack.blocks.0.attention is not in the model"),
+        (Choice(layers=(1,), paths=("*.1.*",)), "in layers (1,)"),
+        (Choice(steps=(7,)), "steps (7,) match no query (expected steps below 7"),
     ],
 )
 def test_what_is_not_there_is_said_to_whom_chose_it(choice: Choice, complaint: str) -> None:
@@ -269,11 +274,29 @@ def test_nothing_is_no_choice() -> None:
         Choice(heads=(2, 2))
 
 
-def test_steps_that_a_call_has_not_leave_nothing_behind() -> None:
-    model = small_model()
-    with record(model, Choice(steps=(7,))) as seen:
-        model(TOKENS)
-    assert seen == []
+class SDPAttention(nn.Module):
+    """Attention of another library: a direct call of PyTorch's fused kernel."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(tokens, tokens, tokens)
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (nn.TransformerEncoderLayer(8, 2), "self_attn (MultiheadAttention)"),
+        (nn.Sequential(SDPAttention()), "0 (SDPAttention)"),
+        (nn.Linear(3, 3), "Linear: no attention"),
+    ],
+)
+@pytest.mark.parametrize("choice", [Choice(), Choice(paths=("self_attn",))])
+def test_a_model_that_cannot_be_recorded_is_refused(
+    model: nn.Module, named: str, choice: Choice, tmp_path: Path
+) -> None:
+    for recorder in (record(model, choice), storing(model, tmp_path / "recording", choice)):
+        with pytest.raises(UserError, match=re.escape(named)), recorder:
+            raise AssertionError("the block must not run")
+    assert not list(tmp_path.iterdir())
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from harken.inspection.store import INDEX, open_recording, storing, write_npz
 from small_models import LAYERS, small_config, small_model, stirred
 
 TOKENS = torch.arange(1, 15).reshape(2, 7)
-CHOICE = Choice(heads=(2, 0), steps=(1, 5, -1), queries=True, keys=True, values=True)
+CHOICE = Choice(heads=(3, 1), steps=(1, 5, -1), queries=True, keys=True, values=True)
 WORDS = [["so"] * 7, ["ä"] * 7]
 
 
@@ -125,7 +125,7 @@ def first(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
-    "another format": lambda index: index.update(format="harken recording 2"),
+    "another format": lambda index: index.update(format="harken recording 1"),
     "calls that are none": lambda index: index.update(calls={"0": 1}),
     "a call that is none": lambda index: index.update(calls=[7]),
     "tokens that are none": lambda index: index.update(tokens=[["a", 3]]),

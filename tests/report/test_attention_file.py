@@ -70,7 +70,7 @@ def test_the_sharpest_head_is_large_and_every_head_is_small() -> None:
     drawn = Drawn(attention_svg(maps(), "a title"))
     large, _, *small = drawn.light
     assert len(small) == LAYERS * HEADS and len(drawn.dark) == len(drawn.light)
-    assert {"a title", "layer 2, head 3", "layer 1", "layer 2", "head 1", "3"} <= set(drawn.texts)
+    assert {"a title", "L2.H3", "L1", "L2", "H1", "H3"} <= set(drawn.texts)
     for images, anchors in ((drawn.light, LIGHT), (drawn.dark, DARK)):
         colours = scale(anchors)
         assert pixels(images[0]).shape == (QUERIES, KEYS, 3)

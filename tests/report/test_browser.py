@@ -66,8 +66,7 @@ def click_small(browser: Browser, layer: int, head: int) -> None:
     at = box(browser, f'.small[data-layer="{layer}"][data-head="{head}"]')
     browser.point(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2, click=True)
     browser.until(
-        f"document.querySelector('.detail .name').textContent === "
-        f"'layer {layer + 1}, head {head + 1}'"
+        f"document.querySelector('.detail .name').textContent === 'L{layer + 1}.H{head + 1}'"
     )
 
 
@@ -101,7 +100,7 @@ def test_a_click_enlarges_another_head(shown: Browser) -> None:
     assert shown.run(
         "[...document.querySelectorAll('.small[aria-pressed=true], .small.chosen')]"
         ".map((small) => small.dataset.name)"
-    ) == ["layer 1, head 2"]
+    ) == ["L1.H2"]
     for attribute, element in (("src", "img"), ("srcset", "source")):
         assert shown.run(
             f"document.querySelector('.cells {element}').{attribute} === "
@@ -121,10 +120,10 @@ def test_arrow_keys_move_between_heads_and_enter_chooses(shown: Browser) -> None
     shown.run("document.querySelector('.small.chosen').focus()")
     for key in ("ArrowDown", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp", "ArrowRight"):
         shown.press(key)
-    assert text(shown, ".detail .name") == "layer 1, head 2"
-    assert shown.run("document.activeElement.dataset.name") == "layer 2, head 3"
+    assert text(shown, ".detail .name") == "L1.H2"
+    assert shown.run("document.activeElement.dataset.name") == "L2.H3"
     shown.press("Enter")
-    shown.until("document.querySelector('.detail .name').textContent === 'layer 2, head 3'")
+    shown.until("document.querySelector('.detail .name').textContent === 'L2.H3'")
     assert texts(shown, ".strips .head small") == strip(1, 2, LAST)
 
 
@@ -133,7 +132,7 @@ def test_one_stop_for_the_tab_key_among_all_heads(shown: Browser) -> None:
     shown.press("ArrowUp")
     assert shown.run(
         "[...document.querySelectorAll('.small[tabindex=\"0\"]')].map((s) => s.dataset.name)"
-    ) == ["layer 2, head 3"]
+    ) == ["L2.H3"]
 
 
 def test_pointing_reads_a_cell_and_another_head_is_read_there(shown: Browser) -> None:
@@ -201,7 +200,7 @@ def test_keys_take_another_query_and_another_head_of_the_lines(shown: Browser) -
         f".every((line) => line.getAttribute('d').startsWith('M0 {LAST - 2}.5'))"
     )
     shown.press("ArrowRight")
-    shown.until("document.querySelector('.links .name').textContent === 'layer 3, head 4'")
+    shown.until("document.querySelector('.links .name').textContent === 'L3.H4'")
     assert lines(shown) == served(2, 3)[0]
     assert text(shown, ".strips .query") == seen(TOKENS[LAST - 2])
     assert shown.run("document.activeElement.className") == "sides"

@@ -62,7 +62,7 @@ def test_every_head_is_there_with_its_own_picture() -> None:
     found = maps()
     smalls = figure(found).all("span", "small")
     assert [small.attributes["data-name"] for small in smalls] == [
-        f"layer {i + 1}, head {j + 1}" for i in range(LAYERS) for j in range(HEADS)
+        f"L{i + 1}.H{j + 1}" for i in range(LAYERS) for j in range(HEADS)
     ]
     for small in smalls:
         layer, head = int(small.attributes["data-layer"]), int(small.attributes["data-head"])
@@ -84,8 +84,9 @@ def test_layers_may_differ_in_heads_and_have_names() -> None:
     found = figure(maps(layers=layers, layer_names=["encoder", "cross"]))
     overview = found.one("div", "overview")
     assert [th.text for th in overview.one("tbody").all("th")] == ["encoder", "cross"]
-    assert [len(tr.all("td")) for tr in overview.one("tbody").all("tr")] == [1, 3]
-    assert [th.text for th in overview.one("thead").all("th")] == ["head 1", "head 2", "head 3"]
+    assert [len(tr.all("td")) for tr in overview.one("tbody").all("tr")] == [3, 3]
+    assert [len(tr.all("img")) for tr in overview.one("tbody").all("tr")] == [1, 3]
+    assert [th.text for th in overview.one("thead").all("th")] == ["H1", "H2", "H3"]
 
 
 def test_the_chosen_head_is_drawn_large_read_and_striped() -> None:
@@ -93,7 +94,7 @@ def test_the_chosen_head_is_drawn_large_read_and_striped() -> None:
     weights[0, 1, -1] = [0, 0.02, 0, 0.83, 0.15, 0, 0]
     found = maps(layers=list(weights))
     for shown in (figure(found), figure(found, chosen=(0, 1))):
-        assert shown.one("span", "chosen").attributes["data-name"] == "layer 1, head 2"
+        assert shown.one("span", "chosen").attributes["data-name"] == "L1.H2"
         assert shown.one("p", "reading").text == "‘q4’ looks most at ‘k3’ with 0.83"
         large = parse(picture(weights[0, 1], alt="")).one("img").attributes["src"]
         assert shown.one("div", "cells").one("img").attributes["src"] == large
@@ -128,7 +129,7 @@ def test_a_long_text_is_shown_in_blocks_and_the_caption_says_so() -> None:
     shown = figure(maps(layers=list(weights), key_tokens=keys))
     assert shown.one("figcaption").text == (
         "t n 5 queries and 1\u202f021 keys: each square is the largest weight of 1 × 4 tokens. "
-        "In layer 1, head 1, ‘q4’ looks most at ‘k300’ with 1.00."
+        "In L1.H1, ‘q4’ looks most at ‘k300’ with 1.00."
     )
     assert [item.text for item in shown.one("ol", "queries").all("li")] == list(maps().query_tokens)
     named = [item.text for item in shown.one("ol", "keys").all("li")]

@@ -266,11 +266,11 @@ def test_the_mean_of_the_last_layer_is_shown_and_every_head_may_be_chosen() -> N
     looks = root.one("div", "looks").children
     labels = [one.text.strip() for one in looks if one.tag == "label"]
     assert labels == [
-        "<i>, head 1",
+        "<i>.H1",
         "up, mean of 3 heads",
-        "up, head 1",
-        "up, head 2",
-        "up, head 3",
+        "up.H1",
+        "up.H2",
+        "up.H3",
     ]
     assert root.one("div", "looks").all("p", "layer")[0].text == "<i>"
     look = shown(root)
@@ -281,7 +281,7 @@ def test_the_mean_of_the_last_layer_is_shown_and_every_head_may_be_chosen() -> N
     assert (opacity[owner == 3] == 0).all()
     mean = (1 + 2 * 0.1 / (PLACES - 1)) / 3
     np.testing.assert_allclose(opacity[owner == 5], 0.8 * (1 - (mean / 0.6) ** 0.5), atol=0.002)
-    first = looks[[one.text.strip() for one in looks].index("up, head 1") + 1]
+    first = looks[[one.text.strip() for one in looks].index("up.H1") + 1]
     assert words(first)[0].one("p").text == "one 1"
     assert (lying(words(first)[0])[owner == 5] == 0).all()
 
@@ -333,7 +333,7 @@ def test_two_figures_of_a_page_do_not_share_their_choice() -> None:
 def test_one_head_needs_no_choice() -> None:
     root = figure(maps(layers=[pointed(PEAKS, heads=1)]))
     assert root.all("input") == []
-    assert [one.text for one in root.one("div", "looks").all("p")[:2]] == ["layer 1", "head 1"]
+    assert [one.text for one in root.one("div", "looks").all("p")[:2]] == ["L1", "L1.H1"]
     assert len(root.all("div", "look")) == 1
 
 
@@ -350,7 +350,7 @@ def test_boxes_and_peaks_are_drawn_and_told() -> None:
         assert numbers(item.one("circle", "peak"), "cx", "cy") == wanted
         assert numbers(item.one("circle", "halo"), "cx", "cy") == wanted
     labels = [one.all("svg", "scene")[0].attributes["aria-label"] for one in items]
-    assert labels[1] == "layer 2, mean of 3 heads: nine looks most at column 4 of 7, row 3 of 11"
+    assert labels[1] == "L2, mean of 3 heads: nine looks most at column 4 of 7, row 3 of 11"
     rows = shown(root).one("tbody").all("tr")
     # Place 17 is (3, 2), its centre (45.5, 32.5); with (2, 2), (2, 3) and (3, 3) it is in the box.
     mass = 0.9 + 3 * 0.1 / (PLACES - 1)
@@ -476,11 +476,11 @@ def test_a_browser_clears_exactly_the_pixels_of_a_place_and_obeys_keys(tmp_path:
             return list(browser.run(f"{shown}.map((e) => e.querySelector('summary').innerText)"))
 
         (first,) = seen()
-        assert first.endswith("layer 2, mean of 3 heads")
+        assert first.endswith("L2, mean of 3 heads")
         browser.run("document.querySelector('input:checked').focus()")
         browser.press("ArrowUp")
         (before,) = seen()
-        assert before.endswith("layer 1, head 1")
+        assert before.endswith("L1.H1")
         shot = base64.b64decode(browser.send("Page.captureScreenshot", format="png")["data"])
         screen = np.asarray(Image.open(BytesIO(shot)).convert("RGB")).astype(int)
         boxes = browser.run(

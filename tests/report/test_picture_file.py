@@ -93,7 +93,7 @@ def test_words_stand_above_columns_and_heads_beside_rows() -> None:
         assert x == pytest.approx(left, abs=0.1) and top - 12 < y < top
         for row in range(1 + HEADS):
             assert corners[row * ROW + 1 + 2 * word][0] == pytest.approx(left, abs=0.01)
-    for row, name in enumerate(["mean of 3 heads", "head 1", "head 2", "head 3"]):
+    for row, name in enumerate(["L2, mean of 3 heads", "L2.H1", "L2.H2", "L2.H3"]):
         x, y = drawn.place(name)
         assert x < corners[row * ROW][0]
         assert y == pytest.approx(drawn.point(row * ROW, 0, HEIGHT / 2)[1] + 4, abs=0.1)
@@ -187,7 +187,7 @@ def test_a_map_without_picture_is_a_grid() -> None:
 def test_a_long_title_takes_more_lines_and_a_long_word_is_cut() -> None:
     title = "five three six two and what else there may be to see in such a picture " * 2
     drawn = Drawn(maps(symbols=["extraordinarily", *"abcd"]), title)
-    lines = drawn.texts[: drawn.texts.index("layer 2")]
+    lines = drawn.texts[: drawn.texts.index("L2")]
     assert len(lines) > 1 and " ".join(lines) == title.strip()
     assert drawn.height == Drawn(maps(), "t").height + 24 * (len(lines) - 1)
     # A picture of 76 pixels has room for ten letters.

@@ -173,7 +173,7 @@ def test_every_head_is_there_with_its_own_picture() -> None:
     root = figure(found)
     strips = root.all("div", "strip")
     assert [strip.one("img").attributes["alt"] for strip in strips] == [
-        f"{name}, head {j + 1}" for name in ("below", "above") for j in range(HEADS)
+        f"{name}.H{j + 1}" for name in ("below", "above") for j in range(HEADS)
     ]
     for head, strip in enumerate(strips[:HEADS]):
         seconds = [on_axis(root, at) for at in darkest(strip)]
@@ -186,12 +186,12 @@ def test_the_mean_of_the_last_layer_is_large_or_the_head_that_is_chosen() -> Non
     last[0, 0] = np.eye(PLACES)[5]
     found = maps(layers=[pointed((0, 1, 2, 3, 4)), last])
     shown = figure(found)
-    assert shown.one("b").text == f"layer {LAYERS}, mean of its {HEADS} heads"
+    assert shown.one("b").text == f"L{LAYERS}, mean of its {HEADS} heads"
     rows = shown.one("details").one("tbody").all("tr")
     # 'n' looks at place 3 in two heads of three, at 0.9, and not at all in the third.
     assert [td.text for td in rows[0].all("td")] == ["n", f"{second(3):.2f}", "0.600"]
     chosen = figure(found, chosen=(1, 0))
-    assert chosen.one("b").text == "layer 2, head 1"
+    assert chosen.one("b").text == "L2.H1"
     alt = chosen.one("div", "large").one("img").attributes["alt"]
     assert f"symbol n looks most at {second(5):.2f} s" in alt
     assert f"symbol ␣ looks most at {second(PEAKS[-1]):.2f} s" in alt
@@ -201,7 +201,7 @@ def test_the_mean_of_the_last_layer_is_large_or_the_head_that_is_chosen() -> Non
 
 def test_one_head_is_drawn_once() -> None:
     root = figure(maps(layers=[pointed(PEAKS, heads=1)]))
-    assert root.one("b").text == "layer 1, head 1"
+    assert root.one("b").text == "L1.H1"
     assert root.all("div", "strip") == []
     assert len(root.all("svg", "seconds")) == 1
 

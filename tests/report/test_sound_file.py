@@ -85,7 +85,7 @@ def test_a_peak_stands_at_its_second() -> None:
     left, right = (drawn.second(drawn.point(sound, at, 0)[0]) for at in (0, FRAMES))
     assert left == pytest.approx(FIRST_FRAME - FRAME / 2, abs=1e-4)
     assert right == pytest.approx(FIRST_FRAME + (FRAMES - 0.5) * FRAME, abs=1e-4)
-    assert drawn.point(legend, 0, 0)[0] == pytest.approx(drawn.place("layer 1")[0], abs=0.1)
+    assert drawn.point(legend, 0, 0)[0] == pytest.approx(drawn.place("L1")[0], abs=0.1)
 
 
 def test_pictures_and_names_stand_below_each_other() -> None:
@@ -95,8 +95,8 @@ def test_pictures_and_names_stand_below_each_other() -> None:
     for row, symbol in enumerate("abcde"):
         middle = drawn.point(1, 0, row + 0.5)[1]
         assert drawn.place(symbol)[1] == pytest.approx(middle + 4, abs=0.1)
-    assert tops[2] < drawn.place("layer 1")[1] < tops[3]
-    assert tops[2 + HEADS] < drawn.place("layer 2")[1] < tops[3 + HEADS] < drawn.height
+    assert tops[2] < drawn.place("L1")[1] < tops[3]
+    assert tops[2 + HEADS] < drawn.place("L2")[1] < tops[3 + HEADS] < drawn.height
 
 
 def test_words_stand_above_the_sound() -> None:
@@ -140,7 +140,7 @@ def test_one_head_and_many(heads: int) -> None:
     drawn = Drawn(maps(layers=[pointed(PEAKS, heads=heads)], layer_names=["cross"]))
     assert len(drawn.images) == 3 + (heads if heads > 1 else 0)
     assert drawn.texts.count("seconds") == (2 if heads > 1 else 1)
-    assert f"cross, {'mean of its 8 heads' if heads > 1 else 'head 1'}" in drawn.texts
+    assert ("cross, mean of its 8 heads" if heads > 1 else "cross.H1") in drawn.texts
 
 
 def test_a_long_title_takes_more_lines_and_stays_whole() -> None:

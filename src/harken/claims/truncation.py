@@ -22,7 +22,7 @@ from harken.attention.scores import Product
 from harken.claims.claim import Setting
 from harken.claims.copier import as_large, copiers
 from harken.errors import UserError
-from harken.inspection.record import attentions, record
+from harken.inspection.record import attentions, has_attention, record
 from harken.run import Run
 from harken.tasks.task import Looking
 
@@ -72,9 +72,9 @@ def looking(run: Run) -> Callable[[], object]:
 
 def check(model: nn.Module, where: str) -> None:
     """Whether every score of a model is a product of two tokens by one matrix."""
-    layers = attentions(model).values()
-    if not layers:
+    if not has_attention(model):
         raise UserError(f"{where}: found no attention, wanted some", fix="choose another run")
+    layers = attentions(model).values()
     reasons = {
         "turns queries and keys between their two matrices (positions 'rotary')": any(
             isinstance(part, Rotary) for part in model.modules()

@@ -28,6 +28,9 @@ EPILOG = """what is written in place of a part:
 A run that searches does so greedily here. Parts are listed by what their loss costs, the dearest
 first; p is of each alone: of twenty parts that do nothing, one may seem to.
 
+Parts are named as in `harken heads` and `harken inspect`: L1.H3 is head 3 of layer 1, both counted
+from 1; encoder., decoder. and cross. say which attention it is where a model has several.
+
 examples:
   harken ablate runs/tagger
   harken ablate runs/translate --what layers --examples 50
@@ -80,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
             after = _evaluate(loaded, examples)
         found = difference(sample, after.samples[metric])
         rows.append((part, after.metrics[metric], found))
-        remark(f"{number}/{len(parts)}  {_titled(part)}: {_signed(found)} {metric}")
+        remark(f"{number}/{len(parts)}  {part.label}: {_signed(found)} {metric}")
     rows.sort(key=lambda row: _gain(row[2]))
     if options.json:
         result_json(
@@ -93,8 +96,8 @@ def run(options: argparse.Namespace) -> int:
                 "whole": asdict(before.metrics[metric]),
                 "parts": [
                     {
-                        "kind": type(part).__name__,
-                        **asdict(part),
+                        "kind": _kind(part),
+                        **part.to_json(),
                         "value": asdict(value),
                         "difference": asdict(found),
                     }
@@ -147,7 +150,7 @@ def _parts(loaded: "Run", means: "Means", what: str) -> Sequence["Part"]:
     if what == "heads":
         found = means.heads()
     elif what == "layers":
-        found = [part for part in layer_parts(loaded.model) if part.name in means.written]
+        found = [part for part in layer_parts(loaded.model) if part.module in means.written]
     else:
         found = position_parts(loaded.model)
     if not found:
@@ -173,11 +176,9 @@ def _gain(found: "Difference") -> float:
     return -found.value if found.unit in LOWER_IS_BETTER else found.value
 
 
-def _titled(part: "Part") -> str:
-    """A path, and the head counted from 1 as in the report."""
-    from harken.inspection.ablation import HeadAt
-
-    return f"{part.name} head {part.head + 1}" if isinstance(part, HeadAt) else part.name
+def _kind(part: "Part") -> str:
+    """head, attention, feedforward, layer or position."""
+    return type(part).__name__.removesuffix("Ref").lower()
 
 
 def _signed(found: "Difference") -> str:
@@ -199,7 +200,7 @@ def _print(
             (f"nothing ({before.n})", spelled(whole)[0], "", "", ""),
             *(
                 (
-                    _titled(part),
+                    part.label,
                     spelled(value)[0],
                     _signed(found),
                     f"{signed(found.low, found.unit)} to {signed(found.high, found.unit)}",

@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
         remark(f"{skipped} of {len(pairs)} pairs skipped: blank, or longer than the model")
     wanted = [gold[number] for number in kept]
     counts = {name: link_counts(one, wanted) for name, one in found.items()}
-    heads = {name: one for name, one in counts.items() if " head " in name}
+    heads = {name: one for name, one in counts.items() if ".H" in name}
     best = best_of(heads)
     if len(heads) > 1:
         counts[ELSEWHERE] = chosen_elsewhere(heads)
@@ -167,8 +167,8 @@ def _looks(
     import torch
 
     from harken.encode.vocabulary import END
-    from harken.inspection.forced import looks_at_memory
     from harken.inspection.record import record
+    from harken.inspection.refs import is_cross_attention
 
     device = loaded.trained.device
     read = torch.tensor([list(source)], device=device)
@@ -177,7 +177,7 @@ def _looks(
         loaded.model(read, torch.ones_like(read, dtype=torch.bool), written)
     calls: dict[str, list[np.ndarray]] = {}
     for one in seen:
-        if looks_at_memory(one.name):
+        if is_cross_attention(one.name):
             calls.setdefault(one.name, []).append(one.weights[0].double().cpu().numpy())
     first = 1 if told else 0
     return {
@@ -190,10 +190,15 @@ def _candidates(looks: dict[str, "np.ndarray"]) -> Iterator[tuple[str, "np.ndarr
     """Each head, the mean of each layer's, and the mean of all."""
     import numpy as np
 
-    for name, heads in looks.items():
-        yield from ((f"{name} head {head + 1}", one) for head, one in enumerate(heads))
+    from harken.inspection.refs import HeadRef, layer_label
+
+    for module, heads in looks.items():
+        yield from (
+            (HeadRef(module, number).label, weights)
+            for number, weights in enumerate(heads, start=1)
+        )
         if len(heads) > 1:
-            yield f"{name} mean", heads.mean(axis=0)
+            yield f"{layer_label(module)} mean", heads.mean(axis=0)
     if len(looks) > 1:
         yield ALL, np.concatenate(list(looks.values())).mean(axis=0)
 

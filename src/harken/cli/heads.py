@@ -23,7 +23,10 @@ LENGTH = 8, 64  # tokens of the rows that weights are read over: as long as inpu
 REPEATED = 8, 16  # rows of random tokens that come twice, and how many come
 NAMES = "previous", "itself", "next", "induction"
 NAMED = 0.3  # mean weight from which a head is called after what it looks at
-EPILOG = """columns, from weights:
+EPILOG = """L1.H3 is head 3 of layer 1, both counted from 1; encoder., decoder. and cross. say which
+attention it is where a model has several.
+
+columns, from weights:
   offset     T, how many steps back the score of random tokens is highest (negative: ahead);
              any, where it falls by less than one nat over all offsets
   band       how many offsets around T lose at most one nat
@@ -63,14 +66,15 @@ def run(options: argparse.Namespace) -> int:
     """Print a row for every head."""
     from harken.cli.output import remark, result_json, table
     from harken.files import replacing
-    from harken.inspection.record import attentions
+    from harken.inspection.record import attentions, has_attention
+    from harken.inspection.refs import HeadRef
     from harken.report.head_sheet import sheet_png, sheet_svg
 
     _check(options)
     model, glimpses = _loaded(options)
-    if not attentions(model):
+    if not has_attention(model):
         raise UserError(
-            f"{options.folder}: found a model without attention, wanted one with heads",
+            f"{options.folder}: the model has no attention, so it has no heads",
             fix="choose a Transformer in the recipe",
         )
     seen = _measured(model, glimpses)
@@ -81,7 +85,10 @@ def run(options: argparse.Namespace) -> int:
     for name, attention in attentions(model).items():
         read, measured = _read(model, name, length, options.seed), seen.heads.get(name)
         found = _figures(attention, read, measured, seen.entropy.get(name), again.get(name))
-        heads += [{"attention": name, "head": head, **one} for head, one in enumerate(found)]
+        heads += [
+            {**HeadRef(name, head).to_json(), **figures}
+            for head, figures in enumerate(found, start=1)
+        ]
         rows.append(_row(name, found, read, measured))
     if options.json:
         result_json({"inputs": seen.inputs, "length": length, "heads": heads})
@@ -260,7 +267,7 @@ def _figures(
         columns["induction"] = again.mean
     every = range(heads_of(attention))
     found = [{key: _plain(value, head) for key, value in columns.items()} for head in every]
-    return [{"name": _named(one), **one} for one in found]
+    return [{"pattern": _pattern(figures), **figures} for figures in found]
 
 
 def _plain(value: Any, head: int) -> Any:
@@ -269,7 +276,7 @@ def _plain(value: Any, head: int) -> Any:
     return None if isinstance(own, float) and own != own else own
 
 
-def _named(figures: dict[str, Any]) -> str:
+def _pattern(figures: dict[str, Any]) -> str:
     """After what gets much of its weight; the first token last, for heads also rest there."""
     near = max((figures.get(kind) or 0.0, kind) for kind in NAMES)
     for weight, kind in (near, (figures.get("first") or 0.0, "first")):
@@ -285,6 +292,7 @@ def _row(
     measured: "Behaviour | None",
 ) -> "HeadRow":
     """For the sheet."""
+    from harken.inspection.refs import layer_label
     from harken.report.head_sheet import HeadPlot, HeadRow, Share
 
     offsets = [] if read is None else read.offsets.tolist()
@@ -295,22 +303,13 @@ def _row(
         seen = [] if measured is None else measured.histogram()[head].tolist()
         plots.append(
             HeadPlot(
-                name=one["name"],
+                name=one["pattern"],
                 measured=[Share(*pair) for pair in zip(counted, seen, strict=True)],
                 weights=[Share(*pair) for pair in zip(offsets, expected, strict=True)],
                 preferred=one["weights_offset"] if one.get("prefers") else None,
             )
         )
-    return HeadRow(name=_short(name), heads=plots)
-
-
-def _short(path: str) -> str:
-    """encoder.stack.blocks.0.attention as `encoder 1`."""
-    kept = [part for part in path.split(".") if part not in ("stack", "blocks", "body")]
-    words = [str(int(part) + 1) if part.isdigit() else part for part in kept]
-    if words[-1] == "attention" and len(words) > 1:
-        words.pop()
-    return " ".join(words)
+    return HeadRow(name=layer_label(name), heads=plots)
 
 
 COLUMNS = {
@@ -335,11 +334,10 @@ def _table(heads: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]
     kept = {title: key for title, key in COLUMNS.items() if any(one.get(key) for one in heads)}
     rows = []
     for one in heads:
-        named = f"{_short(one['attention'])}.{one['head'] + 1}"
         shown = {key: _shown(one.get(key)) for key in kept.values()}
         if one.get("prefers") is False:
             shown |= {"weights_offset": "any", "weights_band": "all"}
-        rows.append([named + ("~" if one["exact"] is False else ""), *shown.values()])
+        rows.append([one["label"] + ("~" if one["exact"] is False else ""), *shown.values()])
     return ["head", *kept], rows
 
 

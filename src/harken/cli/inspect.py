@@ -26,6 +26,10 @@ EPILOG = """input:
   pictures or rows of an array. --file holds one input a line. FOLDER may be one of Hugging Face
   (bert, gpt2 or llama: config.json, model.safetensors, tokenizer.json), which takes texts.
 
+layers and heads:
+  Both are counted from 1: L1.H3 is head 3 of layer 1; encoder., decoder. and cross. say which
+  attention it is where a model has several. A number alone selects it everywhere.
+
 output:
   The path of every file, one a line; with --json where each query of each head looks most:
   "looks_at" counts keys from 0. Rows of a decoder are named by the token that they decided.
@@ -60,8 +64,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="*", metavar="INPUT", help="texts, sounds or pictures")
     parser.add_argument("--file", type=Path, metavar="FILE", help="with one input a line")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="of the pictures")
-    parser.add_argument("--layers", default="", metavar="N,N", help="only these, counted from 1")
-    parser.add_argument("--heads", default="", metavar="N,N", help="only these, counted from 1")
+    parser.add_argument(
+        "--layers", default="", metavar="LAYER,…", help="only these, such as 1,3 or cross.L2"
+    )
+    parser.add_argument(
+        "--heads", default="", metavar="HEAD,…", help="only these, such as 2 or L1.H3,cross.L2.H1"
+    )
     parser.add_argument(
         "--save", action="store_true", help="keep all of these layers as tensors, for scripts"
     )
@@ -72,9 +80,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the path of each file, or collect what was seen into one object."""
     from harken.cli.output import remark, result, result_json
+    from harken.inspection.refs import parse_heads, parse_layers
     from harken.report.looking import look, numbers_of, save
 
-    layers, heads = _numbers("--layers", options.layers), _numbers("--heads", options.heads)
+    layers = parse_layers("--layers", options.layers)
+    heads = parse_heads("--heads", options.heads)
     inputs = _inputs(options)
     subject = _subject(options)
     collected = []
@@ -172,16 +182,6 @@ def _text(asked: str) -> str:
             fix="put the text into a UTF-8 file and use --file",
         )
     return asked
-
-
-def _numbers(option: str, given: str) -> frozenset[int]:
-    parts = [part.strip() for part in given.split(",")] if given.strip() else []
-    if not all(re.fullmatch("[1-9][0-9]{0,5}", part) for part in parts):
-        raise UserError(
-            f"{option}: found {given!r}, wanted numbers from 1 on",
-            fix=f"write them with commas, such as {option} 1,3",
-        )
-    return frozenset(map(int, parts))
 
 
 def _slug(asked: str, *, file: bool) -> str:

@@ -1,15 +1,15 @@
 """Remove parts of a model that knows nothing of it, and put them back.
 
-    with removed(model, [HeadAt("stack.blocks.0.attention", 2)], how=Resample(seed=0)):
+    with removed(model, [HeadRef("stack.blocks.0.attention", 2)], how=Resample(seed=0)):
         model(tokens)
 
 A part is what it writes, and something else is written in its place:
 
-    HeadAt          the values that one head mixed, B T I
-    AttentionAt     those of all its heads; of an output matrix the bias is left
-    FeedForwardAt   what it would add to the tokens, B T J
-    LayerAt         output - input of a block, B T J; without it tokens pass through unchanged
-    PositionsOf     a position kind, which then tells no vector, no rotation and no bias
+    HeadRef          the values that one head mixed, B T I
+    AttentionRef     those of all its heads; of an output matrix the bias is left
+    FeedForwardRef   what it would add to the tokens, B T J
+    LayerRef         output - input of a block, B T J; without it tokens pass through unchanged
+    PositionRef      a position kind, which then tells no vector, no rotation and no bias
 
     Zero            nothing
     Mean            the mean of what the part wrote in a sample, over rows and places alike
@@ -17,7 +17,7 @@ A part is what it writes, and something else is written in its place:
 
 A mean counts padding wherever the sample has some. A row that is alone in its batch has no other,
 and keeps its own. What a score knows of places by itself (`relative_product`, `synthesizer`) is not
-taken by `PositionsOf`. Inside `record` or around it, the weights are those of a head that still
+taken by `PositionRef`. Inside `record` or around it, the weights are those of a head that still
 looks, and only what it mixed is gone.
 """
 
@@ -37,6 +37,7 @@ from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Nowhere, Position
 from harken.attention.relative import Rotation
+from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef, PositionRef
 from harken.layers.conformer import ConformerBlock
 from harken.layers.feedforward import FeedForward
 from harken.layers.transformer import TransformerBlock
@@ -46,44 +47,8 @@ Change = Callable[[Tensor], Tensor]
 """What a part writes (B k T I of heads, else B T J) -> what is written in its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeadAt:
-    """One head, counted from 0, of the attention at this path of the model."""
-
-    name: str
-    head: int
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionAt:
-    """All heads of an attention."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class FeedForwardAt:
-    """A feed-forward layer."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class LayerAt:
-    """A whole Transformer or Conformer block."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class PositionsOf:
-    """The position kind at this path."""
-
-    name: str
-
-
-WritingPart = HeadAt | AttentionAt | FeedForwardAt | LayerAt
-Part = WritingPart | PositionsOf
+WritingPart = HeadRef | AttentionRef | FeedForwardRef | LayerRef
+Part = WritingPart | PositionRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,13 +57,13 @@ class Means:
 
     written: Mapping[str, Tensor]
 
-    def heads(self) -> list[HeadAt]:
+    def heads(self) -> list[HeadRef]:
         """Every head that ran."""
         return [
-            HeadAt(name, head)
+            HeadRef(name, head)
             for name, mean in self.written.items()
             if mean.dim() == 4
-            for head in range(mean.shape[1])
+            for head in range(1, mean.shape[1] + 1)
         ]
 
 
@@ -130,10 +95,10 @@ def removed(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterato
     """The model without these parts, for the length of the block."""
     with ExitStack() as undo:
         for part in dict.fromkeys(parts):
-            if isinstance(part, PositionsOf):
-                undo.enter_context(_untold(model, part.name))
+            if isinstance(part, PositionRef):
+                undo.enter_context(_untold(model, part.module))
             else:
-                undo.enter_context(changed(model, {part.name: partial(_instead, part, how)}))
+                undo.enter_context(changed(model, {part.module: partial(_instead, part, how)}))
         yield
 
 
@@ -172,28 +137,28 @@ def means_over(model: nn.Module, sample: Callable[[], Result]) -> tuple[Means, R
         counts[name] = counts.get(name, 0) + written.shape[0] * written.shape[-2]
         return written
 
-    with changed(model, {part.name: partial(add, part.name) for part in layer_parts(model)}):
+    with changed(model, {part.module: partial(add, part.module) for part in layer_parts(model)}):
         result = sample()
     return Means({name: total / counts[name] for name, total in sums.items()}), result
 
 
-def layer_parts(model: nn.Module) -> list[LayerAt | AttentionAt | FeedForwardAt]:
+def layer_parts(model: nn.Module) -> list[LayerRef | AttentionRef | FeedForwardRef]:
     """Every block, attention and feed-forward layer, as they stand in the model."""
-    found: list[LayerAt | AttentionAt | FeedForwardAt] = []
+    found: list[LayerRef | AttentionRef | FeedForwardRef] = []
     for name, module in model.named_modules():
         if isinstance(module, TransformerBlock | ConformerBlock):
-            found.append(LayerAt(name))
+            found.append(LayerRef(name))
         elif isinstance(module, MultiHead):
-            found.append(AttentionAt(name))
+            found.append(AttentionRef(name))
         elif isinstance(module, FeedForward):
-            found.append(FeedForwardAt(name))
+            found.append(FeedForwardRef(name))
     return found
 
 
-def position_parts(model: nn.Module) -> list[PositionsOf]:
+def position_parts(model: nn.Module) -> list[PositionRef]:
     """Every position kind that tells something."""
     return [
-        PositionsOf(name)
+        PositionRef(name)
         for name, module in model.named_modules()
         if isinstance(module, Position) and not isinstance(module, Nowhere)
     ]
@@ -214,21 +179,21 @@ def _instead(part: WritingPart, how: How, written: Tensor) -> Tensor:
         other = torch.zeros_like(written)
     elif isinstance(how, Resample):
         other = written[other_rows(len(written), how.seed).to(written.device)]
-    elif part.name in how.means.written:
-        other = how.means.written[part.name].to(written)
+    elif part.module in how.means.written:
+        other = how.means.written[part.module].to(written)
     else:
-        raise ValueError(f"{part.name!r} did not run in the sample, wanted one where it does")
-    if not isinstance(part, HeadAt):
+        raise ValueError(f"{part.module!r} did not run in the sample, wanted one where it does")
+    if not isinstance(part, HeadRef):
         return other.expand_as(written)
     return torch.where(only_head(part, written), other, written)
 
 
-def only_head(part: HeadAt, written: Float[Tensor, "B k T I"]) -> Tensor:
+def only_head(part: HeadRef, written: Float[Tensor, "B k T I"]) -> Tensor:
     """k 1 1, true for the one head."""
     heads = written.shape[1]
-    if not 0 <= part.head < heads:
-        raise ValueError(f"{part.name!r} has heads 0 to {heads - 1}, found {part.head}")
-    return (torch.arange(heads, device=written.device) == part.head)[:, None, None]
+    if not 1 <= part.head <= heads:
+        raise ValueError(f"{part.module!r} has heads 1 to {heads} (got head {part.head})")
+    return (torch.arange(1, heads + 1, device=written.device) == part.head)[:, None, None]
 
 
 def _changed_mixed(

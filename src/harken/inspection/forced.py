@@ -14,11 +14,7 @@ from torch import Tensor, nn
 
 from harken.decode.step import Writing
 from harken.inspection.record import Choice, attentions, record
-
-
-def looks_at_memory(path: str) -> bool:
-    """Whether an attention is one of a decoder over the memory."""
-    return path.endswith("cross") or path == "decoder.attention"
+from harken.inspection.refs import is_cross_attention
 
 
 @torch.inference_mode()
@@ -31,7 +27,7 @@ def forced_looks(
 ) -> list[Float[Tensor, "k T S"]]:
     """For each row, what every head of the decoder's last layer looks at as it decides."""
     assert isinstance(model, nn.Module)
-    last = [name for name in attentions(model) if looks_at_memory(name)][-1]
+    last = [name for name in attentions(model) if is_cross_attention(name)][-1]
     weights = []
     for row, text in enumerate(texts):
         count = int(present[row].sum())

@@ -29,8 +29,9 @@ from harken.decode.found import Found
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
 from harken.decode.step import Prompts, Stepper
-from harken.inspection.forced import looks_at_memory
+from harken.errors import UserError
 from harken.inspection.record import ALL, Choice, Recorded, attentions, watch
+from harken.inspection.refs import is_decoder_attention, is_encoder_attention
 
 
 class Decided(NamedTuple):
@@ -114,8 +115,14 @@ class WatchedSteps:
         self._attentions = {
             name: part
             for name, part in attentions(model, self._choice).items()
-            if not name.startswith("encoder.")
+            if not is_encoder_attention(name)
         }
+        if not self._attentions:
+            raise UserError(
+                f"{type(model).__name__}: no attention runs in a search (expected a decoder or a "
+                "language model, found attention in the encoder only)",
+                fix="record the encoder with harken.inspection.record.record",
+            )
         self._steps: list[Step] = []
         self._left = 0
 
@@ -161,7 +168,7 @@ class WatchedSteps:
         rows = [step.weights[name][at] for step, at in zip(self._steps, places, strict=False)]
         longest = rows[-1].shape[1]
         block = torch.stack([F.pad(row, (0, longest - row.shape[1])) for row in rows], dim=1)
-        if name.startswith("decoder.") and not looks_at_memory(name):
+        if is_decoder_attention(name):
             return block  # over tokens told, none of which is padding
         present = self._present[item]
         after = present.new_ones(longest - len(present))

@@ -22,7 +22,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.decode.step import Causal
-from harken.inspection.ablation import HeadAt, WritingPart, changed, only_head
+from harken.inspection.ablation import WritingPart, changed, only_head
+from harken.inspection.refs import HeadRef
 
 Figure = Callable[[Tensor], Tensor]
 """Tokens B T -> one number a row, by running the model."""
@@ -54,7 +55,7 @@ def patch(
         raise ValueError(
             f"inputs of {tuple(clean.shape)} and {tuple(other.shape)}, wanted equal lengths"
         )
-    kept: dict[str, list[Tensor]] = {part.name: [] for part in parts}
+    kept: dict[str, list[Tensor]] = {part.module: [] for part in parts}
     with changed(model, {name: partial(_keep, calls) for name, calls in kept.items()}):
         above = float(figure(clean).mean())
     written = {name: _placed(calls) for name, calls in kept.items()}
@@ -63,15 +64,15 @@ def patch(
         raise ValueError(f"the figure is {above} for both inputs, wanted two that differ")
 
     def share(part: WritingPart, place: int | None) -> float:
-        put_back = partial(_put_back, part, place, iter(written[part.name]))
-        with changed(model, {part.name: put_back}):
+        put_back = partial(_put_back, part, place, iter(written[part.module]))
+        with changed(model, {part.module: put_back}):
             return (float(figure(other).mean()) - below) / (above - below)
 
     places = None
     if by_place:
         lengths = {name: sum(one.shape[-2] for one in calls) for name, calls in kept.items()}
         places = torch.tensor(
-            [[share(part, place) for place in range(lengths[part.name])] for part in parts],
+            [[share(part, place) for place in range(lengths[part.module])] for part in parts],
             dtype=torch.float64,
         )
     shares = torch.tensor([share(part, None) for part in parts], dtype=torch.float64)
@@ -110,6 +111,6 @@ def _put_back(
     places = torch.arange(start, start + written.shape[-2], device=written.device)
     chosen = torch.ones_like(places).bool() if place is None else places == place
     here = chosen[:, None]
-    if isinstance(part, HeadAt):
+    if isinstance(part, HeadRef):
         here = here & only_head(part, written)
     return torch.where(here, clean, written)

@@ -4,7 +4,9 @@
         model(tokens)
     seen[0].weights     # B k T S of the first attention that ran
 
-    record(model, Choice(layers=(2,), heads=(0, 3), steps=(-1,), queries=True))
+    record(model, Choice(layers=(2,), heads=(1, 4), steps=(-1,), queries=True))
+
+Layers and heads are counted from 1 (`refs.py`), steps, which index a tensor, from 0.
 
 A chosen attention keeps its kernel: the output is that kernel's, to the last bit and with the same
 dropout, and the weights are computed beside it. Other attentions run as if nobody looked, and
@@ -13,6 +15,9 @@ models contain no code for it. Weights are those before dropout, and never part 
 Beside what is recorded, a call needs room for at most eight blocks of `BLOCK` scores (or of one
 query, where its scores are more than that), and for the keys of the chosen heads where these are
 not all or share them. `benchmarks/recording.py` measures it.
+
+A model without `MultiHead` raises an error, as does a selection that matches nothing: an empty list
+would look like a model that attends to nothing.
 
 What is not here: the hypotheses that a search kept (`kept.py`), recording to a disk (`store.py`).
 """
@@ -30,6 +35,7 @@ from harken.attention.attend import Compared, Kernel, explicit_weights
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
+from harken.inspection.refs import layer_of
 
 BLOCK = 1 << 20  # scores at once, of all rows and heads
 
@@ -38,9 +44,9 @@ BLOCK = 1 << 20  # scores at once, of all rows and heads
 class Choice:
     """What to look at; None is all there is. Layers and paths must both fit where both are given.
 
-    A layer's number is that of its block, in encoder and decoder alike; an attention that stands
-    in no block has number 0. Steps are queries of each call, and those that a call has not are left
-    out; -1 is its last.
+    A layer's number is that of its block, counted from 1 in encoder and decoder alike; an attention
+    that stands in no block has number 1. Steps are queries of each call, and those that a call has
+    not are left out; -1 is its last.
     """
 
     layers: tuple[int, ...] | None = None
@@ -65,7 +71,7 @@ ALL = Choice()
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One call of one attention; `name` is its path in the model.
+    """One call of one attention; `name` is its path in the model, `heads` are counted from 1.
 
     Keys and values are given to each head, also where heads share them. Queries and keys are None
     for scores that are no product of the two.
@@ -87,29 +93,56 @@ class Recorded:
 @contextmanager
 def record(model: nn.Module, choice: Choice = ALL) -> Iterator[list[Recorded]]:
     """Record the chosen attentions of the model for the length of the block."""
-    seen: list[Recorded] = []
-    with watch(attentions(model, choice), choice, seen.append):
-        yield seen
+    records: list[Recorded] = []
+    with watch(attentions(model, choice), choice, records.append):
+        yield records
 
 
 @contextmanager
 def watch(
     chosen: Mapping[str, MultiHead], choice: Choice, tell: Callable[[Recorded], None]
 ) -> Iterator[None]:
-    """Tell of every call of these attentions as it happens; one who watches within is told too."""
+    """Tell of every call of these attentions as it happens; one who watches within is told too.
+
+    Raises at the end of the block if attentions ran and no call had any of the chosen steps.
+    """
     kernels = {name: module.kernel for name, module in chosen.items()}
+    lengths: list[int] = []  # queries of the calls without a chosen step
+    was_told = False
+
+    def forward(recorded: Recorded | int) -> None:
+        nonlocal was_told
+        if isinstance(recorded, int):
+            lengths.append(recorded)
+            return
+        was_told = True
+        tell(recorded)
+
     try:
         for name, module in chosen.items():
-            module.kernel = _watched(kernels[name], name, choice, tell)
+            module.kernel = _watched(kernels[name], name, choice, forward)
         yield
     finally:
         for name, module in chosen.items():
             module.kernel = kernels[name]
+    if lengths and not was_told:
+        raise UserError(
+            f"steps {choice.steps} match no query (expected steps below {max(lengths)}, the most "
+            "queries of one call)",
+            fix="choose smaller steps, or -1 for the last query of each call",
+        )
+
+
+def has_attention(model: nn.Module) -> bool:
+    """Whether there is anything to record."""
+    return any(isinstance(module, MultiHead) for module in model.modules())
 
 
 def attentions(model: nn.Module, choice: Choice = ALL) -> dict[str, MultiHead]:
-    """By their paths, in the order of the model; what is chosen and not there is an error."""
+    """Return the chosen attentions by path, in the order of the model, at least one."""
     every = {name: part for name, part in model.named_modules() if isinstance(part, MultiHead)}
+    if not every:
+        raise _no_attention(model)
     for layer in choice.layers or ():
         if not any(layer_of(name) == layer for name in every):
             raise _not_there(f"layer {layer}", (str(layer_of(name)) for name in every))
@@ -122,24 +155,35 @@ def attentions(model: nn.Module, choice: Choice = ALL) -> dict[str, MultiHead]:
         if (choice.layers is None or layer_of(name) in choice.layers)
         and (choice.paths is None or any(fnmatchcase(name, path) for path in choice.paths))
     }
-    if every and not chosen:
+    if not chosen:
         raise _not_there(f"attention {choice.paths} in layers {choice.layers}", every)
     return chosen
 
 
-def layer_of(path: str) -> int:
-    """The last number in a path, 0 where there is none."""
-    numbers = [int(part) for part in path.split(".") if part.isdigit()]
-    return numbers[-1] if numbers else 0
+def _no_attention(model: nn.Module) -> UserError:
+    """Name the attention of other libraries, so that nobody searches for a mistake of theirs."""
+    foreign = [
+        f"{name} ({type(module).__name__})"
+        for name, module in model.named_modules()
+        if "attention" in type(module).__name__.lower()
+    ]
+    found = f"; it has {', '.join(foreign[:3])}{', …' * (len(foreign) > 3)}" if foreign else ""
+    return UserError(
+        f"{type(model).__name__}: no attention that can be recorded "
+        f"(expected a harken.attention.multihead.MultiHead in the model{found})",
+        fix="record a model of Harken with attention, or a Hugging Face folder read by "
+        "harken.foreign.read_foreign",
+    )
 
 
-def _watched(kernel: Kernel, name: str, choice: Choice, tell: Callable[[Recorded], None]) -> Kernel:
+def _watched(
+    kernel: Kernel, name: str, choice: Choice, tell: Callable[[Recorded | int], None]
+) -> Kernel:
     def attend(compared: Compared, values: Tensor, mask: Mask, dropout: float) -> Tensor:
         output = kernel(compared, values, mask, dropout)
         with torch.no_grad():
             recorded = _recorded(name, choice, compared, values, mask)
-        if recorded is not None:
-            tell(recorded)
+        tell(recorded)
         return output
 
     return attend
@@ -147,20 +191,21 @@ def _watched(kernel: Kernel, name: str, choice: Choice, tell: Callable[[Recorded
 
 def _recorded(
     name: str, choice: Choice, compared: Compared, values: Tensor, mask: Mask
-) -> Recorded | None:
-    """None where the call has none of the chosen steps."""
+) -> Recorded | int:
+    """What was attended to, or the number of queries where none is among the chosen steps."""
     scored = compared.bias if compared.queries is None else compared.queries
     assert scored is not None, "a score gives queries and keys, a bias, or both"
     count, time = max(scored.shape[1], values.shape[1]), scored.shape[2]
-    heads = range(count) if choice.heads is None else choice.heads
-    for head in heads:
-        if not 0 <= head < count:
-            raise _not_there(f"head {head} in {name}", map(str, range(count)))
+    numbers = range(1, count + 1) if choice.heads is None else choice.heads
+    for number in numbers:
+        if not 1 <= number <= count:
+            raise _not_there(f"head {number} in {name}", map(str, range(1, count + 1)))
+    heads = [number - 1 for number in numbers]
     steps: Sequence[int] = range(time)
     if choice.steps is not None:
         steps = list(dict.fromkeys(step % time for step in choice.steps if -time <= step < time))
         if not steps:
-            return None
+            return time
     at = torch.tensor(steps, device=scored.device, dtype=torch.long)
     keys = _of_heads(compared.keys, heads, count)
     weights = scored.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
@@ -168,7 +213,7 @@ def _recorded(
     return Recorded(
         name,
         weights,
-        heads,
+        numbers,
         steps,
         queries=_rows(compared.queries, heads, at) if choice.queries else None,
         keys=keys if choice.keys else None,
@@ -233,4 +278,6 @@ def _mask_of(mask: Mask, at: Int[Tensor, "rows"], time: int, keys: int) -> Mask:
 
 def _not_there(wanted: str, there: Iterable[str]) -> UserError:
     names = ", ".join(dict.fromkeys(there))
-    return UserError(f"found no {wanted} in the model, wanted one of {names}", fix="choose another")
+    return UserError(
+        f"{wanted} is not in the model (expected one of {names})", fix="choose another"
+    )

@@ -32,7 +32,7 @@ from harken.errors import UserError
 from harken.files import replacing, replacing_folder, write_tensors
 from harken.inspection.record import ALL, Choice, Recorded, attentions, watch
 
-FORMAT = "harken recording 1"
+FORMAT = "harken recording 2"  # 1 counted layers and heads from 0
 INDEX = "index.json"
 FILE = re.compile(r"[0-9]{8}\.safetensors")
 PARTS = ("weights", "queries", "keys", "values")

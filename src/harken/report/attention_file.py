@@ -124,10 +124,10 @@ def sheet(maps: AttentionMaps, title: str) -> Drawing:
     names = [prose(maps.layer_name(i)) for i in range(len(maps.layers))]
     beside = [*queries.values(), *map(short, names), "weight"]
     left = _MARGIN + _GAP + max(map(width_of, beside))
-    most = max(len(one) for one in maps.layers)
+    most = len(maps.columns)
     small = min(_SMALL, max(_LEAST, _ROW / most - _GAP))
     width = left + max(wide, most * (small + _GAP), _LARGE / 2) + _MARGIN
-    name = f"{names[layer]}, {maps.head_name(head)}"
+    name = prose(maps.head_label(layer, head))
     header = _header(title, [name, *_remarks(maps, len(queries), len(keys))], left, width)
     marks: list[Mark] = [*header]
     y = header[-1].y + 2 * _GAP + max(map(width_of, keys.values()))
@@ -164,7 +164,7 @@ def lines(maps: AttentionMaps, title: str, layer: int, head: int) -> Drawing:
     left = _MARGIN + _GAP + max(map(width_of, queries))
     right = left + _APART
     width = right + _GAP + max(map(width_of, keys)) + _MARGIN
-    name = f"{prose(maps.layer_name(layer))}, {maps.head_name(head)}"
+    name = prose(maps.head_label(layer, head))
     remarks = [name, found.sentence]
     if len(queries) < len(maps.query_tokens) or len(keys) < len(maps.key_tokens):
         remarks.append(in_blocks(maps, _BLOCKS).replace("square", "line"))
@@ -236,14 +236,15 @@ def _smalls(
 ) -> Iterator[Mark]:
     queries, keys = len(maps.query_tokens), len(maps.key_tokens)
     high, wide = (max(_LINE, size * count / max(queries, keys)) for count in (queries, keys))
-    for head in range(max(len(one) for one in maps.layers)):
-        x = left + head * (size + _GAP) + wide / 2
-        yield Words(x=x, y=top, words=f"{'head ' * (head == 0)}{head + 1}", side="middle")
+    for column, number in enumerate(maps.columns):
+        x = left + column * (size + _GAP) + wide / 2
+        yield Words(x=x, y=top, words=f"H{number}", side="middle")
     for layer, heads in enumerate(maps.layers):
         y = top + _GAP + layer * (high + _GAP)
         yield Words(x=left - _GAP, y=y + high / 2 + 4, words=short(names[layer]), side="end")
-        for head, weights in enumerate(palette.peaks(heads, _small_squares(maps))):
-            x = left + head * (size + _GAP)
+        shown = palette.peaks(heads, _small_squares(maps))
+        for number, weights in zip(maps.numbers(layer), shown, strict=True):
+            x = left + maps.columns.index(number) * (size + _GAP)
             yield Map(x=x, y=y, width=wide, height=high, weights=weights)
 
 

@@ -144,7 +144,7 @@ def sheet(rows: Sequence[HeadRow], title: str) -> Sheet:
     top = _MARGIN + _TITLE + 2 * _LINE
     for head in range(columns):
         x = left + head * (_WIDE + _GAP)
-        marks.append(Words(x + _WIDE / 2, top, f"head {head + 1}", "middle", "muted", 11))
+        marks.append(Words(x + _WIDE / 2, top, f"H{head + 1}", "middle", "muted", 11))
     top += _GAP
     for number, row in enumerate(rows):
         y = top + number * (_NAME + _HIGH + _GAP) + _NAME

@@ -39,8 +39,8 @@ class AttentionMaps:
     query_tokens: Sequence[str]
     key_tokens: Sequence[str]
     layers: Sequence[Weights]
-    layer_names: Sequence[str] = ()  # "layer 1", … when left out
-    head_numbers: Sequence[int] = ()  # of each layer's first heads; 1, 2, … when left out
+    layer_names: Sequence[str] = ()  # L1, L2, … when left out
+    head_numbers: Sequence[Sequence[int]] = ()  # of each layer; 1, 2, … when left out
 
     def __post_init__(self) -> None:
         if not self.query_tokens or not self.key_tokens or not self.layers:
@@ -57,16 +57,29 @@ class AttentionMaps:
                 raise ValueError(f"layer {number}: weights outside 0..1, or NaN")
         if self.layer_names and len(self.layer_names) != len(self.layers):
             raise ValueError(f"{len(self.layer_names)} names for {len(self.layers)} layers")
-        if self.head_numbers and len(self.head_numbers) != max(map(len, self.layers)):
-            raise ValueError(
-                f"{len(self.head_numbers)} numbers for {max(map(len, self.layers))} heads"
-            )
+        counts, expected = list(map(len, self.head_numbers)), list(map(len, self.layers))
+        if counts and counts != expected:
+            raise ValueError(f"{counts} head numbers for {expected} heads in each layer")
 
     def layer_name(self, layer: int) -> str:
-        return self.layer_names[layer] if self.layer_names else f"layer {layer + 1}"
+        return self.layer_names[layer] if self.layer_names else f"L{layer + 1}"
 
-    def head_name(self, head: int) -> str:
-        return f"head {self.head_numbers[head] if self.head_numbers else head + 1}"
+    def numbers(self, layer: int) -> Sequence[int]:
+        """Return the numbers of a layer's heads, counted from 1."""
+        return (
+            self.head_numbers[layer] if self.head_numbers else range(1, len(self.layers[layer]) + 1)
+        )
+
+    def head_label(self, layer: int, head: int) -> str:
+        """Return the name of the head at these indices, such as L1.H3."""
+        return f"{self.layer_name(layer)}.H{self.numbers(layer)[head]}"
+
+    @property
+    def columns(self) -> list[int]:
+        """The numbers of all heads of any layer: the columns of an overview."""
+        return sorted(
+            {number for layer in range(len(self.layers)) for number in self.numbers(layer)}
+        )
 
 
 def attention_figure(
@@ -79,7 +92,7 @@ def attention_figure(
     layer, head = sharpest(maps) if chosen is None else chosen
     if not (0 <= layer < len(maps.layers) and 0 <= head < len(maps.layers[layer])):
         raise ValueError(f"no head {head} in layer {layer}")
-    name, most = _name(maps, layer, head), _affordable(maps)
+    name, most = maps.head_label(layer, head), _affordable(maps)
     remarks = [text(note)] * bool(note)
     if max(len(maps.query_tokens), len(maps.key_tokens)) > most:
         reading = _reading(_brief(maps), maps.layers[layer][head])
@@ -145,10 +158,6 @@ def sharpest(maps: AttentionMaps) -> tuple[int, int]:
     return layer, int(sums[layer].argmax())
 
 
-def _name(maps: AttentionMaps, layer: int, head: int) -> str:
-    return f"{maps.layer_name(layer)}, {maps.head_name(head)}"
-
-
 def _packed(weights: Weights) -> str:
     """Little-endian 16-bit integers, zlib, base64: what page.js unpacks."""
     whole = np.rint(np.clip(weights.astype(np.float64), 0, 1) * _PACKED_UNIT).astype("<u2")
@@ -156,13 +165,12 @@ def _packed(weights: Weights) -> str:
 
 
 def _overview(maps: AttentionMaps, layer: int, head: int) -> str:
-    most = max(len(weights) for weights in maps.layers)
-    heads = "".join(f'<th scope="col">{maps.head_name(i)}</th>' for i in range(most))
+    columns = maps.columns
+    most = len(columns)
+    heads = "".join(f'<th scope="col">H{number}</th>' for number in columns)
     rows = "".join(
-        f'<tr><th scope="row">{text(maps.layer_name(i))}</th>'
-        + "".join(_small(maps, i, j, chosen=(i, j) == (layer, head)) for j in range(len(weights)))
-        + "</tr>"
-        for i, weights in enumerate(maps.layers)
+        f'<tr><th scope="row">{text(maps.layer_name(i))}</th>{_row(maps, i, layer, head)}</tr>'
+        for i in range(len(maps.layers))
     )
     size = 88 if most <= 4 else 64 if most <= 8 else 48
     return (
@@ -171,9 +179,20 @@ def _overview(maps: AttentionMaps, layer: int, head: int) -> str:
     )
 
 
+def _row(maps: AttentionMaps, row: int, layer: int, head: int) -> str:
+    """The small maps of a layer, each below the number of its head."""
+    indices = {number: index for index, number in enumerate(maps.numbers(row))}
+    return "".join(
+        _small(maps, row, indices[number], chosen=(row, indices[number]) == (layer, head))
+        if number in indices
+        else "<td></td>"
+        for number in maps.columns
+    )
+
+
 def _small(maps: AttentionMaps, layer: int, head: int, *, chosen: bool) -> str:
     weights = maps.layers[layer][head]
-    name = _name(maps, layer, head)
+    name = maps.head_label(layer, head)
     dense = " dense" if max(weights.shape) > _DENSE else ""
     return (
         f'<td><span class="small{" chosen" if chosen else ""}{dense}" data-layer="{layer}" '
@@ -186,7 +205,7 @@ def _detail(maps: AttentionMaps, layer: int, head: int) -> str:
     weights = maps.layers[layer][head]
     longest = max(weights.shape)
     cell = 28 if longest <= 14 else 20 if longest <= 32 else 14
-    name = _name(maps, layer, head)
+    name = maps.head_label(layer, head)
     return (
         f'<div class="detail"><p class="rows"><b class="name">{text(name)}</b> '
         '<span class="muted">each row looks at the columns</span></p>'
@@ -226,7 +245,7 @@ def _strips(maps: AttentionMaps, layer: int, head: int) -> str:
         '<div class="strips"><p>What ‘'
         f'<span class="query">{token(maps.query_tokens[-1])}</span>’'
         '<span class="last">, the last query,</span> looks at</p><dl>'
-        f'<dt class="of-head">{layer_name}, {maps.head_name(head)}</dt>'
+        f'<dt class="of-head">{text(maps.head_label(layer, head))}</dt>'
         f'<dd class="head"{scrolled}>{_strip(maps.key_tokens, weights[head, -1])}</dd>'
         f'<dt class="of-layer">{layer_name}, mean of its heads</dt>'
         f'<dd class="mean"{scrolled}>{_strip(maps.key_tokens, weights[:, -1].mean(axis=0))}</dd>'
@@ -252,7 +271,7 @@ def _strongest(maps: AttentionMaps, layer: int, head: int) -> str:
     )
     return (
         '<details class="strongest"><summary>Where each token looks most, in figures: '
-        f'<span class="name">{text(_name(maps, layer, head))}</span></summary>'
+        f'<span class="name">{text(maps.head_label(layer, head))}</span></summary>'
         '<table><thead><tr><th scope="col">token</th><th scope="col">looks most at</th>'
         f'<th scope="col" class="number">weight</th></tr></thead><tbody>{rows}</tbody></table>'
         "</details>"

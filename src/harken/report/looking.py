@@ -11,7 +11,14 @@ import torch
 from torch import nn
 
 from harken.errors import Failure, UserError
-from harken.inspection.record import Choice, Recorded, attentions, layer_of, record
+from harken.inspection.record import Choice, Recorded, attentions, record
+from harken.inspection.refs import (
+    AttentionRef,
+    HeadPattern,
+    HeadRef,
+    layer_label,
+    select_heads,
+)
 from harken.inspection.store import storing
 from harken.report.attention_file import attention_png, attention_svg
 from harken.report.heatmap import AttentionMaps, attention_figure
@@ -29,14 +36,15 @@ TITLE = 120  # characters of an input that stand above its pictures
 class Attention(NamedTuple):
     """One attention of a model, and its weights [heads, queries, keys]."""
 
-    path: str
-    layer: int  # of an encoder, or of a decoder, from 1
-    heads: Sequence[int]  # from 1
+    module: str
+    heads: Sequence[int]  # counted from 1
     weights: np.ndarray
 
     def only(self, heads: Collection[int]) -> "Attention":
-        kept = [at for at, head in enumerate(self.heads) if head in heads]
-        return self._replace(heads=[self.heads[at] for at in kept], weights=self.weights[kept])
+        kept = [index for index, head in enumerate(self.heads) if head in heads]
+        return self._replace(
+            heads=[self.heads[index] for index in kept], weights=self.weights[kept]
+        )
 
 
 class Looked(NamedTuple):
@@ -51,33 +59,48 @@ class Looked(NamedTuple):
 
     @property
     def layer_names(self) -> list[str]:
-        return [f"layer {one.layer}" for one in self.attentions]
+        return [layer_label(one.module) for one in self.attentions]
 
     @property
-    def head_numbers(self) -> Sequence[int]:
-        """Of the layer with most; one with fewer lacks the last of these."""
-        return max((one.heads for one in self.attentions), key=len, default=())
+    def head_numbers(self) -> Sequence[Sequence[int]]:
+        return [one.heads for one in self.attentions]
 
 
 def look(
-    model: nn.Module, glimpse: Glimpse, layers: Collection[int] = (), heads: Collection[int] = ()
+    model: nn.Module,
+    glimpse: Glimpse,
+    layers: Collection[HeadPattern] = (),
+    heads: Collection[HeadPattern] = (),
 ) -> list[Looked]:
     """Run it and keep what was looked at; views that no attention matches are left out.
 
-    Layers and heads are counted from 1; where none are given, all are kept.
+    Without patterns everything is kept. A pattern that matches no head of the model is an error.
     """
     with torch.inference_mode(), record(model, _choice(model, layers)) as seen:
         glimpse.run()
     found = [Looked(view, _attentions(seen, view)) for view in glimpse.views]
-    if heads:
-        most = max((len(one.heads) for looked in found for one in looked.attentions), default=0)
-        found = [looked._replace(attentions=_only(looked.attentions, heads)) for looked in found]
-        if most and not any(looked.attentions for looked in found):
-            raise _not_there("head", heads, most)
-    return [one for one in found if one.attentions]
+    every = [
+        HeadRef(one.module, head)
+        for looked in found
+        for one in looked.attentions
+        for head in one.heads
+    ]
+    for pattern in heads:
+        if every and not any(pattern.matches(head.module, head.head) for head in every):
+            raise _not_there("--heads", pattern, [head.label for head in every])
+    kept = [looked._replace(attentions=_only(looked.attentions, layers, heads)) for looked in found]
+    if every and not any(looked.attentions for looked in kept):
+        names = ", ".join(map(str, heads))
+        raise UserError(
+            f"--heads {names}: no such head in the layers of --layers",
+            fix="choose heads of these layers, or leave out --layers",
+        )
+    return [looked for looked in kept if looked.attentions]
 
 
-def save(model: nn.Module, glimpse: Glimpse, folder: Path, layers: Collection[int] = ()) -> None:
+def save(
+    model: nn.Module, glimpse: Glimpse, folder: Path, layers: Collection[HeadPattern] = ()
+) -> None:
     """The whole record on disk: weights, queries, keys and values of every head of these layers.
 
     Its tokens are the names of what looks and of what is looked at, view by view.
@@ -176,12 +199,11 @@ def numbers_of(looked: Looked) -> dict[str, Any]:
         "keys": list(looked.view.keys),
         "attentions": [
             {
-                "layer": one.layer,
-                "path": one.path,
+                **AttentionRef(one.module).to_json(),
                 "shape": list(one.weights.shape),
                 "heads": [
                     {
-                        "head": head,
+                        **HeadRef(one.module, head).to_json(),
                         "looks_at": weights.argmax(axis=1).tolist(),
                         "weights": [round(float(most), 6) for most in weights.max(axis=1)],
                     }
@@ -198,13 +220,17 @@ def shortened(title: str) -> str:
     return textwrap.shorten(title, TITLE, placeholder=" …")
 
 
-def _choice(model: nn.Module, layers: Collection[int]) -> Choice:
-    """By path: in a model of two stacks, a layer that only one of them has is chosen there."""
+def _choice(model: nn.Module, layers: Collection[HeadPattern]) -> Choice:
+    """Select by path: a layer that only one of two stacks has is selected there."""
+    if not layers:
+        return Choice()
     every = attentions(model)
-    paths = tuple(path for path in every if layer_of(path) + 1 in layers)
-    if layers and every and not paths:
-        raise _not_there("layer", layers, max(map(layer_of, every)) + 1)
-    return Choice(paths=paths or None)
+    for pattern in layers:
+        if not any(pattern.matches(path) for path in every):
+            raise _not_there("--layers", pattern, [layer_label(path) for path in every])
+    return Choice(
+        paths=tuple(path for path in every if any(pattern.matches(path) for pattern in layers))
+    )
 
 
 def _attentions(seen: Sequence[Recorded], view: View) -> list[Attention]:
@@ -223,16 +249,24 @@ def _joined(path: str, parts: Sequence[Recorded]) -> Attention:
             f"{path}: found attention that is no number, wanted weights between 0 and 1",
             fix="the model's weights are damaged or have diverged: restore or train them again",
         )
-    return Attention(path, layer_of(path) + 1, range(1, len(weights) + 1), weights)
+    return Attention(path, range(1, len(weights) + 1), weights)
 
 
-def _only(attentions: Sequence[Attention], heads: Collection[int]) -> list[Attention]:
-    return [kept for one in attentions if (kept := one.only(heads)).heads]
+def _only(
+    attentions: Sequence[Attention],
+    layers: Collection[HeadPattern],
+    heads: Collection[HeadPattern],
+) -> list[Attention]:
+    found = [
+        one.only(select_heads(one.module, len(one.heads), layers, heads)) for one in attentions
+    ]
+    return [one for one in found if one.heads]
 
 
-def _not_there(what: str, wanted: Collection[int], most: int) -> UserError:
+def _not_there(option: str, pattern: HeadPattern, there: Sequence[str]) -> UserError:
+    names = list(dict.fromkeys(there))
+    listed = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
     return UserError(
-        f"found no {what} {', '.join(map(str, sorted(wanted)))} in the model, wanted some of 1 to "
-        f"{most}",
-        fix=f"choose among these, or leave out --{what}s to see all",
+        f"{option} {pattern}: not in the model (expected some of {listed})",
+        fix=f"choose among these, or leave out {option} to see all",
     )

@@ -43,8 +43,8 @@ class PictureMaps:
     image: NDArray[np.uint8] | None  # [Y, X, 3] or [Y, X, 1]; None where only a map is at hand
     symbols: Sequence[str]
     layers: Sequence[Weights]
-    layer_names: Sequence[str] = ()  # "layer 1", … when left out
-    head_numbers: Sequence[int] = ()  # 1, 2, … when left out
+    layer_names: Sequence[str] = ()  # L1, L2, … when left out
+    head_numbers: Sequence[Sequence[int]] = ()  # of each layer; 1, 2, … when left out
     columns: int  # of places, which come row by row
     rows: int
     offset: float  # the pixel at the centre of place (0, 0), along both axes
@@ -144,9 +144,9 @@ def choices(maps: PictureMaps, layer: int) -> list[Choice]:
     if not 0 <= layer < len(maps.layers):
         raise ValueError(f"no layer {layer}, expected 0 to {len(maps.layers) - 1}")
     weights = np.clip(maps.layers[layer].astype(np.float64), 0, 1)
-    name = maps.attention().head_name
-    heads = [Choice(name(i), one) for i, one in enumerate(weights)]
-    mean = Choice(f"mean of {len(heads)} heads", weights.mean(axis=0))
+    named = maps.attention()
+    heads = [Choice(named.head_label(layer, i), one) for i, one in enumerate(weights)]
+    mean = Choice(f"{named.layer_name(layer)}, mean of {len(heads)} heads", weights.mean(axis=0))
     return heads if len(heads) == 1 else [mean, *heads]
 
 
@@ -203,11 +203,10 @@ def picture_figure(maps: PictureMaps, *, title: str, note: str = "") -> str:
         drawn.append(f'<hr/><p class="layer">{text(name)}</p>')
         for i, (head, weights) in enumerate(found):
             checked = layer == len(layers) - 1 and i == 0
-            whole = f"{name}, {head}"
             drawn.append(
-                (_label(scene, name, head, checked=checked) if several else f"<p>{head}</p>")
-                + f'<div class="look">{_scenes(maps, whole, weights, scene)}'
-                f"{_table(maps, whole, weights)}</div>"
+                (_label(scene, head, checked=checked) if several else f"<p>{text(head)}</p>")
+                + f'<div class="look">{_scenes(maps, head, weights, scene)}'
+                f"{_table(maps, head, weights)}</div>"
             )
     return (
         f'<figure class="picture"><figcaption><strong>{text(title)}</strong>{remark}</figcaption>'
@@ -242,10 +241,10 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
     return file.getvalue()
 
 
-def _label(group: str, layer: str, name: str, *, checked: bool) -> str:
+def _label(group: str, name: str, *, checked: bool) -> str:
     return (
         f'<label><input type="radio" name="{group}"{" checked" if checked else ""}/> '
-        f'<span class="unseen">{text(layer)}, </span>{name}</label>'
+        f"{text(name)}</label>"
     )
 
 

@@ -183,7 +183,7 @@ def _band(drawing: _Drawing, looks: Sequence[Choice], band: int) -> None:
     maps, _, _, sheet, paper = drawing
     for row, (name, weights) in enumerate(looks):
         x, y = sheet.corner(band, row, 0)
-        paper.text(x - _GAP, y + sheet.high / 2 + 4, name, ha="right")
+        paper.text(x - _GAP, y + sheet.high / 2 + 4, prose(name), ha="right")
         if maps.image is not None:
             _lay_image(drawing, _axes(drawing, x, y))
             _below(drawing, x, y, "the picture")

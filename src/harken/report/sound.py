@@ -36,8 +36,8 @@ class SoundMaps:
     first_frame_seconds: float  # the centre of frame 0
     symbols: Sequence[str]
     layers: Sequence[Weights]
-    layer_names: Sequence[str] = ()  # "layer 1", … when left out
-    head_numbers: Sequence[int] = ()  # 1, 2, … when left out
+    layer_names: Sequence[str] = ()  # L1, L2, … when left out
+    head_numbers: Sequence[Sequence[int]] = ()  # of each layer; 1, 2, … when left out
     place_seconds: float  # from one place of the memory to the next
     first_place_seconds: float  # the centre of place 0
     words: Sequence[SpokenWord] = ()  # as the model, or somebody, timed them
@@ -149,7 +149,7 @@ def enlarged(maps: SoundMaps, chosen: tuple[int, int] | None = None) -> tuple[st
     weights, name = maps.layers[layer].astype(np.float64), named.layer_name(layer)
     if chosen is None and len(weights) > 1:
         return f"{name}, mean of its {len(weights)} heads", weights.mean(axis=0)
-    return f"{name}, {named.head_name(head)}", weights[head]
+    return named.head_label(layer, head), weights[head]
 
 
 def small_panels(maps: SoundMaps) -> list[tuple[str, list[Panel]]]:
@@ -160,7 +160,7 @@ def small_panels(maps: SoundMaps) -> list[tuple[str, list[Panel]]]:
     return [
         (
             named.layer_name(i),
-            [map_panel(maps, named.head_name(j), head) for j, head in enumerate(heads)],
+            [map_panel(maps, named.head_label(i, j), head) for j, head in enumerate(heads)],
         )
         for i, heads in enumerate(maps.layers)
     ]
@@ -248,8 +248,8 @@ def _heads(maps: SoundMaps, axis: TimeAxis) -> str:
     strips = [
         f'<p class="layer">{text(layer)}</p>'
         + "".join(
-            f'<p class="side">{panel.name}</p>'
-            + _window("strip", panel, axis, alt=f"{layer}, {panel.name}")
+            f'<p class="side">{text(panel.name)}</p>'
+            + _window("strip", panel, axis, alt=panel.name)
             for panel in panels
         )
         for layer, panels in small_panels(maps)

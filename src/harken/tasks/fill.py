@@ -37,12 +37,13 @@ from harken.data.text import hold_out_lines, read_lines
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary
 from harken.encode.whole_words import WholeWordsConfig, split_words
 from harken.errors import UserError
+from harken.inspection.record import has_attention
 from harken.layers.entropy import entropy
 from harken.measure.blanks import BEST, Filled, Tally, fill_by_counts
 from harken.measure.interval import Sample
 from harken.measure.ngrams import Trigrams
 from harken.models.blank import BlankConfig, BlankModel, RecurrentBlankConfig
-from harken.tasks.looking import attends, reading
+from harken.tasks.looking import reading
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -211,7 +212,7 @@ class FillTask:
                 )
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        if not attends(trained.model):
+        if not has_attention(trained.model):
             return None
         outcomes = zip(evaluation.predictions, evaluation.expected, strict=True)
         right = one_of([one.output == word for one, word in outcomes])
@@ -221,7 +222,7 @@ class FillTask:
         """Of a line too long to be seen at once, the piece that holds the first blank."""
         vocabulary, recipe = cast(Vocabulary, trained.fitted), cast(FillRecipe, trained.recipe)
         line, blanks = read_blanks([asked], vocabulary)
-        if not attends(trained.model):
+        if not has_attention(trained.model):
             return None
         (said,) = self.predict(trained, [asked])
         pieces = ask_together(cut_evenly(line, recipe.model.length or LONGEST), blanks)

@@ -21,9 +21,10 @@ from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
 from harken.decode.times import Span, align, around, peaks, word_spans
 from harken.encode.filterbank import FilterbankConfig
 from harken.encode.vocabulary import END, Vocabulary
-from harken.inspection.forced import forced_looks, looks_at_memory
+from harken.inspection.forced import forced_looks
+from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.models.recogniser import BLANK, Heard, Recogniser
-from harken.tasks.looking import of_encoder, reading, writing
+from harken.tasks.looking import reading, writing
 from harken.tasks.task import Glimpse, HeardSound, View, truncation_of
 
 TOGETHER = 16  # sounds in one batch
@@ -198,7 +199,7 @@ class Listener:
             views=[
                 View(
                     title="Symbols written, looking at sound",
-                    matches=looks_at_memory,
+                    matches=is_cross_attention,
                     queries=decided,
                     keys=places,
                     sound=HeardSound(
@@ -210,7 +211,7 @@ class Listener:
                         words=transcript.words,
                     ),
                 ),
-                reading("Places of the sound", places, of_encoder),
+                reading("Places of the sound", places, is_encoder_attention),
                 writing("Symbols", decided, before),
             ],
             truncation=truncation_of(len(frames), total, "first", "frames"),

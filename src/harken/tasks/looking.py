@@ -11,10 +11,8 @@ and head comes from one pass over the hypothesis that was kept.
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
 
-from harken.attention.multihead import MultiHead
-from harken.inspection.forced import looks_at_memory
+from harken.inspection.refs import is_decoder_attention
 from harken.models.language_model import LanguageModel
 from harken.tasks.task import Glimpse, View, everywhere
 
@@ -22,23 +20,8 @@ Pieces = Callable[[Sequence[int]], list[str]]
 """Token numbers as a person reads them."""
 
 
-def attends(model: nn.Module) -> bool:
-    """Whether there is anything to look at."""
-    return any(isinstance(module, MultiHead) for module in model.modules())
-
-
-def of_encoder(path: str) -> bool:
-    """Whether an attention is one of an encoder to what it reads."""
-    return path.startswith("encoder.")
-
-
-def of_writing(path: str) -> bool:
-    """Whether an attention is one of a decoder to what it has written."""
-    return path.startswith("decoder.") and not looks_at_memory(path)
-
-
 def reading(what: str, names: Sequence[str], matches: Callable[[str], bool] = everywhere) -> View:
-    """Attention to all that is read; `of_encoder` where the model writes besides."""
+    """Attention to all that is read; `is_encoder_attention` where the model writes besides."""
     return View(title=f"{what}, looking at each other", matches=matches, queries=names, keys=names)
 
 
@@ -46,7 +29,7 @@ def writing(what: str, decided: Sequence[str], told: Sequence[str]) -> View:
     """A decoder that looks at what it has written."""
     return View(
         title=f"{what} written, looking at those before them",
-        matches=of_writing,
+        matches=is_decoder_attention,
         queries=decided,
         keys=told,
     )

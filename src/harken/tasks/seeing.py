@@ -19,10 +19,11 @@ from harken.decode.seek import seek
 from harken.decode.step import WritingSteps
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.vocabulary import END, Vocabulary
-from harken.inspection.forced import forced_looks, looks_at_memory
+from harken.inspection.forced import forced_looks
+from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.measure.boxes import Centres, Looks, grid_centres
 from harken.models.captioner import Captioner
-from harken.tasks.looking import of_encoder, reading, writing
+from harken.tasks.looking import reading, writing
 from harken.tasks.task import Glimpse, SeenPicture, View
 
 TOGETHER = 64  # pictures in one batch
@@ -99,7 +100,7 @@ class Viewer:
             views=[
                 View(
                     title="Words written, looking at the picture",
-                    matches=looks_at_memory,
+                    matches=is_cross_attention,
                     queries=decided,
                     keys=places,
                     picture=SeenPicture(
@@ -110,7 +111,7 @@ class Viewer:
                         stride=float(front.stride),
                     ),
                 ),
-                reading("Places x, y of the picture", places, of_encoder),
+                reading("Places x, y of the picture", places, is_encoder_attention),
                 writing("Words", decided, before),
             ],
         )

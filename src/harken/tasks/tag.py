@@ -41,12 +41,13 @@ from harken.data.split import hold_out
 from harken.encode.vocabulary import PAD, UNKNOWN
 from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
 from harken.errors import UserError
+from harken.inspection.record import has_attention
 from harken.layers.entropy import entropy
 from harken.measure.interval import Sample
 from harken.measure.tagging import Tags, confusions, pair_counts, tag_scores, words_right
 from harken.models.tagger import Tagger, TaggerConfig
 from harken.models.word_vectors import NeighboursConfig
-from harken.tasks.looking import attends, reading
+from harken.tasks.looking import reading
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -229,7 +230,7 @@ class TagTask:
         yield from (prediction_of(*pair) for pair in zip(inputs, tagged, strict=True))
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        if not attends(trained.model):
+        if not has_attention(trained.model):
             return None
         outcomes = zip(evaluation.predictions, evaluation.expected, strict=True)
         right = one_of([one.output == tags for one, tags in outcomes])
@@ -240,7 +241,7 @@ class TagTask:
         model = cast(Tagger, trained.model)
         every = asked.split()
         words = every[: model.length]
-        if not words or not attends(model):
+        if not words or not has_attention(model):
             return None
         (said,), batch = tag_sentences(trained, [words]), whole_batch(words, trained)
         return Glimpse(

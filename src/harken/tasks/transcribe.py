@@ -38,6 +38,7 @@ from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
+from harken.inspection.record import has_attention
 from harken.measure.accuracy import exact_matches
 from harken.measure.edit_distance import (
     Step,
@@ -54,7 +55,6 @@ from harken.models.ctc import ctc_loss
 from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
 from harken.models.writing import writing_loss
 from harken.tasks.listening import Listener
-from harken.tasks.looking import attends
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -283,7 +283,7 @@ class TranscribeTask:
 
     def look(self, trained: Trained, asked: str) -> Glimpse | None:
         """One sound, cut to what the model hears at once."""
-        if not attends(trained.model):
+        if not has_attention(trained.model):
             return None
         listener, recipe = listener_of(trained), trained.recipe
         sound, longest = recipe.encode.filterbank, recipe.data.most_seconds

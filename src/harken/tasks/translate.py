@@ -33,7 +33,7 @@ from harken.decode.step import WritingSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
-from harken.inspection.forced import looks_at_memory
+from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import (
     LONGEST_SOURCE,
@@ -41,7 +41,7 @@ from harken.models.encoder_decoder import (
     EncoderDecoderConfig,
 )
 from harken.models.writing import writing_loss
-from harken.tasks.looking import of_encoder, reading, writing
+from harken.tasks.looking import reading, writing
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -228,11 +228,11 @@ class TranslateTask:
             views=[
                 View(
                     title="Words written, looking at words read",
-                    matches=looks_at_memory,
+                    matches=is_cross_attention,
                     queries=decided,
                     keys=read,
                 ),
-                reading("Words read", read, of_encoder),
+                reading("Words read", read, is_encoder_attention),
                 writing("Words", decided, told),
             ],
             truncation=truncation_of(len(piece), len(tokens), "first"),

@@ -1,0 +1,208 @@
+"""Names of the parts of a model: one scheme for Python, JSON, tables, pages and options.
+
+Layers and heads are counted from 1. A head is written
+
+    L1.H3           in a model with one stack of layers
+    encoder.L1.H3   self-attention of an encoder
+    decoder.L1.H3   self-attention of a decoder
+    cross.L1.H3     attention of a decoder over the encoder's output
+
+and in JSON {"label": "L1.H3", "layer": 1, "head": 3, "module": "stack.blocks.0.attention",
+"attention": "self"}, where `module` is the path in the model, as `named_modules` gives it.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
+
+from harken.errors import UserError
+
+AttentionKind = Literal["self", "encoder", "decoder", "cross"]
+
+
+def layer_of(module: str) -> int:
+    """Return the number of the layer that a module is in: that of its block, else 1."""
+    numbers = [int(part) for part in module.split(".") if part.isdigit()]
+    return numbers[-1] + 1 if numbers else 1
+
+
+def is_cross_attention(module: str) -> bool:
+    """Whether an attention is one of a decoder over the encoder's output."""
+    return module.endswith("cross") or module == "decoder.attention"
+
+
+def is_encoder_attention(module: str) -> bool:
+    """Whether an attention is self-attention of an encoder that has a decoder or CTC after it."""
+    return module.startswith("encoder.")
+
+
+def is_decoder_attention(module: str) -> bool:
+    """Whether an attention is self-attention of a decoder."""
+    return module.startswith("decoder.") and not is_cross_attention(module)
+
+
+def attention_kind(module: str) -> AttentionKind:
+    """Return which of the attentions of a model this is; `self` in a model with one stack."""
+    if is_cross_attention(module):
+        return "cross"
+    if is_encoder_attention(module):
+        return "encoder"
+    return "decoder" if is_decoder_attention(module) else "self"
+
+
+def layer_label(module: str) -> str:
+    """Return the name of an attention's layer, such as L1 or cross.L2."""
+    kind = attention_kind(module)
+    return f"{'' if kind == 'self' else f'{kind}.'}L{layer_of(module)}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRef:
+    """One head, counted from 1, of the attention at this path of the model."""
+
+    module: str
+    head: int
+
+    @property
+    def layer(self) -> int:
+        return layer_of(self.module)
+
+    @property
+    def label(self) -> str:
+        return f"{layer_label(self.module)}.H{self.head}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "layer": self.layer,
+            "head": self.head,
+            "module": self.module,
+            "attention": attention_kind(self.module),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRef:
+    """All heads of the attention at this path of the model."""
+
+    module: str
+
+    @property
+    def label(self) -> str:
+        return f"{layer_label(self.module)}.attention"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "layer": layer_of(self.module),
+            "module": self.module,
+            "attention": attention_kind(self.module),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForwardRef:
+    """The feed-forward layer at this path of the model."""
+
+    module: str
+
+    @property
+    def label(self) -> str:
+        return f"{layer_label(self.module)}.{self.module.rpartition('.')[2]}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"label": self.label, "layer": layer_of(self.module), "module": self.module}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRef:
+    """The whole Transformer or Conformer block at this path of the model."""
+
+    module: str
+
+    @property
+    def label(self) -> str:
+        return layer_label(self.module)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"label": self.label, "layer": layer_of(self.module), "module": self.module}
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRef:
+    """The positional encoding at this path of the model."""
+
+    module: str
+
+    @property
+    def label(self) -> str:
+        return self.module
+
+    def to_json(self) -> dict[str, Any]:
+        return {"label": self.label, "module": self.module}
+
+
+class HeadPattern(NamedTuple):
+    """Heads that an option selects; None matches every value."""
+
+    kind: AttentionKind | None = None
+    layer: int | None = None
+    head: int | None = None
+
+    def __str__(self) -> str:
+        layer = "" if self.layer is None else f"L{self.layer}"
+        head = "" if self.head is None else f"H{self.head}"
+        return ".".join(part for part in (self.kind, layer, head) if part)
+
+    def matches(self, module: str, head: int | None = None) -> bool:
+        """Whether it selects a head, or some head of an attention where `head` is None."""
+        return (
+            self.kind in (None, attention_kind(module))
+            and self.layer in (None, layer_of(module))
+            and (head is None or self.head in (None, head))
+        )
+
+
+def parse_layers(option: str, text: str) -> list[HeadPattern]:
+    """Read `1,L2,cross.L3`."""
+    return [_pattern(option, part, "L1") for part in _parts(text)]
+
+
+def parse_heads(option: str, text: str) -> list[HeadPattern]:
+    """Read `2,L1.H3,cross.L2.H1`; a number alone is that head of every layer."""
+    return [_pattern(option, part, "L1.H3") for part in _parts(text)]
+
+
+def select_heads(
+    module: str, count: int, layers: Collection[HeadPattern], heads: Collection[HeadPattern]
+) -> list[int]:
+    """Return which of `count` heads are selected, counted from 1; no pattern selects everything."""
+    if layers and not any(pattern.matches(module) for pattern in layers):
+        return []
+    return [
+        head
+        for head in range(1, count + 1)
+        if not heads or any(pattern.matches(module, head) for pattern in heads)
+    ]
+
+
+def _parts(text: str) -> Sequence[str]:
+    return [part.strip() for part in text.split(",")] if text.strip() else []
+
+
+def _pattern(option: str, text: str, example: str) -> HeadPattern:
+    """One pattern of an option, which `example` shows in full."""
+    number = "([1-9][0-9]{0,5})"
+    if re.fullmatch(number, text):
+        value = int(text)
+        return HeadPattern(head=value) if "H" in example else HeadPattern(layer=value)
+    form = example.replace("L1", f"L{number}").replace(".H3", rf"\.H{number}")
+    found = re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{form}", text)
+    if found is None:
+        raise UserError(
+            f"{option}: expected a number from 1 or a name such as {example}, got {text[:60]!r}",
+            fix=f"separate several with commas, such as {option} 1,{example}",
+        )
+    kind, *numbers = found.groups()
+    return HeadPattern(cast(AttentionKind | None, kind), *map(int, numbers))

@@ -1,0 +1,142 @@
+"""One name for each head: the same in every command, in JSON, in Python and on the pages."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harken.cli.main import main
+from harken.data.grammar import SentencesConfig, write_sentences
+from harken.errors import UserError
+from harken.inspection.ablation import means_over
+from harken.inspection.record import Choice, record
+from harken.inspection.refs import HeadRef, parse_heads, parse_layers, select_heads
+from harken.recipe import load_recipe
+from harken.run import load
+from untrained import untrained_run
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
+KEYS = {"label", "layer", "head", "module", "attention"}
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two layers of two heads in the encoder, one layer of three heads in the decoder."""
+    folder = tmp_path_factory.mktemp("translator")
+    files = write_sentences(SentencesConfig(sentences=60), folder)
+    sets = [
+        f"data.{split}.{side}={getattr(files, f'{split}_{side}')}"
+        for split in ("train", "dev")
+        for side in ("source", "target")
+    ]
+    sets += ["encode.size=300", "model.encoder.layers=2", "model.encoder.attention.heads=2"]
+    sets += ["model.decoder={layers=1,width=24,attention={heads=3}}"]
+    return untrained_run(load_recipe(RECIPE, [*sets, "search.most=5"]), folder / "run")
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
+    assert main(list(map(str, arguments))) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def heads_of(capsys: pytest.CaptureFixture[str], run: Path, out: Path, text: str) -> dict[str, Any]:
+    """Every head as each command names it, sorted."""
+    seen = asked(capsys, "inspect", run, text, "--json", "--out", out)["inputs"][0]["views"]
+    found = {
+        "heads": asked(capsys, "heads", run, "--inputs", "2", "--json")["heads"],
+        "inspect": [
+            head for view in seen for layer in view["attentions"] for head in layer["heads"]
+        ],
+        "ablate": asked(capsys, "ablate", run, "--examples", "2", "--json")["parts"],
+    }
+    return {
+        command: sorted(({key: head[key] for key in KEYS} for head in heads), key=str)
+        for command, heads in found.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["answer", "translate"])
+def test_a_head_has_one_name_in_every_command(
+    kind: str,
+    small_run: Path,
+    translator: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = small_run if kind == "answer" else translator
+    found = heads_of(capsys, run, tmp_path, "the old duck walks .")
+    assert found["heads"] == found["inspect"] == found["ablate"]
+    heads = [HeadRef(head["module"], head["head"]) for head in found["heads"]]
+    assert [head.to_json() for head in heads] == found["heads"]
+    labels = Counter(head.label for head in heads)
+    if kind == "answer":
+        expected = {f"L{layer}.H{head}" for layer in (1, 2) for head in (1, 2)}
+    else:
+        expected = {f"encoder.L{layer}.H{head}" for layer in (1, 2) for head in (1, 2)}
+        expected |= {f"{name}.L1.H{head}" for name in ("decoder", "cross") for head in (1, 2, 3)}
+    assert labels == Counter(expected)
+
+
+def test_python_counts_as_the_commands_do(translator: Path) -> None:
+    run = load(translator)
+    text = run.task.inputs(run.trained, 1)[0]  # type: ignore[attr-defined]
+    glimpse = run.task.look(run.trained, text)  # type: ignore[attr-defined]
+    with record(run.model) as records:
+        glimpse.run()
+    means, _ = means_over(run.model, glimpse.run)
+    recorded = {HeadRef(call.name, head) for call in records for head in call.heads}
+    assert recorded == set(means.heads())
+    with record(run.model, Choice(layers=(1,), paths=("*.cross",), heads=(3,))) as chosen:
+        glimpse.run()
+    (call,) = chosen
+    assert (call.layer, list(call.heads)) == (1, [3])
+    whole = next(whole for whole in records if whole.name == call.name)
+    assert call.weights.equal(whole.weights[:, 2:3])
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "expected"),
+    [
+        ("", "", "encoder.L1.H1 encoder.L1.H2 encoder.L2.H1 encoder.L2.H2 cross.L1.H1 cross.L1.H2"),
+        ("1", "2", "encoder.L1.H2 cross.L1.H2"),
+        ("encoder.L2", "", "encoder.L2.H1 encoder.L2.H2"),
+        ("", "L1.H2", "encoder.L1.H2 cross.L1.H2"),
+        ("", "cross.L1.H1, encoder.L2.H2", "encoder.L2.H2 cross.L1.H1"),
+        ("L2", "1,L2.H2", "encoder.L2.H1 encoder.L2.H2"),
+    ],
+)
+def test_options_select_by_these_names(layers: str, heads: str, expected: str) -> None:
+    modules = [f"encoder.stack.blocks.{block}.attention" for block in (0, 1)]
+    found = [
+        HeadRef(module, head).label
+        for module in [*modules, "decoder.stack.blocks.0.cross"]
+        for head in select_heads(
+            module, 2, parse_layers("--layers", layers), parse_heads("--heads", heads)
+        )
+    ]
+    assert found == expected.split()
+
+
+@pytest.mark.parametrize("text", ["0", "L0", "1-2", "head 3", "L1.3", "9" * 5000, "L1.", "L1,,L2"])
+def test_other_names_are_refused(text: str) -> None:
+    for parse in (parse_layers, parse_heads):
+        with pytest.raises(UserError, match="expected a number from 1 or a name such as L1"):
+            parse("--option", text)
+
+
+def test_pages_and_pictures_use_these_names(
+    translator: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    selected = ["--heads", "encoder.L2.H2,encoder.L1.H1,cross.L1.H3"]
+    arguments = ["inspect", str(translator), "the old duck walks .", "--out", str(tmp_path)]
+    assert main([*arguments, *selected]) == 0
+    files = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    texts = [path.read_text() for path in files if path.suffix in (".html", ".svg")]
+    page, cross, encoder = texts
+    named = set(re.findall(r'data-name="([^"]*)"', page))
+    assert named == {"encoder.L2.H2", "encoder.L1.H1", "cross.L1.H3"}
+    assert {"H1", "H2", "encoder.L1", "encoder.L2"} <= set(re.findall(r">([^<]*)</text>", encoder))
+    assert {"cross.L1.H3", "cross.L1", "H3"} <= set(re.findall(r">([^<]*)</text>", cross))

@@ -1,0 +1,28 @@
+"""Run folders with first weights: everything that a command needs, without a training step."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+
+from harken import config
+from harken.files import write_tensors, write_text
+from harken.recipe import Recipe, task_of
+from harken.run import MODEL, RECIPE, TOKENIZER
+from harken.training.checkpoint import weights_of, write_manifest
+
+
+def untrained_run(
+    recipe: Recipe, folder: Path, change: Callable[[nn.Module], None] | None = None
+) -> Path:
+    """Fit the vocabulary, build the model and write both; `change` may edit the weights."""
+    folder.mkdir(parents=True)
+    task = task_of(recipe)
+    write_text(folder / RECIPE, config.dumps(recipe))
+    write_text(folder / TOKENIZER, task.fit(recipe, task.read(recipe)).to_json())
+    model = task.build(recipe, task.restore(folder / TOKENIZER))
+    if change is not None:
+        change(model)
+    write_tensors(folder / MODEL, weights_of(model))
+    write_manifest(folder, {name: name for name in (RECIPE, TOKENIZER, MODEL)})
+    return folder
