@@ -150,7 +150,7 @@ def test_positions_that_cannot_be_turned(position, said: str) -> None:
 def test_other_refusals() -> None:
     with pytest.raises(UserError, match="wanted 1 to 2"):
         begin(sites(model_of()), [StartConfig(layer=3)])
-    with pytest.raises(UserError, match="head 3, wanted 0 to 2"):
+    with pytest.raises(UserError, match="head 4 is not in layer 1"):
         begin(sites(model_of()), [StartConfig(head=4)])
     with pytest.raises(UserError, match="squeezes"):
         begin(sites(model_of(score=AdditiveConfig())), [SHIFT])

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from harken.attention.arrange import arrange, build_position
 from harken.attention.legal import clash
+from harken.attention.low_rank import LowRank
 from harken.attention.masks import EVERYTHING
 from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
 from harken.attention.positions import (
@@ -22,21 +23,17 @@ from harken.attention.positions import (
     width_inside,
 )
 from harken.attention.scores import (
-    AdditiveConfig,
     DotConfig,
     MergedConfig,
     ScaledConfig,
     ScoreConfig,
-    SynthesizerConfig,
 )
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.errors import UserError
 from harken.inspection.circuits import (
-    Factors,
     Streams,
     copying,
     effective_rank,
-    heads_of,
     output_value,
     query_key,
     singular_values,
@@ -155,13 +152,7 @@ def test_a_head_that_copies_and_one_that_negates() -> None:
     own = torch.eye(5, dtype=torch.float64)[:3].expand(2, -1, -1)
     signs = torch.tensor([1.0, -1.0]).double()[:, None, None]
     offsets = torch.zeros(2, 3).double()
-    assert copying(Factors(signs * own, own, offsets, offsets)).tolist() == [1.0, -1.0]
-
-
-@pytest.mark.parametrize("score", [AdditiveConfig(), SynthesizerConfig()], ids=lambda one: one.kind)
-def test_scores_that_are_no_product_are_refused(score: ScoreConfig) -> None:
-    with pytest.raises(UserError, match=f"found score '{score.kind}'.*product of query and key"):
-        query_key(attention_of(score))
+    assert copying(LowRank(signs * own, own, offsets, offsets)).tolist() == [1.0, -1.0]
 
 
 def test_tokens_handed_on_as_they_are_are_refused() -> None:
@@ -169,17 +160,8 @@ def test_tokens_handed_on_as_they_are_are_refused() -> None:
         DotConfig(), heads=1, key_value_heads=1, head_width=None,
         value_matrix=False, output_matrix=False,
     )  # fmt: skip
-    with pytest.raises(UserError, match="nothing to look at"):
+    with pytest.raises(UserError, match="no value-output matrix"):
         output_value(attention)
-
-
-@pytest.mark.parametrize(
-    "score",
-    [*PRODUCTS, AdditiveConfig(), SynthesizerConfig(), SynthesizerConfig(form="random")],
-    ids=lambda one: f"{one.kind}-{getattr(one, 'form', '')}",
-)
-def test_heads_are_counted(score: ScoreConfig) -> None:
-    assert heads_of(attention_of(score)) == HEADS
 
 
 POSITIONS: list[PositionConfig] = [

@@ -117,7 +117,8 @@ class MultiHead(nn.Module):
         memory_width = width if memory_width is None else memory_width
         head_width, key_width = config.head_widths(width)
         groups = config.key_value_heads or config.heads
-        self.groups, self.dropout = groups, config.dropout
+        self.heads, self.groups, self.dropout = config.heads, groups, config.dropout
+        self.score_kind: str = config.score.kind
         self.score = config.score.build(
             ScoreSizes(
                 width=width,

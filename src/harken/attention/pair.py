@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.attend import Compared
+from harken.attention.low_rank import LowRank, split_projection
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +30,13 @@ def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, 
 
 
 class Pair(nn.Module):
-    """W_Q and W_K: queries and keys that are linear images of their tokens."""
+    """W_Q and W_K: queries and keys that are linear images of their tokens.
+
+    What `compare` makes of them is unknown here, so a subclass has no low-rank factors unless it
+    overrides `factors`, with `linear_factors` where the score is scale * q . k.
+    """
+
+    no_factors = "it does not state a product of query and key"
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
@@ -45,9 +52,20 @@ class Pair(nn.Module):
     def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"]:
         return split_heads(self.to_keys(inputs), self.groups)
 
+    def factors(self) -> LowRank | None:
+        return None
+
+    def linear_factors(self, scale: float) -> LowRank:
+        """Return scale * (W_Q x + b_Q) . (W_K y + b_K) of every head."""
+        left, left_offset = split_projection(self.to_queries, self.heads, self.heads)
+        right, right_offset = split_projection(self.to_keys, self.groups, self.heads)
+        return LowRank(left * scale, right, left_offset * scale, right_offset)
+
 
 class Product(Pair):
     """q . k, scaled or not."""
+
+    no_factors = ""
 
     def __init__(self, sizes: ScoreSizes, scale: float) -> None:
         super().__init__(sizes)
@@ -62,3 +80,6 @@ class Product(Pair):
         key_positions: Int[Tensor, "#B S"],
     ) -> Compared:
         return Compared(queries=queries, keys=keys, scale=self.scale)
+
+    def factors(self) -> LowRank:
+        return self.linear_factors(self.scale)

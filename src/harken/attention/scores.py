@@ -9,12 +9,13 @@
     relative_product  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), in `transformer_xl.py`;
                  `scaled` in cross-attention, where there is no distance i-t
 
-A new score is one class that answers `queries`, `keys` and `compare`, its config with `build`, and
-one member of `ScoreConfig`. Conversion between a pair and a merged matrix is in `merging.py`.
+A new score is one class that implements `Score`, its config with `build`, and one member of
+`ScoreConfig`; a subclass of `Pair` needs only `compare`. Conversion between a pair and a merged
+matrix is in `merging.py`.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from einops import einsum
@@ -22,14 +23,22 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.attend import Compared, serve
+from harken.attention.low_rank import LowRank
 from harken.attention.pair import Pair, ScoreSizes
 from harken.attention.pair import Product as Product
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import bounded
 
 
+@runtime_checkable
 class Score(Protocol):
-    """Queries and keys are made apart, so that keys can be remembered; `compare` joins them."""
+    """Queries and keys are made apart, so that keys can be remembered; `compare` joins them.
+
+    `factors` returns the product of two tokens that the score is, or the part of it that compares
+    their contents; None where it is no such product, and then `no_factors` says why.
+    """
+
+    no_factors: str
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"] | None: ...
 
@@ -44,9 +53,13 @@ class Score(Protocol):
         key_positions: Int[Tensor, "#B S"],
     ) -> Compared: ...
 
+    def factors(self) -> LowRank | None: ...
+
 
 class Additive(Pair):
     """v . tanh(q + k): no product, so it reaches the kernel as a bias."""
+
+    no_factors = "it adds query and key inside a tanh"
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__(sizes)
@@ -73,6 +86,8 @@ class Merged(nn.Module):
     what is learned is not, or a step of Adam, which is of one size whatever it is taken for, would
     be many times W~ and leave all attention at one place.
     """
+
+    no_factors = ""
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
@@ -101,9 +116,17 @@ class Merged(nn.Module):
     ) -> Compared:
         return Compared(queries=queries, keys=keys)
 
+    def factors(self) -> LowRank:
+        heads, _, memory_width = self.unscaled.shape
+        identity = torch.eye(memory_width, dtype=self.unscaled.dtype, device=self.unscaled.device)
+        zeros = self.unscaled.new_zeros(heads, memory_width)
+        return LowRank(self.matrix.mT, identity.expand(heads, -1, -1), zeros, zeros)
+
 
 class Synthesized(nn.Module):
     """No queries, no keys: a row of scores over key positions, from the token or learned."""
+
+    no_factors = "it compares no query with any key"
 
     def __init__(self, sizes: ScoreSizes, hidden: int | None) -> None:
         super().__init__()
@@ -143,6 +166,9 @@ class Synthesized(nn.Module):
             hidden = self.from_token(inputs).transpose(1, 2)
             rows = hidden @ self.to_scores + self.score_offsets
         return Compared(bias=at_positions(rows, key_positions))
+
+    def factors(self) -> None:
+        return None
 
 
 def at_positions(

@@ -12,7 +12,7 @@ turning p by the query's place leaves a product with the key's own waves, in whi
 remain. So any positions will do: those of a packed row or of remembered keys as well.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -21,12 +21,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.attend import Compared
+from harken.attention.low_rank import LowRank
 from harken.attention.pair import Pair, Product, ScoreSizes
 from harken.config import bounded
 
 
 class RelativeProduct(Pair):
     """Content and distance, each compared with the query and an offset of its own."""
+
+    no_factors = ""
 
     def __init__(self, sizes: ScoreSizes, base: float) -> None:
         super().__init__(sizes)
@@ -55,6 +58,12 @@ class RelativeProduct(Pair):
             scale=self.scale,
             bias=turned @ standing[:, None].transpose(-2, -1),
         )
+
+    def factors(self) -> LowRank:
+        """Return the part that compares contents, (q + u) . k / sqrt(U)."""
+        content = self.linear_factors(self.scale)
+        offset = content.left_offset + self.content_offset[:, 0] * self.scale
+        return replace(content, left_offset=offset)
 
 
 def waves(

@@ -84,7 +84,7 @@ def column_of(subject: "Subject", cost: "Cost") -> dict[str, float]:
     from harken.cost.walk import held_bytes
 
     figures: dict[str, float] = {**subject.sizes, **cost.numbers(subject.sizes)}
-    figures["held"] = held_bytes(subject, int(figures["parameters"]))
+    figures["held"] = held_bytes(subject)
     return figures
 
 

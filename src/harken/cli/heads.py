@@ -13,6 +13,7 @@ from harken.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
+    from harken.attention.multihead import MultiHead
     from harken.inspection.behaviour import Behaviour, Tally
     from harken.inspection.readout import Readout
     from harken.report.head_sheet import HeadRow
@@ -91,7 +92,8 @@ def run(options: argparse.Namespace) -> int:
         ]
         rows.append(_row(name, found, read, measured))
     if options.json:
-        result_json({"inputs": seen.inputs, "length": length, "heads": heads})
+        notes = _notes(attentions(model).values())
+        result_json({"inputs": seen.inputs, "length": length, "notes": notes, "heads": heads})
     else:
         table(*_table(heads))
     if options.out is not None:
@@ -222,13 +224,15 @@ def _figures(
     from harken.inspection.circuits import (
         copying,
         effective_rank,
-        heads_of,
         output_value,
         query_key,
         singular_values,
     )
 
-    columns: dict[str, Any] = {"exact": None if read is None else read.exact}
+    columns: dict[str, Any] = {
+        "score": attention.score_kind,
+        "exact": None if read is None else read.exact,
+    }
     if read is not None:
         columns |= {
             "weights_offset": read.preferred,
@@ -242,7 +246,7 @@ def _figures(
     for name, made in (("query_key", query_key), ("output_value", output_value)):
         try:
             product = made(attention)
-        except UserError:  # a score or an attention that is no product has no such figure
+        except UserError:  # `_notes` says why
             continue
         columns[f"{name}_rank"] = effective_rank(singular_values(product).detach())
         if name == "output_value" and product.left.shape[2] == product.right.shape[2]:
@@ -265,9 +269,23 @@ def _figures(
         columns |= {"queries": entropy.count, "entropy": entropy.mean}
     if again is not None:
         columns["induction"] = again.mean
-    every = range(heads_of(attention))
+    every = range(attention.heads)
     found = [{key: _plain(value, head) for key, value in columns.items()} for head in every]
     return [{"pattern": _pattern(figures), **figures} for figures in found]
+
+
+def _notes(attentions: Iterable["MultiHead"]) -> list[str]:
+    """Why some heads have no figures of their query-key or value-output matrix."""
+    from harken.inspection.circuits import output_value, query_key
+
+    notes = []
+    for attention in attentions:
+        for product in (query_key, output_value):
+            try:
+                product(attention)
+            except UserError as error:
+                notes.append(error.message)
+    return list(dict.fromkeys(notes))
 
 
 def _plain(value: Any, head: int) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from torch import nn
 
 from harken.attention.multihead import MultiHead
-from harken.attention.positions import Entering, Learned, Nowhere
+from harken.attention.positions import Entering, Fourier, Learned, Nowhere, Sinusoid
 from harken.attention.relative import Alibi, Relative, Rotary
 from harken.cost.expression import Expression, Size, log2, of, symbol
 from harken.cost.operations import (
@@ -28,7 +28,7 @@ from harken.cost.operations import (
     numbers,
     softmax,
 )
-from harken.cost.scores import Compared, Remembered, Sight, compare, remember
+from harken.cost.scores import Compared, Remembered, Sight, compare, remember, unknown
 from harken.cost.tape import Tape, Value, view, whole
 
 
@@ -60,14 +60,20 @@ def sight_of(
     rows: Size,
     time: Size,
     table: tuple[Size, Size, Size] | None,
+    *,
+    causal: bool = False,
 ) -> Sight:
     """What a position kind adds inside the heads, made once for all layers."""
-    seen = None if table is None else (of(table[0]), of(table[1]), of(table[2]))
+    plain = Sight(
+        table=None if table is None else (of(table[0]), of(table[1]), of(table[2])),
+        causal=causal,
+        rows=of(rows),
+    )
     if isinstance(position, Rotary):
         turned = tape.new(rows, time, position.key_width)
-        return Sight(table=seen, rotation=bend(tape, turned, steps=2))
+        return replace(plain, rotation=bend(tape, turned, steps=2))
     if isinstance(position, Alibi):
-        return Sight(table=seen, bias=move(tape, [], rows, heads, time, time, steps=2))
+        return replace(plain, bias=move(tape, [], rows, heads, time, time, steps=2))
     if isinstance(position, Relative):
         shape = (rows, time, time)
         parts = [
@@ -76,8 +82,10 @@ def sight_of(
             if isinstance(one, nn.Embedding)
         ]
         added = move(tape, parts, rows, heads, time, time, steps=1)
-        return Sight(table=seen, bias=added)
-    return Sight(table=seen)
+        return replace(plain, bias=added)
+    if type(position) not in (Learned, Sinusoid, Fourier, Nowhere):
+        raise unknown("position", type(position).__name__)
+    return plain
 
 
 def attend(tape: Tape, layer: MultiHead, value: Value, sight: Sight, heads: Expression) -> Value:
@@ -95,7 +103,8 @@ def look(
     queries, keys, bias = compared.queries, compared.keys, compared.bias
     learns = bias is not None and bias.learned
     if queries is None or keys is None or layer.dropout > 0 or learns:
-        weights = weights_of(tape, compared, sight, batch, heads, time, seen.values.shape[2])
+        dense = sight.dense(time, seen.values.shape[2])
+        weights = weights_of(tape, compared, dense, batch, heads, time, seen.values.shape[2])
         mixed = mix(tape, layer, weights, seen.values, heads)
     else:
         mixed = fused(tape, queries, keys, bias, seen.values, sight)
@@ -114,10 +123,14 @@ def fused(
     padded = []
     for one in (queries, keys, values):
         shape = (batch, heads if one is queries else groups, one.shape[2], wide)
-        copied = one.shape[1:] != shape[1:]
-        padded.append(move(tape, [one], *shape, steps=0) if copied else one)
+        own_heads, own_width = one.shape[1].value({}), one.shape[3].value({})
+        # One key for all heads is read many times, where it lies.
+        shared = own_heads == 1 or own_heads == shape[1].value({})
+        in_place = shared and own_width == wide.value({})
+        padded.append(one if in_place else move(tape, [one], *shape, steps=0))
     allowed = 0
     if bias is not None:
+        sight = sight.dense(time, places)
         tape.keep(bias if sight.table is None else hide(tape, bias, *sight.table))
         allowed = 1
     elif sight.table is not None:
@@ -161,6 +174,8 @@ def weights_of(
         scores = product if scores is None else add(tape, product, scores)
     assert scores is not None, "a score gives queries and keys, a bias, or both"
     if sight.table is not None:
+        if sight.table[0] != of(1):  # equal scores of all rows differ behind a mask of each row
+            scores = view(scores, batch, heads, time, places)
         scores = hide(tape, hide(tape, scores, *sight.table), sight.table[0])
     weights = softmax(tape, scores)
     return weights if sight.table is None else hide(tape, weights, sight.table[0])
@@ -169,10 +184,11 @@ def weights_of(
 def mix(tape: Tape, layer: MultiHead, weights: Value, values: Value, heads: Expression) -> Value:
     """Values by their weights; a row of weights may serve all of the batch."""
     batch, _, places, carried = values.shape
-    weights = drop_share(tape, weights) if layer.dropout > 0 else weights
     shape = (batch, heads, weights.shape[2])
-    if weights.shape[0] != batch:
+    dropped = layer.dropout > 0
+    if weights.shape[0] != batch and (dropped or heads.value({}) > 1):
         weights = move(tape, [weights], *shape, places, steps=0)
+    weights = drop_share(tape, weights) if dropped else weights
     served = laid(tape, values, batch, heads, places, carried)
     return multiply(tape, weights, served, *shape, carried, over=places, over_time=True)
 

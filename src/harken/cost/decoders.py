@@ -65,9 +65,7 @@ def transformer_decoder(
     first = decoder.stack.blocks[0]
     assert isinstance(first, TransformerBlock) and first.cross is not None
     heads, cross = heads_of(first.attention), first.cross
-    sight = sight_of(tape, decoder.position, heads, 1, T, None)
-    if sight.bias is not None:
-        sight = replace(sight, table=(of(1), T, T))
+    sight = sight_of(tape, decoder.position, heads, 1, T, None, causal=True)
     across = Sight(table=(B, of(1), memory.shape[1]))
     memory = whole(memory)
     value = drop(tape, enter(tape, decoder.position, tokens, 1), decoder.dropout)

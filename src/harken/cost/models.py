@@ -7,8 +7,6 @@ Rows are taken to be full: padding is counted as if it were text, for the machin
 same. Only the forward pass is walked; what follows from it for the backward pass is in `walk.py`.
 """
 
-from dataclasses import replace
-
 from torch import nn
 
 from harken.cost.attention import enter, sight_of
@@ -118,9 +116,7 @@ def decoder_stack(tape: Tape, model: LanguageModel, value: Value) -> Value:
     assert isinstance(first, TransformerBlock)
     plain = model.order == "causal" and model.window is None
     table = None if plain else (of(1), T, T)
-    sight = sight_of(tape, model.position, heads_of(first.attention), 1, T, table)
-    if sight.bias is not None:
-        sight = replace(sight, table=(of(1), T, T))  # with a bias the flag is written out
+    sight = sight_of(tape, model.position, heads_of(first.attention), 1, T, table, causal=plain)
     value = drop(tape, enter(tape, model.position, value, 1), model.dropout)
     return stack(tape, model.stack, value, lambda one, entered: block(tape, one, entered, sight))
 

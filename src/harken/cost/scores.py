@@ -9,13 +9,13 @@
 The walk follows `harken.attention.scores`; kernels are in `attention.py`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
 from harken.attention.multihead import MultiHead
 from harken.attention.pair import Pair
-from harken.attention.scores import Additive, Merged, Synthesized
+from harken.attention.scores import Additive, Merged, Product, Synthesized
 from harken.attention.transformer_xl import RelativeProduct
 from harken.cost.expression import Expression, of
 from harken.cost.operations import (
@@ -29,6 +29,7 @@ from harken.cost.operations import (
     scale,
 )
 from harken.cost.tape import Tape, Value, view, whole
+from harken.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,8 +37,16 @@ class Sight:
     """Who may look at whom, as sizes: the shadow of `Arrangement`."""
 
     table: tuple[Expression, Expression, Expression] | None = None  # of truth values: B T S, or 1
+    causal: bool = False  # a flag of the fused kernel, where there is no table
+    rows: Expression = of(1)  # of the batch that have positions of their own
     bias: Value | None = None  # B k T S of a position kind
     rotation: Value | None = None
+
+    def dense(self, time: Expression, places: Expression) -> "Sight":
+        """The same for a kernel that does not take the causal flag and needs the whole table."""
+        if not self.causal or self.table is not None:
+            return self
+        return replace(self, table=(of(1), time, places))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +57,20 @@ class Remembered:
     values: Value
 
 
+def unknown(what: str, kind: str) -> UserError:
+    """A part whose cost is not described here is refused, not costed as something else."""
+    return UserError(
+        f"{what} {kind!r}: its cost is not known",
+        fix=f"choose a {what} that Harken comes with, or measure a step of `harken train`",
+    )
+
+
 def remember(
     tape: Tape, layer: MultiHead, memory: Value, sight: Sight | None, heads: Expression
 ) -> Remembered:
     """Keys and values, once for all queries."""
+    if type(layer.score) not in (Product, Additive, Merged, Synthesized, RelativeProduct):
+        raise unknown("score", layer.score_kind)
     memory = whole(memory)
     batch, time, width = memory.shape
     groups = like(layer.groups, heads)
@@ -112,15 +131,18 @@ def compare(
         own = queries.shape[3]
         tape.weight(score.direction, heads, own)
         pairs = move(tape, [queries, keys], batch, heads, time, places, own)
-        flat = project(tape, bend(tape, pairs, keeps="output"), batch, heads, time, places, 1)
+        bent = bend(tape, pairs, keeps="output")
+        if layer.groups != layer.heads:  # keys that are written out lie in another order
+            bent = move(tape, [bent], *bent.shape, steps=0)
+        flat = project(tape, bent, batch, heads, time, places, 1)
         return Compared(
             queries=None, keys=None, bias=summed(tape, view(flat, batch, heads, time, places), bias)
         )
     if isinstance(score, RelativeProduct) and queries is not None:
-        bias = summed(tape, distances(tape, score, queries, width, heads, places), bias)
+        bias = summed(tape, distances(tape, score, queries, width, places, sight.rows), bias)
         queries = move(tape, [queries], *queries.shape)
     elif isinstance(score, Synthesized):
-        bias = summed(tape, synthesized(tape, score, value, heads, places), bias)
+        bias = summed(tape, synthesized(tape, score, value, heads, places, sight.rows), bias)
     return Compared(queries=queries, keys=keys, bias=bias)
 
 
@@ -136,7 +158,9 @@ def asked(tape: Tape, score: object, value: Value, heads: Expression) -> Value |
         tape.weight(score.unscaled, heads, width, carried)
         if len(score.unscaled) > 1:  # the product lays the matrices side by side, which copies
             tape.keep(tape.new(heads, width, carried))
-        return view(project(tape, value, batch, time, heads * carried), batch, heads, time, carried)
+        scaled = move(tape, [value], *value.shape, steps=0)
+        flat = project(tape, scaled, batch, time, heads * carried)
+        return view(flat, batch, heads, time, carried)
     return None
 
 
@@ -150,36 +174,45 @@ def distances(
     score: RelativeProduct,
     queries: Value,
     width: Expression,
-    heads: Expression,
     places: Expression,
+    rows: Expression,
 ) -> Value:
     """(q + v) . r for every pair, by way of waves that turn with the place."""
-    batch, _, time, own = queries.shape
+    batch, heads, time, own = queries.shape
     tape.weight(score.to_distances.weight, width, heads * own)
     tape.weight(score.content_offset, heads, own)
     tape.weight(score.distance_offset, heads, own)
     offset = move(tape, [queries], *queries.shape, steps=2)
     asked = project(tape, offset, batch, heads, time, width)
     tape.keep(tape.new(batch, heads, own, width))  # the matrix, written out for each row
-    waves = bend(tape, tape.new(1, time, width), steps=2)
+    waves = bend(tape, tape.new(rows, time, width), steps=2)
     tape.keep(waves)
     halves = [scale(tape, asked, waves), scale(tape, asked, waves)]
     turned = move(tape, halves, *asked.shape, steps=2)
-    standing = move(tape, [waves], 1, width, places, steps=0)
+    # Waves of each row are written out for every head, those of all rows are not.
+    shape = (1, width, places) if rows == of(1) else (batch, heads, width, places)
+    standing = move(tape, [waves], *shape, steps=0)
     return multiply(tape, turned, standing, batch, heads, time, places, over=width)
 
 
 def synthesized(
-    tape: Tape, score: Synthesized, value: Value, heads: Expression, places: Expression
+    tape: Tape,
+    score: Synthesized,
+    value: Value,
+    heads: Expression,
+    places: Expression,
+    rows: Expression,
 ) -> Value:
-    """Rows of scores from each token alone, or learned."""
+    """Rows of scores from each token alone, or learned; `rows` of the batch have own positions."""
     batch, time, _ = value.shape
     if score.from_token is None or score.table is not None:
         assert score.table is not None
         length = score.table.shape[-1]
         tape.weight(score.table, heads, length, length)
-        chosen = tape.run("gather", [], 1, heads, time, length, learned=True)
-        return tape.run("gather", [chosen], 1, heads, time, places)
+        chosen = tape.run("gather", [], rows, heads, time, length, learned=True)
+        if rows != of(1):
+            tape.keep(chosen)
+        return tape.run("gather", [chosen], rows, heads, time, places)
     assert isinstance(score.from_token, nn.Sequential)
     first = score.from_token[0]
     assert isinstance(first, nn.Linear)
@@ -188,6 +221,9 @@ def synthesized(
     tape.weight(score.to_scores, heads, own, length)
     tape.weight(score.score_offsets, heads, 1, length)
     laid = move(tape, [hidden], batch, heads, time, own, steps=0)
-    tape.keep(tape.new(batch, heads, own, length))  # the matrix, written out for each row
-    rows = project(tape, laid, batch, heads, time, length, offset=True)
-    return tape.run("gather", [rows], batch, heads, time, places)
+    if heads.value({}) > 1:  # the matrix, written out for each row
+        tape.keep(tape.new(batch, heads, own, length))
+    scores = project(tape, laid, batch, heads, time, length, offset=True)
+    if rows != of(1):
+        tape.keep(scores)
+    return tape.run("gather", [scores], batch, heads, time, places)

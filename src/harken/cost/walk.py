@@ -38,10 +38,17 @@ from harken.models.recogniser import Recogniser
 from harken.models.tagger import Tagger
 from harken.recipe import Recipe
 from harken.tasks.fill import FillRecipe
-from harken.training.optimiser import ROUNDS, MuonConfig, layer_matrices
+from harken.training.optimiser import (
+    ROUNDS,
+    DescentConfig,
+    MuonConfig,
+    OptimiserConfig,
+    layer_matrices,
+)
 
-TOUCHED = {"adamw": 7, "muon": 7, "descent": 3}  # numbers read and written a weight
-MOMENTA = {"adamw": 2, "muon": 2, "descent": 0}
+ADAMW_TRAFFIC = 7  # numbers read and written for each weight, as in all of these
+SGD_TRAFFIC, MOMENTUM_TRAFFIC = 3, 8
+MUON_TRAFFIC = 16  # all but the rounds of `orthogonalise`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,11 +96,14 @@ def cost_of(model: nn.Module, recipe: Recipe | None = None) -> Cost:
     """Two walks: one for each way to sum."""
     tape, serial = Tape(), Tape(serial=True)
     loss, serial_loss = (follow(one, model, recipe) for one in (tape, serial))
-    return summed(tape, loss, serial_loss)
+    optimiser = None
+    if recipe is not None:
+        optimiser = of(optimiser_traffic(model, stage_of(recipe).optimiser))
+    return summed(tape, loss, serial_loss, optimiser)
 
 
-def summed(tape: Tape, loss: Value, serial_loss: Value) -> Cost:
-    """What a tape holds, in sum."""
+def summed(tape: Tape, loss: Value, serial_loss: Value, optimiser: Expression | None) -> Cost:
+    """What a tape holds, in sum; AdamW's traffic where no optimizer's is given."""
     forward = step = traffic = kept = parameters = of(0)
     for one in tape.operations:
         forward = forward + one.products * one.times
@@ -107,7 +117,7 @@ def summed(tape: Tape, loss: Value, serial_loss: Value) -> Cost:
         parameters=parameters,
         forward=forward,
         step=step,
-        traffic=traffic + parameters * (TOUCHED["adamw"] * FLOAT),
+        traffic=traffic + (optimiser or parameters * (ADAMW_TRAFFIC * FLOAT)),
         kept=kept,
         peak=kept + larger(0, *tape.passing),
         depth=whole(loss).first if len(loss.shape) > 1 else loss.first,
@@ -115,18 +125,51 @@ def summed(tape: Tape, loss: Value, serial_loss: Value) -> Cost:
     )
 
 
-def held_bytes(subject: Subject, parameters: int) -> int:
-    """Weights, their gradients and the optimiser's momenta."""
-    optimiser = stage_of(subject.recipe).optimiser
-    return parameters * FLOAT * (2 + MOMENTA[optimiser.kind])
+def held_bytes(subject: Subject) -> int:
+    """Weights, their gradients and the state of the optimizer."""
+    weights = sum(weight.numel() for weight in subject.model.parameters())
+    state = optimiser_state(subject.model, stage_of(subject.recipe).optimiser)
+    return 2 * weights * FLOAT + state
+
+
+def optimiser_state(model: nn.Module, optimiser: OptimiserConfig) -> int:
+    """Bytes: two momenta of AdamW, one of Muon, one of SGD where it has momentum."""
+    count, adamw, matrices = _optimised(model, optimiser)
+    if isinstance(optimiser, DescentConfig):
+        return FLOAT * count if optimiser.momentum else 0
+    return FLOAT * (2 * adamw + sum(short * long for short, long in matrices))
+
+
+def optimiser_traffic(model: nn.Module, optimiser: OptimiserConfig) -> int:
+    """Bytes that a step of the optimizer reads and writes."""
+    count, adamw, matrices = _optimised(model, optimiser)
+    if isinstance(optimiser, DescentConfig):
+        return FLOAT * count * (MOMENTUM_TRAFFIC if optimiser.momentum else SGD_TRAFFIC)
+    numbers = ADAMW_TRAFFIC * adamw
+    for short, long in matrices:
+        # A round reads and writes the matrix 9 times, its square 12 times (see `orthogonalise`).
+        numbers += MUON_TRAFFIC * short * long + ROUNDS * (9 * short * long + 12 * short * short)
+    return FLOAT * numbers
+
+
+def _optimised(
+    model: nn.Module, optimiser: OptimiserConfig
+) -> tuple[int, int, list[tuple[int, int]]]:
+    """Count all weights and those of AdamW, and list the sides of Muon's matrices, short first."""
+    count = sum(weight.numel() for weight in model.parameters())
+    if not isinstance(optimiser, MuonConfig):
+        return count, count, []
+    flat = [matrix.flatten(1).shape for matrix in layer_matrices(model, optimiser.kernels)]
+    matrices = [(min(shape), max(shape)) for shape in flat]
+    return count, count - sum(short * long for short, long in matrices), matrices
 
 
 def orthogonalising(model: nn.Module, optimiser: object) -> list[int]:
     """Products of one step of Muon, by matrix: three of it with itself, five times over."""
     if not isinstance(optimiser, MuonConfig):
         return []
-    shapes = [sorted(one.flatten(1).shape) for one in layer_matrices(model, optimiser.kernels)]
-    return [muon_products(short, long) for short, long in shapes]
+    _, _, matrices = _optimised(model, optimiser)
+    return [muon_products(short, long) for short, long in matrices]
 
 
 def muon_products(short: int, long: int) -> int:

@@ -127,7 +127,7 @@ def patches(head: Head, layer: MultiHead, index: int) -> list[Patch]:
 
 
 def _check_index(layer: MultiHead, index: int) -> None:
-    heads = _heads(layer)
+    heads = layer.heads
     if not 0 <= index < heads:
         raise UserError(
             f"install: found head {index}, wanted 0 to {heads - 1}", fix="count heads from 0"
@@ -137,18 +137,6 @@ def _check_index(layer: MultiHead, index: int) -> None:
             f"install: found {heads} heads that share {layer.groups} keys, wanted keys of its own",
             fix="leave out attention.key_value_heads",
         )
-
-
-def _heads(layer: MultiHead) -> int:
-    score = layer.score
-    if isinstance(score, Merged):
-        return score.unscaled.shape[0]
-    if isinstance(score, Synthesized):
-        found = score.table if score.table is not None else score.to_scores
-        return found.shape[0]
-    heads = score.heads
-    assert isinstance(heads, int)
-    return heads
 
 
 def _pair(head: Head, score: Product, index: int) -> list[Patch]:
@@ -199,7 +187,7 @@ def _carried(head: Head, layer: MultiHead, index: int) -> list[Patch]:
             "wanted both for a head that says what it carries",
             fix="leave the two switched on, or design the head without values",
         )
-    heads = _heads(layer)
+    heads = layer.heads
     room = layer.to_values.out_features // layer.groups
     if layer.groups != heads or head.values.shape[0] > room:
         raise UserError(

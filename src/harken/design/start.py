@@ -111,6 +111,13 @@ def begin(sites: Sequence[Site], starts: Sequence[StartConfig]) -> None:
                 f"model.start: found layer {start.layer}, wanted 1 to {len(sites)}",
                 fix="layers are counted from 1, the first that tokens meet",
             )
+        heads = sites[start.layer - 1].attention.heads
+        if start.head > heads:
+            raise UserError(
+                f"model.start: head {start.head} is not in layer {start.layer} "
+                f"(expected 1 to {heads})",
+                fix="heads are counted from 1",
+            )
         begin_one(sites[start.layer - 1], start)
 
 

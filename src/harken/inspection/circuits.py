@@ -12,7 +12,8 @@ is linear once its scale is frozen at what the sum of both gave it. What is the 
 (biases, offsets of norms, u and v of `relative_product`) and what a position kind adds to scores
 counts as position: it is known before any token is seen.
 
-Not here: scores that are no product of two tokens (`additive`, `synthesizer`).
+Not here: scores that are no product of two tokens (`additive`, `synthesizer`); each score says
+itself what its factors are, or why it has none (`Score.factors`).
 """
 
 from dataclasses import dataclass
@@ -23,86 +24,54 @@ from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.attend import serve
+from harken.attention.low_rank import LowRank, split_projection
 from harken.attention.multihead import Arrangement, MultiHead
-from harken.attention.pair import Pair
 from harken.attention.relative import rotate
-from harken.attention.scores import Additive, Merged, Product
-from harken.attention.transformer_xl import RelativeProduct
+from harken.attention.scores import Score
 from harken.errors import UserError
 from harken.layers.norm import RootMeanSquare
 
 
-@dataclass(frozen=True, slots=True)
-class Factors:
-    """(left x + left_offset) . (right y + right_offset), for each head."""
-
-    left: Float[Tensor, "k U J"]
-    right: Float[Tensor, "k U memory"]
-    left_offset: Float[Tensor, "k U"]
-    right_offset: Float[Tensor, "k U"]
-
-
-def query_key(attention: MultiHead) -> Factors:
+def query_key(attention: MultiHead) -> LowRank:
     """W~ with the scale inside; of `relative_product` the part that compares contents."""
-    score = attention.score
-    if isinstance(score, Merged):
-        merged = score.matrix
-        own = torch.eye(merged.shape[2], dtype=merged.dtype, device=merged.device)
-        nothing = merged.new_zeros(merged.shape[0], merged.shape[2])
-        return Factors(merged.mT, own.expand(merged.shape[0], -1, -1), nothing, nothing)
-    if not isinstance(score, Product | RelativeProduct):
-        kind = "additive" if isinstance(score, Additive) else "synthesizer"
+    score = cast(Score, attention.score)
+    factors = score.factors()
+    if factors is None:
         raise UserError(
-            f"found score {kind!r}, wanted one that is a product of query and key",
+            f"score {attention.score_kind!r} has no query-key matrix: {score.no_factors}",
             fix="read its heads out of scores of random tokens (harken.inspection.readout)",
         )
-    left, left_offset = _split(score.to_queries, score.heads)
-    right, right_offset = _served(_split(score.to_keys, score.groups), score.heads)
-    if isinstance(score, RelativeProduct):
-        left_offset = left_offset + score.content_offset[:, 0]
-    return Factors(left * score.scale, right, left_offset * score.scale, right_offset)
+    return factors
 
 
-def output_value(attention: MultiHead) -> Factors:
+def output_value(attention: MultiHead) -> LowRank:
     """W_OV; a matrix that the attention does without is the identity."""
-    heads, join = heads_of(attention), attention.join
+    heads, join = attention.heads, attention.join
     if attention.to_values is None:
         if join is None:
             raise UserError(
-                "found an attention without value and output matrix, wanted one of them",
-                fix="it hands on tokens as they are: there is nothing to look at",
+                "attention without value and output matrix has no value-output matrix",
+                fix="it returns weighted means of its inputs, so there is nothing to read",
             )
         width = join.in_features // heads
         own = torch.eye(width, dtype=join.weight.dtype, device=join.weight.device)
         right, right_offset = own.expand(heads, -1, -1), join.weight.new_zeros(heads, width)
     else:
-        values = _split(attention.to_values, attention.groups)
-        right, right_offset = _served(values, heads)
+        right, right_offset = split_projection(attention.to_values, attention.groups, heads)
     joined = heads * right.shape[1]
     output = torch.eye(joined, dtype=right.dtype, device=right.device)
     if join is not None:
         output = join.weight
     left = rearrange(output, "J (k U) -> k U J", k=heads)
-    return Factors(left, right, torch.zeros_like(right_offset), right_offset)
+    return LowRank(left, right, torch.zeros_like(right_offset), right_offset)
 
 
-def heads_of(attention: MultiHead) -> int:
-    """How many heads look."""
-    score = attention.score
-    if isinstance(score, Pair):
-        return score.heads
-    table = score.matrix if isinstance(score, Merged) else getattr(score, "table", None)
-    heads: int = (cast(Tensor, score.to_scores) if table is None else table).shape[0]
-    return heads
-
-
-def whole(product: Factors) -> Float[Tensor, "k J memory"]:
+def whole(product: LowRank) -> Float[Tensor, "k J memory"]:
     """The matrices themselves, for those who have the room."""
     return einsum(product.left, product.right, "k U J, k U memory -> k J memory")
 
 
-def singular_values(product: Factors) -> Float[Tensor, "k rank"]:
+def singular_values(product: LowRank) -> Float[Tensor, "k rank"]:
     """Of L^T R, falling: with L^T = Q_1 R_1 and R^T = Q_2 R_2 they are those of R_1 R_2^T."""
     first = torch.linalg.qr(product.left.mT, mode="r").R
     second = torch.linalg.qr(product.right.mT, mode="r").R
@@ -117,7 +86,7 @@ def effective_rank(values: Float[Tensor, "k rank"]) -> Float[Tensor, "k"]:
     return rank
 
 
-def copying(product: Factors) -> Float[Tensor, "k"]:
+def copying(product: LowRank) -> Float[Tensor, "k"]:
     """Sum of eigenvalues over the sum of their sizes: 1 writes what it read, -1 its opposite.
 
     L^T R and R L^T have the same eigenvalues but for zeros.
@@ -185,10 +154,10 @@ def split_scores(attention: MultiHead, streams: Streams, arrangement: Arrangemen
     heard_place = turned(_image(product.right, streams.place) + product.right_offset[:, None])
     content_position = asked @ heard_place.mT
     position_position = asked_place @ heard_place.mT
-    if isinstance(attention.score, RelativeProduct):
-        by_content, alone = _distances(attention.score, streams, arrangement)
-        content_position = content_position + by_content
-        position_position = position_position + alone
+    distances = _distances(cast(Score, attention.score), streams, arrangement)
+    if distances is not None:
+        content_position = content_position + distances[0]
+        position_position = position_position + distances[1]
     if arrangement.bias is not None:
         position_position = position_position + arrangement.bias
     return ScoreParts(
@@ -204,29 +173,16 @@ def _image(factor: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _distances(
-    score: RelativeProduct, streams: Streams, arrangement: Arrangement
-) -> tuple[Tensor, Tensor]:
-    """(q + v) . r by what the query holds and by the rest, v with it; it is linear in q."""
+    score: Score, streams: Streams, arrangement: Arrangement
+) -> tuple[Tensor, Tensor] | None:
+    """The bias of a score by what the query holds and by the rest; it is linear in q.
 
-    def compared(queries: Tensor) -> Tensor:
+    None where a score has no bias of its own, as all have but `relative_product`.
+    """
+
+    def bias_of(queries: Tensor | None) -> Tensor | None:
         at, keys_at = arrangement.query_positions, arrangement.key_positions
-        bias = score.compare(streams.tokens, queries, queries, at, keys_at).bias
-        assert bias is not None
-        return bias
+        return score.compare(streams.tokens, queries, queries, at, keys_at).bias
 
-    place, both = score.queries(streams.place), score.queries(streams.tokens)
-    alone = compared(place)
-    return compared(both) - alone, alone
-
-
-def _split(projection: nn.Linear, heads: int) -> tuple[Tensor, Tensor]:
-    """Weight k U J and bias k U of a projection to several heads."""
-    weight = rearrange(projection.weight, "(k U) J -> k U J", k=heads)
-    bias = projection.bias
-    return weight, weight.new_zeros(weight.shape[:2]) if bias is None else bias.view(heads, -1)
-
-
-def _served(shared: tuple[Tensor, Tensor], heads: int) -> tuple[Tensor, Tensor]:
-    """For every head those of its group."""
-    weight, bias = shared
-    return serve(heads, weight[None])[0], serve(heads, bias[None, :, None])[0, :, 0]
+    alone, both = (bias_of(score.queries(part)) for part in (streams.place, streams.tokens))
+    return None if alone is None or both is None else (both - alone, alone)

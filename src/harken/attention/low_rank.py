@@ -1,0 +1,33 @@
+"""The query-key product of a score and the value-output product of a layer, as two factors a head.
+
+(L x + l) . (R y + r)        of rank U, where L is U x J and R is U x memory
+"""
+
+from dataclasses import dataclass
+
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from harken.attention.attend import serve
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """(left x + left_offset) . (right y + right_offset), for each head."""
+
+    left: Float[Tensor, "k U J"]
+    right: Float[Tensor, "k U memory"]
+    left_offset: Float[Tensor, "k U"]
+    right_offset: Float[Tensor, "k U"]
+
+
+def split_projection(
+    projection: nn.Linear, groups: int, heads: int
+) -> tuple[Float[Tensor, "k U J"], Float[Tensor, "k U"]]:
+    """Weight and bias of a projection to `groups` heads, repeated for the heads that share one."""
+    weight = rearrange(projection.weight, "(k U) J -> k U J", k=groups)
+    offset = weight.new_zeros(weight.shape[:2])
+    if projection.bias is not None:
+        offset = projection.bias.view(groups, -1)
+    return serve(heads, weight[None])[0], serve(heads, offset[None, :, None])[0, :, 0]

@@ -1,0 +1,165 @@
+"""Predicted bytes against the bytes that a training step really holds and moves.
+
+These are facts about PyTorch and the optimizers, independent of how they are predicted.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from harken.cost.exercise import loss_of, made_batch
+from harken.cost.subject import Subject, stage_of, subject_of
+from harken.cost.walk import cost_of, held_bytes, optimiser_traffic
+from harken.recipe import load_recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SMALL = ("model.layers=2", "model.width=64")
+OPTIMIZERS = {
+    "adamw": "{kind='adamw'}",
+    "muon": "{kind='muon'}",
+    "muon with kernels": "{kind='muon',kernels=true}",
+    "sgd": "{kind='descent'}",
+    "sgd with momentum": "{kind='descent',momentum=0.9}",
+}
+
+
+def trained_by(name: str, task: str) -> Subject:
+    stage = {"lm": "training", "caption": "training.captions"}[task]
+    sets = (f"{stage}.optimiser={OPTIMIZERS[name]}", *(SMALL if task == "lm" else ()))
+    recipe = load_recipe(RECIPES / f"{task}.toml", sets)
+    return subject_of(recipe, batch=3, length=13, vocabulary=211)
+
+
+def with_gradients(subject: Subject) -> tuple[torch.nn.Module, list[Optimizer]]:
+    model = subject.built().train()
+    loss_of(subject)(model, made_batch(subject)).backward()  # type: ignore[no-untyped-call]
+    return model, stage_of(subject.recipe).optimiser.build(model)
+
+
+def bytes_of(*tensors: Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@pytest.mark.parametrize("task", ["lm", "caption"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_weights_gradients_and_optimizer_state(name: str, task: str) -> None:
+    subject = trained_by(name, task)
+    model, optimizers = with_gradients(subject)
+    for optimizer in optimizers:
+        optimizer.step()
+    state = [
+        value
+        for optimizer in optimizers
+        for memory in optimizer.state.values()
+        for value in memory.values()
+        if isinstance(value, Tensor)
+    ]
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    expected = bytes_of(*model.parameters(), *gradients, *state)
+    assert held_bytes(subject) == pytest.approx(expected, rel=0.002)
+
+
+class Traffic(TorchDispatchMode):
+    """Counts the bytes that operations read and write; views move nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
+        result = operation(*arguments, **(named or {}))
+        if not operation.is_view and operation is not torch.ops.aten._unsafe_view.default:
+            read = [leaf for leaf in tree_leaves((arguments, named)) if isinstance(leaf, Tensor)]
+            written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+            changed = [
+                leaf
+                for argument, schema in zip(arguments, operation._schema.arguments, strict=False)
+                if schema.alias_info is not None
+                and schema.alias_info.is_write
+                and schema.name != "grads"  # the fused kernel writes them only to undo a scale
+                for leaf in tree_leaves(argument)
+                if isinstance(leaf, Tensor)
+            ]
+            new = {leaf.data_ptr(): leaf for leaf in (*written, *changed)}
+            self.bytes += bytes_of(*read, *new.values())
+        return result
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_traffic_of_an_optimizer_step(name: str) -> None:
+    subject = trained_by(name, "caption" if "kernels" in name else "lm")
+    _, optimizers = with_gradients(subject)
+    for optimizer in optimizers:
+        optimizer.step()  # makes the state
+    with Traffic() as traffic:
+        for optimizer in optimizers:
+            optimizer.step()
+    predicted = optimiser_traffic(subject.model, stage_of(subject.recipe).optimiser)
+    assert predicted == pytest.approx(traffic.bytes, rel=0.02)
+    plain = cost_of(subject.model, subject.recipe).numbers(subject.sizes)["traffic"]
+    other = trained_by("adamw", subject.recipe.task)
+    difference = plain - cost_of(other.model, other.recipe).numbers(other.sizes)["traffic"]
+    adamw = optimiser_traffic(other.model, stage_of(other.recipe).optimiser)
+    assert difference == predicted - adamw
+
+
+def attention(score: str, **others: object) -> str:
+    settings = "".join(f",{name}={value}" for name, value in others.items())
+    return f"attention={{score={score}{settings}}}"
+
+
+ADDITIVE, MERGED = "{kind='additive'}", "{kind='merged'}"
+DENSE, RANDOM = "{kind='synthesizer'}", "{kind='synthesizer',form='random'}"
+DISTANCES = "{kind='relative_product'}"
+KEPT: dict[str, tuple[str, tuple[str, ...]]] = {
+    **{
+        f"lm {score}{others}": ("lm", (*SMALL, f"model.{attention(score, **others)}"))
+        for score in (ADDITIVE, MERGED, DENSE, RANDOM, DISTANCES)
+        for others in ({"heads": 4}, {"heads": 4, "dropout": 0.1}, {"heads": 1})
+    },
+    "lm shared keys": ("lm", (*SMALL, f"model.{attention(ADDITIVE, heads=4, key_value_heads=2)}")),
+    "lm relative": ("lm", (*SMALL, "model.position.kind=relative")),
+    **{
+        f"fill {score}": (
+            "fill",
+            (
+                "model.kind=masked",
+                f"model.body={{kind='transformer',layers=1,{attention(score)}}}",
+            ),
+        )
+        for score in (ADDITIVE, MERGED, DENSE, RANDOM, DISTANCES)
+    },
+    "caption rnn": ("caption", ("model.decoder={kind='rnn',attention={heads=2}}",)),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_bytes_that_autograd_keeps(name: str) -> None:
+    task, sets = KEPT[name]
+    length = 13 if task == "caption" else 101
+    recipe = load_recipe(RECIPES / f"{task}.toml", sets)
+    subject = subject_of(recipe, batch=3, length=length, vocabulary=31)
+    model, batch, loss = subject.built().train(), made_batch(subject), loss_of(subject)
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor  # alive, so that no address comes twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = loss(model, batch)
+    expected = sum(
+        tensor.untyped_storage().nbytes() for at, tensor in kept.items() if at not in weights
+    )
+    predicted = cost_of(subject.model, recipe).numbers(subject.sizes)["kept"]
+    assert result.requires_grad
+    assert predicted == pytest.approx(expected, rel=0.06)

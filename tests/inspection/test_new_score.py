@@ -1,0 +1,98 @@
+"""The score that the documentation adds, in every command that looks into a model."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from choices import EVERY_SCORE, name
+from harken.attention.multihead import MultiHeadConfig
+from harken.inspection.circuits import query_key, whole
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+SCRIPT = """
+import contextlib, io, json, sys
+from pathlib import Path
+
+import harken.attention.multihead as multihead
+from harken.cli.main import main
+from harken.config import loads
+from harken.recipe import Recipe
+from untrained import untrained_run
+
+multihead.MultiHeadConfig.__annotations__["score"] |= CosineConfig
+people, folder = Path(sys.argv[1]), Path(sys.argv[2])
+text = f'task="answer"\\n[data]\\nread="{people}/people.txt"\\n'
+text += f'train="{people}/questions.train.tsv"\\ndev="{people}/questions.test.tsv"\\n'
+sets = ["model.layers=1", "model.width=24", "model.attention={heads=2,score={kind='cosine'}}"]
+untrained_run(loads(Recipe, text, base=people, overrides=sets), folder)
+found = {}
+for command, *arguments in (
+    ("heads", "--inputs", "2", "--json"),
+    ("inspect", "Where was Ada born?", "--json", "--save", "--out", f"{folder}/out"),
+    ("ablate", "--examples", "2", "--json"),
+):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main([command, str(folder), *arguments]) == 0
+    found[command] = json.loads(out.getvalue())
+with contextlib.redirect_stderr(io.StringIO()) as err:
+    found["cost"] = main(["cost", str(folder / "recipe.toml")])
+found["cost_error"] = err.getvalue()
+print(json.dumps(found))
+"""
+
+
+def test_the_score_of_the_documentation(people, tmp_path: Path) -> None:
+    """In a process of its own: the type checks of the tests do not know a new score."""
+    (block, *_) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert "class Cosine(" in block
+    (tmp_path / "script.py").write_text(block + SCRIPT, encoding="utf-8")
+    command = [sys.executable, "script.py", str(people.read.parent), str(tmp_path / "run")]
+    paths = f"{ROOT / 'src'}:{ROOT / 'tests'}"
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": paths}
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    labels = ["L1.H1", "L1.H2"]
+    assert [head["label"] for head in found["heads"]["heads"]] == labels
+    for head in found["heads"]["heads"]:
+        assert head["score"] == "cosine" and "query_key_rank" not in head
+        # The read-out evaluates the score itself: two unit vectors, times ten.
+        assert head["output_value_rank"] > 1 and head["entropy"] > 0
+    (note,) = found["heads"]["notes"]
+    assert "score 'cosine'" in note and "synthesizer" not in done.stdout
+    (view,) = found["inspect"]["inputs"][0]["views"]
+    assert [head["label"] for head in view["attentions"][0]["heads"]] == labels
+    assert sorted(part["label"] for part in found["ablate"]["parts"]) == labels
+    assert found["cost"] == 2 and "score 'cosine'" in found["cost_error"]
+
+
+@pytest.mark.parametrize("config", EVERY_SCORE, ids=name)
+def test_a_score_states_its_kind_and_factors_or_why_it_has_none(config) -> None:
+    merged = config.kind == "merged"
+    attention = MultiHeadConfig(
+        heads=3, score=config, head_width=5, key_width=None if merged else 7
+    ).build(width=11, length=13)
+    assert (attention.score_kind, attention.heads) == (config.kind, 3)
+    factors = attention.score.factors()
+    if factors is None:
+        assert attention.score.no_factors
+        with pytest.raises(Exception, match=f"score '{config.kind}'.*{attention.score.no_factors}"):
+            query_key(attention)
+        return
+    # Without positions and offsets the score of two tokens is their product with W~.
+    tokens = torch.randn(1, 1, 11)
+    queries = attention.score.queries(tokens)
+    terms = attention.score.compare(
+        tokens, queries, attention.score.keys(tokens), torch.zeros(1, 1).long(),
+        torch.zeros(1, 1).long(),
+    )  # fmt: skip
+    expected = (terms.queries * terms.scale * terms.keys).sum(dim=-1)[0, :, 0]
+    found = torch.einsum("J,kJK,K->k", tokens[0, 0], whole(factors), tokens[0, 0])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
