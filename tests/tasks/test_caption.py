@@ -191,7 +191,7 @@ def test_places_and_words_look_at_each_other_too(
     glimpse = run.task.look(run.trained, f"{drawn / 'test.npz'}#1")
     assert glimpse is not None
     found = look(run.model, glimpse)
-    attentions = [one.path for view in found for one in view.attentions]
+    attentions = [one.module for view in found for one in view.attentions]
     with torch.inference_mode(), record(run.model) as seen:
         glimpse.run()
     assert sorted(attentions) == sorted({one.name for one in seen})  # each in one view

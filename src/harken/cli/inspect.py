@@ -80,6 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the path of each file, or collect what was seen into one object."""
     from harken.cli.output import remark, result, result_json
+    from harken.inspection.record import has_attention
     from harken.inspection.refs import parse_heads, parse_layers
     from harken.report.looking import look, numbers_of, save
 
@@ -87,14 +88,21 @@ def run(options: argparse.Namespace) -> int:
     heads = parse_heads("--heads", options.heads)
     inputs = _inputs(options)
     subject = _subject(options)
-    collected = []
+    if not has_attention(subject.model):
+        raise UserError(
+            f"{options.folder}: the model has no attention, so there is nothing to show",
+            fix="inspect a run with attention, such as a Transformer",
+        )
+    collected: list[dict[str, Any]] = []
     for number, asked in enumerate(inputs, start=1):
         glimpse = subject.look(asked if subject.of_files else _text(asked))
         found = [] if glimpse is None else look(subject.model, glimpse, layers, heads)
         if glimpse is not None and glimpse.truncation is not None:
             remark(f"{asked[:60]!r}: {glimpse.truncation}")
         if glimpse is None or not found:
-            remark(f"{asked[:60]!r}: found no attention to this input, so nothing is drawn")
+            reason = "the input has no tokens" if glimpse is None else "no attention ran"
+            remark(f"{asked[:60]!r}: nothing to show, because {reason}")
+            collected.append({"input": asked, "files": [], "views": [], "reason": reason})
             continue
         stem = options.out / f"{_slug(asked, file=subject.of_files)}-{number}"
         paths = [str(path) for path in _write(stem, subject, glimpse, found)]

@@ -44,7 +44,7 @@ from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.judged import Judged, Said, judge
 from harken.models.language_model import GPTConfig, LanguageModel
-from harken.tasks.looking import ahead
+from harken.tasks.looking import ahead, output_title
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -282,7 +282,7 @@ class AnswerTask:
             cast(LanguageModel, trained.model),
             [*prompt.tokens.tolist(), *answer],
             trained.fitted.pieces,
-            f"{asked} → {said.strip()}",
+            f"{asked} → {output_title(said)}",
         )
         return replace(example, truncation=prompt.truncation)
 

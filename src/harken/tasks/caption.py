@@ -255,8 +255,8 @@ class CaptionTask:
                 yield prediction_of(name, found, trained.fitted, nbest)
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        pairs = zip(evaluation.predictions, evaluation.expected, strict=True)
-        said = [(one, text) for one, text in pairs if one.output]
+        pairs = list(zip(evaluation.predictions, evaluation.expected, strict=True))
+        said = [(one, text) for one, text in pairs if one.output] or pairs
         right = [one.output == text for one, text in said]
         return self.look(trained, said[one_of(right)][0].input) if said else None
 

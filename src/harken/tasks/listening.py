@@ -24,7 +24,7 @@ from harken.encode.vocabulary import END, Vocabulary
 from harken.inspection.forced import forced_looks
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.models.recogniser import BLANK, Heard, Recogniser
-from harken.tasks.looking import reading, writing
+from harken.tasks.looking import output_title, reading, writing
 from harken.tasks.task import Glimpse, HeardSound, View, truncation_of
 
 TOGETHER = 16  # sounds in one batch
@@ -177,16 +177,16 @@ class Listener:
             for number, span in zip(dict.fromkeys(numbers), word_spans(spans, begins), strict=True)
         ]
 
-    def glimpse(self, frames: Frames, name: str) -> Glimpse | None:
-        """What is looked at as a sound is heard and written down; None where nothing is written.
+    def glimpse(self, frames: Frames, name: str) -> Glimpse:
+        """What is looked at as a sound is heard and written down.
 
-        Of a sound that is longer than the model hears at once, the beginning is shown.
+        A model without a decoder shows its encoder; a decoder that writes nothing shows the step
+        that decided to end. Of a sound that is longer than the model hears at once, the beginning
+        is shown.
         """
         total, frames = len(frames), frames[: self.model.longest_frames]
         (transcript,) = self.transcribe([frames], [(0,)], times=True)
-        text = transcript.found[0].tokens
-        if not text:
-            return None
+        text = transcript.found[0].tokens or [END]
         with torch.inference_mode():
             count = self.hear([frames]).memory.shape[1]
         told = [END, *text[:-1]]
@@ -194,7 +194,8 @@ class Listener:
         places = [f"{self.seconds(at + 0.5):.2f} s" for at in range(count)]
         front, sound = self.model.front, self.filterbank
         return Glimpse(
-            title=f"{Path(name).name}: {self.vocabulary.decode([text])[0].strip()}",
+            title=f"{Path(name).name}: "
+            + output_title(self.vocabulary.decode([transcript.found[0].tokens])[0]),
             run=lambda: self._force(frames, told),
             views=[
                 View(

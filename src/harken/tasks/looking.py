@@ -20,6 +20,11 @@ Pieces = Callable[[Sequence[int]], list[str]]
 """Token numbers as a person reads them."""
 
 
+def output_title(text: str) -> str:
+    """An output as it stands in a title; one that is empty is named."""
+    return text.strip() or "(empty output)"
+
+
 def reading(what: str, names: Sequence[str], matches: Callable[[str], bool] = everywhere) -> View:
     """Attention to all that is read; `is_encoder_attention` where the model writes besides."""
     return View(title=f"{what}, looking at each other", matches=matches, queries=names, keys=names)

@@ -23,7 +23,7 @@ from harken.inspection.forced import forced_looks
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.measure.boxes import Centres, Looks, grid_centres
 from harken.models.captioner import Captioner
-from harken.tasks.looking import reading, writing
+from harken.tasks.looking import output_title, reading, writing
 from harken.tasks.task import Glimpse, SeenPicture, View
 
 TOGETHER = 64  # pictures in one batch
@@ -81,21 +81,20 @@ class Viewer:
         front = self.model.front
         return grid_centres(front.columns, front.rows, front.stride, front.offset)
 
-    def glimpse(self, picture: Numbers, name: str) -> Glimpse | None:
-        """What the decoder looks at as it writes about one picture; None where it says nothing."""
+    def glimpse(self, picture: Numbers, name: str) -> Glimpse:
+        """What the decoder looks at as it writes about one picture, or decides to write nothing."""
         ((found,),) = self.caption(picture)
-        if not found.tokens:
-            return None
+        tokens = found.tokens or [END]
         seen, front = self.encoded(picture), self.model.front
-        told = [END, *found.tokens[:-1]]
+        told = [END, *tokens[:-1]]
         inputs = torch.tensor([told], device=seen.device)
         decided, before = (
-            [word.strip() for word in self.vocabulary.pieces(one)] for one in (found.tokens, told)
+            [word.strip() for word in self.vocabulary.pieces(one)] for one in (tokens, told)
         )
         numbers = range(front.columns * front.rows)
         places = [f"{at % front.columns}, {at // front.columns}" for at in numbers]
         return Glimpse(
-            title=f"{name}: {self.vocabulary.decode([found.tokens])[0].strip()}",
+            title=f"{name}: {output_title(self.vocabulary.decode([found.tokens])[0])}",
             run=lambda: self.model(seen, inputs),
             views=[
                 View(

@@ -269,7 +269,7 @@ class Looking(Protocol):
     def look(self, trained: Trained, asked: str) -> Glimpse | None:
         """An input of `predict` as the model meets it, with its own output.
 
-        None where there is nothing to look at: a model without attention, an output of nothing.
+        None for an input without tokens and for a model without attention.
         """
         ...
 

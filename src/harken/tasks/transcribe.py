@@ -274,8 +274,8 @@ class TranscribeTask:
         )
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        pairs = zip(evaluation.predictions, evaluation.expected, strict=True)
-        said = [(one, text) for one, text in pairs if one.output]
+        pairs = list(zip(evaluation.predictions, evaluation.expected, strict=True))
+        said = [(one, text) for one, text in pairs if one.output] or pairs
         if not said:
             return None
         right = exact_matches([one.output for one, _ in said], [text for _, text in said])

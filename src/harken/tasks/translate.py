@@ -41,7 +41,7 @@ from harken.models.encoder_decoder import (
     EncoderDecoderConfig,
 )
 from harken.models.writing import writing_loss
-from harken.tasks.looking import reading, writing
+from harken.tasks.looking import output_title, reading, writing
 from harken.tasks.task import (
     Evaluation,
     Glimpse,
@@ -202,10 +202,11 @@ class TranslateTask:
             yield prediction_of(text, one, trained.fitted, nbest)
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        short = [one for one in evaluation.predictions if 0 < len(one.input.split()) <= 20]
-        if not short:
+        inputs = [one.input for one in evaluation.predictions if one.input.split()]
+        if not inputs:
             return None
-        return self.look(trained, short[0].input)
+        short = [text for text in inputs if len(text.split()) <= 20]
+        return self.look(trained, short[0] if short else min(inputs, key=len))
 
     def look(self, trained: Trained, asked: str) -> Glimpse | None:
         """The hypothesis that is kept; of a source too long to be read at once, the first piece."""
@@ -223,7 +224,7 @@ class TranslateTask:
         )
         read, told, decided = map(pieces, (piece.tolist(), [END, *wanted[:-1]], wanted))
         return Glimpse(
-            title=f"{asked} → {trained.fitted.decode([found.tokens])[0].strip()}",
+            title=f"{asked} → {output_title(trained.fitted.decode([found.tokens])[0])}",
             run=lambda: model(source, torch.ones_like(source, dtype=torch.bool), inputs),
             views=[
                 View(
