@@ -250,7 +250,7 @@ def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
     glimpse = run.task.look(run.trained, name)
     assert glimpse is not None
     (one,) = look(run.model, glimpse)
-    assert one.view.title == "Places of the sound, looking at each other"
+    assert one.view.title == "Encoder self-attention over time, in seconds"
     assert one.layers[0].shape[1:] == (len(one.view.queries), len(one.view.keys))
     recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.fitted)
     assert run.task.look(replace(run.trained, model=recurrent), name) is None

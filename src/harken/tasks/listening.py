@@ -24,7 +24,7 @@ from harken.encode.vocabulary import END, Vocabulary
 from harken.inspection.forced import forced_looks
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.models.recogniser import BLANK, Heard, Recogniser
-from harken.tasks.looking import output_title, reading, writing
+from harken.tasks.looking import output_title, writing
 from harken.tasks.task import Glimpse, HeardSound, View, truncation_of
 
 TOGETHER = 16  # sounds in one batch
@@ -212,7 +212,12 @@ class Listener:
                         words=transcript.words,
                     ),
                 ),
-                reading("Places of the sound", places, is_encoder_attention),
+                View(
+                    title="Encoder self-attention over time, in seconds",
+                    matches=is_encoder_attention,
+                    queries=places,
+                    keys=places,
+                ),
                 writing("Symbols", decided, before),
             ],
             truncation=truncation_of(len(frames), total, "first", "frames"),
