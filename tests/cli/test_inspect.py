@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from harken.inspection.refs import HeadPattern
 from harken.inspection.store import open_recording
 from harken.recipe import TASKS
 from harken.report import looking
+from harken.report.of_run import run_report
 from harken.run import load
-from harken.tasks.task import Looking
+from harken.tasks.answer import AnswerTask
+from harken.tasks.task import Evaluation, Glimpse, Looking, Truncation
 
 QUESTION = "Where was Ada born?"
 
@@ -139,6 +142,42 @@ def test_what_stands_in_the_way_is_not_touched(
     assert main(command) == 2
     assert "wanted nothing but a recording" in capsys.readouterr().err
     assert there.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_truncated_input_is_named_wherever_it_is_shown(
+    small_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On stderr, in JSON, on the page and its pictures, and in the report of the run."""
+    truncation = Truncation(kept=7, total=1234, part="first")
+    look, evaluate = AnswerTask.look, AnswerTask.evaluate
+
+    def cut(self: AnswerTask, *given: Any) -> Glimpse:
+        return replace(look(self, *given), truncation=truncation)
+
+    def cut_first(self: AnswerTask, *given: Any) -> Evaluation:
+        evaluation = evaluate(self, *given)
+        first, *others = evaluation.predictions
+        predictions = [replace(first, truncation=truncation), *others]
+        object.__setattr__(evaluation, "predictions", predictions)
+        return evaluation
+
+    monkeypatch.setattr(AnswerTask, "look", cut)
+    monkeypatch.setattr(AnswerTask, "evaluate", cut_first)
+    said = "input truncated to 7 of 1,234 tokens (first)"
+    command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    (found,) = json.loads(printed.out)["inputs"]
+    assert said in printed.err and found["truncation"]["total"] == 1234
+    for path in map(Path, found["files"]):
+        if path.suffix in (".html", ".svg"):
+            assert "truncated to 7 of 1,234 tokens" in re.sub(r"\s+", " ", path.read_text())
+    run = load(small_run)
+    page = run_report(run, run.evaluate())
+    assert page.count(said) == 3  # of the inputs, above the attention, beside the example
 
 
 def test_attention_that_is_no_number_is_told(small_run: Path) -> None:

@@ -8,6 +8,7 @@ did.
 import argparse
 import re
 import unicodedata
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,6 +106,8 @@ def run(options: argparse.Namespace) -> int:
             collected.append({"input": asked, "files": [], "views": [], "reason": reason})
             continue
         stem = options.out / f"{_slug(asked, file=subject.of_files)}-{number}"
+        if glimpse.truncation is not None:
+            remark(f"{asked[:60]!r}: {glimpse.truncation}")
         paths = [str(path) for path in _write(stem, subject, glimpse, found)]
         if options.save:
             folder = stem.with_name(f"{stem.name}-record")
@@ -113,6 +116,8 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             views = [numbers_of(one) for one in found]
             record: dict[str, Any] = {"input": asked, "title": glimpse.title}
+            if glimpse.truncation is not None:
+                record["truncation"] = asdict(glimpse.truncation)
             collected.append({**record, "files": paths, "views": views})
         else:
             for path in paths:
@@ -127,7 +132,7 @@ def _write(
 ) -> "Iterator[Path]":
     """The page, then the pictures of every view."""
     from harken.files import replacing, write_text
-    from harken.report.looking import files_of, looking_page
+    from harken.report.looking import files_of, looking_page, title_of
 
     attentions = [one for view in found for one in view.attentions]
     facts = {
@@ -136,11 +141,11 @@ def _write(
         "attentions": str(len(attentions)),
         "heads": str(sum(len(one.heads) for one in attentions)),
     }
-    path = stem.with_name(f"{stem.name}.html")
-    write_text(path, looking_page(glimpse.title, found, facts))
+    path, title = stem.with_name(f"{stem.name}.html"), title_of(glimpse)
+    write_text(path, looking_page(title, found, facts))
     yield path
     for number, looked in enumerate(found, start=1):
-        for ending, content in files_of(looked, glimpse.title).items():
+        for ending, content in files_of(looked, title).items():
             path = stem.with_name(f"{stem.name}-view-{number}.{ending}")
             with replacing(path) as file:
                 file.write_bytes(content)

@@ -16,6 +16,7 @@ class Example:
     answer: str
     confidence: float | None = None  # 0..1, the model's own
     right: bool | None = None  # the measure's verdict; None: whether the texts are equal
+    note: str = ""  # about the input, such as that it was truncated
 
 
 def examples_table(examples: Sequence[Example]) -> str:
@@ -51,8 +52,9 @@ def _group(name: str, found: Sequence[Example]) -> str:
 
 
 def _row(example: Example) -> str:
+    note = f'<br><small class="muted">{text(example.note)}</small>' if example.note else ""
     return (
-        f'<tr><td class="prose"><bdi>{text(example.input)}</bdi></td>'
+        f'<tr><td class="prose"><bdi>{text(example.input)}</bdi>{note}</td>'
         f'<td class="prose answer"><bdi>{text(example.answer)}</bdi></td>'
         f'<td class="prose"><bdi>{text(example.expected)}</bdi></td>'
         f'<td class="sure">{_confidence(example.confidence)}</td></tr>'

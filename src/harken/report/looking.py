@@ -152,6 +152,12 @@ def attention_maps(looked: Looked) -> AttentionMaps:
     )
 
 
+def title_of(glimpse: Glimpse) -> str:
+    """The title of an input above its pictures, with how much of it was read where it was cut."""
+    title = shortened(glimpse.title)
+    return title if glimpse.truncation is None else f"{title} ({glimpse.truncation})"
+
+
 def figure_of(looked: Looked, title: str, *, noted: bool = True) -> str:
     """For a page; without its note where the view's title stands above it."""
     note = looked.view.title if noted else ""
@@ -165,7 +171,7 @@ def figure_of(looked: Looked, title: str, *, noted: bool = True) -> str:
 
 def files_of(looked: Looked, title: str) -> dict[str, bytes]:
     """For a folder: files by their endings."""
-    title = shortened(f"{looked.view.title}: {title}")
+    title = f"{looked.view.title}: {title}"
     over_seconds, over_places = sound_maps(looked), picture_maps(looked)
     if over_seconds is not None:
         svg, png = sound_svg(over_seconds, title), sound_png(over_seconds, title)
@@ -179,7 +185,6 @@ def files_of(looked: Looked, title: str) -> dict[str, bytes]:
 
 def looking_page(title: str, found: Sequence[Looked], facts: Mapping[str, str]) -> str:
     """One self-contained HTML document: every view of one input."""
-    title = shortened(title)
     return page(
         "What was looked at",
         subtitle=title,

@@ -9,7 +9,7 @@ from harken.measure.interval import SHARES, Unit, shown
 from harken.report.curves import Curve, Stage, curve_figure
 from harken.report.examples import Example, examples_table
 from harken.report.honesty import honesty_section
-from harken.report.looking import figure_of, look
+from harken.report.looking import figure_of, look, title_of
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, plain_table, result_table, settings_table
 from harken.run import LOG, Run, read_log
@@ -38,6 +38,7 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
         sections=[
             Section(
                 title="What it knows",
+                lead=_truncated(evaluation),
                 body=_figures(evaluation)
                 if rows is None
                 else result_table(rows, metric=_words(name)) + _figures(evaluation),
@@ -57,6 +58,17 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
             Section(title="The recipe", body=settings_table(as_plain(run.recipe))),
         ],
         footer=f"Written by Harken {__version__}.",
+    )
+
+
+def _truncated(evaluation: Evaluation) -> str:
+    """How many inputs the model read only in part; nothing where it read all of them."""
+    cut = [one.truncation for one in evaluation.predictions if one.truncation is not None]
+    if not cut:
+        return ""
+    return (
+        f"{len(cut)} of {evaluation.n} inputs are longer than the model reads. "
+        f"The first of them: {cut[0]}."
     )
 
 
@@ -117,7 +129,7 @@ def _attention(run: Run, evaluation: Evaluation) -> list[Section]:
     glimpse = run.glimpse(evaluation)
     if glimpse is None:
         return []
-    figures = [figure_of(one, glimpse.title) for one in look(run.model, glimpse)]
+    figures = [figure_of(one, title_of(glimpse)) for one in look(run.model, glimpse)]
     if not figures:
         return []
     return [
@@ -143,6 +155,7 @@ def _examples(evaluation: Evaluation) -> list[Section]:
             chosen.append(
                 Example(
                     input=prediction.input,
+                    note="" if prediction.truncation is None else str(prediction.truncation),
                     expected=expected,
                     answer=prediction.output,
                     confidence=prediction.confidence,
