@@ -89,6 +89,11 @@ class Panel:
     begin: float  # seconds, the left edge of the first column
     end: float
 
+    @property
+    def head(self) -> str:
+        """The part of a head's name that its layer does not say: H3 of L1.H3."""
+        return self.name.rpartition(".")[2]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeAxis:
@@ -248,7 +253,7 @@ def _heads(maps: SoundMaps, axis: TimeAxis) -> str:
     strips = [
         f'<p class="layer">{text(layer)}</p>'
         + "".join(
-            f'<p class="side">{text(panel.name)}</p>'
+            f'<p class="side">{text(panel.head)}</p>'
             + _window("strip", panel, axis, alt=panel.name)
             for panel in panels
         )

@@ -129,7 +129,7 @@ def _rows(
     small = small_panels(maps)
     for layer, panels in small:
         rows.append((_NAME, partial(_heading, layer, _MUTED, 12)))
-        rows += [(strip + _GAP, partial(_window, panel, [panel.name], None)) for panel in panels]
+        rows += [(strip + _GAP, partial(_window, panel, [panel.head], None)) for panel in panels]
     return rows + [seconds] * bool(small)
 
 
