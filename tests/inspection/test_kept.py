@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 from writers import ENDS, MOST, START, Writer, writer
 
@@ -12,6 +12,7 @@ from harken.attention.attend import attend_fast
 from harken.decode.beam import search_beam
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
+from harken.errors import UserError
 from harken.inspection.forced import forced_looks
 from harken.inspection.kept import Hypothesis, WatchedSteps, seek_kept
 from harken.inspection.record import Choice, attentions, record
@@ -186,6 +187,22 @@ def test_what_was_not_kept_cannot_be_asked_for() -> None:
     (found,) = seek(watched, one.prompts, one.present, search=BEAM, end=6, most=MOST)
     with pytest.raises(AssertionError, match="did not keep this"):
         watched.decided(0, [17, *found[0].tokens])
+
+
+@pytest.mark.parametrize(
+    ("kind", "choice", "said"),
+    [
+        (None, Choice(), "no attention that can be recorded"),
+        ("translate transformer", Choice(paths=("encoder.*",)), "attention in the encoder only"),
+    ],
+)
+def test_a_search_that_runs_no_attention_is_refused(
+    kind: str | None, choice: Choice, said: str
+) -> None:
+    one = writer(kind or "language model", 1, torch.float64)
+    model = one.model if kind else nn.Linear(2, 2)
+    with pytest.raises(UserError, match=said):
+        WatchedSteps(one.stepper, model, end=6, beam=5, choice=choice)
 
 
 def test_kernels_come_back_after_every_step() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal to redraw
 PIPE_WIDTH = 10_000  # characters: a table in a pipe has one line per row
 MIN_TEXT_WIDTH = 12  # characters to which a column of words may shrink
+MIN_HEADER_WIDTH = 14  # characters of a header that are not wrapped
 
 
 def remark(text: str) -> None:
@@ -52,7 +53,7 @@ def table(
     """Print a table on stdout; columns that are not `text_columns` hold figures and never wrap.
 
     A table that is wider than the terminal is printed in blocks of columns, each of which repeats
-    the first column. In a pipe it is as wide as it needs to be, unless COLUMNS is set.
+    the text columns on the left. In a pipe it is as wide as it needs to be, unless COLUMNS is set.
     """
     from rich.console import Console
     from rich.measure import Measurement
@@ -66,10 +67,12 @@ def table(
         drawn = _drawn(header, rows, columns, text_columns, narrow=True)
         return Measurement.get(console, console.options, drawn).maximum < console.width
 
-    blocks: list[list[int]] = [[0]]
-    for column in range(1, len(header)):
-        if len(blocks[-1]) > 1 and not fits([*blocks[-1], column]):
-            blocks.append([0])
+    figures = (column for column in range(len(header)) if column not in text_columns)
+    keys = list(range(next(figures, 1)))
+    blocks = [list(keys)]
+    for column in range(len(keys), len(header)):
+        if len(blocks[-1]) > len(keys) and not fits([*blocks[-1], column]):
+            blocks.append(list(keys))
         blocks[-1].append(column)
     for columns in blocks:
         console.print(_drawn(header, rows, columns, text_columns), highlight=False)
@@ -96,7 +99,7 @@ def _drawn(
             title = "\n".join(
                 part
                 for line in title.split("\n")
-                for part in textwrap.wrap(line, max(widest, MIN_TEXT_WIDTH)) or [""]
+                for part in textwrap.wrap(line, max(widest, MIN_HEADER_WIDTH)) or [""]
             )
         drawn.add_column(
             title,
