@@ -126,7 +126,8 @@ def test_an_output_stays_on_its_line_unless_a_person_reads_it(
     assert say("a\tb\rc¶d") == "d\\nc\\rb\\ta\n"
     assert say("a\tb", "--confidence") == "b\\ta\t0.5000\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert say("a\tb\rc¶d") == "d\nc\rb\ta\n"
+    # A carriage return would overwrite the line on a terminal.
+    assert say("a\tb\rc¶d") == "d\nc\\rb\ta\n"
 
 
 def test_json_has_every_output_as_it_is(asked: list[Asked], say: Say) -> None:

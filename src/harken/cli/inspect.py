@@ -98,8 +98,6 @@ def run(options: argparse.Namespace) -> int:
     for number, asked in enumerate(inputs, start=1):
         glimpse = subject.look(asked if subject.of_files else _text(asked))
         found = [] if glimpse is None else look(subject.model, glimpse, layers, heads)
-        if glimpse is not None and glimpse.truncation is not None:
-            remark(f"{asked[:60]!r}: {glimpse.truncation}")
         if glimpse is None or not found:
             reason = "the input has no tokens" if glimpse is None else "no attention ran"
             remark(f"{asked[:60]!r}: nothing to show, because {reason}")

@@ -5,8 +5,7 @@
 A recurrent model learns from every word of a line at once, since none of its scores has seen the
 word it is of; a masked one from a share of the words, drawn anew each time. Both are measured
 alike: each held-out word is blanked with all others shown. Units are whole words; rare and new ones
-are <unknown>, which is a symbol of the perplexity but never an answer, so that a blank where such a
-word stood is never right.
+are <unknown>, which counts in the perplexity but is never an answer.
 """
 
 import math
