@@ -41,6 +41,7 @@ settings.load_profile("harken")
 @pytest.fixture(autouse=True)
 def _tiny_numbers() -> Iterator[None]:
     """A run sets the processor to drop denormal numbers; the next test may want them."""
+    os.environ.pop("COLUMNS", None)  # set by pytest-xdist; tables in a pipe obey it
     yield
     torch.set_flush_denormal(False)
 

@@ -211,8 +211,6 @@ class FillTask:
                 )
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
-        if not has_attention(trained.model):
-            return None
         outcomes = zip(evaluation.predictions, evaluation.expected, strict=True)
         right = one_of([one.output == word for one, word in outcomes])
         return self.look(trained, evaluation.predictions[right].input)
