@@ -155,7 +155,7 @@ def attention_maps(looked: Looked) -> AttentionMaps:
 def title_of(glimpse: Glimpse) -> str:
     """The title of an input above its pictures, with how much of it was read where it was cut."""
     title = shortened(glimpse.title)
-    return title if glimpse.truncation is None else f"{title} ({glimpse.truncation})"
+    return title if glimpse.truncation is None else f"{title} [{glimpse.truncation}]"
 
 
 def figure_of(looked: Looked, title: str, *, noted: bool = True) -> str:
