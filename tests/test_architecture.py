@@ -152,3 +152,32 @@ def test_shapes_use_the_letters() -> None:
     ]
     assert unknown == []
     assert any(shape_strings(path) for path in ROOT.rglob("*.py"))
+
+
+def error_messages(path: Path) -> list[str]:
+    """The text of every `UserError(…)` and `Failure(…)` in a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [
+        "".join(
+            part.value
+            for part in ast.walk(call)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        )
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id in {"UserError", "Failure"}
+    ]
+
+
+def test_errors_of_the_library_do_not_assume_the_command_line() -> None:
+    """A Python caller cannot pass `--resume`: a flag is marked as one of the command line."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {message}"
+        for room, paths in rooms().items()
+        if room != "cli"
+        for path in paths
+        for message in error_messages(path)
+        if re.search(r"(^|[^-])--[a-z]", message) and "command line" not in message
+    ]
+    assert wrong == []

@@ -343,17 +343,17 @@ def test_the_last_override_wins() -> None:
     recipe = tag(DATA, "name=1", "model.width=2", "model={layers=3}", "model.bits=16")
     assert recipe.model == Model(layers=3, bits=16)
     assert complaint(DATA, "model.width=2", 'model={width="x"}')[0].startswith(
-        """--set model={width="x"}: model.width: found the string 'x'"""
+        """override model={width="x"}: model.width: found the string 'x'"""
     )
 
 
 @pytest.mark.parametrize(
     ("assignment", "message", "fix"),
     [
-        ("seed", "wanted the form key.key=value", "write for example --set model.width=64"),
-        ("=3", "wanted the form key.key=value", "write for example --set model.width=64"),
-        ("#a=3", "wanted the form key.key=value", "write for example --set model.width=64"),
-        ("a..b=3", "wanted the form key.key=value", "write for example --set model.width=64"),
+        ("seed", "wanted the form key.key=value", "write for example model.width=64"),
+        ("=3", "wanted the form key.key=value", "write for example model.width=64"),
+        ("#a=3", "wanted the form key.key=value", "write for example model.width=64"),
+        ("a..b=3", "wanted the form key.key=value", "write for example model.width=64"),
         (
             "data.train.source=x",
             "data.train is the string 't.txt', not a table",
@@ -374,12 +374,12 @@ def test_the_last_override_wins() -> None:
         (
             "model.layers=6.0",
             "model.layers: found the number 6.0, wanted a whole number",
-            "write --set model.layers=6",
+            "write model.layers=6",
         ),
         (
             "data.words=one",
             "data.words: found the string 'one', wanted an array, each a string",
-            "write --set 'data.words=[\"one\"]'",
+            "write 'data.words=[\"one\"]'",
         ),
         (
             "seed=1\nname=2",
@@ -405,7 +405,7 @@ def test_the_last_override_wins() -> None:
     ],
 )
 def test_wrong_override(assignment: str, message: str, fix: str) -> None:
-    assert complaint(DATA, assignment) == (f"--set {assignment}: {message}", fix)
+    assert complaint(DATA, assignment) == (f"override {assignment}: {message}", fix)
 
 
 # Wrong values in the file; DATA is lines 1 and 2.
@@ -611,20 +611,20 @@ def test_bounds_at_the_edge(limits: dict[str, float]) -> None:
 def test_what_a_record_refuses_names_the_overrides_in_its_table() -> None:
     assert complaint(DATA + "\n[model]\nlayers = 2", "seed=1", "model.width=5") == (
         "recipe.toml:4: model: width 5 is odd",
-        "change [model] or --set model.width=5",
+        "change [model] or override model.width=5",
     )
 
 
 def test_what_the_root_refuses_names_each_override_once() -> None:
     assert complaint("", "data.dev=0.5", kind=Outer) == (
         "recipe.toml:1: half is not enough",
-        "change the recipe or --set data.dev=0.5",
+        "change the recipe or override data.dev=0.5",
     )
 
 
 def test_what_a_table_set_as_a_whole_refuses() -> None:
     assert complaint(DATA, "model={width=5}") == (
-        "--set model={width=5}: model: width 5 is odd",
+        "override model={width=5}: model: width 5 is odd",
         "change [model]",
     )
 

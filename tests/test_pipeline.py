@@ -142,7 +142,7 @@ def test_damaged_files_are_refused(small_run: Path, tmp_path: Path, name: str, d
 
 
 def test_what_is_no_finished_run_says_so(small_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match="run folder not found"):
         harken.load(tmp_path / "none")
     with pytest.raises(UserError, match=r"no recipe\.toml"):
         harken.load(tmp_path)

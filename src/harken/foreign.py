@@ -9,7 +9,8 @@ and what is read from BERT's states, are not here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 
 import torch
@@ -35,8 +36,8 @@ class Foreign:
     """A folder's model with its tokenizer."""
 
     folder: Path
-    read: FolderRead
-    tokenizer: Tokenizer
+    read: FolderRead = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
 
     @property
     def model(self) -> LanguageModel | Encoder:
@@ -112,7 +113,7 @@ def is_foreign(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def read_foreign(folder: str | Path, device: Device = "auto") -> Foreign:
+def read_foreign(folder: str | PathLike[str], device: Device = "auto") -> Foreign:
     """The model and the tokenizer of a folder; nothing of it is run."""
     folder, chosen = Path(folder), choose_device(device)
     tokenizer = _read_tokenizer(folder / TOKENIZER)

@@ -8,9 +8,10 @@ SIGTERM and SIGHUP stop the run at once, or after the current training step and 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from harken.provenance import (
 )
 from harken.recipe import Recipe, task_of
 from harken.report.card import model_card
+from harken.report.markup import prose
 from harken.report.of_run import run_report
 from harken.run import (
     CARD,
@@ -56,16 +58,26 @@ from harken.tasks.task import Evaluation
 from harken.training.checkpoint import weights_of, write_manifest
 from harken.training.loop import Event, Saved, Stage, Training
 from harken.training.machine import choose_device, prepare
+from harken.training.progress import training_progress
 from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
 
 Listener = Callable[[Event], None]
 
 
 def train(
-    recipe: Recipe, folder: Path, *, resume: bool = False, listener: Listener | None = None
+    recipe: Recipe,
+    folder: str | PathLike[str],
+    *,
+    resume: bool = False,
+    listener: Listener | None = None,
+    progress: bool | None = None,
 ) -> Run:
-    """Train a recipe into `folder`, or resume it there; a finished run is only loaded."""
-    with stop_signals() as stop:
+    """Train a recipe into `folder`, or resume it there; a finished run is only loaded.
+
+    `progress` shows one line on stderr; None shows it where stderr is a terminal or a notebook.
+    """
+    folder = Path(folder)
+    with stop_signals() as stop, training_progress(prose(folder.name), progress) as show:
         device = choose_device(recipe.training.machine.device)
         check_run_folder(recipe, folder, resume=resume)
         splits = None if (folder / MODEL).exists() else task_of(recipe).read(recipe)
@@ -74,7 +86,8 @@ def train(
             remove_leftovers(folder)
             if splits is not None and not (folder / MODEL).exists():
                 with claimed_folder(recipe, folder, splits):
-                    _train_stages(recipe, folder, splits, device, listener, stop)
+                    listeners = [show] if listener is None else [show, listener]
+                    _train_stages(recipe, folder, splits, device, listeners, stop)
             run = load(folder, recipe.training.machine.device)
             if not all((folder / name).exists() for name in (METRICS, CARD, REPORT)):
                 finish(run)
@@ -89,13 +102,13 @@ def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
             raise UserError(
                 f"{folder}: the folder holds files that are not a run (expected a new or empty "
                 "folder)",
-                fix="choose another folder with --run",
+                fix="choose another run folder",
             )
         return
     if not resume:
         raise UserError(
             f"{folder}: the folder already holds a run",
-            fix="add --resume to continue it, or choose another folder with --run",
+            fix="choose another run folder, or resume it with resume=True (command line: --resume)",
         )
     check_recipe(folder, recipe)
 
@@ -136,7 +149,7 @@ def _train_stages(
     folder: Path,
     splits: Mapping[str, Any],
     device: torch.device,
-    listener: Listener | None,
+    listeners: Sequence[Listener],
     stop: StopSignals,
 ) -> None:
     task = task_of(recipe)
@@ -164,7 +177,7 @@ def _train_stages(
                 if not isinstance(event, Saved):
                     record = {"event": type(event).__name__.lower(), **asdict(event)}
                     write_line(json.dumps(record))
-                if listener is not None:
+                for listener in listeners:
                     listener(event)
                 stop.check()
         except Interrupted:

@@ -4,6 +4,7 @@ A new task is one file in `tasks/`, one member of `Recipe` and one line of `TASK
 """
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 from harken import config
@@ -37,9 +38,11 @@ TASKS: dict[str, Task] = {
 }
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe file with its `--set` overrides."""
-    recipe: Recipe = config.load(Recipe, path, overrides)
+def load_recipe(path: str | PathLike[str], overrides: str | Sequence[str] = ()) -> Recipe:
+    """Load a recipe; each override has the form "model.width=64"."""
+    if isinstance(overrides, str):
+        overrides = [overrides]
+    recipe: Recipe = config.load(Recipe, Path(path), overrides)
     return recipe
 
 

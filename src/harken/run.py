@@ -10,9 +10,11 @@ provenance.json     recipe, data digests and versions that the run was started w
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from harken.tasks.task import (
     Evaluation,
     Fitted,
     Glimpse,
+    OfFiles,
     Prediction,
     Task,
     Timing,
@@ -38,16 +41,25 @@ RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
 CHECKPOINTS, TOKENS = "checkpoints", "tokens"
 
+Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Run:
-    """A trained model with all that it needs."""
+    """A trained model with its recipe and vocabulary."""
 
     folder: Path
     recipe: Recipe
     task: Task
     fitted: Fitted
     model: nn.Module
+
+    def __repr__(self) -> str:
+        parameters = sum(weight.numel() for weight in self.model.parameters())
+        return (
+            f"Run(task={self.recipe.task!r}, folder={str(self.folder)!r}, "
+            f"parameters={parameters:,}, device={str(self.trained.device)!r})"
+        )
 
     @property
     def trained(self) -> Trained:
@@ -61,71 +73,125 @@ class Run:
 
     def searching(self, search: SearchConfig) -> "Run":
         """The same run with another search."""
-        assert self.search is not None, "the task does not search"
+        if self.search is None:
+            raise UserError(
+                f"task {self.recipe.task!r} does not search", fix="call predict without a search"
+            )
         changed: Any = self.recipe
         return replace(self, recipe=replace(changed, search=search))
 
     def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] | None = None
+        self, inputs: Paths, nbest: int = 1, indices: Sequence[int] | None = None
     ) -> list[Prediction]:
-        """One prediction for each input, in order.
+        """Return one prediction per input, in order; a single string is one input.
 
-        A sample depends on the seed and the index of its input. `indices` are those of the inputs
-        in a longer list of which they are a part; by default they are 0, 1, 2, …
+        Inputs are texts, or file names where the task reads sounds or pictures. A sample depends on
+        the seed and the index of its input. `indices` are those of the inputs in a longer list of
+        which they are a part; by default they are 0, 1, 2, …
         """
-        return list(self.task.predict(self.trained, inputs, nbest, indices))
+        if nbest < 1:
+            raise UserError(f"nbest: expected 1 or more, got {nbest}", fix="ask for at least one")
+        return list(self.task.predict(self.trained, self._inputs(inputs), nbest, indices))
 
     def predict_times(
-        self, inputs: Sequence[str], indices: Sequence[int] | None = None
+        self, inputs: Paths, indices: Sequence[int] | None = None
     ) -> Iterator[Prediction]:
-        """The same with the seconds of every word, for a task that hears."""
-        assert isinstance(self.task, Timing), "the task knows no times"
-        return self.task.predict_times(self.trained, inputs, indices)
+        """Predict with the start and end of every word in seconds (speech recognition only)."""
+        if not isinstance(self.task, Timing):
+            raise UserError(
+                f"task {self.recipe.task!r} does not predict word times",
+                fix="use predict, or a run of task 'transcribe'",
+            )
+        return self.task.predict_times(self.trained, self._inputs(inputs), indices)
 
-    def evaluate(self, split: str = "dev", files: Sequence[Path] = ()) -> Evaluation:
-        """Figures on a split of the recipe, or on other files of the same form."""
+    def evaluate(self, split: str = "dev", files: Paths = ()) -> Evaluation:
+        """Compute the metrics on a split of the recipe, or on other files of the same format."""
         return self.task.evaluate(self.trained, self.examples(split, files))
 
-    def evaluate_under(
-        self, condition: str, split: str = "dev", files: Sequence[Path] = ()
-    ) -> Evaluation:
-        """The same under a condition, for a task that knows some."""
-        assert isinstance(self.task, Conditioned), "the task knows no conditions"
+    def evaluate_under(self, condition: str, split: str = "dev", files: Paths = ()) -> Evaluation:
+        """Compute the metrics under a condition such as noise:10 (speech recognition only)."""
+        if not isinstance(self.task, Conditioned):
+            raise UserError(
+                f"task {self.recipe.task!r} has no conditions",
+                fix="use evaluate, or a run of task 'transcribe'",
+            )
         return self.task.evaluate_under(self.trained, self.examples(split, files), condition)
 
-    def examples(self, split: str, files: Sequence[Path] = ()) -> Any:
-        """Of a split of the recipe, or of other files of the same form."""
-        if files:
-            return self.task.read_files(self.recipe, files)
+    def examples(self, split: str, files: Paths = ()) -> Any:
+        """Read the examples of a split of the recipe, or of other files of the same format."""
+        if paths := _paths(files):
+            return self.task.read_files(self.recipe, paths)
         splits = self.task.read(self.recipe)
         if split not in splits:
+            known = sorted(splits.keys() - {"train"})
             raise UserError(
-                f"{self.folder / RECIPE}: found no data.{split}, wanted one to evaluate on",
-                fix=f"use --split {' or '.join(sorted(splits.keys() - {'train'}))}, or --data FILE",
+                f"{self.folder / RECIPE}: there is no data.{split} to evaluate on",
+                fix=f"choose {' or '.join(f'split={name!r}' for name in known)}, or other files "
+                f"(command line: {' or '.join(f'--split {name}' for name in known)}, or --data)",
             )
         return splits[split]
+
+    def _inputs(self, inputs: Paths) -> list[str]:
+        """Check the inputs of `predict`; file names may be path objects."""
+        if isinstance(inputs, str | PathLike):
+            inputs = [inputs]
+        elif not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
+            raise UserError(
+                f"inputs: expected a string or a list of strings, got {inputs!r}",
+                fix="pass for example predict(['a sentence'])",
+            )
+        texts = []
+        for number, value in enumerate(inputs):
+            if isinstance(value, PathLike) and isinstance(self.task, OfFiles):
+                value = os.fspath(value)
+            if not isinstance(value, str):
+                raise UserError(
+                    f"inputs[{number}]: expected a string, got {str(value)[:60]!r} "
+                    f"({type(value).__name__})",
+                    fix="pass each input as a string",
+                )
+            texts.append(value)
+        return texts
 
     def glimpse(self, evaluation: Evaluation) -> Glimpse | None:
         """An example as the model meets it, for a look inside."""
         return self.task.glimpse(self.trained, evaluation)
 
 
-def require_run(folder: Path) -> None:
-    """Tell a folder that is no run from one that has not finished."""
-    if not folder.is_dir():
+def _paths(files: Paths) -> list[Path]:
+    """Convert file names to paths; a single name is one file."""
+    if isinstance(files, str | PathLike):
+        return [Path(files)]
+    if not isinstance(files, Iterable):
         raise UserError(
-            f"{folder}: found no such folder, wanted a run folder",
-            fix="train one with `harken train RECIPE.toml --run DIR`",
+            f"files: expected a path or a list of paths, got {files!r}", fix="pass for example []"
+        )
+    paths = []
+    for number, file in enumerate(files):
+        if not isinstance(file, str | PathLike):
+            raise UserError(
+                f"files[{number}]: expected a path, got {file!r}", fix="pass each file as a path"
+            )
+        paths.append(Path(file))
+    return paths
+
+
+def require_run(folder: Path) -> None:
+    """Raise unless the folder holds a finished run."""
+    if not folder.exists():
+        raise UserError(
+            f"run folder not found: {folder}",
+            fix="check the name, or train a model with `harken train RECIPE.toml`",
         )
     if not (folder / RECIPE).is_file():
+        what = f"it has no {RECIPE}" if folder.is_dir() else "it is a file"
         raise UserError(
-            f"{folder}: found no {RECIPE} in it, wanted a run folder",
-            fix="name the folder that `harken train` wrote",
+            f"not a run folder: {folder} ({what})", fix="name the folder that training wrote"
         )
     if not (folder / MODEL).is_file():
         raise UserError(
-            f"{folder}: found a run that has not finished, wanted a trained one",
-            fix=f"finish it with `harken train {folder / RECIPE} --resume`",
+            f"{folder}: training has not finished",
+            fix=f"finish it with `harken train {folder / RECIPE} --resume` on the command line",
         )
 
 
@@ -164,8 +230,8 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def load(folder: str | Path, device: Device = "auto") -> Run:
-    """A finished run, its files checked against the manifest."""
+def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
+    """Load a finished run after checking its files against the manifest."""
     folder = Path(folder)
     require_run(folder)
     check_manifest(folder, (RECIPE, TOKENIZER, MODEL))

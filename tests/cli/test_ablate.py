@@ -122,7 +122,7 @@ def test_a_person_reads_a_table(small_run: Path, capsys: pytest.CaptureFixture[s
         (["--examples", "1", "--how", "resample"], "wanted 2 or more"),
         (["--what", "positions", "--how", "mean"], "wanted zero"),
         (["--seed", "-1"], "wanted 0 or more"),
-        (["--split", "test"], "found no data.test"),
+        (["--split", "test"], "there is no data.test"),
     ],
 )
 def test_what_cannot_be_done(

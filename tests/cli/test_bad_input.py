@@ -103,7 +103,7 @@ def test_a_device_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[
     where = ["--device", "cuda", "--run", str(folder / "run")]
     code = main(["train", str(folder / "recipe.toml"), *SETS, *where])
     assert code == 2
-    assert "wanted cuda" in complaint(capsys)
+    assert "device 'cuda' is not available" in complaint(capsys)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered"])
@@ -148,9 +148,9 @@ def test_a_measure_that_does_not_suit_the_task(
 ) -> None:
     sides = ["--source", str(people.read), "--target", str(people.read)]
     assert main(["evaluate", str(small_run), *sides]) == 2
-    assert "found 2 files to measure on, wanted one file of questions" in complaint(capsys)
+    assert "expected one file of questions, got 2" in complaint(capsys)
     assert main(["evaluate", str(small_run), "--split", "test"]) == 2
-    assert "found no data.test" in complaint(capsys)
+    assert "there is no data.test to evaluate on" in complaint(capsys)
     assert main(["evaluate", str(small_run), "--beam", "0"]) == 2
     assert "--beam: found 0, wanted at least 1" in complaint(capsys)
 

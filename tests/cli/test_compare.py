@@ -189,13 +189,13 @@ def test_one_run_or_the_same_twice(
     assert main(["compare", str(small_run), str(other_run), again]) == 2
     assert f"{again}: found the same run as {small_run}" in complaint(capsys)
     assert main(["compare", str(small_run), str(tmp_path)]) == 2
-    assert "wanted a run folder" in complaint(capsys)
+    assert "not a run folder" in complaint(capsys)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--split", "test"], "found no data.test"),
+        (["--split", "test"], "there is no data.test"),
         (["--source", "a.txt"], "--source"),
         (["--data", "a.txt", "--split", "dev"], "--split"),
         (["--beam", "0"], "--beam"),

@@ -36,7 +36,7 @@ def test_a_page_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_row_longer_than_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", str(RECIPES / "lm.toml"), "--length", "129"]) == 2
-    assert "sees 128 at once" in capsys.readouterr().err
+    assert "the model takes at most 128" in capsys.readouterr().err
 
 
 def test_measures_beside_what_was_predicted(

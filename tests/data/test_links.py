@@ -39,7 +39,7 @@ def test_the_first_number_may_count_the_target(tmp_path: Path) -> None:
         ("1-1 2:2\n\n1-1\n", "gold.talp:1: found '2:2', wanted links such as 3-4 or 3p4"),
         ("1-1\n\n0-1\n", "gold.talp:3: found word 0 of the source in '0-1', wanted one of 1 to 1"),
         ("5-3\n\n1-1\n", "gold.talp:1: found word 5 of the source in '5-3', wanted one of 1 to 3"),
-        ("1-6\n\n1-1\n", "found word 6 of the target in '1-6', wanted one of 1 to 5; say with"),
+        ("1-6\n\n1-1\n", "found word 6 of the target in '1-6', wanted one of 1 to 5; check"),
         ("1-1\n1-1\n1-1\n", "gold.talp:2: found word 1 of the source"),
     ],
 )

@@ -206,7 +206,7 @@ def test_where_things_are() -> None:
         == where(ALL, gz, "https://m/x")
         == "https://m/x/small/text.gz"
     )
-    with pytest.raises(UserError, match="--from http://m/x: found no plain https"):
+    with pytest.raises(UserError, match="mirror http://m/x: expected an https"):
         where(ALL, gz, "http://m/x")
 
 

@@ -150,7 +150,7 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
     [
         (["model.front.kind=map"], "belong together"),
         (["data.features=maps.npy"], "belong together"),
-        (["encode.pictures.columns=48"], "--set encode.pictures.columns=32"),
+        (["encode.pictures.columns=48"], "overrides encode.pictures.columns=32"),
         (["data.dev=2.5"], "is no share"),
         (["data.images=a.npz", "data.features=b.npy"], "two arrays"),
     ],

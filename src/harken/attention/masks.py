@@ -48,8 +48,10 @@ def mask_between(
         visible = keys <= queries
     elif order == "strict":
         visible = keys < queries
-    else:
+    elif order == "any":
         visible = torch.ones_like(keys <= queries)
+    else:
+        raise ValueError(f"order: unknown value {order!r} (expected 'any', 'causal' or 'strict')")
     if window is not None:
         visible = visible & ((queries - keys).abs() <= window)
     if present is not None:

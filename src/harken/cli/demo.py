@@ -60,8 +60,9 @@ def run(options: argparse.Namespace) -> int:
 def _answer(folder: Path, options: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from harken.cli.output import result, result_json, training_progress
+    from harken.cli.output import result, result_json
     from harken.demo.reading import run_demo
+    from harken.training.progress import training_progress
 
     done = run_demo(folder, training_progress, seed=options.seed)
     if options.json:
@@ -76,8 +77,9 @@ def _answer(folder: Path, options: argparse.Namespace) -> None:
 def _exposure(folder: Path, options: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from harken.cli.output import result, result_json, training_progress
+    from harken.cli.output import result, result_json
     from harken.demo.exposure import run_exposure
+    from harken.training.progress import training_progress
 
     done = run_exposure(folder, training_progress, seed=options.seed)
     if options.json:

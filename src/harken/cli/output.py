@@ -4,7 +4,6 @@ import json
 import os
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from harken.measure.interval import Estimate
-    from harken.pipeline import Listener
 
 QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal to redraw
 PIPE_WIDTH = 10_000  # characters: a table in a pipe has one line per row
@@ -146,54 +144,6 @@ def spelled(estimate: "Estimate") -> tuple[str, str]:
         shown(one, estimate.unit) for one in (estimate.value, estimate.low, estimate.high)
     )
     return value, f"{low} - {high}"
-
-
-@contextmanager
-def training_progress(title: str) -> Iterator["Listener"]:
-    """A listener that draws one line with rate and time left, or logs one every ten seconds."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    from harken.training.loop import Evaluated, Event, Stepped
-
-    said = 0.0
-    mean: float | None = None
-    drawn = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
-        TimeLeft(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-    )
-    bars: dict[str, Any] = {}
-
-    def listen(event: Event) -> None:
-        nonlocal said, mean
-        if isinstance(event, Evaluated):
-            remark(f"{title}: {event.stage} {event.step}: dev {event.value:.3f}")
-        elif isinstance(event, Stepped):
-            if event.stage not in bars:
-                mean = None
-                bars[event.stage] = drawn.add_task(
-                    printable(f"{title}: {event.stage}"), total=event.steps, loss=0.0, rate=0.0
-                )
-            mean = event.loss if mean is None else mean + 0.05 * (event.loss - mean)
-            rate = event.tokens / max(event.seconds, 1e-9)
-            drawn.update(bars[event.stage], completed=event.step, loss=mean, rate=rate)
-            now = time.monotonic()
-            if drawn.disable and (now - said > QUIET_SECONDS or event.step == event.steps):
-                said = now
-                left = (event.steps - event.step) * event.seconds
-                remark(
-                    f"{title}: {event.stage} {event.step}/{event.steps}  loss {mean:.3f}  "
-                    f"{rate:,.0f} tokens/s  {left:.0f} s left"
-                )
-
-    with drawn:
-        yield listen
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, then print the figures."""
-    from harken.cli.output import figures, remark, training_progress
+    from harken.cli.output import figures, remark
     from harken.pipeline import train
     from harken.recipe import load_recipe
     from harken.run import RECIPE, REPORT, read_metrics
@@ -43,8 +43,7 @@ def run(options: argparse.Namespace) -> int:
         folder = options.recipe.parent if inside_run else Path("runs") / options.recipe.stem
     recipe = load_recipe(options.recipe, overrides)
     try:
-        with training_progress(folder.name) as listener:
-            train(recipe, folder, resume=options.resume, listener=listener)
+        train(recipe, folder, resume=options.resume, progress=True)
     except Interrupted as stop:
         if (folder / RECIPE).exists():
             remark(f"harken: {stop}; resume with `harken train {folder / RECIPE} --resume`")

@@ -32,7 +32,7 @@ class Override:
 
     @property
     def where(self) -> str:
-        return f"--set {self.assignment}"
+        return f"override {self.assignment}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Place:
     def spelled(self, value: Any) -> str:
         """How to write a value for this key."""
         if self.text is not None:
-            return f"--set {shlex.quote(f'{self.dotted}={inline(value)}')}"
+            return shlex.quote(f"{self.dotted}={inline(value)}")
         key = f"{self.path[-1]} = " if isinstance(self.path[-1], str) else ""
         return key + inline(value)
 
@@ -207,8 +207,8 @@ def _parse_override(assignment: str) -> Override:
         path = ()
     if not path:
         raise UserError(
-            f"--set {assignment}: wanted the form key.key=value",
-            fix="write for example --set model.width=64",
+            f"override {assignment}: wanted the form key.key=value",
+            fix="write for example model.width=64",
         )
     text = text.strip()
     return Override(assignment, path, text, toml_value(text))

@@ -84,8 +84,8 @@ def subject_of(
     longest = longest_of(model)
     if longest is not None and length > longest:
         raise UserError(
-            f"--length {length}: found a model that sees {longest} at once, wanted no more",
-            fix="raise the model's length with --set, such as --set model.length=…",
+            f"length {length}: the model takes at most {longest}",
+            fix=f"override the model's length, for example model.length={length}",
         )
     rows = batch if batch is not None else rows_of(recipe, length)
     return Subject(

@@ -121,7 +121,7 @@ def _attempt(
         if response.status not in (200, 206) or (response.status == 206 and not start):
             raise Failure(
                 f"{address}: found the answer {response.status} {response.reason}, wanted the file",
-                fix="see whether the address still works, or use another server with --from",
+                fix="check the address, or use another server (command line: --from)",
             )
         if not start:
             discard(part)
@@ -162,7 +162,7 @@ def _within(count: int, most: int, address: str, part: Path) -> None:
         discard(part)
         raise Failure(
             f"{address}: found {count:,} bytes or more, wanted at most {most:,}",
-            fix="it is not the published corpus: use another server with --from",
+            fix="it is not the published corpus: use another server (command line: --from)",
         )
 
 
@@ -205,7 +205,9 @@ def _ask(address: str, start: int, patience: Patience) -> HTTPResponse:
             request, timeout=patience.silence
         )
     except urllib.error.HTTPError as error:  # only redirections come here: no end, no way
-        raise Failure(f"{address}: found {error}", fix="use another server with --from") from error
+        raise Failure(
+            f"{address}: found {error}", fix="use another server (command line: --from)"
+        ) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
@@ -250,7 +252,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if urllib.parse.urlsplit(address).scheme != "https":
             raise Failure(
                 f"{request.full_url}: found a redirection to {address}, wanted https",
-                fix="use another server with --from",
+                fix="use another server (command line: --from)",
             )
         return super().redirect_request(request, file, code, message, headers, address)
 

@@ -61,8 +61,8 @@ def _links(line: Line, pair: Pair, first: Side) -> GoldLinks:
                 raise UserError(
                     f"{line.where}: found word {number + 1} of the {side} in {cell!r}, "
                     f"wanted one of 1 to {count}",
-                    fix="say with --first whose words the first number counts; "
-                    "numbers are from 1, and words are what spaces part",
+                    fix="check which side the first number of a link counts (command line: "
+                    "--first); words are counted from 1 and separated by spaces",
                 )
         possible.add(link)
         if match[2] == "-":

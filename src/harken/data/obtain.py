@@ -51,7 +51,7 @@ def where(corpus: Corpus, item: Item, mirror: str | None) -> str:
     address = f"{mirror.rstrip('/')}/{corpus.name}/{item.file}"
     if not is_safe(address):
         raise UserError(
-            f"--from {mirror}: found no plain https address, wanted one",
+            f"mirror {mirror}: expected an https address",
             fix="give one like https://HOST/FOLDER (http:// only for this machine itself)",
         )
     return address
@@ -75,7 +75,7 @@ def _is_there(path: Path, item: Item) -> bool:
     if found != item.sha256:
         raise UserError(
             f"{path}: found something else there (sha256 {found}), wanted {item.sha256}",
-            fix="remove it, or choose another folder with --out",
+            fix="remove it, or choose another folder",
         )
     return True
 
@@ -104,5 +104,5 @@ def _check(unfinished: Path, path: Path, item: Item) -> None:
         raise Unsound(
             f"{path}: found sha256 {found}, wanted {item.sha256}: what came from the server is "
             "not the published corpus, and was removed",
-            fix="try again, or from another server with --from",
+            fix="try again, or use another server (command line: --from)",
         )

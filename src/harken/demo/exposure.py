@@ -106,7 +106,7 @@ def run_exposure(
         files = tell(told, folder / DATA / condition.slug, where)
         recipe = shape(replace(exposure_recipe(files), seed=seed))
         with progress(f"{number}/{len(conditions)} {condition.name}") as listener:
-            train(recipe, where, resume=True, listener=listener)
+            train(recipe, where, resume=True, listener=listener, progress=False)
         found = read_metrics(where)
         right, guess = (Estimate(**found["metrics"][name]) for name in MEASURED)
         rows.append(Measured(condition=condition, n=found["n"], metric=right))
@@ -123,14 +123,14 @@ def claim(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise UserError(
-            f"{folder}: found a file, wanted a folder", fix="choose another folder with --run"
+            f"{folder}: found a file, wanted a folder", fix="choose another folder"
         )
     strange = sorted({path.name for path in folder.iterdir()} - {DATA, RUNS, REPORT})
     if strange:
         raise UserError(
             f"{folder}: found {strange[0]!r} in it, wanted a new or empty folder, "
             "or the study's own",
-            fix="choose another folder with --run",
+            fix="choose another folder",
         )
 
 

@@ -108,7 +108,7 @@ def run_demo(
     runs = []
     for name, one, where in zip(names, recipes, folders, strict=True):
         with progress(name) as listener:
-            runs.append(train(one, where, resume=True, listener=listener))
+            runs.append(train(one, where, resume=True, listener=listener, progress=False))
     evaluations = [run.evaluate() for run in runs]
     rows = {
         name: ResultRow(name=name, n=one.n, metric=one.metrics["exact_match"])

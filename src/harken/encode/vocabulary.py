@@ -28,6 +28,9 @@ class Vocabulary:
         # A text that spells out "<mask>" must stay text.
         self._tokenizer.encode_special_tokens = True
 
+    def __repr__(self) -> str:
+        return f"Vocabulary(size={len(self)})"
+
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
 

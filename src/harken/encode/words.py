@@ -75,7 +75,7 @@ def commonest_of(counts: Mapping[str, int]) -> str:
     return min(counts, key=lambda tag: (-counts[tag], tag))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class WordsAndCharacters:
     """What was fitted to the training words; immutable in use."""
 
@@ -95,6 +95,10 @@ class WordsAndCharacters:
         put(self, "rows", {word: number for number, word in enumerate(listed, start=FIRST)})
         put(self, "characters", {one: number for number, one in enumerate(letters, start=FIRST)})
         put(self, "tags", tuple(self.tag_counts))
+
+    def __repr__(self) -> str:
+        sizes = f"words={len(self)}, characters={self.character_count}, tags={len(self.tags)}"
+        return f"WordsAndCharacters({sizes})"
 
     def __len__(self) -> int:
         """How many rows there are, PAD and UNKNOWN among them."""

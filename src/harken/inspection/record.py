@@ -69,7 +69,7 @@ class Choice:
 ALL = Choice()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Recorded:
     """One call of one attention; `name` is its path in the model, `heads` are counted from 1.
 
@@ -84,6 +84,15 @@ class Recorded:
     queries: Float[Tensor, "B k T U"] | None = None
     keys: Float[Tensor, "B k S U"] | None = None
     values: Float[Tensor, "B k S I"] | None = None
+
+    def __repr__(self) -> str:
+        tensors = {name: getattr(self, name) for name in ("weights", "queries", "keys", "values")}
+        shapes = (
+            f"{name}={tuple(tensor.shape)}"
+            for name, tensor in tensors.items()
+            if tensor is not None
+        )
+        return f"Recorded(name={self.name!r}, {', '.join(shapes)})"
 
     @property
     def layer(self) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from json import dumps
+from os import PathLike
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -80,9 +81,13 @@ class Recording:
 
 @contextmanager
 def storing(
-    model: nn.Module, folder: Path, choice: Choice = ALL, tokens: Sequence[Sequence[str]] = ()
+    model: nn.Module,
+    folder: str | PathLike[str],
+    choice: Choice = ALL,
+    tokens: Sequence[Sequence[str]] = (),
 ) -> Iterator[None]:
     """Record to a folder for the length of the block; `tokens` are texts, row by row."""
+    folder = Path(folder)
     chosen = attentions(model, choice)
     _check_free(folder)
     calls: list[dict[str, Any]] = []
@@ -110,8 +115,9 @@ def storing(
         (unfinished / INDEX).write_text(dumps(index, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def open_recording(folder: Path) -> Recording:
+def open_recording(folder: str | PathLike[str]) -> Recording:
     """What is in a folder, checked; tensors are read when they are asked for."""
+    folder = Path(folder)
     path = folder / INDEX
     try:
         index = parsed(path.read_text(encoding="utf-8"))
@@ -134,9 +140,9 @@ def open_recording(folder: Path) -> Recording:
     return Recording(stored, tuple(map(tuple, tokens)))
 
 
-def write_npz(recording: Recording, path: Path) -> None:
+def write_npz(recording: Recording, path: str | PathLike[str]) -> None:
     """The same as one file of NumPy: `00000000/stack.blocks.0.attention/weights`, and so on."""
-    with replacing(path) as unfinished, ZipFile(unfinished, "w") as archive:
+    with replacing(Path(path)) as unfinished, ZipFile(unfinished, "w") as archive:
         for number, call in enumerate(recording.calls):
             for part in call.shapes:
                 tensor = call.read(part)

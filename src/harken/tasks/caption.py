@@ -321,10 +321,10 @@ def opened(recipe: CaptionRecipe, path: Path) -> Pictures | FeatureMaps:
     names = ("columns", "rows", "channels")
     found, wanted = ([getattr(one, name) for name in names] for one in (array, size))
     if found != wanted:
-        sets = (f"encode.pictures.{name}={value}" for name, value in zip(names, found, strict=True))
+        sizes = [f"encode.pictures.{name}={size}" for name, size in zip(names, found, strict=True)]
         raise UserError(
             f"{path}: found columns, rows and channels {found}, wanted {wanted}",
-            fix=f"train with {' '.join(f'--set {one}' for one in sets)}",
+            fix=f"train with the overrides {' '.join(sizes)}",
         )
     return array
 

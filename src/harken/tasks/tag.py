@@ -223,8 +223,8 @@ class TagTask:
     ) -> Iterator[Prediction]:
         if nbest > 1:
             raise UserError(
-                f"--nbest {nbest}: found a task that gives each word its one best tag, wanted 1",
-                fix="leave --nbest out",
+                f"nbest: task 'tag' gives each word its one best tag (expected 1, got {nbest})",
+                fix="leave nbest out",
             )
         tagged = tag_sentences(trained, [line.split() for line in inputs])
         yield from (prediction_of(*pair) for pair in zip(inputs, tagged, strict=True))

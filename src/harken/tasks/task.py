@@ -38,13 +38,16 @@ class Fitted(Protocol):
     def to_json(self) -> str: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Trained:
     """A model with all that it needs to be asked."""
 
     recipe: Any
     fitted: Any
     model: nn.Module
+
+    def __repr__(self) -> str:
+        return f"Trained(task={self.recipe.task!r}, model={type(self.model).__name__})"
 
     @property
     def device(self) -> torch.device:
@@ -97,7 +100,7 @@ class Table:
     rows: Sequence[Sequence[object]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Evaluation:
     """Figures over n examples, the metric that decides first, and what was said to each.
 
@@ -117,6 +120,10 @@ class Evaluation:
     def __post_init__(self) -> None:
         figures = {name: sample.estimate() for name, sample in self.samples.items()}
         object.__setattr__(self, "metrics", figures)
+
+    def __repr__(self) -> str:
+        metrics = (f"{name}={estimate.value:.4g}" for name, estimate in self.metrics.items())
+        return f"Evaluation(n={self.n}, {', '.join(metrics)})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -293,11 +300,11 @@ def one_of(outcomes: Sequence[bool]) -> int:
 
 
 def single(paths: Sequence[Path], what: str) -> Path:
-    """The one file that a task takes."""
+    """Return the one file that a task takes."""
     if len(paths) != 1:
         raise UserError(
-            f"found {len(paths)} files to measure on, wanted one file of {what}",
-            fix="use --data FILE in place of --source and --target",
+            f"expected one file of {what}, got {len(paths)}",
+            fix="evaluate on one file at a time (command line: --data FILE)",
         )
     return paths[0]
 

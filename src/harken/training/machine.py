@@ -8,10 +8,11 @@ import ctypes
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
+from harken.config.spelling import require_choice
 from harken.errors import UserError
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -33,8 +34,9 @@ class MachineConfig:
     compile: bool = False  # needs a C++ compiler on a CPU, and gained nothing there
 
 
-def choose_device(wanted: Device) -> torch.device:
-    """The fastest device present, or the one asked for."""
+def choose_device(wanted: str) -> torch.device:
+    """Return the requested device, or the fastest one present for "auto"."""
+    require_choice("device", wanted, get_args(Device))
     present = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -45,8 +47,8 @@ def choose_device(wanted: Device) -> torch.device:
     if not present[wanted]:
         found = ", ".join(name for name, there in present.items() if there)
         raise UserError(
-            f"--device {wanted}: found only {found} on this machine, wanted {wanted}",
-            fix="use --device auto, or install a PyTorch build that supports the device",
+            f"device {wanted!r} is not available (this machine has {found})",
+            fix="use device 'auto', or install a PyTorch build that supports the device",
         )
     return torch.device(wanted)
 

@@ -43,8 +43,8 @@ def read_folder(folder: Path) -> list[Utterance]:
     raise UserError(
         f"{folder}: found {_seen(folder)}, wanted a folder of Kaldi (wav.scp), of CMU Sphinx "
         "(etc/*.fileids), of LibriSpeech (*.trans.txt), or a name.txt beside each name.wav",
-        fix="if the names of files tell what is said, say how, as in "
-        '`--pattern "{text}_{speaker}_{index}.wav"`',
+        fix="if the file names contain the text, give a pattern such as "
+        '"{text}_{speaker}_{index}.wav" (command line: --pattern)',
     )
 
 

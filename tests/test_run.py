@@ -1,0 +1,140 @@
+"""The Python interface: `harken.load_recipe`, `harken.train`, `harken.load` and `Run`."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harken
+from harken.data.generated import PeopleFiles
+from harken.inspection.store import open_recording, storing
+from harken.pipeline import train
+from harken.run import Run
+from harken.training.loop import Event
+from small_recipe import SMALL
+
+STEPS = ("training.pretrain.steps=1", "training.finetune.steps=0")
+
+
+class OtherPath:
+    """A path that is neither a `str` nor a `pathlib.Path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+@pytest.fixture(scope="module")
+def run(small_run: Path) -> Run:
+    return harken.load(small_run)
+
+
+@pytest.mark.parametrize("kind", [str, Path, OtherPath])
+def test_paths_may_be_strings_or_path_objects(
+    kind: Callable[[Path], str | os.PathLike[str]],
+    recipe_file: Path,
+    people: PeopleFiles,
+    tmp_path: Path,
+) -> None:
+    recipe = harken.load_recipe(kind(recipe_file), [*SMALL, *STEPS])
+    assert recipe == harken.load_recipe(recipe_file, [*SMALL, *STEPS])
+    assert harken.load_recipe(kind(recipe_file), "seed=7").seed == 7
+    trained = harken.train(recipe, kind(tmp_path / "run"))
+    assert trained.folder == tmp_path / "run"
+    loaded = harken.load(kind(tmp_path / "run"))
+    expected = loaded.evaluate(files=[people.test]).metrics
+    assert loaded.evaluate(files=[kind(people.test)]).metrics == expected
+    assert loaded.evaluate(files=kind(people.test)).metrics == expected
+    with storing(loaded.model, kind(tmp_path / "attention")):
+        loaded.predict("John")
+    assert open_recording(kind(tmp_path / "attention")).calls
+
+
+def test_a_single_input_gives_a_list_of_one_prediction(run: Run) -> None:
+    (prediction,) = run.predict("John")
+    assert prediction.input == "John"
+    assert [prediction] == run.predict(["John"])
+    assert run.predict(text for text in ["John", "Ada"]) == run.predict(["John", "Ada"])
+    assert run.predict([]) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda run: run.predict(None), "inputs: expected a string or a list of strings, got None"),
+        (lambda run: run.predict(["a", 3]), r"inputs\[1\]: expected a string, got '3' \(int\)"),
+        (
+            lambda run: run.predict([b"John"]),
+            r"inputs\[0\]: expected a string, got \"b'John'\" \(bytes\)",
+        ),
+        (
+            lambda run: run.predict([Path("a.txt")]),
+            r"inputs\[0\]: expected a string, got 'a.txt' \(.*Path\)",
+        ),
+        (lambda run: run.predict("John", nbest=0), "nbest: expected 1 or more, got 0"),
+        (lambda run: run.predict_times(["a.wav"]), "task 'answer' does not predict word times"),
+        (lambda run: run.evaluate_under("noise:10"), "task 'answer' has no conditions"),
+        (lambda run: run.evaluate("validation"), r"no data.validation .*split='dev'"),
+        (lambda run: run.evaluate(files=["a", "b"]), "expected one file of questions, got 2"),
+        (lambda run: run.evaluate(files=[3]), r"files\[0\]: expected a path, got 3"),
+        (lambda run: run.evaluate(files=3), "files: expected a path or a list of paths, got 3"),
+        (lambda run: harken.load(run.folder, device="gpu"), "device: unknown value 'gpu'"),
+        (lambda run: harken.load(run.folder / "none"), "run folder not found: "),
+        (lambda run: harken.load(run.folder / "recipe.toml"), "not a run folder: .*recipe.toml"),
+    ],
+)
+def test_wrong_arguments_give_one_clear_error(
+    run: Run, call: Callable[[Run], Any], message: str
+) -> None:
+    with pytest.raises(harken.UserError, match=message) as error:
+        call(run)
+    assert "--" not in str(error.value) or "command line" in str(error.value)
+
+
+def test_an_unknown_device_names_the_allowed_values(run: Run) -> None:
+    with pytest.raises(harken.UserError, match="'auto', 'cpu', 'cuda' or 'mps'"):
+        harken.load(run.folder, device="gpu")  # type: ignore[arg-type]
+
+
+def test_objects_have_a_short_repr(run: Run, people: PeopleFiles) -> None:
+    evaluation = run.evaluate()
+    with harken.record(run.model) as recorded:
+        predictions = run.predict("John")
+    for value in (run, run.trained, evaluation, recorded[0], predictions[0], run.fitted):
+        assert len(repr(value)) < 400
+        assert repr(value).count("\n") < 5
+    assert repr(run).startswith("Run(task='answer', folder=")
+    assert "parameters=" in repr(run)
+    assert repr(evaluation).startswith("Evaluation(n=20, exact_match=")
+    assert "weights=(1, 2, " in repr(recorded[-1])
+
+
+@pytest.mark.parametrize(
+    ("progress", "terminal", "shown"),
+    [(None, False, False), (None, True, True), (True, False, True), (False, True, False)],
+)
+def test_training_shows_progress_on_a_terminal_only(
+    recipe_file: Path,
+    tmp_path: Path,
+    progress: bool | None,
+    terminal: bool,
+    shown: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import sys
+
+    events: list[Event] = []
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    recipe = harken.load_recipe(recipe_file, [*SMALL, *STEPS])
+    train(recipe, tmp_path / "mine", progress=progress, listener=events.append)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert ("mine: reading" in printed.err) == shown
+    assert bool(printed.err) == shown
+    assert events
