@@ -166,7 +166,7 @@ def test_segments_are_added_and_absent_ones_are_the_first() -> None:
 
 def test_segments_that_the_model_has_not_are_refused() -> None:
     model = EncoderConfig(layers=1, width=12, length=7).build(VOCABULARY, seed=0)
-    with pytest.raises(AssertionError, match="knows no segments"):
+    with pytest.raises(ValueError, match="built without segments"):
         model(TOKENS, segments=torch.zeros_like(TOKENS))
 
 

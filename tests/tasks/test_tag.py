@@ -278,7 +278,7 @@ def test_no_words_have_no_tags(desk: Path) -> None:
 
 
 def test_there_is_one_best_tag(desk: Path) -> None:
-    with pytest.raises(UserError, match="wanted 1"):
+    with pytest.raises(UserError, match="expected 1"):
         list(TASK.predict(untrained(desk), ["lo ."], nbest=3))
 
 

@@ -29,7 +29,7 @@ def test_auto_takes_the_fastest(
 
 def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     present(monkeypatch, cuda=False, mps=True)
-    with pytest.raises(UserError, match="'cuda' is not available .*mps, cpu") as caught:
+    with pytest.raises(UserError, match=r"'cuda' is not available .*mps, cpu") as caught:
         choose_device("cuda")
     assert "device 'auto'" in caught.value.fix
 

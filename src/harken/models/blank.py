@@ -25,6 +25,7 @@ from harken.config import bounded
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig, build_body, check_body
 from harken.models.initialise import initialise
+from harken.models.inputs import check_rows, check_shape
 
 EDGES = 2  # end symbols that a masked model reads beside the words of a row
 
@@ -138,6 +139,9 @@ class RecurrentBlank(nn.Module):
         blanks: Bool[Tensor, "B T"],
     ) -> Float[Tensor, "N J"]:
         """W→·h→[t-1] + W←·h←[t+1] of every blank t, row by row; tokens at blanks are read too."""
+        check_rows("tokens", tokens)
+        check_shape("present", present, *tokens.shape)
+        check_shape("blanks", blanks, *tokens.shape)
         embedded: Tensor = self.dropout(self.embedding(between_ends(tokens, present, self.end)))
         # Place t of either stack is blank t's neighbour: one row begins an end symbol earlier, the
         # other a word later, and both are as long as the row of words.
@@ -174,6 +178,10 @@ class MaskedBlank(nn.Module):
         blanks: Bool[Tensor, "B T"],
     ) -> Float[Tensor, "N J"]:
         """W·h[t] of every blank t, row by row; what `tokens` says at any blank is not read."""
+        limit = self.body.length
+        check_rows("tokens", tokens, None if limit is None else limit - EDGES)
+        check_shape("present", present, *tokens.shape)
+        check_shape("blanks", blanks, *tokens.shape)
         read = between_ends(tokens.masked_fill(blanks, self.mask), present, self.end)
         embedded: Tensor = self.dropout(self.embedding(read))
         states: Tensor = self.body(embedded, F.pad(present, (EDGES, 0), value=True))

@@ -22,10 +22,11 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
-from harken.layers.front import ConvolutionFrontConfig, ImageFrontConfig, ImageSizes
+from harken.layers.front import ConvolutionFrontConfig, ImageFrontConfig, ImageSizes, MapFront
 from harken.layers.spatial import SpatialConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.initialise import initialise
+from harken.models.inputs import check_rows, check_shape
 from harken.models.writing import (
     DecoderConfig,
     begin_writing,
@@ -75,6 +76,7 @@ class Captioner(nn.Module):
         self, config: CaptionerConfig, vocabulary: int, sizes: ImageSizes, seed: int
     ) -> None:
         super().__init__()
+        self.channels = sizes.channels
         self.front = config.front.build(sizes, config.width)
         self.norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
@@ -94,6 +96,11 @@ class Captioner(nn.Module):
         self, pictures: Float[Tensor, "B channels second third"], target: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T J"]:
         """States that decide the word after each of `target`, all known."""
+        axes: tuple[int | str, ...] = ("batch", self.channels, "rows", "columns")
+        if isinstance(self.front, MapFront):
+            axes = ("batch", "columns", "rows", self.channels)
+        check_shape("pictures", pictures, *axes)
+        check_rows("target", target, self.longest_output)
         states: Tensor = self.decoder(target, self.begin(*self.look(pictures)))
         return states
 

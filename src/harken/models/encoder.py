@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from harken.config import bounded
 from harken.models.body import TransformerBodyConfig, check_body
 from harken.models.initialise import initialise
+from harken.models.inputs import check_rows, check_shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +52,11 @@ class Encoder(nn.Module):
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T J"]:
         """States of whole rows; without `segments` every token is of the first kind."""
-        assert segments is None or self.segment is not None, "the model knows no segments"
+        check_rows("tokens", tokens, self.length)
+        if segments is not None and self.segment is None:
+            raise ValueError("segments: the model was built without segments")
+        if present is not None:
+            check_shape("present", present, *tokens.shape)
         embedded: Tensor = self.embedding(tokens)
         if self.segment is not None:
             kinds = torch.zeros_like(tokens) if segments is None else segments

@@ -21,6 +21,7 @@ from harken.layers.feedforward import FeedForwardConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig, build_body, check_body
 from harken.models.decoder import TransformerDecoderConfig
 from harken.models.initialise import initialise
+from harken.models.inputs import check_rows, check_shape
 from harken.models.writing import (
     DecoderConfig,
     backward_width,
@@ -94,6 +95,9 @@ class EncoderDecoder(nn.Module):
         target: Int[Tensor, "B T"],
     ) -> Float[Tensor, "B T J"]:
         """States that decide the word after each of `target`, all known."""
+        check_rows("source", source, self.longest_source)
+        check_shape("present", present, *source.shape)
+        check_rows("target", target, self.longest_output)
         states: Tensor = self.decoder(target, self.begin(source, present))
         return states
 

@@ -23,6 +23,7 @@ from harken.layers.convolution import (
 )
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig, RecurrentState
 from harken.models.initialise import SPREAD, initialise
+from harken.models.inputs import check_rows
 from harken.models.language_model import GPTConfig
 
 FixedState = RecurrentState | Tails
@@ -110,7 +111,9 @@ class FixedStateModel(nn.Module):
         documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T J"]:
         """States of whole rows, each from an empty past."""
-        assert positions is None and documents is None, "a state runs on through a packed row"
+        if positions is not None or documents is not None:
+            raise ValueError("a model with a state cannot separate the documents of a packed row")
+        check_rows("tokens", tokens)
         entered = self.dropout(self.embedding(tokens))
         if isinstance(self.body, Recurrent):
             states: Tensor = self.body(entered)[0]

@@ -26,6 +26,7 @@ from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack, StackState
 from harken.layers.transformer import TransformerConfig
 from harken.models.initialise import initialise
+from harken.models.inputs import check_rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +99,9 @@ class LanguageModel(nn.Module):
         documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T J"]:
         """States of whole rows; in a packed row `documents` keeps its texts apart."""
-        assert (positions is None) == (documents is None), "a packed row gives both"
+        if (positions is None) != (documents is None):
+            raise ValueError("a packed row needs both positions and documents")
+        check_rows("tokens", tokens, self.length if positions is None else None)
         slots = torch.arange(tokens.shape[1], device=tokens.device)[None]
         at = slots if positions is None else positions
         if positions is None and self.order == "causal" and self.window is None:

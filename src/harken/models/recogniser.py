@@ -23,6 +23,7 @@ from harken.models.body import BodyConfig, TransformerBody, build_body, check_bo
 from harken.models.conformer_body import ConformerBody, ConformerBodyConfig
 from harken.models.ctc import CTC, CTCConfig
 from harken.models.initialise import initialise
+from harken.models.inputs import check_length, check_rows, check_shape
 from harken.models.writing import (
     DecoderConfig,
     backward_width,
@@ -93,6 +94,7 @@ class Recogniser(nn.Module):
         self, config: RecogniserConfig, vocabulary: int, features: int, hop_ms: float, seed: int
     ) -> None:
         super().__init__()
+        self.features = features
         self.front = config.front.build(features, config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = build_body(config.encoder, config.width)
@@ -139,6 +141,10 @@ class Recogniser(nn.Module):
         target: Int[Tensor, "B T"],
     ) -> "Written":
         """All that a loss needs, where `target` is what the decoder is told."""
+        check_shape("frames", frames, "batch", "time", self.features)
+        check_length("frames", frames.shape[1], self.longest_frames)
+        check_shape("present", present, *frames.shape[:2])
+        check_rows("target", target, self.longest_output)
         heard = self.hear(frames, present)
         symbols = None if self.ctc is None else self.ctc.scores(heard.memory)
         states = None if self.decoder is None else self.decoder(target, self.begin(*heard))

@@ -25,6 +25,7 @@ from harken.layers.dropout import Dropout
 from harken.layers.recurrent import LSTMConfig
 from harken.models.body import BodyConfig, build_body, check_body
 from harken.models.initialise import initialise
+from harken.models.inputs import check_rows, check_shape
 from harken.models.word_vectors import NeighboursConfig
 
 
@@ -179,6 +180,9 @@ class Tagger(nn.Module):
         present: Bool[Tensor, "B T"],
     ) -> Float[Tensor, "B T tags"]:
         """`forms` says which spelling each word has; scores at padding mean nothing."""
+        check_rows("words", rows, self.length)
+        check_shape("forms", forms, *rows.shape)
+        check_shape("present", present, *rows.shape)
         vectors: Tensor = self.words(rows)
         if self.characters is not None:
             views: Tensor = self.characters(spellings, spelt)
