@@ -273,7 +273,13 @@ def test_from_files_to_predictions(
     assert main(["predict", "run", "asked.txt"]) == 0
     assert len(capsys.readouterr().out.split("\n")) == 4
     if task == "tag":
-        assert len(predictions[0]["output"].split()) == 2
+        tags = predictions[0]["output"].split()
+        tokens = predictions[0]["tokens"]
+        assert [token["token"] for token in tokens] == ["they", "swim"]
+        assert [token["tag"] for token in tokens] == tags
+        assert tokens[0]["score"] * tokens[1]["score"] == pytest.approx(
+            predictions[0]["confidence"]
+        )
         assert "gives each word its one best tag" in refused_predict(capsys, "--nbest", "2")
     else:
         ranked = () if task == "fill" else ("--length-penalty", "0")  # by probability alone

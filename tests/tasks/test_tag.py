@@ -277,6 +277,17 @@ def test_no_words_have_no_tags(desk: Path) -> None:
     assert [one.confidence for one in TASK.predict(trained, [""])] == [1.0]
 
 
+def test_a_prediction_gives_every_word_its_tag_and_probability(desk: Path) -> None:
+    text = "lo  ran .\u00a0 lo"
+    (prediction,) = TASK.predict(untrained(desk), [text])
+    assert [token.token for token in prediction.tokens] == text.split()
+    assert [token.tag for token in prediction.tokens] == prediction.output.split()
+    scores = [token.score for token in prediction.tokens]
+    assert all(0 < score <= 1 for score in scores)
+    assert math.prod(scores) == pytest.approx(prediction.confidence)
+    assert len(repr(prediction)) < 200
+
+
 def test_there_is_one_best_tag(desk: Path) -> None:
     with pytest.raises(UserError, match="expected 1"):
         list(TASK.predict(untrained(desk), ["lo ."], nbest=3))
@@ -296,7 +307,7 @@ def test_a_long_sentence_is_the_kept_parts_of_its_windows(desk: Path) -> None:
         wanted += [trained.fitted.tags[one] for one in best.indices]
         total += best.values.sum().item()
     assert found.tags == wanted
-    assert found.log_probability == pytest.approx(total, rel=1e-4)
+    assert sum(found.log_probabilities) == pytest.approx(total, rel=1e-4)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -322,7 +333,7 @@ def test_figures_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Sentence(("lo", "Ba", "."), ("DET", "NOUN", "PUNCT")),
         Sentence(("Lo", "lo", "so far"), ("DET", "VERB", "X")),
     ]
-    said = [Tagged(["DET", "VERB", "PUNCT"], -1.0), Tagged(["DET", "DET", "DET"], -2.0)]
+    said = [Tagged(["DET", "VERB", "PUNCT"], [-1.0] * 3), Tagged(["DET"] * 3, [-2.0] * 3)]
     monkeypatch.setattr("harken.tasks.tag.tag_sentences", lambda trained, words: iter(said))
     found = TASK.evaluate(trained, sentences)
     assert found.n == 2
@@ -339,7 +350,7 @@ def test_figures_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert [one.input for one in found.predictions] == ["lo Ba .", "Lo lo so far"]
     assert [one.output for one in found.predictions] == ["DET VERB PUNCT", "DET DET DET"]
-    assert found.predictions[1].confidence == pytest.approx(math.exp(-2.0))
+    assert found.predictions[1].confidence == pytest.approx(math.exp(-6.0))
     assert found.expected == ["DET NOUN PUNCT", "DET VERB X"]
     mistakes, each = found.tables
     assert [tuple(row) for row in mistakes.rows] == [
@@ -354,7 +365,7 @@ def test_figures_of_words_that_are_not_there_are_left_out(
     desk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "harken.tasks.tag.tag_sentences", lambda trained, words: iter([Tagged(["DET"], -1.0)])
+        "harken.tasks.tag.tag_sentences", lambda trained, words: iter([Tagged(["DET"], [-1.0])])
     )
     trained = untrained(desk)
     known = TASK.evaluate(trained, [Sentence(("lo",), ("DET",))])

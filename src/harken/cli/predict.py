@@ -228,6 +228,8 @@ def _record(answer: Answer, options: argparse.Namespace, threshold: float | None
         record["truncation"] = asdict(prediction.truncation)
     if options.times and prediction is not None:
         record["words"] = [asdict(word) for word in prediction.words]
+    if prediction is not None and prediction.tokens:
+        record["tokens"] = [asdict(token) for token in prediction.tokens]
     if options.nbest is not None:
         record["nbest"] = [
             {"output": output, "log_probability": log_probability}

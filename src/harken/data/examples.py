@@ -21,6 +21,15 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
+class TaggedToken:
+    """A word with a predicted tag and the probability of that tag."""
+
+    token: str
+    tag: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """A sentence and its translation."""
 

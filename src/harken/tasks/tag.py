@@ -36,7 +36,7 @@ from harken.batch.words import (
 )
 from harken.config import bounded
 from harken.data.conllu import read_conllu
-from harken.data.examples import Sentence
+from harken.data.examples import Sentence, TaggedToken
 from harken.data.split import hold_out
 from harken.encode.vocabulary import PAD, UNKNOWN
 from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
@@ -125,10 +125,10 @@ class TagRecipe:
 
 
 class Tagged(NamedTuple):
-    """The tags of a sentence and the natural logarithm of their probability."""
+    """The tag of each word of a sentence and its log-probability."""
 
-    tags: list[str]
-    log_probability: float
+    tags: Sequence[str]
+    log_probabilities: Sequence[float]
 
 
 class TagTask:
@@ -211,7 +211,7 @@ class TagTask:
             samples=samples_of(examples, said, fitted),
             notes=notes_of(examples, fitted),
             predictions=[
-                prediction_of(" ".join(sentence.words), one)
+                prediction_of(" ".join(sentence.words), sentence.words, one)
                 for sentence, one in zip(examples, tagged, strict=True)
             ],
             expected=[" ".join(sentence.tags) for sentence in examples],
@@ -226,8 +226,8 @@ class TagTask:
                 f"nbest: task 'tag' gives each word its one best tag (expected 1, got {nbest})",
                 fix="leave nbest out",
             )
-        tagged = tag_sentences(trained, [line.split() for line in inputs])
-        yield from (prediction_of(*pair) for pair in zip(inputs, tagged, strict=True))
+        sentences = [line.split() for line in inputs]
+        yield from map(prediction_of, inputs, sentences, tag_sentences(trained, sentences))
 
     def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
         if not has_attention(trained.model):
@@ -322,7 +322,7 @@ def _tag_together(trained: Trained, sentences: Sequence[Sequence[str]]) -> list[
             best[flat], sure[flat] = tags.cpu().numpy()[at], logs.cpu().numpy()[at]
     ends = np.cumsum(corpus.lengths)[:-1]
     return [
-        Tagged([fitted.tags[tag] for tag in tags], float(logs.sum()))
+        Tagged([fitted.tags[tag] for tag in tags], logs.tolist())
         for tags, logs in zip(np.split(best, ends), np.split(sure, ends), strict=True)
     ]
 
@@ -334,10 +334,14 @@ def whole_batch(words: Sequence[str], trained: Trained) -> TaggedBatch:
     return word_batch(corpus, windows, np.arange(1), PAD).to(trained.device)
 
 
-def prediction_of(asked: str, tagged: Tagged) -> Prediction:
-    """Tags joined by spaces; nothing said of no words is sure."""
-    sure = math.exp(tagged.log_probability)
-    return Prediction(input=asked, output=" ".join(tagged.tags), confidence=sure)
+def prediction_of(asked: str, words: Sequence[str], tagged: Tagged) -> Prediction:
+    """Tags joined by spaces, and each word with its own tag and probability."""
+    return Prediction(
+        input=asked,
+        output=" ".join(tagged.tags),
+        confidence=math.exp(math.fsum(tagged.log_probabilities)),
+        tokens=list(map(TaggedToken, words, tagged.tags, map(math.exp, tagged.log_probabilities))),
+    )
 
 
 def samples_of(

@@ -17,7 +17,7 @@ from jaxtyping import Float, UInt8
 from torch import nn
 
 from harken.batch.ragged import Numbers
-from harken.data.examples import SpokenWord
+from harken.data.examples import SpokenWord, TaggedToken
 from harken.decode.sampling import SampleKey
 from harken.decode.seek import Found
 from harken.encode.vocabulary import Vocabulary
@@ -84,7 +84,8 @@ class Prediction:
     output: str
     confidence: float
     nbest: Sequence[Hypothesis] = ()  # where more than one was asked for, this one first
-    words: Sequence[SpokenWord] = ()  # when each was said, where that was asked for
+    words: Sequence[SpokenWord] = field(default=(), repr=False)  # of `predict_times`
+    tokens: Sequence[TaggedToken] = field(default=(), repr=False)  # of the task `tag`
     truncation: Truncation | None = None  # None where the model read the whole input
 
     def __str__(self) -> str:
