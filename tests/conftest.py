@@ -22,7 +22,8 @@ ROOMS = (
 )
 install_import_hook([f"harken.{room}" for room in ROOMS], "beartype.beartype")
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,31 @@ def small_run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("runs") / "small"
     train(load_recipe(recipe_file, SMALL), folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a finished run of a task, trained when it is first asked for.
+
+    The files of `small_files.py` are in the folder two levels above.
+    """
+    from harken.cli.layouts import LAYOUTS
+    from harken.cli.new import recipe_text
+    from harken.pipeline import train
+    from harken.recipe import load_recipe
+    from small_files import SMALL as SMALL_OF
+    from small_files import write_files
+
+    folder = tmp_path_factory.mktemp("every-task")
+    write_files(folder)
+
+    @cache
+    def trained(task: str) -> Path:
+        files, keys = next(iter(LAYOUTS[task].calls.items()))
+        roles = dict(zip(keys, (folder / name for name in files.split()), strict=True))
+        recipe = folder / f"{task}.toml"
+        recipe.write_text(recipe_text(task, roles, None, folder), encoding="utf-8")
+        train(load_recipe(recipe, SMALL_OF[task]), folder / "runs" / task)
+        return folder / "runs" / task
+
+    return trained

@@ -166,7 +166,7 @@ def error_messages(path: Path) -> list[str]:
         for call in ast.walk(tree)
         if isinstance(call, ast.Call)
         and isinstance(call.func, ast.Name)
-        and call.func.id in {"UserError", "Failure"}
+        and call.func.id in {"UserError", "OptionError", "Failure"}
     ]
 
 

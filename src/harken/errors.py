@@ -30,7 +30,20 @@ class UserError(Complaint):
     exit_code = 2
 
 
+class OptionError(UserError):
+    """An option does not suit the task or the model, whatever the input is."""
+
+
 class Failure(Complaint):
     """The input may be right, but the machine or a stored file is not."""
 
     exit_code = 1
+
+
+def error_text(error: Exception) -> str:
+    """Describe an error in one line, also where the operating system raised it."""
+    if isinstance(error, PermissionError):
+        return f"{error.filename}: permission denied; change its mode or owner"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

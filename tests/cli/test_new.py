@@ -7,86 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from harken import config
 from harken.cli.layouts import LAYOUTS
 from harken.cli.main import main
-from harken.data.spoken.recorded import write_wav
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.tasks.task import Task
+from small_files import FILES, SMALL, write_files
 
 New = Callable[..., Path]
-
-WORDS = ("they", "duck", "and", "swim", "here")
-TAGS = ("PRON", "VERB", "CCONJ", "VERB", "ADV")
-
-
-def sentence(number: int) -> str:
-    """Distinct and easily told apart."""
-    return f"{' '.join(WORDS)} {number} times"
-
-
-def conllu(numbers: range) -> str:
-    rows = [
-        f"{at}\t{word}\t_\t{tag}\t{tag[:2]}\t_\t_\t_\t_\t_\n"
-        for at, (word, tag) in enumerate(zip(WORDS, TAGS, strict=True), start=1)
-    ]
-    last = len(rows) + 1
-    return "".join(
-        "".join(rows) + f"{last}\t{number}\t_\tNUM\tCD\t_\t_\t_\t_\t_\n\n" for number in numbers
-    )
-
-
-CAPTIONED = {"": 19, "dev-": 7, "test-": 3}
-FILES = {
-    "texts.txt": "".join(f"{sentence(n)}.\n" for n in range(23)),
-    "text.txt": "".join(f"{sentence(n)}.\n" for n in range(29)),
-    "train.txt": "".join(f"{sentence(n)}.\n" for n in range(29)),
-    "dev.txt": "".join(f"{sentence(n)}.\n" for n in range(30, 37)),
-    "test.txt": "".join(f"{sentence(n)}.\n" for n in range(40, 43)),
-    "questions.tsv": "".join(f"who is {n}?\t{n}\n" for n in range(20)),
-    "train.tsv": "".join(f"who is {n}?\t{n}\n" for n in range(20)),
-    "dev.tsv": "".join(f"who is {n}?\t{n}\n" for n in range(20, 27)),
-    "test.tsv": "".join(f"who is {n}?\t{n}\n" for n in range(30, 33)),
-    "pairs.tsv": "".join(f"{sentence(n)}\t{sentence(n)[::-1]}\n" for n in range(31)),
-    "train.en": "".join(f"{sentence(n)}\n" for n in range(31)),
-    "train.de": "".join(f"{sentence(n)[::-1]}\n" for n in range(31)),
-    "dev.en": "".join(f"{sentence(n)}\n" for n in range(40, 47)),
-    "dev.de": "".join(f"{sentence(n)[::-1]}\n" for n in range(40, 47)),
-    "test.en": "".join(f"{sentence(n)}\n" for n in range(50, 53)),
-    "test.de": "".join(f"{sentence(n)[::-1]}\n" for n in range(50, 53)),
-    "train.conllu": conllu(range(19)),
-    "dev.conllu": conllu(range(20, 27)),
-    "test.conllu": conllu(range(30, 33)),
-    **{
-        f"{part}.jsonl": "".join(
-            f'{{"audio": "tone.wav", "text": "{sentence(n)}", "start": 0.{n:02}}}\n'
-            for n in numbers
-        )
-        for part, numbers in (
-            ("train", range(19)),
-            ("dev", range(20, 27)),
-            ("test", range(30, 33)),
-        )
-    },
-    **{
-        f"{part}captions.jsonl": "".join(f'{{"caption": "{sentence(n)}"}}\n' for n in range(count))
-        for part, count in CAPTIONED.items()
-    },
-}
-"""Every file that a call of `harken new --help` names, small."""
 
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, contents in FILES.items():
-        (tmp_path / name).write_text(contents, encoding="utf-8")
-    write_wav(tmp_path / "tone.wav", np.sin(np.arange(8000) / 5, dtype=np.float32) / 2, 8000)
-    for part, count in CAPTIONED.items():
-        scenes = np.zeros((count, 10, 14), dtype=np.uint8)
-        np.savez_compressed(tmp_path / f"{part}captions.npz", images=scenes)
+    write_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -213,22 +148,6 @@ def test_nothing_is_overwritten(desk: Path, capsys: pytest.CaptureFixture[str]) 
     assert (desk / "mine.toml").read_text() == "mine"
 
 
-SMALL = {
-    "tag": (
-        "model.width=24 model.characters.width=8 model.characters.letter=6 model.body.hidden=12 "
-        "training.tags.steps=4 training.tags.batch_tokens=64"
-    ),
-    "fill": "model.width=16 training.steps=4 training.batch_tokens=64",
-    "lm": (
-        "model.width=16 model.layers=1 model.length=32 model.attention.heads=2 training.steps=4 "
-        "training.batch_tokens=64 search.most=7"
-    ),
-    "translate": (
-        "encode.size=300 model.decoder.width=16 model.decoder.layers=1 model.decoder.length=31 "
-        "model.encoder.layers=1 model.encoder.attention.heads=2 model.decoder.attention.heads=2 "
-        "training.pairs.steps=4 training.pairs.batch_tokens=512 search.most=7"
-    ),
-}
 ASKED = {"tag": "they swim", "fill": "they ___ here", "lm": "they", "translate": "they swim"}
 OTHER = {
     "tag": "--data test.conllu",
@@ -238,7 +157,7 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("task", SMALL)
+@pytest.mark.parametrize("task", ["tag", "fill", "lm", "translate"])
 def test_from_files_to_predictions(
     desk: Path, task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,7 +170,7 @@ def test_from_files_to_predictions(
     files = next(call for call in reversed(LAYOUTS[task].calls) if "test" not in call)
     assert main(["new", task, *files.split()]) == 0
     capsys.readouterr()
-    sets = [part for one in SMALL[task].split() for part in ("--set", one)]
+    sets = [part for one in SMALL[task] for part in ("--set", one)]
     trained = told("train", "recipe.toml", *sets, "--run", "run")
     assert trained["task"] == task
     assert trained["n"] > 0

@@ -19,7 +19,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli import predict
+from harken.cli.inputs import TOGETHER, arriving
 from harken.cli.main import main
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
@@ -438,7 +438,7 @@ def test_packed_files_are_read(
     file.write_bytes(pack("größe\n\n".encode()))
     assert main(["predict", str(small_run), str(file)]) == 0
     assert capsys.readouterr().out == "eßörg\n\n"
-    chunks = predict._arriving(io.BytesIO(file.read_bytes()))
+    chunks = arriving(io.BytesIO(file.read_bytes()))
     assert [line for chunk in chunks for line in chunk] == ["größe", ""]
 
 
@@ -512,9 +512,9 @@ def test_a_closed_stdin_is_told(
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n\ufeff", codec="utf-8"))))
 def test_no_line_of_a_stream_is_lost(lines: list[str]) -> None:
     contents = "".join(f"{line}\n" for line in lines)
-    chunks = list(predict._arriving(io.BytesIO(contents.encode())))
+    chunks = list(arriving(io.BytesIO(contents.encode())))
     assert [line for chunk in chunks for line in chunk] == lines
-    assert all(1 <= len(chunk) <= predict.TOGETHER for chunk in chunks)
+    assert all(1 <= len(chunk) <= TOGETHER for chunk in chunks)
 
 
 @contextlib.contextmanager
@@ -526,7 +526,7 @@ def pipe() -> Iterator[tuple[io.BufferedReader, io.FileIO]]:
 
 def test_lines_that_wait_are_taken_together() -> None:
     with pipe() as (reader, writer):
-        chunks = predict._arriving(reader)
+        chunks = arriving(reader)
         writer.write(b"first\n")
         assert next(chunks) == ["first"]
         rest = b"".join(b"%d\n" % number for number in range(1000))
@@ -536,11 +536,11 @@ def test_lines_that_wait_are_taken_together() -> None:
         sizes = [len(chunk) for chunk in chunks]
         assert sum(sizes) == 1000
         assert len(sizes) < 500  # most of them in company, whatever the threads do
-        assert max(sizes) <= predict.TOGETHER
+        assert max(sizes) <= TOGETHER
 
 
 def test_what_came_before_a_bad_byte_is_answered() -> None:
-    chunks = predict._arriving(io.BytesIO(b"fine\nalso\nWh\xff\nnever"))
+    chunks = arriving(io.BytesIO(b"fine\nalso\nWh\xff\nnever"))
     answered: list[str] = []
     with pytest.raises(UserError, match="<stdin>:3: found byte 0xff at place 3"):
         for chunk in chunks:

@@ -138,8 +138,9 @@ def test_the_command_line_tells_words_and_times(
     sounds = sorted((taught.folder.parent / "spoken" / "train").glob("*.wav"))[:5]
     names = [str(one) for one in sounds]
     assert main(["predict", str(taught.folder), *names]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == [one.output for one in taught.predict(names)]
+    printed = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    lines = [text for _, text in printed]
+    assert printed == [[one.input, one.output] for one in taught.predict(names)]
     assert set(" ".join(lines).split()) == {"yes", "no"}
     assert main(["predict", str(taught.folder), *names, "--times", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["predictions"]

@@ -30,7 +30,7 @@ from harken.cli import (
     train,
 )
 from harken.cli.output import printable, remark
-from harken.errors import Complaint, DataWarning
+from harken.errors import Complaint, DataWarning, error_text
 from harken.version import __version__
 
 COMMANDS = (
@@ -111,9 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remark(f"harken: {complaint}")
         return complaint.exit_code
     except PermissionError as error:
-        remark(
-            f"harken: {error.filename}: found no permission to read or write it; change its mode"
-        )
+        remark(f"harken: {error_text(error)}")
         return 2
     except KeyboardInterrupt:
         remark("harken: stopped; whatever was saved can be resumed")

@@ -9,16 +9,14 @@ import io
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from harken.cli.inputs import Unreadable, count_lines, file_chunks, line_chunks
 from harken.cli.searching import add_search_options
-from harken.errors import UserError
+from harken.errors import OptionError, UserError, error_text
 
 if TYPE_CHECKING:
     from harken.run import Run
@@ -42,6 +40,10 @@ EPILOG = """output:
   A recogniser takes each FILE as a sound, and stdin as one; talk.wav#t=1.5,3 is a stretch of it.
   With --times, each word is a line of `file<TAB>start<TAB>end<TAB>word`, in seconds.
   A captioner takes each FILE as a picture; test.npz#7 is row 7 of an array.
+  Both print `file<TAB>output`, and with --nbest `file<TAB>log-probability<TAB>output`.
+
+  An input that cannot be read is reported on stderr, and with --json in its field "error"; the
+  other inputs are still predicted. The exit code is then 1, or 2 if no input could be read.
 
 examples:
   harken predict runs/demo questions.txt
@@ -54,18 +56,18 @@ examples:
   harken predict runs/captions beach.jpg test.npz#7
 """
 
-TOGETHER = 256  # lines that go through the model in one call
-FILES_TOGETHER = 16  # sounds or pictures, which are larger
 SILENCE = "?"  # in place of an output that is not sure enough
 ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 class Answer(NamedTuple):
-    """A line of input with its number, from 1; a blank line has no prediction."""
+    """An input with its number, from 1; a blank line has no prediction."""
 
     number: int
     line: str
     prediction: "Prediction | None"
+    error: UserError | OSError | None = None
+    is_file: bool = False  # whether the input is a file rather than a line of one
 
     def abstained(self, threshold: float | None) -> bool:
         """Whether the output is to be kept back, for which NaN is not sure enough either."""
@@ -93,7 +95,6 @@ def run(options: argparse.Namespace) -> int:
     """Stream predictions, or collect them into one object."""
     from harken.cli.output import counting_progress, remark, result, result_json
     from harken.cli.searching import searched
-    from harken.data.text import require_file
     from harken.run import load
     from harken.tasks.task import OfFiles, Timing
 
@@ -105,26 +106,27 @@ def run(options: argparse.Namespace) -> int:
     loaded = searched(load(options.folder, options.device), options)
     threshold = None if options.abstain is None else _threshold(loaded, options.abstain)
     of_files = isinstance(loaded.task, OfFiles)
-    if not of_files:
-        for path in paths:
-            require_file(path)
     if options.times and not isinstance(loaded.task, Timing):
         raise UserError(
             f"--times: found a run of task {loaded.recipe.task!r}, wanted a recogniser",
             fix="leave out --times",
         )
-    chunks: Iterable[Sequence[str]] = _some(names, FILES_TOGETHER)
-    if not of_files:
-        chunks = chain.from_iterable(map(_chunks, names))
+    chunks = file_chunks(names) if of_files else chain.from_iterable(map(line_chunks, names))
     collected = []
+    answered, failed = False, False
     known = len(paths) == len(names)
-    total = (lambda: len(names) if of_files else sum(map(_count, paths))) if known else None
+    total = (lambda: len(names) if of_files else sum(map(count_lines, paths))) if known else None
     counted = loaded.task.files if isinstance(loaded.task, OfFiles) else "lines"
     with counting_progress(counted, total) as advance:
-        for answer in _answers(loaded, chunks, options):
-            if answer.prediction is not None and answer.prediction.truncation is not None:
-                where = answer.line if of_files else f"line {answer.number}"
-                remark(f"{where}: {answer.prediction.truncation}")
+        for answer in _answers(loaded, chunks, options, are_files=of_files):
+            if answer.prediction is not None:
+                answered = True
+                if answer.prediction.truncation is not None:
+                    where = answer.line if of_files else f"line {answer.number}"
+                    remark(f"{where}: {answer.prediction.truncation}")
+            if answer.error is not None:
+                failed = True
+                remark(f"harken: {error_text(answer.error)}")
             if options.json:
                 collected.append(_record(answer, options, threshold))
             else:
@@ -133,7 +135,9 @@ def run(options: argparse.Namespace) -> int:
             advance()
     if options.json:
         result_json({"task": loaded.recipe.task, "predictions": collected})
-    return 0
+    if not failed:
+        return 0
+    return 1 if answered else UserError.exit_code
 
 
 def _check_abstain(options: argparse.Namespace) -> None:
@@ -176,16 +180,48 @@ def _threshold(loaded: "Run", rate: float) -> float:
 
 
 def _answers(
-    loaded: "Run", chunks: Iterable[Sequence[str]], options: argparse.Namespace
+    loaded: "Run",
+    chunks: Iterable[Sequence[str] | Unreadable],
+    options: argparse.Namespace,
+    *,
+    are_files: bool,
 ) -> Iterator[Answer]:
     done = 0
     for chunk in chunks:
+        if isinstance(chunk, Unreadable):
+            yield Answer(done, chunk.name, None, chunk.error, is_file=True)
+            continue
         numbered = [(number, line) for number, line in enumerate(chunk, done + 1) if line.strip()]
-        predictions = iter(_predicted(loaded, numbered, options))
+        outcomes = _outcomes(loaded, numbered, options)
         for number, line in enumerate(chunk, done + 1):
-            yield Answer(number, line, next(predictions) if line.strip() else None)
+            outcome = next(outcomes) if line.strip() else None
+            if isinstance(outcome, UserError | OSError):
+                yield Answer(number, line, None, outcome, are_files)
+            else:
+                yield Answer(number, line, outcome, None, are_files)
         done += len(chunk)
         sys.stdout.flush()
+
+
+def _outcomes(
+    loaded: "Run", numbered: Sequence[tuple[int, str]], options: argparse.Namespace
+) -> Iterator["Prediction | UserError | OSError"]:
+    """A prediction or an error for each input; a bad input does not spoil the others."""
+    done = 0
+    try:
+        for prediction in _predicted(loaded, numbered, options):
+            yield prediction
+            done += 1
+    except OptionError:
+        raise
+    except (UserError, OSError) as error:
+        rest = numbered[done:]
+        if len(rest) == 1:
+            yield error
+            return
+        half = len(rest) // 2
+        yield from _outcomes(loaded, rest[:half], options)
+        yield from _outcomes(loaded, rest[half:], options)
 
 
 def _predicted(
@@ -200,11 +236,14 @@ def _predicted(
 
 
 def _lines(answer: Answer, options: argparse.Namespace, threshold: float | None) -> Iterator[str]:
-    """What is printed for a line of input."""
+    """What is printed for an input."""
     prediction = answer.prediction
+    if answer.error is not None and answer.is_file:
+        return
     if options.nbest is not None:
+        label = answer.line if answer.is_file else answer.number
         for output, log_probability in _hypotheses(prediction):
-            yield f"{answer.number}\t{log_probability:.4f}\t{_printable(output)}"
+            yield f"{label}\t{log_probability:.4f}\t{_printable(output)}"
     elif prediction is None:
         yield ""
     elif options.times:
@@ -212,7 +251,8 @@ def _lines(answer: Answer, options: argparse.Namespace, threshold: float | None)
             yield f"{answer.line}\t{word.start:.2f}\t{word.end:.2f}\t{_printable(word.word)}"
     else:
         said = SILENCE if answer.abstained(threshold) else _printable(prediction.output)
-        yield f"{said}\t{prediction.confidence:.4f}" if options.confidence else said
+        line = f"{said}\t{prediction.confidence:.4f}" if options.confidence else said
+        yield f"{answer.line}\t{line}" if answer.is_file else line
 
 
 def _record(answer: Answer, options: argparse.Namespace, threshold: float | None) -> dict[str, Any]:
@@ -222,6 +262,8 @@ def _record(answer: Answer, options: argparse.Namespace, threshold: float | None
         "output": "" if prediction is None else prediction.output,
         "confidence": None if prediction is None else prediction.confidence,
     }
+    if answer.error is not None:
+        record["error"] = error_text(answer.error)
     if threshold is not None:
         record["abstained"] = answer.abstained(threshold)
     if prediction is not None and prediction.truncation is not None:
@@ -250,76 +292,3 @@ def _hypotheses(prediction: "Prediction | None") -> list[tuple[str, float]]:
 
 def _printable(output: str) -> str:
     return output if sys.stdout.isatty() else output.translate(ESCAPES)
-
-
-def _chunks(name: str) -> Iterator[list[str]]:
-    """The lines of a file, or of stdin, some at a time."""
-    from harken.data.text import open_text, read_every_line
-
-    if name == "-":
-        yield from _arriving(_stdin())
-        return
-    with open_text(Path(name)) as file:
-        lines = (line.text for line in read_every_line(file, Path(name)))
-        while chunk := list(islice(lines, TOGETHER)):
-            yield chunk
-
-
-def _some(names: Sequence[str], count: int) -> Iterator[Sequence[str]]:
-    for start in range(0, len(names), count):
-        yield names[start : start + count]
-
-
-def _count(path: Path) -> int:
-    from harken.data.text import open_text
-
-    with open_text(path) as file:
-        return sum(1 for _ in file)
-
-
-def _stdin() -> BinaryIO:
-    if sys.stdin is None:  # closed, as by `<&-`
-        raise UserError("<stdin>: found it closed, wanted lines", fix="name a file, or use a pipe")
-    try:
-        number = sys.stdin.fileno()
-    except io.UnsupportedOperation:
-        return sys.stdin.buffer
-    # A reader of our own: Python locks `sys.stdin.buffer` when it ends, and would abort where the
-    # thread below still waits in it.
-    return open(number, "rb", closefd=False)
-
-
-def _arriving(file: BinaryIO) -> Iterator[list[str]]:
-    """The next line of a stream as soon as it is there, with those that wait behind it."""
-    from harken.data.text import STDIN, read_every_line, unpacked
-
-    # Two simple queues, since a Ctrl-C inside `Queue(maxsize)` can leave its lock broken.
-    lines: SimpleQueue[str | BaseException] = SimpleQueue()
-    places: SimpleQueue[None] = SimpleQueue()  # as many as lines may wait
-
-    def read() -> None:
-        try:
-            for line in read_every_line(unpacked(file, STDIN), STDIN):
-                places.get()
-                lines.put(line.text)
-            lines.put(EOFError())
-        except BaseException as error:  # it belongs to whoever waits for the lines
-            lines.put(error)
-
-    for _ in range(TOGETHER):
-        places.put(None)
-    # A daemon, since nothing can end a read that waits for a line.
-    Thread(target=read, name="stdin", daemon=True).start()
-    while True:
-        taken = [lines.get()]
-        with suppress(Empty):
-            while len(taken) < TOGETHER:
-                taken.append(lines.get_nowait())
-        for _ in taken:
-            places.put(None)
-        if arrived := [one for one in taken if isinstance(one, str)]:
-            yield arrived
-        if isinstance(last := taken[-1], EOFError):
-            return
-        if isinstance(last, BaseException):
-            raise last

@@ -30,7 +30,7 @@ from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
 from harken.decode.step import Stepper, Writing, WritingSteps, forced_log_probabilities
-from harken.errors import UserError
+from harken.errors import OptionError
 
 Way = Literal["ctc", "attention", "both"]
 
@@ -58,7 +58,7 @@ def way_of(model: Recognising, wanted: Way) -> Way:
         return "both" if len(model.ways) == 2 else "ctc" if "ctc" in model.ways else "attention"
     if wanted not in model.ways:
         (other,) = model.ways
-        raise UserError(
+        raise OptionError(
             f"search.by: found {wanted!r}, wanted {other!r}: the model writes by {other} alone",
             fix="set model.ctc = true and a model.decoder, then train again, to have both",
         )
@@ -82,7 +82,7 @@ def seek_speech(
     way = way_of(model, search.by)
     if way == "ctc":
         if search.temperature is not None:
-            raise UserError(
+            raise OptionError(
                 f"search.temperature: found {search.temperature:g}, wanted none of ctc",
                 fix="leave it out, or set search.by = 'attention'",
             )

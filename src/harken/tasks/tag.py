@@ -40,7 +40,7 @@ from harken.data.examples import Sentence, TaggedToken
 from harken.data.split import hold_out
 from harken.encode.vocabulary import PAD, UNKNOWN
 from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
-from harken.errors import UserError
+from harken.errors import OptionError
 from harken.inspection.record import has_attention
 from harken.layers.entropy import entropy
 from harken.measure.interval import Sample
@@ -222,7 +222,7 @@ class TagTask:
         self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
     ) -> Iterator[Prediction]:
         if nbest > 1:
-            raise UserError(
+            raise OptionError(
                 f"nbest: task 'tag' gives each word its one best tag (expected 1, got {nbest})",
                 fix="leave nbest out",
             )
