@@ -55,7 +55,7 @@ def check_recipe(folder: Path, recipe: Recipe) -> None:
         f"{folder}: the recipe differs from the one that the run was started with "
         f"(expected {_quoted(removed)}, got {_quoted(added)})",
         fix=f"restore it and resume with `harken train {folder / 'recipe.toml'} --resume`, "
-        "or train in a new folder with --run",
+        "or train in a new run folder",
     )
 
 
@@ -66,13 +66,13 @@ def check_data(folder: Path, now: Mapping[str, Any]) -> None:
         if started["data"].get(key) != now["data"].get(key):
             raise UserError(
                 f"{folder}: the file of {key} changed after the run was started",
-                fix="restore the file, or train in a new folder with --run",
+                fix="restore the file, or train in a new run folder",
             )
     for name, digest in now["referenced"].items():
         if started["referenced"].get(name) != digest:
             raise UserError(
                 f"{folder}: files that the {name} data refer to changed after the run was started",
-                fix="restore the files, or train in a new folder with --run",
+                fix="restore the files, or train in a new run folder",
             )
     for key, title in SOFTWARE.items():
         if started[key] != now[key]:
@@ -91,7 +91,7 @@ def _read(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Failure(
             f"{path}: cannot be read ({error})",
-            fix="restore it from a copy, or train in a new folder with --run",
+            fix="restore it from a copy, or train in a new run folder",
         ) from None
 
 

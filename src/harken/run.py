@@ -191,7 +191,7 @@ def require_run(folder: Path) -> None:
     if not (folder / MODEL).is_file():
         raise UserError(
             f"{folder}: training has not finished",
-            fix=f"finish it with `harken train {folder / RECIPE} --resume` on the command line",
+            fix=f"finish it with `harken train {folder / RECIPE} --resume`",
         )
 
 

@@ -122,9 +122,7 @@ def claim(folder: Path) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise UserError(
-            f"{folder}: found a file, wanted a folder", fix="choose another folder"
-        )
+        raise UserError(f"{folder}: found a file, wanted a folder", fix="choose another folder")
     strange = sorted({path.name for path in folder.iterdir()} - {DATA, RUNS, REPORT})
     if strange:
         raise UserError(
