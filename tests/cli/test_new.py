@@ -4,17 +4,21 @@ import gzip
 import json
 import re
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harken import config
 from harken.cli.layouts import LAYOUTS
 from harken.cli.main import main
+from harken.data.spoken.recorded import write_wav
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.tasks.task import Task
-from small_files import FILES, SMALL, write_files
+from harken.tasks.transcribe import TranscribeRecipe
+from small_files import FILES, SMALL, sentence, write_files
 
 New = Callable[..., Path]
 
@@ -68,15 +72,89 @@ def test_every_call_of_the_help_gives_a_recipe(
         assert value == desk / file
 
 
-@pytest.mark.parametrize("task", ["tag", "fill", "lm", "transcribe", "translate"])
-def test_what_is_shown_is_the_default(desk: Path, task: str) -> None:
-    """Only the data are the user's: without the rest, the recipe is the same."""
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """The values of a recipe by dotted key."""
+    if not is_dataclass(value):
+        return {path: value}
+    return {
+        key: inner
+        for field in fields(value)
+        for key, inner in flat(getattr(value, field.name), f"{path}.{field.name}").items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("task", "chosen"),
+    [
+        ("tag", set()),
+        ("fill", set()),
+        ("lm", {".model.dropout"}),
+        (
+            "transcribe",
+            {
+                ".encode.filterbank.rate",
+                ".encode.filterbank.bins",
+                ".encode.filterbank.normalise",
+                ".encode.units.kind",
+                ".encode.units.size",
+                ".model.width",
+                ".model.front.channels",
+                ".model.encoder.layers",
+                ".training.speech.masks.time_masks",
+                ".training.speech.masks.frequency_masks",
+            },
+        ),
+        ("translate", {".encode.size"}),
+    ],
+)
+def test_a_recipe_differs_from_the_defaults_only_where_the_data_decide(
+    desk: Path, task: str, chosen: set[str]
+) -> None:
     files = ["pairs.tsv"] if task == "translate" else [next(iter(LAYOUTS[task].calls))]
     assert main(["new", task, *files]) == 0
-    text = (desk / "recipe.toml").read_text()
-    shown = config.loads(Recipe, text, base=desk)
+    recipe = flat(load_recipe(desk / "recipe.toml"))
     bare = f'task = "{task}"\n[data]\ntrain = "{files[0]}"\n'
-    assert shown == config.loads(Recipe, bare, base=desk)
+    default = flat(config.loads(Recipe, bare, base=desk))
+    differing = {key for key, value in recipe.items() if default.get(key) != value}
+    assert {key for key in differing if not key.endswith("evaluate_every")} <= chosen
+    assert any(key.endswith("evaluate_every") for key in differing)
+
+
+@pytest.mark.parametrize("task", LAYOUTS)
+def test_a_new_recipe_evaluates_ten_to_twenty_times(desk: Path, task: str) -> None:
+    assert main(["new", task, *next(iter(LAYOUTS[task].calls)).split()]) == 0
+    recipe = flat(load_recipe(desk / "recipe.toml"))
+    stages = [key.removesuffix(".steps") for key in recipe if key.endswith(".steps")]
+    evaluations = [
+        recipe[f"{stage}.steps"] / recipe[f"{stage}.evaluate_every"]
+        for stage in stages
+        if recipe[f"{stage}.steps"]
+    ]
+    assert len(evaluations) == 1
+    assert 10 <= evaluations[0] <= 20
+
+
+@pytest.mark.parametrize(
+    ("rate", "seconds", "chosen"),
+    [(8000, 0.5, (8000, 40, 0)), (11025, 3.0, (11025, 80, 2)), (44100, 0.5, (16000, 80, 0))],
+)
+def test_a_recognizer_suits_its_recordings(
+    desk: Path, rate: int, seconds: float, chosen: tuple[int, int, int]
+) -> None:
+    sound = np.sin(np.arange(int(rate * seconds)) / 5, dtype=np.float32) / 2
+    lines = []
+    for number in range(30):
+        write_wav(desk / f"{number}.wav", sound, rate)
+        text = ("yes", "no")[number % 2]
+        lines.append(json.dumps({"audio": f"{number}.wav", "text": text}))
+    (desk / "train.jsonl").write_text("\n".join(lines))
+    assert main(["new", "transcribe", "train.jsonl"]) == 0
+    recipe = load_recipe(desk / "recipe.toml")
+    assert isinstance(recipe, TranscribeRecipe)
+    filterbank, masks = recipe.encode.filterbank, recipe.training.speech.masks
+    assert (filterbank.rate, filterbank.bins, masks.time_masks) == chosen
+    assert masks.frequency_masks == masks.time_masks
+    assert recipe.encode.units.kind == "words"
 
 
 def test_the_size_of_pictures_is_that_of_their_array(desk: Path) -> None:
@@ -124,6 +202,12 @@ def test_the_language_of_a_translation_is_in_its_name(
         ("lm empty.txt", "empty.txt: found an empty file"),
         ("fill one.txt", "found 1 distinct"),
         ("lm text.txt test.conllu/x", "test.conllu/x"),
+        ("tag labels.tsv", "labels.tsv: the first column holds whole sentences ('they duck and"),
+        ("tag labels.tsv labels.tsv", "labels.tsv: the first column holds whole sentences"),
+        ("tag words.tsv", "words.tsv: no blank line separates sentences"),
+        ("tag train.conllu words.tsv", "so that the file is one sentence of 600 words"),
+        ("translate labels.tsv", "labels.tsv: the translations have only 2 different values"),
+        ("translate train.en labels.txt", "labels.txt: the translations have only 2 different"),
     ],
 )
 def test_files_that_will_not_do(
@@ -131,7 +215,23 @@ def test_files_that_will_not_do(
 ) -> None:
     (desk / "empty.txt").write_text("\n \n")
     (desk / "one.txt").write_text("one line\none line\n")
+    labels = [("good", "bad")[number % 2] for number in range(31)]
+    rows = (f"{sentence(number)}\t{label}\n" for number, label in enumerate(labels))
+    (desk / "labels.tsv").write_text("".join(rows))
+    (desk / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    (desk / "words.tsv").write_text("swim\tVERB\n" * 600)
     assert told in refused(capsys, *arguments.split())
+
+
+def test_translations_too_short_for_bleu_are_mentioned(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = (f"who is {number}?\tnumber {number}\n" for number in range(30))
+    (desk / "answers.tsv").write_text("".join(pairs))
+    assert main(["new", "translate", "answers.tsv"]) == 0
+    note, following = capsys.readouterr().err.splitlines()
+    assert "100% of the translations in answers.tsv have fewer than 4 words" in note
+    assert following == "next: harken train recipe.toml"
 
 
 def test_a_bad_byte_far_down_is_found_before_training(

@@ -10,6 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harken.cli.suggest import (
+    check_sentences,
+    check_translations,
+    suggest_pairs,
+    suggest_speech,
+    suggest_text,
+)
+
 ANSWER = """
 [encode]
 kind = "words"    # or "bpe", "unigram", "characters"
@@ -32,6 +40,7 @@ views.turned = 1.0    # of those that start anywhere behind their head
 views.hidden = 0.5    # of the tokens behind the head that are hidden
 optimiser.rate = 0.01
 optimiser.rest.rate = 0.003
+evaluate_every = 70    # steps; the best on dev is kept; 0: the last
 
 [training.finetune]
 steps = 0    # on questions alone, after the reading
@@ -111,6 +120,7 @@ width = {model.width}
 [training.captions]
 steps = {training.captions.steps}
 batch_captions = {training.captions.batch_captions}
+evaluate_every = {training.captions.evaluate_every}    # steps; the best on dev is kept; 0: the last
 
 [search]
 beam = {search.beam}
@@ -118,24 +128,27 @@ beam = {search.beam}
 
 TRANSCRIBE = """
 [encode.filterbank]
-rate = {encode.filterbank.rate}    # samples a second; every sound is brought to it
-bins = {encode.filterbank.bins}    # bands of pitch; 40 are enough for a rate of 8000
+rate = {encode.filterbank.rate}    # samples per second, as most files have; others are resampled
+bins = {encode.filterbank.bins}    # mel bands; 40 are enough for a rate of 8000
+normalise = "{encode.filterbank.normalise}"    # "level" for short words
 
 [encode.units]
-kind = "{encode.units.kind}"    # or "words" where few are ever said, "bpe", "unigram"
+kind = "{encode.units.kind}"    # "words" for a closed vocabulary; or "characters", "bpe", "unigram"
 
 [model]
 encoder.kind = "{model.encoder.kind}"    # or "transformer", or
 # "lstm", "gru", "tanh" with encoder.direction = "both"
 encoder.layers = {model.encoder.layers}
 width = {model.width}
+front.channels = {model.front.channels}
 # decoder.kind = "transformer"    # or "rnn": write by attention too, or alone with ctc = false
 
 [training.speech]
 steps = {training.speech.steps}
 batch_frames = {training.speech.batch_frames}    # frames of one step
-speeds = [0.9, 1.0, 1.1]    # [1.0] hears every sound as it is
-masks.time_masks = {training.speech.masks.time_masks}    # 0 here and below: hide nothing
+evaluate_every = {training.speech.evaluate_every}    # steps; the best on dev is kept; 0: the last
+speeds = [0.9, 1.0, 1.1]    # speed perturbation; [1.0] for none
+masks.time_masks = {training.speech.masks.time_masks}    # SpecAugment, for sounds of 2 s or more
 masks.frequency_masks = {training.speech.masks.frequency_masks}
 
 [search]
@@ -173,11 +186,14 @@ class Layout:
     calls: Mapping[str, Sequence[str]]  # how the files of a call are named -> their keys of [data]
     template: str
     examples: str  # what a split holds, in words
+    stage: str | None = None  # whose `evaluate_every` depends on its steps
     count: Callable[[Any], int] = len  # of them in a split
     guess: Callable[[Sequence[Path]], Mapping[str, str]] = lambda files: {}  # keys from file names
-    sets: Callable[[Sequence[Path]], Sequence[str]] = (
-        lambda files: ()
-    )  # as of --set, from the files
+    check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # notes for the user
+    overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # from the files
+    suggest: Callable[[Any, Mapping[str, Any]], Mapping[str, object]] = (
+        lambda recipe, splits: {}
+    )  # overrides from the examples
 
 
 def _language(files: Sequence[Path]) -> Mapping[str, str]:
@@ -216,6 +232,8 @@ LAYOUTS = {
         },
         template=TAG,
         examples="sentences",
+        stage="training.tags",
+        check=check_sentences,
     ),
     "fill": Layout(
         calls={
@@ -225,6 +243,7 @@ LAYOUTS = {
         },
         template=FILL,
         examples="lines",
+        stage="training",
     ),
     "lm": Layout(
         calls={
@@ -234,6 +253,8 @@ LAYOUTS = {
         },
         template=LM,
         examples="characters",
+        stage="training",
+        suggest=suggest_text,
         count=lambda pieces: sum(map(len, pieces)) + len(pieces) - 1,  # with what parts them
     ),
     "caption": Layout(
@@ -244,7 +265,8 @@ LAYOUTS = {
         },
         template=CAPTION,
         examples="pictures",
-        sets=_sizes,
+        stage="training.captions",
+        overrides=_sizes,
     ),
     "transcribe": Layout(
         calls={
@@ -254,6 +276,8 @@ LAYOUTS = {
         },
         template=TRANSCRIBE,
         examples="utterances",
+        stage="training.speech",
+        suggest=suggest_speech,
     ),
     "translate": Layout(
         calls={
@@ -276,6 +300,9 @@ LAYOUTS = {
         },
         template=TRANSLATE,
         examples="pairs",
+        stage="training.pairs",
         guess=_language,
+        check=check_translations,
+        suggest=suggest_pairs,
     ),
 }

@@ -9,10 +9,12 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from harken.cli.layouts import LAYOUTS, Layout
+from harken.cli.suggest import evaluation_interval
 from harken.errors import UserError
 
 CALLS = "".join(
@@ -58,9 +60,12 @@ def run(options: argparse.Namespace) -> int:
     layout = LAYOUTS[options.task]
     roles = _roles(options.task, layout, options.files)
     _check_share(options.dev, roles)
+    notes = layout.check(options.files)
     text = recipe_text(options.task, roles, options.dev, options.out.parent)
     write_text(options.out, text)
     result(str(options.out))
+    for note in notes:
+        remark(note)
     remark(f"next: harken train {options.out}")
     return 0
 
@@ -68,27 +73,38 @@ def run(options: argparse.Namespace) -> int:
 def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder: Path) -> str:
     """The recipe of these files, each with its key of [data], as it stands in a folder."""
     from harken import config
-    from harken.recipe import Recipe
+    from harken.recipe import Recipe, task_of
 
     layout, head = LAYOUTS[task], HEAD.format(task=task)
     data: dict[str, Any] = {key: _beside(path, folder) for key, path in roles.items()}
     if dev is not None:
         data["dev"] = dev
     files = [*roles.values()]
-    lines = _lines({**data, **layout.guess(files)}, {})
-    recipe = config.loads(Recipe, head + lines, base=folder, overrides=layout.sets(files))
+    text = head + _lines({**data, **layout.guess(files)}, {})
+    overrides = [*layout.overrides(files)]
+    recipe: Any = config.loads(Recipe, text, base=folder, overrides=overrides)
     if isinstance(recipe.data.dev, float):
         data["dev"] = recipe.data.dev
-    defaults = {one.name: getattr(recipe, one.name) for one in fields(recipe)}
-    return head + _lines(data, _said(layout, recipe)) + layout.template.format_map(defaults)
+    splits = task_of(recipe).read(recipe)
+    overrides += [f"{key}={value}" for key, value in _suggested(layout, recipe, splits).items()]
+    recipe = config.loads(Recipe, text, base=folder, overrides=overrides)
+    values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    return head + _lines(data, _said(layout, recipe, splits)) + layout.template.format_map(values)
 
 
-def _said(layout: Layout, recipe: Any) -> dict[str, str]:
+def _suggested(layout: Layout, recipe: Any, splits: Mapping[str, Any]) -> dict[str, object]:
+    """Values that depend on the data, by key of the recipe."""
+    suggested = dict(layout.suggest(recipe, splits))
+    if layout.stage is not None:
+        stage = attrgetter(layout.stage)(recipe)
+        suggested[f"{layout.stage}.evaluate_every"] = evaluation_interval(stage.steps)
+    return suggested
+
+
+def _said(layout: Layout, recipe: Any, splits: Mapping[str, Any]) -> dict[str, str]:
     """How much is in the files, by key of [data]."""
     from harken.data.text import read_lines
-    from harken.recipe import task_of
 
-    splits = task_of(recipe).read(recipe)
     said = {name: f"{layout.count(some):,} {layout.examples}" for name, some in splits.items()}
     if isinstance(recipe.data.dev, float):
         said["dev"] = f"share held out: {said['dev']}"

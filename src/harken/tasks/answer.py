@@ -200,7 +200,10 @@ class AnswerTask:
                 Symbols(pad=PAD, mask=MASK, end=END),
                 recipe.seed,
             )
-            stages.insert(0, Stage(name="reading", config=pretrain, batch=reading.batch, loss=loss))
+            first = Stage(
+                name="reading", config=pretrain, batch=reading.batch, loss=loss, evaluate=dev_share
+            )
+            stages.insert(0, first)
         return stages
 
     def evaluate(self, trained: Trained, examples: Sequence[Question]) -> Evaluation:

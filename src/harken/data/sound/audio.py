@@ -69,6 +69,12 @@ def sound_seconds(path: Path) -> float:
         return sound.seconds
 
 
+def sound_rate(path: Path) -> int:
+    """How many samples per second a file has, by its header."""
+    with _open_file(path) as file, _open_sound(file, str(path)) as sound:
+        return sound.rate
+
+
 @contextmanager
 def _open_file(path: Path) -> Iterator[BinaryIO]:
     try:
