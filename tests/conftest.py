@@ -78,15 +78,17 @@ def small_run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="session")
-def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a finished run of a task, trained when it is first asked for.
+def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a run of a task with its first weights, made when it is first asked for.
 
     The files of `small_files.py` are in the folder two levels above.
     """
+    from harken import config
     from harken.cli.layouts import LAYOUTS
     from harken.cli.new import recipe_text
-    from harken.pipeline import train
-    from harken.recipe import load_recipe
+    from harken.recipe import load_recipe, task_of
+    from harken.run import MODEL, RECIPE, TOKENIZER
+    from harken.training.checkpoint import save_weights, weights_of, write_manifest
     from small_files import SMALL as SMALL_OF
     from small_files import write_files
 
@@ -94,12 +96,19 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
     write_files(folder)
 
     @cache
-    def trained(task: str) -> Path:
-        files, keys = next(iter(LAYOUTS[task].calls.items()))
-        roles = dict(zip(keys, (folder / name for name in files.split()), strict=True))
-        recipe = folder / f"{task}.toml"
-        recipe.write_text(recipe_text(task, roles, None, folder), encoding="utf-8")
-        train(load_recipe(recipe, SMALL_OF[task]), folder / "runs" / task)
-        return folder / "runs" / task
+    def made(name: str) -> Path:
+        files, keys = next(iter(LAYOUTS[name].calls.items()))
+        roles = dict(zip(keys, (folder / file for file in files.split()), strict=True))
+        path, run = folder / f"{name}.toml", folder / "runs" / name
+        path.write_text(recipe_text(name, roles, None, folder), encoding="utf-8")
+        run.mkdir(parents=True)
+        recipe = load_recipe(path, SMALL_OF[name])
+        task = task_of(recipe)
+        vocabulary = task.fit(recipe, task.read(recipe))
+        (run / RECIPE).write_text(config.dumps(recipe), encoding="utf-8")
+        (run / TOKENIZER).write_text(vocabulary.to_json(), encoding="utf-8")
+        save_weights(run / MODEL, weights_of(task.build(recipe, vocabulary)))
+        write_manifest(run, {file: file for file in (RECIPE, TOKENIZER, MODEL)})
+        return run
 
-    return trained
+    return made

@@ -5,6 +5,8 @@ to mend it. `Failure` is a machine that cannot go on (exit code 1): a full disk,
 A broken invariant of Harken's own is an `assert`, never one of these.
 """
 
+import errno
+
 
 class DataWarning(UserWarning):
     """Some of the data does not fit the model and is truncated or left out."""
@@ -38,6 +40,13 @@ class Failure(Complaint):
     """The input may be right, but the machine or a stored file is not."""
 
     exit_code = 1
+
+
+def is_wrong_path(error: OSError) -> bool:
+    """Whether another path would have worked, as opposed to a full or broken disk."""
+    wrong = (PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
+    numbers = (errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.ENOENT)
+    return isinstance(error, wrong) or error.errno in numbers
 
 
 def error_text(error: Exception) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harken.errors import Failure, UserError
+from harken.errors import Failure, UserError, is_wrong_path
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +38,10 @@ def refusals(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if is_wrong_path(error):
+            raise UserError(
+                f"{path}: cannot be written ({error.strerror})", fix="choose another path"
+            ) from error
         raise Failure(
             f"{path}: could not be written ({error.strerror or error}), wanted room for it",
             fix="free some space or choose another folder; what was there before is unharmed",

@@ -13,7 +13,7 @@ from PIL import Image
 from harken.cli.main import main
 from harken.data.spoken.recorded import write_wav
 
-TrainedRun = Callable[[str], Path]
+UntrainedRun = Callable[[str], Path]
 BAD = ("missing", "folder", "noise", "empty")
 
 
@@ -44,9 +44,9 @@ def predict(
 @pytest.mark.usefixtures("desk")
 @pytest.mark.parametrize(("task", "suffix"), [("transcribe", "wav"), ("caption", "png")])
 def test_a_bad_file_does_not_stop_the_others(
-    trained_run: TrainedRun, task: str, suffix: str, capsys: pytest.CaptureFixture[str]
+    untrained_run: UntrainedRun, task: str, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, files = trained_run(task), [f"a.{suffix}", *BAD, f"b.{suffix}"]
+    run, files = untrained_run(task), [f"a.{suffix}", *BAD, f"b.{suffix}"]
     out, errors = predict(capsys, run, *files, code=1)
     rows = [line.split("\t") for line in out.splitlines()]
     assert [name for name, _ in rows] == [f"a.{suffix}", f"b.{suffix}"]
@@ -70,9 +70,9 @@ def test_a_bad_file_does_not_stop_the_others(
 @pytest.mark.usefixtures("desk")
 @pytest.mark.parametrize("task", ["lm", "fill"])
 def test_a_bad_text_file_does_not_stop_the_others(
-    trained_run: TrainedRun, task: str, capsys: pytest.CaptureFixture[str]
+    untrained_run: UntrainedRun, task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, files = trained_run(task), ["a.txt", "missing", "folder", "noise", "b.txt"]
+    run, files = untrained_run(task), ["a.txt", "missing", "folder", "noise", "b.txt"]
     out, errors = predict(capsys, run, *files, code=1)
     assert len(out.split("\n")) == 5
     names = [line.removeprefix("harken: ").split(":")[0] for line in errors]
@@ -83,12 +83,12 @@ def test_a_bad_text_file_does_not_stop_the_others(
 
 
 def test_a_bad_line_does_not_stop_the_others(
-    desk: Path, trained_run: TrainedRun, capsys: pytest.CaptureFixture[str]
+    desk: Path, untrained_run: UntrainedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The task `fill` needs a blank in each line; what has none keeps its place."""
     lines = ["they ___", "no blank", "and ___ here", "none either", "___ swim"]
     (desk / "lines.txt").write_text("\n".join(lines))
-    out, errors = predict(capsys, trained_run("fill"), "lines.txt", code=1)
+    out, errors = predict(capsys, untrained_run("fill"), "lines.txt", code=1)
     assert [bool(line) for line in out.splitlines()] == [True, False, True, False, True]
     assert len(errors) == 2
     assert all("found no blank" in line for line in errors)
@@ -97,12 +97,12 @@ def test_a_bad_line_does_not_stop_the_others(
 @pytest.mark.usefixtures("desk")
 @pytest.mark.parametrize("task", ["transcribe", "caption", "lm"])
 def test_nothing_that_can_be_read_is_wrong_input(
-    trained_run: TrainedRun, task: str, capsys: pytest.CaptureFixture[str]
+    untrained_run: UntrainedRun, task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, errors = predict(capsys, trained_run(task), "missing", code=2)
+    out, errors = predict(capsys, untrained_run(task), "missing", code=2)
     assert out == ""
     assert len(errors) == 1
-    out, _ = predict(capsys, trained_run(task), "missing", "noise", "--json", code=2)
+    out, _ = predict(capsys, untrained_run(task), "missing", "noise", "--json", code=2)
     assert [sorted(record) for record in json.loads(out)["predictions"]] == [
         ["confidence", "error", "input", "output"]
     ] * 2
@@ -110,11 +110,11 @@ def test_nothing_that_can_be_read_is_wrong_input(
 
 @pytest.mark.usefixtures("desk")
 def test_an_option_that_suits_no_input_is_told_once(
-    trained_run: TrainedRun, capsys: pytest.CaptureFixture[str]
+    untrained_run: UntrainedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [f"{number}.wav" for number in range(40)]
     for name in files:
         shutil.copy("a.wav", name)
-    _, errors = predict(capsys, trained_run("transcribe"), *files, "--by", "attention", code=2)
+    _, errors = predict(capsys, untrained_run("transcribe"), *files, "--by", "attention", code=2)
     assert len(errors) == 1
     assert "search.by" in errors[0]

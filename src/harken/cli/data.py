@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harken.cli.arguments import Parser
 from harken.cli.pictures import drawn_options, make_drawn
 from harken.cli.recordings import (
     joined_options,
@@ -70,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.json:
         raise UserError(
-            f"harken data {name}: found --json, wanted it for the list only",
+            f"data {name}: found --json, wanted it for the list only",
             fix="leave it out: the written paths are printed one a line",
         )
-    parser = argparse.ArgumentParser(prog=f"harken data {name}")
+    parser = Parser(prog=f"harken data {name}")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     if name in MADE:
         _, configure_it, make = MADE[name]
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             paths = make(parser.parse_args(options.options))
         except ValueError as error:
-            raise UserError(f"harken data {name}: {error}", fix="change that option") from None
+            raise UserError(f"data {name}: {error}", fix="change that option") from None
     elif name in CATALOGUE:
         parser.add_argument("--from", dest="mirror", metavar="BASE", help="get BASE/NAME/FILE")
         chosen = parser.parse_args(options.options)
@@ -98,7 +99,7 @@ def _unknown(name: str, names: list[str]) -> UserError:
 
     meant = nearest(name, names)
     return UserError(
-        f"harken data: found no corpus {name!r}, wanted one of {', '.join(names)}",
+        f"data: found no corpus {name!r}, wanted one of {', '.join(names)}",
         fix=f"did you mean {meant!r}?" if meant else "`harken data` says what they are",
     )
 

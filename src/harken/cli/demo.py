@@ -49,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
             f"--seed: found {options.seed}, wanted a number from 0 on", fix="leave out its sign"
         )
     folder = options.folder or FOLDERS[options.task]
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: expected a folder, got a file", fix="choose another --run")
     try:
         (_exposure if options.task == "exposure" else _answer)(folder, options)
     except Interrupted as stop:

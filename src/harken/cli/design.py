@@ -51,6 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             one.add_argument("--symbols", type=int, default=11, help="with the start (11)")
         one.add_argument("--out", type=Path, metavar="FILE", help="draw it: .svg or .png")
         one.add_argument("--json", action="store_true", help="print one JSON object")
+        one.set_defaults(parser=one)
 
 
 def _place_options(parser: argparse.ArgumentParser) -> None:

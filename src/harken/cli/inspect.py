@@ -62,7 +62,9 @@ class Subject(NamedTuple):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of `harken inspect`."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="or a Hugging Face folder")
-    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="texts, sounds or pictures")
+    parser.add_argument(
+        "inputs", nargs="*", default=[], metavar="INPUT", help="texts, sounds or pictures"
+    )
     parser.add_argument("--file", type=Path, metavar="FILE", help="with one input a line")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="of the pictures")
     parser.add_argument(

@@ -29,8 +29,9 @@ from harken.cli import (
     report,
     train,
 )
+from harken.cli.arguments import Parser
 from harken.cli.output import printable, remark
-from harken.errors import Complaint, DataWarning, error_text
+from harken.errors import Complaint, DataWarning, error_text, is_wrong_path
 from harken.version import __version__
 
 COMMANDS = (
@@ -82,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"harken {__version__}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
     for module in COMMANDS:
         name = module.__name__.rsplit(".", 1)[-1]
         summary = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
@@ -94,13 +95,17 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.configure(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, parser=command)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = parser().parse_args(arguments)
+    top = parser()
+    options = top.parse_args(arguments)
+    if "run" not in options:
+        top.print_help(sys.stderr)
+        return 2
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when PyTorch is imported
     try:
@@ -110,9 +115,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Complaint as complaint:
         remark(f"harken: {complaint}")
         return complaint.exit_code
-    except PermissionError as error:
-        remark(f"harken: {error_text(error)}")
-        return 2
     except KeyboardInterrupt:
         remark("harken: stopped; whatever was saved can be resumed")
         return 130
@@ -120,6 +122,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has gone, as `head` does; closing quietly is what it expects.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        remark(f"harken: {error_text(error)}")
+        return 2 if is_wrong_path(error) else 1
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        remark("harken: out of memory; use a smaller model, shorter inputs or smaller batches")
+        return 1
 
 
 def _show_warning(

@@ -50,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check the files, then write the recipe."""
     from harken.cli.output import remark, result
+    from harken.data.text import require_file
     from harken.files import write_text
 
     if options.out.exists():
@@ -60,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
     layout = LAYOUTS[options.task]
     roles = _roles(options.task, layout, options.files)
     _check_share(options.dev, roles)
+    for file in options.files:
+        require_file(file)
     notes = layout.check(options.files)
     text = recipe_text(options.task, roles, options.dev, options.out.parent)
     write_text(options.out, text)
@@ -136,7 +139,7 @@ def _roles(task: str, layout: Layout, files: Sequence[Path]) -> dict[str, Path]:
             return dict(zip(keys, files, strict=True))
     counts = " or ".join(str(len(keys)) for keys in layout.calls.values())
     raise UserError(
-        f"harken new {task}: found {len(files)} files, wanted {counts}",
+        f"new {task}: found {len(files)} files, wanted {counts}",
         fix="call " + " or ".join(f"`harken new {task} {call}`" for call in layout.calls),
     )
 

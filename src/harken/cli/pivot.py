@@ -43,7 +43,7 @@ def pivot(options: argparse.Namespace) -> int:
 
     if options.rows is None or options.columns is None:
         raise UserError(
-            "harken compare: found --rows, --columns or --metric alone, wanted rows and columns",
+            "compare: found --rows, --columns or --metric alone, wanted rows and columns",
             fix="give both keys, such as --rows data.train --columns model.encoder.kind",
         )
     cells, metric = _measured(options)

@@ -79,7 +79,9 @@ class Answer(NamedTuple):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of `harken predict`."""
     parser.add_argument("folder", type=Path, metavar="RUN")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="`-`, or nothing, is stdin")
+    parser.add_argument(
+        "files", nargs="*", default=[], metavar="FILE", help="`-`, or nothing, is stdin"
+    )
     parser.add_argument("--confidence", action="store_true", help="add a tab and the probability")
     parser.add_argument("--nbest", type=int, metavar="N", help="print N hypotheses of each line")
     parser.add_argument(
@@ -126,7 +128,8 @@ def run(options: argparse.Namespace) -> int:
                     remark(f"{where}: {answer.prediction.truncation}")
             if answer.error is not None:
                 failed = True
-                remark(f"harken: {error_text(answer.error)}")
+                where = "" if answer.is_file else f"line {answer.number}: "
+                remark(f"harken: {where}{error_text(answer.error)}")
             if options.json:
                 collected.append(_record(answer, options, threshold))
             else:

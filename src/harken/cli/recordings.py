@@ -159,7 +159,7 @@ def _recordings(options: argparse.Namespace) -> Sequence["Utterance"]:
     if options.pattern is None:
         if options.words or options.split:
             raise UserError(
-                "harken data: found --words or --split without --pattern, wanted all or none",
+                "data: found --words or --split without --pattern, wanted all or none",
                 fix="say what is in the names with --pattern, or leave the texts as they are",
             )
         return read_folder(options.folder)

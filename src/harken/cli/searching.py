@@ -89,7 +89,8 @@ def _wide_enough(nbest: int, asked: int | None, usual: int) -> int:
 
 def _check(flag: str, name: str, value: float | str, run: "Run") -> None:
     """A recipe's bounds hold for an option too; and `inf` is a float that no search can use."""
-    from harken.config.schema import fit, slots
+    from harken.config.schema import choices, fit, slots
+    from harken.config.spelling import require_choice
     from harken.decode.search import SearchConfig
 
     known = slots(SearchConfig if run.search is None else type(run.search))
@@ -99,6 +100,9 @@ def _check(flag: str, name: str, value: float | str, run: "Run") -> None:
             fix=f"leave out {flag}",
         )
     slot = known[name]
+    if named := choices(slot.types):
+        require_choice(flag, value, named)
+        return
     usable = fit(slot.types, value) == value and slot.within(value) and value != math.inf
     if not usable:
         raise UserError(f"{flag}: found {value}, wanted {slot.bounds}", fix="choose such a number")

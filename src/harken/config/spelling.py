@@ -18,7 +18,7 @@ def nearest(word: object, options: Iterable[Any]) -> Any | None:
     return best if best is not None and _likeness(word, best) >= 0.6 else None
 
 
-def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise unless the value of an argument is one of a few names."""
     if value in choices:
         return

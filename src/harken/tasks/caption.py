@@ -30,6 +30,7 @@ from harken.data.images.arrays import FeatureMaps, Pictures, read_maps, read_pic
 from harken.data.images.captions import read_captions
 from harken.data.images.gallery import Files, Gallery, Numbers, Rows, picture_named
 from harken.data.split import hold_out
+from harken.data.text import require_file
 from harken.decode.search import SearchConfig
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.subwords import UnitsConfig, WordsConfig
@@ -292,6 +293,7 @@ def gallery_of(recipe: CaptionRecipe, where: ListedCaptions | Path) -> Gallery:
         captions, listed = where.captions, where.listed
     else:
         captions, listed = where, None
+    require_file(captions)
     beside = captions.with_suffix(".npz")
     array = data.features or (beside if beside.is_file() else data.images)
     place = Rows(array=opened(recipe, array)) if array else files_of(recipe)

@@ -1,0 +1,195 @@
+"""Every command with wrong arguments, for every task: one line on stderr, nothing written."""
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harken.cli.layouts import LAYOUTS
+from harken.cli.main import COMMANDS, main
+
+UntrainedRun = Callable[[str], Path]
+LONG = "x" * 300
+
+# In place of a run folder.
+RUNS = ("nowhere", "text.txt", "folder", "unfinished", "garbage", LONG)
+OF_A_RUN = (
+    "evaluate {}",
+    "predict {}",
+    "inspect {} they",
+    "heads {}",
+    "ablate {}",
+    "report {}",
+    "compare {} runs/lm",
+    "compare runs/lm {}",
+    "align {} --source train.en --target train.de --links links.txt",
+    "data stretches train.jsonl --out new --run {}",
+    "claims B8 --run {}",
+)
+# In place of an input or data file.
+FILES = ("nowhere", "noise", ".", LONG)
+OF_A_FILE = (
+    "predict runs/{task} {file}",
+    "evaluate runs/{task} --data {file}",
+    "evaluate runs/{task} --source {file} --target train.de",
+    "ablate runs/{task} --data {file}",
+    "inspect runs/{task} --file {file}",
+    "train {task}.toml --run new --set data.train={file}",
+    "train {task}.toml --run new --set data.dev={file}",
+    "new {task} {files} --out new.toml",
+)
+# Options that suit no run, or not the one of this task.
+OF_A_TASK = (
+    "predict runs/{task} text.txt --nbest 0",
+    "predict runs/{task} text.txt --beam 0",
+    "predict runs/{task} text.txt --by foo",
+    "predict runs/{task} text.txt --temperature nan",
+    "evaluate runs/{task} --split dev --data text.txt",
+    "evaluate runs/{task} --split test",
+    "evaluate runs/{task} --condition foo",
+    "evaluate runs/{task} --source text.txt",
+    "inspect runs/{task} they --layers 0",
+    "heads runs/{task} --inputs 0",
+    "ablate runs/{task} --examples 0",
+    "report runs/{task} --out folder",
+    "train {task}.toml --run text.txt",
+    "train {task}.toml --run runs/{task}",
+    "train {task}.toml --run new --set seed=-1",
+    "train {task}.toml --run new --set modle.width=3",
+    "cost {task}.toml --set model=3",
+    "new {task} nowhere nowhere nowhere nowhere nowhere",
+    "new {task} - --out new.toml",
+)
+RECIPES = ("nowhere.toml", "folder", "noise", "empty", "text.txt", "text.txt/x", LONG)
+FAST = ("lm", "transcribe", "caption")  # tasks of lines, sounds and pictures; the others are slow
+OTHERS = (
+    "inspect runs/lm they --out text.txt",
+    "data people --people 5 --out text.txt",
+    "data manifest . --pattern {text}.wav --out text.txt",
+    "data manifest nowhere --out new",
+    "data peple --out new",
+    "design shift --length 0",
+    "design shift --out folder/x.gif",
+    "claims ZZ",
+    "demo --run text.txt",
+    "compare runs/lm",
+    "compare runs/lm runs/tag",
+)
+
+
+def cases() -> list[Any]:
+    general = [command.format(run) for command in OF_A_RUN for run in RUNS]
+    general += [f"{command} {recipe}" for command in ("train", "cost") for recipe in RECIPES]
+    found: list[Any] = [*general, *OTHERS]
+    for task, layout in LAYOUTS.items():
+        *good, _ = next(iter(layout.calls)).split()
+        own = [command.format(task=task) for command in OF_A_TASK]
+        own += [
+            command.format(task=task, file=file, files=" ".join((*good, file)))
+            for command in OF_A_FILE
+            for file in FILES
+        ]
+        marks = () if task in FAST else (pytest.mark.slow,)
+        found += [pytest.param(case, marks=marks) for case in own]
+    return found
+
+
+@pytest.fixture(scope="module")
+def desk(untrained_run: UntrainedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files and runs of all tasks, and some that are none."""
+    folder = tmp_path_factory.mktemp("wrong") / "desk"
+    shutil.copytree(untrained_run("lm").parent.parent, folder)
+    for task in LAYOUTS:
+        shutil.copytree(untrained_run(task), folder / "runs" / task, dirs_exist_ok=True)
+        shutil.copy(untrained_run(task).parent.parent / f"{task}.toml", folder)
+    for name in ("folder", "unfinished", "garbage"):
+        (folder / name).mkdir()
+    shutil.copy(folder / "runs" / "lm" / "recipe.toml", folder / "unfinished")
+    for name in ("recipe.toml", "tokenizer.json", "model.safetensors", "manifest.json"):
+        (folder / "garbage" / name).write_bytes(b"\xff\x00")
+    (folder / "noise").write_bytes(bytes(range(255, 0, -1)))
+    (folder / "empty").write_bytes(b"")
+    (folder / "links.txt").write_text("1-1\n" * 31)
+    return folder
+
+
+def contents(folder: Path) -> dict[Path, tuple[int, int]]:
+    return {
+        path: (path.stat().st_size, path.stat().st_mtime_ns if path.is_file() else 0)
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("case", cases())
+def test_wrong_arguments_are_explained_in_one_line(
+    case: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    before = contents(desk)
+    code = main(case.split())
+    printed = capsys.readouterr()
+    assert code == 2 or (code == 1 and "garbage" in case)
+    assert printed.out == ""
+    *remarks, line = printed.err.splitlines()
+    assert line.startswith("harken: ")
+    assert remarks == []
+    assert contents(desk) == before
+
+
+# The command line itself.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("trian", "harken: unknown command 'trian'; did you mean 'train'? See `harken --help`"),
+        ("--verbose", "harken: unknown option --verbose; did you mean --version?"),
+        (
+            "evaluate x --spilt dev",
+            "harken evaluate: unknown option --spilt; did you mean --split?",
+        ),
+        ("evaluate x --split dve", "--split: unknown value 'dve'; did you mean 'dev'?"),
+        ("predict x y --beem=3", "harken predict: unknown option --beem; did you mean --beam?"),
+        ("design shfit", "harken design: unknown kind 'shfit'; did you mean 'shift'?"),
+        ("design shift --ofset 3", "design shift: unknown option --ofset; did you mean --offset?"),
+        ("data people --otu x", "harken data people: unknown option --otu; did you mean --out?"),
+        ("new tga x", "harken new: argument TASK: unknown value 'tga'; did you mean 'tag'?"),
+        ("predict", "harken predict: the following arguments are required: RUN. See"),
+        ("doctor now", "harken doctor: unexpected argument 'now'. See `harken doctor --help`"),
+        ("predict x --nbest -x", "harken predict: argument --nbest: expected one argument"),
+    ],
+)
+def test_a_misspelled_name_is_corrected(
+    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments.split())
+    assert stop.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (told,) = printed.err.splitlines()
+    assert line in told
+
+
+def test_no_command_shows_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    for module in COMMANDS:
+        assert f"    {module.__name__.rsplit('.', 1)[-1]} " in printed.err
+
+
+def test_too_little_memory_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def allocate(options: object) -> int:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to …")
+
+    monkeypatch.setattr("harken.cli.doctor.run", allocate)
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err.startswith("harken: out of memory; ")
