@@ -194,7 +194,7 @@ def test_a_refused_move_puts_the_old_folder_back(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(Failure, match="Permission denied"), replacing_folder(path) as unfinished:
+    with pytest.raises(UserError, match="Permission denied"), replacing_folder(path) as unfinished:
         (unfinished / "part").write_text("new")
     assert (path / "part").read_text() == "old"
     assert names(tmp_path) == {"kept"}

@@ -1,7 +1,9 @@
 """`harken predict` with several input files of which some cannot be read."""
 
+import io
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,3 +120,20 @@ def test_an_option_that_suits_no_input_is_told_once(
     _, errors = predict(capsys, untrained_run("transcribe"), *files, "--by", "attention", code=2)
     assert len(errors) == 1
     assert "search.by" in errors[0]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("task", ["lm", "transcribe", "caption"])
+def test_empty_and_closed_stdin(
+    untrained_run: UntrainedRun,
+    task: str,
+    closed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stdin = None if closed else io.TextIOWrapper(io.BytesIO(b""))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    no_lines = task == "lm" and not closed  # which is a file of no lines, not an error
+    out, errors = predict(capsys, untrained_run(task), code=0 if no_lines else 2)
+    assert out == ""
+    assert len(errors) == (0 if no_lines else 1)

@@ -23,7 +23,7 @@ from harken.data.drawn.made import (
 from harken.data.drawn.shapes import COLOURS, SHAPES, paint
 from harken.data.examples import Box
 from harken.data.split import PARTS, Part
-from harken.errors import Failure, UserError
+from harken.errors import UserError
 
 seeds = st.integers(-(2**63), 2**63)
 
@@ -292,9 +292,9 @@ def test_what_somebody_else_put_there_is_not_replaced(tmp_path: Path, name: str)
     assert [*tmp_path.iterdir()] == [stranger.parent]
 
 
-def test_a_folder_that_cannot_be_written_is_a_failure(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(Failure, match="could not be written"):
+    with pytest.raises(UserError, match="cannot be written"):
         write_drawn(DrawnConfig(scenes=3), tmp_path / "file" / "folder")
 
 

@@ -121,9 +121,9 @@ def test_what_somebody_else_put_there_is_not_replaced(tmp_path: Path, name: str)
     assert stranger.exists()
 
 
-def test_a_folder_that_cannot_be_written_is_a_failure(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(Failure, match="could not be written"):
+    with pytest.raises(UserError, match="cannot be written"):
         write(tmp_path / "file" / "folder")
 
 

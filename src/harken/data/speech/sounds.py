@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from harken.data.examples import Utterance
 from harken.data.sound.audio import read_sound, read_sound_stream
+from harken.errors import UserError
 
 Signal = Float[np.ndarray, "samples"]
 
@@ -56,6 +57,8 @@ def name_of(utterance: Utterance) -> str:
 def signal_of(name: str, rate: int, most_seconds: float) -> Signal:
     """The sound of a file or of a stretch of it; `-` is stdin."""
     if name == "-":
+        if sys.stdin is None:  # closed, as by `<&-`
+            raise UserError("<stdin>: it is closed", fix="name a file, or use a pipe")
         return read_sound_stream(sys.stdin.buffer, rate=rate, most_seconds=most_seconds)
     stretch = None if Path(name).exists() else _STRETCH.fullmatch(name)
     if stretch is None:
