@@ -267,7 +267,7 @@ def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
     lines[1], lines[4] = "", "another"
     some = samples("\n".join(lines))
     assert [some[at] for at in (0, 2, 3, 5, 6)] == [whole[at] for at in (0, 2, 3, 5, 6)]
-    monkeypatch.setattr(predict, "TOGETHER", 2)
+    monkeypatch.setattr("harken.cli.inputs.TOGETHER", 2)
     assert samples("\n".join(lines)) == some
 
 

@@ -70,7 +70,7 @@ def test_a_bad_file_does_not_stop_the_others(
 
 
 @pytest.mark.usefixtures("desk")
-@pytest.mark.parametrize("task", ["lm", "fill"])
+@pytest.mark.parametrize("task", ["tag", "fill"])
 def test_a_bad_text_file_does_not_stop_the_others(
     untrained_run: UntrainedRun, task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

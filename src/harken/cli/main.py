@@ -6,6 +6,7 @@
 
 import argparse
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -57,6 +58,7 @@ COMMANDS = (
 # machine that has nothing else to do; where somebody wants one of its cores, each wait then lasts
 # as long as the system gives that core away, ten times the work itself (`benchmarks/neighbour.py`).
 SPINS = "5000"
+OUT_OF_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory")
 
 EPILOG = """examples:
   harken demo                                   the whole way on made data, in minutes
@@ -128,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remark(f"harken: {error_text(error)}")
         return 2 if is_wrong_path(error) else 1
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "memory" not in str(error):
+        if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(str(error)):
             raise
         remark("harken: out of memory; use a smaller model, shorter inputs or smaller batches")
         return 1

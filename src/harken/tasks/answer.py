@@ -9,6 +9,7 @@ book); the vocabulary is fitted once on the texts and the training questions and
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -176,9 +177,8 @@ class AnswerTask:
 
         questions = [question.question for question in splits["dev"]]
         answers = [question.answer for question in splits["dev"]]
-        stages = [
-            Stage(name="questions", config=finetune, batch=ask, loss=loss, evaluate=dev_share)
-        ]
+        stage = partial(Stage, loss=loss, evaluate=dev_share)
+        stages = [stage(name="questions", config=finetune, batch=ask)]
         pretrain = recipe.training.pretrain
         if pretrain.steps > 0:
             shards = cache / "read"
@@ -200,10 +200,7 @@ class AnswerTask:
                 Symbols(pad=PAD, mask=MASK, end=END),
                 recipe.seed,
             )
-            first = Stage(
-                name="reading", config=pretrain, batch=reading.batch, loss=loss, evaluate=dev_share
-            )
-            stages.insert(0, first)
+            stages.insert(0, stage(name="reading", config=pretrain, batch=reading.batch))
         return stages
 
     def evaluate(self, trained: Trained, examples: Sequence[Question]) -> Evaluation:
