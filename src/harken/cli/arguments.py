@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from harken.cli.output import printable
 from harken.config.spelling import nearest
 
 
@@ -16,7 +17,7 @@ class Parser(argparse.ArgumentParser):
         if "required" in message:  # a misspelled option may be the reason
             self.reject_options(self._arguments)
         end = "" if message.endswith("?") else "."
-        self.exit(2, f"{self.prog}: {message}{end} See `{self.prog} --help`\n")
+        self.exit(2, printable(f"{self.prog}: {message}{end} See `{self.prog} --help`") + "\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse what is known, and remember the rest for error messages."""

@@ -31,7 +31,7 @@ from harken.cli import (
     train,
 )
 from harken.cli.arguments import Parser
-from harken.cli.output import printable, remark
+from harken.cli.output import remark
 from harken.errors import Complaint, DataWarning, error_text, is_wrong_path
 from harken.version import __version__
 
@@ -67,13 +67,6 @@ EPILOG = """examples:
   harken evaluate runs/mine --json              its figures, for a script
   echo "Where was … born?" | harken predict runs/mine
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose error messages cannot control the terminal."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
 
 
 def parser() -> argparse.ArgumentParser:
