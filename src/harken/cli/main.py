@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 from harken.cli import (
     ablate,
