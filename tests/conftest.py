@@ -86,9 +86,10 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
     from harken import config
     from harken.cli.layouts import LAYOUTS
     from harken.cli.new import recipe_text
+    from harken.files import write_tensors
     from harken.recipe import load_recipe, task_of
     from harken.run import MODEL, RECIPE, TOKENIZER
-    from harken.training.checkpoint import save_weights, weights_of, write_manifest
+    from harken.training.checkpoint import weights_of, write_manifest
     from small_files import SMALL as SMALL_OF
     from small_files import write_files
 
@@ -107,7 +108,7 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
         vocabulary = task.fit(recipe, task.read(recipe))
         (run / RECIPE).write_text(config.dumps(recipe), encoding="utf-8")
         (run / TOKENIZER).write_text(vocabulary.to_json(), encoding="utf-8")
-        save_weights(run / MODEL, weights_of(task.build(recipe, vocabulary)))
+        write_tensors(run / MODEL, weights_of(task.build(recipe, vocabulary)))
         write_manifest(run, {file: file for file in (RECIPE, TOKENIZER, MODEL)})
         return run
 

@@ -106,10 +106,10 @@ def test_a_truncated_input_is_reported_on_stderr(
     ("arguments", "sentence"),
     [
         ([], "found no input"),
-        ([QUESTION, "--layers", "3"], "--layers L3: not in the model (expected some of L1, L2)"),
+        ([QUESTION, "--layers", "3"], "layers L3: not in the model (expected some of L1, L2)"),
         (
             [QUESTION, "--heads", "3,5"],
-            "--heads H3: not in the model (expected some of L1.H1, L1.H2",
+            "heads H3: not in the model (expected some of L1.H1, L1.H2",
         ),
         ([QUESTION, "--heads", "0"], "--heads: expected a number from 1"),
         ([QUESTION, "--layers", "1-2"], "--layers: expected a number from 1"),

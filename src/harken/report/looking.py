@@ -87,13 +87,13 @@ def look(
     ]
     for pattern in heads:
         if every and not any(pattern.matches(head.module, head.head) for head in every):
-            raise _not_there("--heads", pattern, [head.label for head in every])
+            raise _not_there("heads", pattern, [head.label for head in every])
     kept = [looked._replace(attentions=_only(looked.attentions, layers, heads)) for looked in found]
     if every and not any(looked.attentions for looked in kept):
         names = ", ".join(map(str, heads))
         raise UserError(
-            f"--heads {names}: no such head in the layers of --layers",
-            fix="choose heads of these layers, or leave out --layers",
+            f"heads {names}: not in the chosen layers",
+            fix="choose heads of these layers, or more layers",
         )
     return [looked for looked in kept if looked.attentions]
 
@@ -232,7 +232,7 @@ def _choice(model: nn.Module, layers: Collection[HeadPattern]) -> Choice:
     every = attentions(model)
     for pattern in layers:
         if not any(pattern.matches(path) for path in every):
-            raise _not_there("--layers", pattern, [layer_label(path) for path in every])
+            raise _not_there("layers", pattern, [layer_label(path) for path in every])
     return Choice(
         paths=tuple(path for path in every if any(pattern.matches(path) for pattern in layers))
     )
@@ -273,5 +273,5 @@ def _not_there(option: str, pattern: HeadPattern, there: Sequence[str]) -> UserE
     listed = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
     return UserError(
         f"{option} {pattern}: not in the model (expected some of {listed})",
-        fix=f"choose among these, or leave out {option} to see all",
+        fix=f"choose among these, or name no {option} to see all",
     )
