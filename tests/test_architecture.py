@@ -15,6 +15,8 @@ ORDER = [
     "errors",
     "files",
     "shapes",
+    "strict_json",
+    "inputs",
     "config",
     "data",
     "encode",

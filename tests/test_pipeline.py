@@ -121,7 +121,7 @@ def test_a_folder_of_other_files_is_refused(recipe_file: Path, tmp_path: Path) -
 
 
 def test_wrong_data_leaves_no_folder(recipe_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="found no such file"):
+    with pytest.raises(UserError, match="file not found"):
         train(small(recipe_file, "data.train=nowhere.tsv"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -142,7 +142,7 @@ def test_damaged_files_are_refused(small_run: Path, tmp_path: Path, name: str, d
 
 
 def test_what_is_no_finished_run_says_so(small_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match="run folder not found"):
         harken.load(tmp_path / "none")
     with pytest.raises(UserError, match=r"no recipe\.toml"):
         harken.load(tmp_path)

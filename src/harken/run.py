@@ -8,19 +8,23 @@ checkpoints/        to resume from                  tokens/          encoded tex
 provenance.json     recipe, data digests and versions that the run was started with
 """
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
+from harken.config import MAX_STEPS
 from harken.decode.search import SearchConfig
 from harken.errors import Failure, UserError
+from harken.inputs import is_file, is_folder, open_input, read_json, shown
+from harken.measure.interval import Estimate, Unit
 from harken.recipe import Recipe, load_recipe, task_of
+from harken.strict_json import ERRORS, is_finite, parsed, text_of
 from harken.tasks.task import (
     Conditioned,
     Evaluation,
@@ -33,10 +37,13 @@ from harken.tasks.task import (
 )
 from harken.training.checkpoint import check_manifest, load_weights, set_weights
 from harken.training.machine import Device, choose_device, prepare
+from harken.training.memory import PREDICTING, check_model_size
 
 RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
 CHECKPOINTS, TOKENS = "checkpoints", "tokens"
+MAX_LINE = 2**20  # bytes of a line of the log
+MAX_METRICS = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,17 +119,17 @@ class Run:
 
 def require_run(folder: Path) -> None:
     """Tell a folder that is no run from one that has not finished."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UserError(
-            f"{folder}: found no such folder, wanted a run folder",
+            f"run folder not found: {shown(folder)}",
             fix="train one with `harken train RECIPE.toml --run DIR`",
         )
-    if not (folder / RECIPE).is_file():
+    if not is_file(folder / RECIPE):
         raise UserError(
             f"{folder}: found no {RECIPE} in it, wanted a run folder",
             fix="name the folder that `harken train` wrote",
         )
-    if not (folder / MODEL).is_file():
+    if not is_file(folder / MODEL):
         raise UserError(
             f"{folder}: found a run that has not finished, wanted a trained one",
             fix=f"finish it with `harken train {folder / RECIPE} --resume`",
@@ -131,23 +138,24 @@ def require_run(folder: Path) -> None:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The events of a log, without lines that a kill or a damaged disk left unreadable."""
-    if not path.is_file():
+    if not is_file(path):
         return []
     events = []
-    for line in path.read_bytes().decode("utf-8", errors="replace").splitlines():
-        with suppress(ValueError, RecursionError):
-            event = json.loads(line)
-            if _is_event(event):
-                events.append(event)
+    with open_input(path, "a log of training") as file:
+        for line in iter(partial(file.readline, MAX_LINE), b""):
+            with suppress(*ERRORS):
+                event = parsed(line.decode("utf-8"))
+                if _is_event(event):
+                    events.append(event)
     return events
 
 
 def _is_event(event: Any) -> bool:
     match event:
-        case {"event": "stepped", "stage": str(), "step": int(), "loss": float(loss)}:
-            return math.isfinite(loss)
-        case {"event": "evaluated", "stage": str(), "step": int(), "value": float()}:
-            return True
+        case {"event": "stepped", "stage": str(), "step": int(step), "loss": float(loss)}:
+            return math.isfinite(loss) and 0 <= step <= MAX_STEPS
+        case {"event": "evaluated", "stage": str(), "step": int(step), "value": float()}:
+            return 0 <= step <= MAX_STEPS
     return False
 
 
@@ -155,11 +163,17 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     """The figures that training stored on the dev split."""
     path = folder / METRICS
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return {"task": stored["task"], "n": stored["n"], "metrics": dict(stored["metrics"])}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        stored = read_json(path, "the metrics of a run", max_bytes=MAX_METRICS)
+        for estimate in stored["metrics"].values():
+            numbers = (estimate["value"], estimate["low"], estimate["high"])
+            if not all(map(is_finite, numbers)) or estimate["unit"] not in get_args(Unit):
+                raise ValueError("a metric is not a number with an interval and a unit")
+            Estimate(**estimate)
+        task, count = text_of(METRICS, "task", stored["task"]), stored["n"]
+        return {"task": task, "n": count, "metrics": dict(stored["metrics"])}
+    except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failure(
-            f"{path}: cannot be read ({error})",
+            f"{path}: the metrics cannot be read ({str(error)[:200]})",
             fix=f"delete it; `harken train {folder / RECIPE} --resume` evaluates the model again",
         ) from None
 
@@ -174,6 +188,12 @@ def load(folder: str | Path, device: Device = "auto") -> Run:
     recipe = load_recipe(folder / RECIPE)
     task = task_of(recipe)
     fitted = task.restore(folder / TOKENIZER)
+    check_model_size(
+        lambda: task.build(recipe, fitted),
+        str(folder / RECIPE),
+        bytes_per_parameter=PREDICTING,
+        device=chosen,
+    )
     model = task.build(recipe, fitted)
     set_weights(model, load_weights(folder / MODEL), folder / MODEL)
     return Run(

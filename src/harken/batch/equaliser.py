@@ -22,7 +22,7 @@ class EqualiserConfig:
     """`strength` is in the unit of the frames; 0 leaves them as they are."""
 
     strength: float = bounded(0.0, at_least=0.0)
-    waves: int = bounded(4, at_least=0)
+    waves: int = bounded(4, at_least=0, at_most=1000)
 
 
 def equalise(

@@ -31,6 +31,7 @@ from harken.cli import (
 )
 from harken.cli.output import printable, remark
 from harken.errors import Complaint, DataWarning
+from harken.inputs import MAX_SHOWN
 from harken.version import __version__
 
 COMMANDS = (
@@ -115,13 +116,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"harken: {error.filename}: found no permission to read or write it; change its mode"
         )
         return 2
-    except KeyboardInterrupt:
-        remark("harken: stopped; whatever was saved can be resumed")
-        return 130
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does; closing quietly is what it expects.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        name = str(error.filename)[:MAX_SHOWN]
+        remark(f"harken: {name}: the file cannot be used ({error.strerror}); check the path")
+        return 2
+    except KeyboardInterrupt:
+        remark("harken: stopped; whatever was saved can be resumed")
+        return 130
 
 
 def _show_warning(

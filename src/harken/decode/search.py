@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from harken.config import bounded
+from harken.config import MAX_SEED, bounded
 
 Stop = Literal["filled", "exact"]
 
@@ -25,7 +25,7 @@ class SearchConfig:
     temperature: float | None = bounded(None, above=0.0, excludes=("beam",))
     top_k: int | None = bounded(None, at_least=1)  # a sample comes from the likeliest k
     top_p: float | None = bounded(None, above=0.0, at_most=1.0)  # or those that make up this share
-    seed: int = bounded(0, at_least=0)  # of samples
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of samples
 
     def __post_init__(self) -> None:
         if self.temperature is None and (self.top_k is not None or self.top_p is not None):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from harken.batch.padding import IGNORE, TokenBatch, pad
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.windows import Windows, cover, covering_batches
-from harken.config import bounded
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.data.text import read_lines, read_whole
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
@@ -80,9 +80,9 @@ class LanguageModelTraining(StageConfig):
     """One stage; `window` is the tokens of a row, as many as the model reads where not given."""
 
     machine: MachineConfig = field(default_factory=MachineConfig)
-    steps: int = bounded(800, at_least=0)
+    steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)
     window: int | None = bounded(None, at_least=2)
-    batch_tokens: int = bounded(8192, at_least=1)
+    batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,7 @@ class LanguageModelRecipe:
     """The whole of a run."""
 
     task: Literal["lm"] = "lm"
-    seed: int = bounded(0, at_least=0)
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: LanguageModelData
     encode: UnitsConfig = field(default_factory=CharactersConfig)
     model: LanguageModelConfig = field(default_factory=GPTConfig)

@@ -137,7 +137,6 @@ def test_a_row_is_a_whole_number(tmp_path: Path, index: str) -> None:
         ('[[1, 2, 3, 4], [1, 2, 3, "4"]]', "[1, 2, 3, '4'] as 'boxes_xywh', wanted four"),
         ("[[1, 2, 3, 4], [true, 2, 3, 4]]", "[True, 2, 3, 4] as 'boxes_xywh', wanted four"),
         ("[[1, 2, 3, 4], [1, 2, 1e999, 4]]", "[1, 2, inf, 4] as 'boxes_xywh', wanted four"),
-        (f"[[1, 2, 3, 4], [1, 2, 1{'0' * 400}, 4]]", "[1, 2, 1"),
         ("[[1, 2, 3, 4], [1, NaN, 3, 4]]", "'{"),
         ("[[1, 2, 3, 4], [1, 2, 0, 4]]", "[1, 2, 0, 4] as 'boxes_xywh', wanted a width"),
         ("[[1, 2, 3, 4], [1, 2, 3, -4]]", "[1, 2, 3, -4] as 'boxes_xywh', wanted a width"),
@@ -393,9 +392,9 @@ def test_missing_pictures_are_found_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [None, "json_lines", "table", "tokens", "coco"])
 def test_missing_and_empty_files(tmp_path: Path, form: Form | None) -> None:
-    assert "found no such file" in complaint(tmp_path / "no.jsonl", form=form).message
+    assert "file not found" in complaint(tmp_path / "no.jsonl", form=form).message
     assert "found an empty file" in complaint(written(tmp_path), form=form).message
-    assert "found a folder" in complaint(tmp_path, form=form).message
+    assert "this is a folder" in complaint(tmp_path, form=form).message
 
 
 # --- writing
