@@ -173,7 +173,7 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         return {"task": task, "n": count, "metrics": dict(stored["metrics"])}
     except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failure(
-            f"{path}: the metrics cannot be read ({str(error)[:200]})",
+            f"{path}: cannot be read ({str(error)[:200]})",
             fix=f"delete it; `harken train {folder / RECIPE} --resume` evaluates the model again",
         ) from None
 
