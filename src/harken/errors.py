@@ -5,6 +5,9 @@ to mend it. `Failure` is a machine that cannot go on (exit code 1): a full disk,
 A broken invariant of Harken's own is an `assert`, never one of these.
 """
 
+MAX_LENGTH = 1000  # characters of a message
+ESCAPES = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
+
 
 class DataWarning(UserWarning):
     """Some of the data does not fit the model and is truncated or left out."""
@@ -16,12 +19,23 @@ class Complaint(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, fix: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
+        self.message, self.fix = _one_line(message), _one_line(fix)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}; {self.fix}"
+
+
+def _one_line(text: str) -> str:
+    """Return a text as one line of bounded length without control characters.
+
+    Messages quote what files contain, and that may be anything.
+    """
+    half = MAX_LENGTH // 2
+    for _ in range(2):  # escapes are longer than what they stand for
+        text = text if len(text) <= MAX_LENGTH else f"{text[:half]}…{text[-half:]}"
+        text = text.translate(ESCAPES)
+    return text
 
 
 class UserError(Complaint):

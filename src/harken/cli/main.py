@@ -126,9 +126,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = str(error.filename)[:MAX_SHOWN]
         remark(f"harken: {name}: the file cannot be used ({error.strerror}); check the path")
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        remark(
+            "harken: out of memory; use a smaller batch, a smaller model or shorter inputs, "
+            "or a machine with more memory"
+        )
+        return 1
     except KeyboardInterrupt:
         remark("harken: stopped; whatever was saved can be resumed")
         return 130
+
+
+def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Whether an allocation failed; PyTorch raises RuntimeError for it."""
+    known = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in known)
 
 
 def _show_warning(

@@ -48,7 +48,7 @@ class FilterbankConfig:
     low: float = bounded(20.0, at_least=0.0)  # Hz, where the first triangle begins
     high: float | None = bounded(None, above=0.0)  # Hz, where the last one ends; None: rate / 2
     remove_dc: bool = True  # the mean of each frame
-    floor: float = bounded(2.0**-23, above=0.0)  # of energy: the log of silence
+    floor: float = bounded(2.0**-23, above=0.0, at_most=1.0)  # of energy: the log of silence
     snip_edges: bool = True  # only frames that fit; else one a hop, with the sound mirrored
     normalise: Normalisation = "none"  # of each utterance
 

@@ -100,7 +100,7 @@ class TagsConfig(StageConfig):
     steps: int = bounded(1600, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimiserConfig = AdamWConfig(rate=2e-3, decay=0.01)
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
-    unknown: float = bounded(1.0, at_least=0.0)  # a
+    unknown: float = bounded(1.0, at_least=0.0, at_most=1e6)  # a
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -83,7 +83,7 @@ class TranscribeData:
     train: Path
     dev: Path | float = 0.1
     test: Path | None = None
-    most_seconds: float = bounded(MOST_SECONDS, above=0.0)  # of one sound
+    most_seconds: float = bounded(MOST_SECONDS, above=0.0, at_most=1e5)  # of one sound
 
     def __post_init__(self) -> None:
         if isinstance(self.dev, float) and not 0 < self.dev < 1:

@@ -26,13 +26,13 @@ INITIALIZERS = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "o
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def check_model_size(
-    build: Callable[[], Model], where: str, *, bytes_per_parameter: int, device: torch.device
-) -> Model:
-    """Build a model without memory; raise `UserError` if it cannot fit into that of `device`."""
+def build_on_meta(build: Callable[[], Model], where: str) -> Model:
+    """Build a model whose tensors have shapes and no data; wrong sizes are a `UserError`."""
     try:
         with torch.device("meta"), _NoInitialization():
-            model = build()
+            return build()
+    except ValueError as error:  # such as heads that do not divide the width
+        raise UserError(f"{where}: [model]: {error}", fix="change [model]") from error
     except RuntimeError as error:
         if "overflow" not in str(error):
             raise
@@ -41,6 +41,13 @@ def check_model_size(
             "fits into memory)",
             fix="reduce model.width, or the largest other size in [model]",
         ) from error
+
+
+def check_model_size(
+    build: Callable[[], Model], where: str, *, bytes_per_parameter: int, device: torch.device
+) -> Model:
+    """Build a model without memory; raise `UserError` if it cannot fit into that of `device`."""
+    model = build_on_meta(build, where)
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     count = sum(tensor.numel() for tensor in tensors.values())
     available = memory_bytes(device)
