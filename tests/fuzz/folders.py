@@ -158,11 +158,10 @@ def run_run(good: dict[str, Path], folder: Path, rng: random.Random) -> None:
     """Damage one file of a run folder and give the folder to a command."""
     kind = rng.choice(["finished", "finished", "stopped"])
     _copy(good[kind], folder)
-    mutable = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix not in (".html", ".md", ".bin", ".npy")
-    )
+    # Nobody reads the checkpoints of a finished run.
+    files = folder.rglob("*") if kind == "stopped" else folder.iterdir()
+    unread = (".html", ".md", ".bin", ".npy")
+    mutable = sorted(path for path in files if path.is_file() and path.suffix not in unread)
     path = rng.choice(mutable)
     _mutate_run_file(path, rng)
     if rng.random() < 0.6:

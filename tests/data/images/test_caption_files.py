@@ -3,13 +3,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.data.examples import Box, Captioned
 from harken.data.images import forms
+from harken.data.images.arrays import read_maps
 from harken.data.images.captions import KEYS, Form, read_captions, write_captions
+from harken.data.images.gallery import picture_named
 from harken.errors import Failure, UserError
 
 
@@ -469,3 +472,14 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(Failure):
         write_captions(path, [Captioned(0, ("new",))])
     assert path.read_bytes() == before
+
+
+def test_numbers_of_5000_digits_are_refused(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    path = tmp_path / "train.jsonl"
+    path.write_text(f'{{"index": {digits}, "caption": "a duck"}}')
+    assert "a number of 5,000 digits" in complaint(path).message
+    np.save(tmp_path / "maps.npy", np.zeros((2, 1, 1, 1), np.float32))
+    for row in (digits, "2", "9" * 18):
+        with pytest.raises(UserError):
+            picture_named(f"{tmp_path / 'maps.npy'}#{row}", None, read_maps)
