@@ -154,3 +154,21 @@ def test_shapes_use_the_letters() -> None:
     ]
     assert unknown == []
     assert any(shape_strings(path) for path in ROOT.rglob("*.py"))
+
+
+# Files that Harken itself wrote or brought, stdin, and the system's own.
+OPENERS = {"inputs.py", "files.py", "fetch.py", "memory.py", "page.py", "predict.py"}
+
+
+def test_every_input_file_is_opened_by_inputs() -> None:
+    """Reading a path directly would hang on a pipe, or fill the memory from a device."""
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or path.name in OPENERS:
+                continue
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            mode = node.args[0] if node.args else None
+            reads = name in ("read_text", "read_bytes") or (
+                name == "open" and isinstance(mode, ast.Constant) and mode.value in ("r", "rb")
+            )
+            assert not reads, f"{path}:{node.lineno} opens a file; use harken.inputs"

@@ -67,12 +67,15 @@ def file_size(path: Path, expected: str = "a file", *, max_bytes: int | None = N
 
 def read_input(path: Path, expected: str = "a file", *, max_bytes: int) -> bytes:
     """Read a whole regular file of at most `max_bytes`."""
+    size = file_size(path, expected, max_bytes=max_bytes)
     with open_input(path, expected, max_bytes=max_bytes) as file:
         try:
-            content = file.read(max_bytes + 1)
+            content = file.read(size + 1)  # this much is allocated
+            if len(content) > size:  # it grew, or its file system reports no sizes, as /proc does
+                content += file.read(max_bytes + 1 - len(content))
         except OSError as error:
             raise _unreadable(path, expected, error) from error
-    if len(content) > max_bytes:  # it grew, or its file system reports no sizes, as /proc does
+    if len(content) > max_bytes:
         raise UserError(
             f"{shown(path)}: the file has more than {max_bytes:,} bytes (expected {expected})",
             fix="check that this is the right file",

@@ -1,9 +1,10 @@
 """Run mutants in this process, with limits: `python -m fuzz COUNT [KIND …]` in the folder tests/.
 
-A mutant is a function of its kind, its number and the seed: `--first 137 --count 1` runs number 137
-alone. Each must end in success or in one message (`UserError`, `Failure`) within `MAX_SECONDS` of a
-processor, and all of them within `MAX_BYTES` of memory. Nothing may be unpickled, started, connected to or written
-outside of the temporary folder. The result is one JSON object per kind on stdout.
+A mutant is a function of its kind, its number and the seed: `python -m fuzz 1 recipe --first 137`
+runs number 137 alone. Each must end in success or in one message (`UserError`, `Failure`) within
+`MAX_SECONDS` of a processor, and all of them within `MAX_BYTES` of memory. Nothing may be
+unpickled, started, connected to or written outside of the temporary folder. The result is one JSON object per
+kind on stdout.
 """
 
 import argparse

@@ -30,6 +30,7 @@ from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import Failure, UserError
 from harken.files import replacing
+from harken.inputs import file_size
 from harken.layers.entropy import entropy
 from harken.measure.perplexity import Surprise, mean_nats
 from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
@@ -294,8 +295,9 @@ def kept_of(count: int, share: float, path: Path, what: str) -> int:
 def mapped(path: Path) -> Numbers:
     """A stored stream, which stays on the disk."""
     try:
-        tokens: Numbers = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
+        file_size(path, "the tokens of a text")
+        tokens: Numbers = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (UserError, OSError, ValueError, EOFError) as error:
         raise Failure(
             f"{path}: found tokens that cannot be read ({error}), wanted those that the run wrote",
             fix="delete the file and resume the run: it is made again from the data",
