@@ -3,8 +3,8 @@
 A mutant is a function of its kind, its number and the seed: `python -m fuzz 1 recipe --first 137`
 runs number 137 alone. Each must end in success or in one message (`UserError`, `Failure`) within
 `MAX_SECONDS` of a processor, and all of them within `MAX_BYTES` of memory. Nothing may be
-unpickled, started, connected to or written outside of the temporary folder. The result is one JSON object per
-kind on stdout.
+unpickled, started, connected to or written outside of the temporary folder. The result is one JSON
+object per kind on stdout.
 """
 
 import argparse
@@ -29,6 +29,7 @@ os.environ["RUST_BACKTRACE"] = "0"
 import torch
 
 from fuzz import folders, media, tables, tokenizer_files
+from harken.cli.main import is_out_of_memory
 from harken.errors import Complaint
 
 MAX_SECONDS = 20.0  # of a processor, for one mutant
@@ -115,6 +116,10 @@ def run_kind(kind: str, run: Runner, numbers: range, seed: int, progress: Path) 
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
+            memory = isinstance(error, MemoryError | RuntimeError) and is_out_of_memory(error)
+            if memory and kind == "recipe":  # a step of a model that was accepted
+                counts["refused"] += 1
+                continue
             counts["failed"] += 1
             frames = traceback.extract_tb(error.__traceback__)
             inside = [frame for frame in frames if "harken" in frame.filename] or frames

@@ -36,7 +36,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 MAX_LEVELS = 20  # of a pyramid
-MAX_REACH = 2**20  # tokens
+MAX_REACH = 2**16  # tokens of one layer, by which its input is padded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -65,6 +65,11 @@ class AttentiveDecoderConfig:
                 "score 'relative_product' compares positions of one sequence, and an RNN decoder "
                 "attends to the memory only; choose score 'scaled'"
             )
+        if self.cell.direction != "forward":
+            raise ValueError(
+                f"a decoder writes from left to right, not {self.cell.direction!r}; remove "
+                "cell.direction"
+            )
 
     def build(
         self, vocabulary: int, memory_width: int, source_width: int, seed: int
