@@ -6,7 +6,7 @@ A broken invariant of Harken's own is an `assert`, never one of these.
 """
 
 MAX_LENGTH = 1000  # characters of a message
-ESCAPES = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
+LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})
 
 
 class DataWarning(UserWarning):
@@ -27,15 +27,10 @@ class Complaint(Exception):
 
 
 def _one_line(text: str) -> str:
-    """Return a text as one line of bounded length without control characters.
-
-    Messages quote what files contain, and that may be anything.
-    """
+    """Return a text as one line of bounded length: messages quote what files contain."""
     half = MAX_LENGTH // 2
-    for _ in range(2):  # escapes are longer than what they stand for
-        text = text if len(text) <= MAX_LENGTH else f"{text[:half]}…{text[-half:]}"
-        text = text.translate(ESCAPES)
-    return text
+    short = text if len(text) <= MAX_LENGTH else f"{text[:half]}…{text[-half:]}"
+    return short.translate(LINE_ENDS)
 
 
 class UserError(Complaint):

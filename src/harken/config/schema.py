@@ -86,7 +86,9 @@ class Slot:
     @property
     def limits(self) -> dict[str, float]:
         """The bounds of the field; a whole number without an upper one has `MAX_SIZE`."""
-        limits = {name: self.field.metadata[name] for name in _BOUNDS if name in self.field.metadata}
+        limits = {
+            name: self.field.metadata[name] for name in _BOUNDS if name in self.field.metadata
+        }
         if int in (*self.types, *items(self.types)) and not limits.keys() & {"at_most", "below"}:
             limits["at_most"] = MAX_SIZE
         return limits
