@@ -15,6 +15,8 @@ ORDER = [
     "errors",
     "files",
     "shapes",
+    "strict_json",
+    "inputs",
     "config",
     "data",
     "encode",
@@ -185,3 +187,21 @@ def test_errors_of_the_library_do_not_assume_the_command_line() -> None:
         if re.search(r"(^|[^-])--[a-z]", command.sub("", message)) and "command line" not in message
     ]
     assert wrong == []
+
+
+# Files that Harken itself wrote or brought, stdin, and the system's own.
+OPENERS = {"inputs.py", "files.py", "fetch.py", "memory.py", "page.py", "predict.py"}
+
+
+def test_every_input_file_is_opened_by_inputs() -> None:
+    """Reading a path directly would hang on a pipe, or fill the memory from a device."""
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or path.name in OPENERS:
+                continue
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            mode = node.args[0] if node.args else None
+            reads = name in ("read_text", "read_bytes") or (
+                name == "open" and isinstance(mode, ast.Constant) and mode.value in ("r", "rb")
+            )
+            assert not reads, f"{path}:{node.lineno} opens a file; use harken.inputs"

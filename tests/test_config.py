@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from harken.config import as_plain, bounded, dumps, load, loads
 from harken.config.lines import Key, lines_of
+from harken.config.source import MAX_BYTES
 from harken.errors import UserError
 
 BASE = Path("/recipes")
@@ -389,8 +390,8 @@ def test_the_last_override_wins() -> None:
         ("name.x=3", "name: found a table, wanted a string", "replace it by a string"),
         (
             "model.layers=0",
-            "model.layers: found 0, wanted at least 1",
-            "choose a number at least 1, such as the default 2",
+            "model.layers: found 0, wanted at least 1 and at most 1048576",
+            "choose a number at least 1 and at most 1048576, such as the default 2",
         ),
         (
             "model.attention.kind=dens",
@@ -644,26 +645,17 @@ def file_complaint(path: Path) -> tuple[str, str]:
 
 def test_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "recipe.tml"
-    assert file_complaint(path) == (f"{path}: no such file", "check the path")
-    (tmp_path / "other-name.toml").touch()
-    assert file_complaint(path)[1] == "that folder holds other-name.toml"
+    missing = f"{path}: file not found (expected a TOML file)"
+    assert file_complaint(path) == (missing, "check the name and the folder")
     (tmp_path / "recipe.toml").touch()
-    assert file_complaint(path)[1] == f"did you mean {tmp_path / 'recipe.toml'}?"
-    nowhere = tmp_path / "nowhere" / "recipe.toml"
-    assert file_complaint(nowhere) == (f"{nowhere}: no such file", "check the path")
+    assert file_complaint(path)[1] == "did you mean 'recipe.toml'?"
 
 
 def test_folder_for_a_file(tmp_path: Path) -> None:
-    wanted = f"{tmp_path}: found a folder, wanted a TOML file"
-    assert file_complaint(tmp_path) == (wanted, "name a file")
+    wanted = f"{tmp_path}: this is a folder (expected a TOML file)"
+    assert file_complaint(tmp_path) == (wanted, "name a file inside it")
     (tmp_path / "r.toml").touch()
     assert file_complaint(tmp_path) == (wanted, f"did you mean {tmp_path / 'r.toml'}?")
-
-
-def test_file_for_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "r.toml").touch()
-    path = tmp_path / "r.toml" / "x"
-    assert file_complaint(path)[0] == f"{path}: cannot be read, Not a directory"
 
 
 def test_not_utf8(tmp_path: Path) -> None:
@@ -686,10 +678,10 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
 def test_size_limit(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     comment = DATA + "#"
-    path.write_text(comment + "x" * ((1 << 20) - len(comment)))
+    path.write_text(comment + "x" * (MAX_BYTES - len(comment)))
     assert load(Tag, path).data.train == tmp_path / "t.txt"
-    path.write_text("not TOML" * (1 << 17) + "!")
-    assert file_complaint(path)[0] == f"{path}: found more than 1 MiB, wanted a recipe"
+    path.write_text("#" * (MAX_BYTES + 1))
+    assert "(expected a TOML file of at most 65,536)" in file_complaint(path)[0]
 
 
 @pytest.mark.parametrize(
@@ -715,8 +707,29 @@ def test_syntax_error(text: str, message: str, fix: str) -> None:
 
 
 def test_endless_nesting() -> None:
-    assert complaint("a = " + "[" * 9999)[0] == "recipe.toml: arrays are nested too deeply"
+    assert "recipe.toml: tables or arrays are nested" in complaint("a = " + "[" * 9999)[0]
     assert tag(DATA, "name=" + "[" * 9999).name == "[" * 9999
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join("a" * 30_000) + " = 1",
+        "[" + ".".join("a" * 30_000) + "]",
+        "x = { " + ".".join("a" * 30_000) + " = 1 }",
+        "\n".join(".".join("a" * 400) + f"{number} = 1" for number in range(80)),
+        "x = " + "{ a = " * 40 + "1" + " }" * 40,
+    ],
+)
+def test_deep_tables_are_refused_before_they_cost_time(text: str) -> None:
+    assert "nested too deeply" in complaint(text)[0]
+    assert "wanted the form key.key=value" in complaint(DATA, ".".join("a" * 30_000) + "=1")[0]
+
+
+def test_a_whole_number_has_an_upper_bound() -> None:
+    for number in (2**20 + 1, 2**31, 2**63, 10**400):
+        message, _ = complaint(DATA + f"[model]\nlayers = {number}")
+        assert message.startswith("recipe.toml:") and "model.layers: found" in message
 
 
 # Writing
@@ -799,7 +812,7 @@ class Mixed:
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1)
 paths = names.filter(lambda name: name not in (".", "..")).map(lambda name: Path("/r", name))
-numbers = st.integers(-(2**63), 2**63 - 1)
+numbers = st.integers(-(2**63), 2**20)
 sizes = st.integers(1, 64)
 scores = st.one_of(
     st.builds(Scaled, heads=sizes, dropout=st.floats(0, 0.99)),

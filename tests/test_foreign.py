@@ -12,8 +12,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from harken.cli.main import main
+from harken.encode.tokenizer_file import MAX_BYTES
 from harken.errors import UserError
-from harken.foreign import LARGEST_TOKENIZER, TOKENIZER, is_foreign, read_foreign
+from harken.foreign import TOKENIZER, is_foreign, read_foreign
 from harken.report.looking import look
 from harken.tasks.task import Truncation
 
@@ -163,9 +164,9 @@ def test_what_is_no_tokenizer_is_told(
     path, whole = tmp_path / TOKENIZER, json.loads((gpt2 / TOKENIZER).read_text(encoding="utf-8"))
     vocabulary = whole["model"]["vocab"]
     for changed, sentence in (
-        ([], "cannot be read"),
+        ([], "cannot be loaded"),
         ({"vocab": {**vocabulary, "bank": 50}}, "found token or segment 50"),
-        ({"unk_token": "[GONE]"}, "cannot be encoded"),
+        ({"unk_token": "[GONE]"}, "is not in its vocabulary"),
     ):
         damaged = {**whole, "model": {**whole["model"], **changed}} if changed else changed
         path.write_text(json.dumps(damaged), encoding="utf-8")
@@ -174,8 +175,8 @@ def test_what_is_no_tokenizer_is_told(
         assert sentence in printed and printed.count("\n") == 1
     assert not (tmp_path / "out").exists()
     with path.open("wb") as file:
-        file.truncate(LARGEST_TOKENIZER + 1)
-    with pytest.raises(UserError, match="wanted at most"):
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(UserError, match="expected a tokenizer of at most"):
         read_foreign(tmp_path)
 
 

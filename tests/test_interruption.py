@@ -324,7 +324,7 @@ import numpy as np
 from PIL import Image
 from harken.data.examples import Captioned
 from harken.data.images.gallery import Files, Gallery
-from harken.errors import Failure
+from harken.errors import Complaint
 from harken.files import locked_folder
 from harken.tasks.caption import scaled_once
 disk, picture = Path(sys.argv[1]), Path(sys.argv[2])
@@ -334,8 +334,8 @@ os.chmod(disk, 0o555)
 for attempt in (lambda: scaled_once(gallery, disk), lambda: locked_folder(disk / "x").__enter__()):
     try:
         attempt()
-    except Failure as failure:
-        print(failure)
+    except Complaint as complaint:
+        print(complaint)
     os.setuid(65534)
 """
         done = subprocess.run(

@@ -121,7 +121,7 @@ def test_a_folder_of_other_files_is_refused(recipe_file: Path, tmp_path: Path) -
 
 
 def test_wrong_data_leaves_no_folder(recipe_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="found no such file"):
+    with pytest.raises(UserError, match="file not found"):
         train(small(recipe_file, "data.train=nowhere.tsv"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

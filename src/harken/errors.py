@@ -7,6 +7,9 @@ A broken invariant of Harken's own is an `assert`, never one of these.
 
 import errno
 
+MAX_LENGTH = 1000  # characters of a message
+LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})
+
 
 class DataWarning(UserWarning):
     """Some of the data does not fit the model and is truncated or left out."""
@@ -18,12 +21,18 @@ class Complaint(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, fix: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
+        self.message, self.fix = _one_line(message), _one_line(fix)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}; {self.fix}"
+
+
+def _one_line(text: str) -> str:
+    """Return a text as one line of bounded length: messages quote what files contain."""
+    half = MAX_LENGTH // 2
+    short = text if len(text) <= MAX_LENGTH else f"{text[:half]}…{text[-half:]}"
+    return short.translate(LINE_ENDS)
 
 
 class UserError(Complaint):
@@ -52,7 +61,7 @@ def is_wrong_path(error: OSError) -> bool:
 def error_text(error: Exception) -> str:
     """Describe an error in one line, also where the operating system raised it."""
     if isinstance(error, PermissionError):
-        return f"{error.filename}: permission denied; change its mode or owner"
+        return _one_line(f"{error.filename}: permission denied; change its mode or owner")
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        return _one_line(f"{error.filename}: {error.strerror}")
     return str(error)

@@ -217,16 +217,6 @@ def _set_aside(folder: Path) -> Path:
     return doomed
 
 
-def is_file(path: Path) -> bool:
-    """Whether a file is there; nothing is there by a name that is too long for any file."""
-    try:
-        return path.is_file()
-    except PermissionError:
-        raise
-    except OSError:
-        return False
-
-
 def relative_name(folder: Path, name: str, here: Path) -> str:
     """How a file of a folder is called in a file that stands `here`; whole on another drive."""
     try:

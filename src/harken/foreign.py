@@ -16,7 +16,9 @@ from pathlib import Path
 import torch
 from tokenizers import Encoding, Tokenizer
 
+from harken.encode.tokenizer_file import load_tokenizer, tokenizer_errors
 from harken.errors import UserError
+from harken.inputs import is_file
 from harken.models.encoder import Encoder
 from harken.models.huggingface import FolderRead, read_folder
 from harken.models.huggingface_files import CONFIG
@@ -26,7 +28,6 @@ from harken.tasks.task import Glimpse, truncation_of
 from harken.training.machine import Device, choose_device, prepare
 
 TOKENIZER = "tokenizer.json"
-LARGEST_TOKENIZER = 2**26  # bytes
 LARGEST_TEXT = 2**20  # characters, more than any of these models reads
 WORD_START = "▁"  # a space, in the tokens of SentencePiece
 
@@ -72,19 +73,15 @@ class Foreign:
             return f"<{token}>"
         if name.startswith(WORD_START):
             return name.replace(WORD_START, " ")
-        text = str(self.tokenizer.decode([token], skip_special_tokens=False))
+        with tokenizer_errors(f"{self.folder / TOKENIZER}: token {token} cannot be decoded"):
+            text = str(self.tokenizer.decode([token], skip_special_tokens=False))
         # Half a character decodes to the replacement mark; its own name says more.
         return str(name) if "�" in text or not text else text
 
     def _encoded(self, text: str) -> Encoding:
         """Tokens of the text, as many as the model reads, special ones among them."""
-        try:
+        with tokenizer_errors(f"{self.folder / TOKENIZER}: {text[:60]!r} cannot be encoded"):
             encoded = self.tokenizer.encode(text[:LARGEST_TEXT])
-        except Exception as error:  # the library raises bare Exception
-            raise UserError(
-                f"{self.folder / TOKENIZER}: found that {text[:60]!r} cannot be encoded ({error})",
-                fix="use the tokenizer that belongs to this model",
-            ) from None
         kinds = self.model.segment if isinstance(self.model, Encoder) else None
         for numbers, most in (
             (encoded.ids, self.read.vocabulary),
@@ -110,7 +107,7 @@ def _own_tokens(encoded: Encoding) -> int:
 
 def is_foreign(folder: Path) -> bool:
     """Whether a folder is one of Hugging Face's rather than a run."""
-    return (folder / CONFIG).is_file()
+    return is_file(folder / CONFIG)
 
 
 def read_foreign(folder: str | PathLike[str], device: Device = "auto") -> Foreign:
@@ -120,28 +117,16 @@ def read_foreign(folder: str | PathLike[str], device: Device = "auto") -> Foreig
     prepare(chosen)
     read = read_folder(folder)
     read.model.to(chosen).eval()
-    tokenizer.no_padding()
     assert read.model.length is not None, "folders name the length of their model"
     tokenizer.enable_truncation(read.model.length)
     return Foreign(folder=folder, read=read, tokenizer=tokenizer)
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(
             f"{path}: found no such file, wanted the model's tokenizer",
             fix="download tokenizer.json; a folder with vocab.txt or tokenizer.model alone is "
             "completed by AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
         )
-    if path.stat().st_size > LARGEST_TOKENIZER:
-        raise UserError(
-            f"{path}: found {path.stat().st_size} bytes, wanted at most {LARGEST_TOKENIZER}",
-            fix="restore the file from where the model came from",
-        )
-    try:
-        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises bare Exception
-        raise UserError(
-            f"{path}: found a tokenizer that cannot be read ({str(error)[:200]})",
-            fix="restore the file from where the model came from",
-        ) from None
+    return load_tokenizer(path)

@@ -58,6 +58,7 @@ from harken.tasks.task import Evaluation
 from harken.training.checkpoint import weights_of, write_manifest
 from harken.training.loop import Event, Saved, Stage, Training
 from harken.training.machine import choose_device, prepare
+from harken.training.memory import TRAINING, check_model_size
 from harken.training.progress import training_progress
 from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
 
@@ -158,6 +159,9 @@ def _train_stages(
         vocabulary = run_interruptibly(lambda: task.fit(recipe, splits))
         write_text(folder / TOKENIZER, vocabulary.to_json())
     fitted = task.restore(folder / TOKENIZER)
+    check_model_size(
+        lambda: task.build(recipe, fitted), "recipe", bytes_per_parameter=TRAINING, device=device
+    )
     model = task.build(recipe, fitted).to(device)
     stages = task.stages(recipe, splits, fitted, folder / TOKENS)
     training = Training(

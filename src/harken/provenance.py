@@ -19,10 +19,12 @@ import torch
 from harken.config import as_plain, dumps
 from harken.errors import Failure, UserError
 from harken.files import sha256, write_text
+from harken.inputs import is_file, read_json
 from harken.recipe import Recipe
 from harken.version import __version__
 
 PROVENANCE = "provenance.json"
+MAX_BYTES = 2**22
 SOFTWARE = {"harken": "Harken", "torch": "PyTorch", "threads": "thread count"}
 
 
@@ -86,9 +88,12 @@ def check_data(folder: Path, now: Mapping[str, Any]) -> None:
 def _read(folder: Path) -> dict[str, Any]:
     path = folder / PROVENANCE
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = read_json(path, "the provenance of a run", max_bytes=MAX_BYTES)
+        for key, kind in (("recipe", str), ("data", dict), ("referenced", dict)):
+            if not isinstance(stored[key], kind):
+                raise TypeError(f"{key!r} is {type(stored[key]).__name__}")
         return {key: stored[key] for key in (*SOFTWARE, "recipe", "data", "referenced")}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (UserError, KeyError, TypeError) as error:
         raise Failure(
             f"{path}: cannot be read ({error})",
             fix="restore it from a copy, or train in a new run folder",
@@ -100,10 +105,10 @@ def _named_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
     if isinstance(value, dict):
         for name, entry in value.items():
             yield from _named_files(entry, f"{key}.{name}")
-    elif isinstance(value, str) and (path := Path(value)).is_file():
+    elif isinstance(value, str) and is_file(path := Path(value)):
         yield key, path
         for suffix in (".npz", ".npy"):
-            if path.with_suffix(suffix).is_file() and path.suffix != suffix:
+            if is_file(path.with_suffix(suffix)) and path.suffix != suffix:
                 yield f"{key} ({path.stem}{suffix})", path.with_suffix(suffix)
 
 
@@ -121,7 +126,7 @@ def _referenced(examples: Iterable[Any]) -> str | None:
         for example in examples
         if dataclasses.is_dataclass(example)
         for field in dataclasses.fields(example)
-        if isinstance(value := getattr(example, field.name), Path) and value.is_file()
+        if isinstance(value := getattr(example, field.name), Path) and is_file(value)
     ]
     return hashlib.sha256(str(sizes).encode()).hexdigest() if sizes else None
 

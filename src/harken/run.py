@@ -8,21 +8,25 @@ checkpoints/        to resume from                  tokens/          encoded tex
 provenance.json     recipe, data digests and versions that the run was started with
 """
 
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
+from harken.config import MAX_STEPS
 from harken.decode.search import SearchConfig
 from harken.errors import Failure, UserError
+from harken.inputs import exists, is_file, is_folder, open_input, read_json, shown
+from harken.measure.interval import Estimate, Unit
 from harken.recipe import Recipe, load_recipe, task_of
+from harken.strict_json import ERRORS, is_finite, parsed, text_of
 from harken.tasks.task import (
     Conditioned,
     Evaluation,
@@ -36,10 +40,13 @@ from harken.tasks.task import (
 )
 from harken.training.checkpoint import check_manifest, load_weights, set_weights
 from harken.training.machine import Device, choose_device, prepare
+from harken.training.memory import PREDICTING, check_model_size
 
 RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
 CHECKPOINTS, TOKENS = "checkpoints", "tokens"
+MAX_LINE = 2**20  # bytes of a line of the log
+MAX_METRICS = 2**20
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
@@ -178,17 +185,17 @@ def _paths(files: Paths) -> list[Path]:
 
 def require_run(folder: Path) -> None:
     """Raise unless the folder holds a finished run."""
-    if not folder.exists():
+    if not exists(folder):
         raise UserError(
-            f"run folder not found: {folder}",
+            f"run folder not found: {shown(folder)}",
             fix="check the name, or train a model with `harken train RECIPE.toml`",
         )
-    if not (folder / RECIPE).is_file():
-        what = f"it has no {RECIPE}" if folder.is_dir() else "it is a file"
+    if not is_file(folder / RECIPE):
+        what = f"it has no {RECIPE}" if is_folder(folder) else "it is a file"
         raise UserError(
             f"not a run folder: {folder} ({what})", fix="name the folder that training wrote"
         )
-    if not (folder / MODEL).is_file():
+    if not is_file(folder / MODEL):
         raise UserError(
             f"{folder}: training has not finished",
             fix=f"finish it with `harken train {folder / RECIPE} --resume`",
@@ -197,23 +204,24 @@ def require_run(folder: Path) -> None:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The events of a log, without lines that a kill or a damaged disk left unreadable."""
-    if not path.is_file():
+    if not is_file(path):
         return []
     events = []
-    for line in path.read_bytes().decode("utf-8", errors="replace").splitlines():
-        with suppress(ValueError, RecursionError):
-            event = json.loads(line)
-            if _is_event(event):
-                events.append(event)
+    with open_input(path, "a log of training") as file:
+        for line in iter(partial(file.readline, MAX_LINE), b""):
+            with suppress(*ERRORS):
+                event = parsed(line.decode("utf-8"))
+                if _is_event(event):
+                    events.append(event)
     return events
 
 
 def _is_event(event: Any) -> bool:
     match event:
-        case {"event": "stepped", "stage": str(), "step": int(), "loss": float(loss)}:
-            return math.isfinite(loss)
-        case {"event": "evaluated", "stage": str(), "step": int(), "value": float()}:
-            return True
+        case {"event": "stepped", "stage": str(), "step": int(step), "loss": float(loss)}:
+            return math.isfinite(loss) and 0 <= step <= MAX_STEPS
+        case {"event": "evaluated", "stage": str(), "step": int(step), "value": float()}:
+            return 0 <= step <= MAX_STEPS
     return False
 
 
@@ -221,11 +229,17 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     """The figures that training stored on the dev split."""
     path = folder / METRICS
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return {"task": stored["task"], "n": stored["n"], "metrics": dict(stored["metrics"])}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        stored = read_json(path, "the metrics of a run", max_bytes=MAX_METRICS)
+        for estimate in stored["metrics"].values():
+            numbers = (estimate["value"], estimate["low"], estimate["high"])
+            if not all(map(is_finite, numbers)) or estimate["unit"] not in get_args(Unit):
+                raise ValueError("a metric is not a number with an interval and a unit")
+            Estimate(**estimate)
+        task, count = text_of(METRICS, "task", stored["task"]), stored["n"]
+        return {"task": task, "n": count, "metrics": dict(stored["metrics"])}
+    except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failure(
-            f"{path}: cannot be read ({error})",
+            f"{path}: cannot be read ({str(error)[:200]})",
             fix=f"delete it; `harken train {folder / RECIPE} --resume` evaluates the model again",
         ) from None
 
@@ -240,6 +254,12 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     recipe = load_recipe(folder / RECIPE)
     task = task_of(recipe)
     fitted = task.restore(folder / TOKENIZER)
+    check_model_size(
+        lambda: task.build(recipe, fitted),
+        str(folder / RECIPE),
+        bytes_per_parameter=PREDICTING,
+        device=chosen,
+    )
     model = task.build(recipe, fitted)
     set_weights(model, load_weights(folder / MODEL), folder / MODEL)
     return Run(

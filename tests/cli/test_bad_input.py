@@ -58,7 +58,7 @@ def test_a_missing_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     (folder / "people.txt").rename(folder / "peoples.txt")
     assert train(folder) == 2
     said = complaint(capsys)
-    assert "people.txt: found no such file" in said
+    assert "people.txt: file not found" in said
     assert "did you mean 'peoples.txt'?" in said
     assert not (folder / "run").exists()
 

@@ -58,7 +58,7 @@ def test_inputs_of_one_s_own(
     [
         (["--inputs", "0"], "--inputs 0: found too few, wanted 1 or more"),
         (["--length", "7"], "--length 7: found too few, wanted 8 or more"),
-        (["--text", "missing.txt"], "missing.txt: found no such file"),
+        (["--text", "missing.txt"], "missing.txt: file not found"),
     ],
 )
 def test_bad_input_is_a_sentence(

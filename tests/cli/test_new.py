@@ -196,7 +196,7 @@ def test_the_language_of_a_translation_is_in_its_name(
         ("tag train.conllu --dev nan", "--dev nan: found no share"),
         ("tag train.conllu dev.conllu --dev 0.1", "found dev.conllu to measure on too"),
         ("lm -", "-: found stdin, wanted a file"),
-        ("lm txet.txt", "txet.txt: found no such file, wanted a text file; did you mean"),
+        ("lm txet.txt", "txet.txt: file not found (expected a text file); did you mean"),
         ("tag text.txt", "text.txt:1: found 1 tab-separated column"),
         ("answer questions.tsv texts.txt", "texts.txt:1: found 0 tabs"),
         ("lm empty.txt", "empty.txt: found an empty file"),

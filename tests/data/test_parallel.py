@@ -118,9 +118,9 @@ def test_the_side_that_is_wrong_is_named(tmp_path: Path, side: int) -> None:
     paths[side].write_bytes(gzip.compress(b"a\nb\n")[:-3])
     assert f"{paths[side]}: found a damaged archive" in complaint(*paths).message
     paths[side].unlink()
-    assert f"{paths[side]}: found no such file" in complaint(*paths).message
+    assert f"{paths[side]}: file not found" in complaint(*paths).message
     paths[side].mkdir()
-    assert f"{paths[side]}: found a folder" in complaint(*paths).message
+    assert f"{paths[side]}: this is a folder" in complaint(*paths).message
 
 
 def test_packed_files_of_two_kinds(tmp_path: Path) -> None:

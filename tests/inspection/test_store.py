@@ -165,7 +165,7 @@ def test_bytes_that_are_no_text_and_no_folder_are_refused(folder: Path) -> None:
     (folder / INDEX).write_bytes(b"\xff\xfe{}")
     with pytest.raises(UserError):
         open_recording(folder)
-    with pytest.raises(UserError, match="could not be read"):
+    with pytest.raises(UserError, match="file not found"):
         open_recording(folder / "nowhere")
 
 

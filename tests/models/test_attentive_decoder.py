@@ -1,6 +1,7 @@
 """The RNN that looks at a memory, against the sources' formulas written as a loop."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -172,3 +173,9 @@ def test_the_last_weights_are_felt() -> None:
 def test_heads_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ValueError, match="does not divide into 2 heads"):
         AttentiveDecoderConfig(hidden=11, attention=MultiHeadConfig(heads=2))
+
+
+@pytest.mark.parametrize("direction", ["backward", "both"])
+def test_a_decoder_has_one_direction(direction: Any) -> None:
+    with pytest.raises(ValueError, match="writes from left to right"):
+        AttentiveDecoderConfig(cell=GRUConfig(direction=direction))

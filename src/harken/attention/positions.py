@@ -185,7 +185,7 @@ class SinusoidConfig:
 
     kind: Literal["sinusoid"] = "sinusoid"
     place: Place = "add"
-    base: float = bounded(10000.0, above=1.0)
+    base: float = bounded(10000.0, above=1.0, at_most=1e12)
 
     def build(self, sizes: PositionSizes) -> Sinusoid:
         return Sinusoid(sizes, self.place, self.base)

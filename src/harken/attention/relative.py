@@ -160,7 +160,7 @@ class RotaryConfig:
     """Rotation inside every head; needs queries and keys, so not with `synthesizer`."""
 
     kind: Literal["rotary"] = "rotary"
-    base: float = bounded(10000.0, above=1.0)
+    base: float = bounded(10000.0, above=1.0, at_most=1e12)
 
     def build(self, sizes: PositionSizes) -> Rotary:
         return Rotary(sizes, self.base)

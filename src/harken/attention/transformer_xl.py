@@ -99,7 +99,7 @@ class RelativeProductConfig:
     """
 
     kind: Literal["relative_product"] = "relative_product"
-    base: float = bounded(10000.0, above=1.0)
+    base: float = bounded(10000.0, above=1.0, at_most=1e12)
 
     def build(self, sizes: ScoreSizes) -> RelativeProduct | Product:
         if sizes.cross:

@@ -21,8 +21,8 @@ from harken.config import bounded
 class EqualiserConfig:
     """`strength` is in the unit of the frames; 0 leaves them as they are."""
 
-    strength: float = bounded(0.0, at_least=0.0)
-    waves: int = bounded(4, at_least=0)
+    strength: float = bounded(0.0, at_least=0.0, at_most=1000.0)
+    waves: int = bounded(4, at_least=0, at_most=1000)
 
 
 def equalise(

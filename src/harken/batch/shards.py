@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harken.batch.ragged import Numbers, Ragged, join, take_slices
-from harken.errors import Failure
+from harken.errors import Failure, UserError
 from harken.files import replacing_folder
+from harken.inputs import file_size, read_json
 
+MAX_HEADER = 2**24  # bytes
 SHARD_TOKENS = 1 << 26  # 128 MiB of uint16: few files, and none too large to copy
 
 
@@ -82,8 +84,8 @@ class Shards:
 
     def __init__(self, folder: Path, row: str) -> None:
         try:
-            self.header: dict[str, Any] = json.loads(
-                (folder / "shards.json").read_text(encoding="utf-8")
+            self.header: dict[str, Any] = read_json(
+                folder / "shards.json", "the header of shards", max_bytes=MAX_HEADER
             )
             number_type, width = np.dtype(self.header["type"]), self.header.get("features", 1)
             shards = range(len(self.header["documents"]))
@@ -95,7 +97,7 @@ class Shards:
                     raise ValueError(f"ends-{n:05d}.bin is not of {documents} documents")
                 if len(self._numbers[n]) != width * (self._ends[n][-1] if documents else 0):
                     raise ValueError(f"{row}s-{n:05d}.bin does not end with its last document")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failure(
                 f"{folder}: found {row} shards that cannot be read ({error}), wanted those that "
                 "the run wrote",
@@ -138,6 +140,6 @@ class TokenShards(Shards):
 
 
 def _map(path: Path, number_type: np.dtype) -> np.ndarray:
-    if path.stat().st_size == 0:  # an empty file cannot be mapped
+    if file_size(path, "numbers of a shard") == 0:  # an empty file cannot be mapped
         return np.zeros(0, dtype=number_type)
     return np.memmap(path, dtype=number_type, mode="r")

@@ -24,10 +24,10 @@ from harken.config import bounded
 class SpecAugmentConfig:
     """How many masks, and how wide each may be: any width from 0 on is as likely; 0 masks: none."""
 
-    time_masks: int = bounded(2, at_least=0)
+    time_masks: int = bounded(2, at_least=0, at_most=1000)
     time_width: int = bounded(40, at_least=0)  # frames
     time_share: float = bounded(0.2, at_least=0.0, at_most=1.0)  # of the utterance, at most
-    frequency_masks: int = bounded(2, at_least=0)
+    frequency_masks: int = bounded(2, at_least=0, at_most=1000)
     frequency_width: int = bounded(20, at_least=0)  # bands
     warp: int = bounded(0, at_least=0)  # frames
 

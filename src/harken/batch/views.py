@@ -39,7 +39,7 @@ class ViewsConfig:
     corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)
     turned: float = bounded(0.0, at_least=0.0, at_most=1.0)
     shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)
-    piece: float = bounded(6.0, at_least=1.0)  # tokens of a piece, on average
+    piece: float = bounded(6.0, at_least=1.0, at_most=1e6)  # tokens of a piece, on average
     hidden: float = bounded(0.0, at_least=0.0, below=1.0)  # of the tokens behind the head
     hole: CorruptionConfig = field(default_factory=CorruptionConfig)
 

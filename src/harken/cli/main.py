@@ -123,10 +123,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remark(f"harken: {error_text(error)}")
         return 2 if is_wrong_path(error) else 1
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(str(error)):
+        if not is_out_of_memory(error):
             raise
         remark("harken: out of memory; use a smaller model, shorter inputs or smaller batches")
         return 1
+
+
+def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Whether an allocation failed; PyTorch raises RuntimeError for it."""
+    return isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def _show_warning(

@@ -22,11 +22,30 @@ from types import UnionType
 from typing import Any, TypeVar, overload
 
 from harken.config.build import build
-from harken.config.schema import bounded, types_of
+from harken.config.schema import (
+    MAX_BATCH,
+    MAX_KERNEL,
+    MAX_LAYERS,
+    MAX_SEED,
+    MAX_STEPS,
+    bounded,
+    types_of,
+)
 from harken.config.source import Place, parse, read
 from harken.config.write import as_plain, dumps
 
-__all__ = ["as_plain", "bounded", "dumps", "load", "loads"]
+__all__ = [
+    "MAX_BATCH",
+    "MAX_KERNEL",
+    "MAX_LAYERS",
+    "MAX_SEED",
+    "MAX_STEPS",
+    "as_plain",
+    "bounded",
+    "dumps",
+    "load",
+    "loads",
+]
 
 T = TypeVar("T")
 

@@ -21,6 +21,12 @@ _SCALARS = {
     str: "a string",
     Path: "a path",
 }
+MAX_SIZE = 2**20  # of a whole number that has no bound of its own, such as the width of a layer
+MAX_LAYERS = 1000
+MAX_KERNEL = 1001  # of a convolution
+MAX_STEPS = 10**9
+MAX_BATCH = 2**24  # tokens, frames or examples
+MAX_SEED = 2**63 - 1
 _BOUNDS = {
     "at_least": ("at least", operator.ge),
     "at_most": ("at most", operator.le),
@@ -78,8 +84,18 @@ class Slot:
         return excluded
 
     @property
+    def limits(self) -> dict[str, float]:
+        """The bounds of the field; a whole number without an upper one has `MAX_SIZE`."""
+        limits = {
+            name: self.field.metadata[name] for name in _BOUNDS if name in self.field.metadata
+        }
+        if int in (*self.types, *items(self.types)) and not limits.keys() & {"at_most", "below"}:
+            limits["at_most"] = MAX_SIZE
+        return limits
+
+    @property
     def bounds(self) -> str:
-        limits = self.field.metadata
+        limits = self.limits
         return " and ".join(
             f"{_BOUNDS[name][0]} {limits[name]}" for name in _BOUNDS if name in limits
         )
@@ -87,7 +103,7 @@ class Slot:
     def within(self, value: object) -> bool:
         if not isinstance(value, int | float):
             return True  # the path of a `Path | float` has no size
-        limits = self.field.metadata
+        limits = self.limits
         return all(_BOUNDS[name][1](value, limits[name]) for name in _BOUNDS if name in limits)
 
 

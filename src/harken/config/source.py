@@ -1,7 +1,6 @@
 """A file and the `--set`s on top of it -> one tree, which remembers where each value came from."""
 
 import codecs
-import os
 import re
 import shlex
 import tomllib
@@ -9,16 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from harken.config.lines import Key, key_parts, lines_of
 from harken.config.schema import Types
-from harken.config.spelling import nearest
 from harken.config.write import absolute, inline
 from harken.errors import UserError
+from harken.inputs import is_folder, read_input, shown
 
-LIMIT = 1 << 20  # bytes; what is larger is data given in the place of a recipe
+MAX_BYTES = 2**16  # a recipe has about 2,000
+MAX_DEPTH = 32  # of tables and arrays
+# In one line. Time and memory of tomllib grow with the square of the number of parts of a key.
+MAX_DOTS = 500
+MAX_KEY = 1000  # characters of the key of a `--set`
 
 
 @dataclass(frozen=True)
@@ -107,24 +111,12 @@ class Place:
 
 
 def read(path: Path) -> str:
-    """The text of a recipe."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LIMIT + 1)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file", fix=_nearest_file(path)) from error
-    except IsADirectoryError as error:
+    """Read the text of a recipe."""
+    if is_folder(path):
         inside = sorted(path.glob("*.toml"))
-        fix = f"did you mean {inside[0]}?" if inside else "name a file"
-        raise UserError(f"{path}: found a folder, wanted a TOML file", fix=fix) from error
-    except OSError as error:
-        fix = "check the path and its permissions"
-        raise UserError(f"{path}: cannot be read, {error.strerror}", fix=fix) from error
-    if len(data) > LIMIT:
-        raise UserError(
-            f"{path}: found more than 1 MiB, wanted a recipe",
-            fix="give the recipe here, and name the data in it",
-        )
+        fix = f"did you mean {inside[0]}?" if inside else "name a file inside it"
+        raise UserError(f"{shown(path)}: this is a folder (expected a TOML file)", fix=fix)
+    data = read_input(path, "a TOML file", max_bytes=MAX_BYTES)
     data = data.removeprefix(codecs.BOM_UTF8)  # which some editors of Windows write
     try:
         return data.decode()
@@ -167,6 +159,8 @@ def found(value: Any) -> str:
 
 def toml_value(text: str) -> Any:
     """The TOML value that a text spells, or the text itself."""
+    if len(text) > MAX_BYTES or text.count(".") > MAX_DOTS:
+        return text
     with suppress(ValueError, RecursionError):
         tree = tomllib.loads(f"value = {text}")
         if len(tree) == 1:  # a line break could smuggle in a second key
@@ -175,18 +169,43 @@ def toml_value(text: str) -> Any:
 
 
 def _parse_toml(text: str, name: str) -> dict[str, Any]:
+    if max(line.count(".") for line in text.split("\n")) > MAX_DOTS:
+        raise _too_deep(name)
     try:
-        return tomllib.loads(text)
+        tree = tomllib.loads(text)
     except RecursionError as error:
-        raise UserError(f"{name}: arrays are nested too deeply", fix="flatten them") from error
+        raise _too_deep(name) from error
     except ValueError as error:
         said = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|.*)\)", str(error), re.DOTALL)
         what, line, column = said.groups() if said else (str(error), None, None)
         line = line or text.rstrip().count("\n") + 1
         at = f" at column {column}" if column else ""
         raise UserError(
-            f"{name}:{line}: invalid TOML{at}: {what}", fix=_syntax_fix(what)
+            f"{name}:{line}: invalid TOML{at}: {what[:200]}", fix=_syntax_fix(what)
         ) from error
+    if not _is_shallow(tree):
+        raise _too_deep(name)
+    return tree
+
+
+def _is_shallow(tree: Any) -> bool:
+    """Whether tables and arrays are nested at most `MAX_DEPTH` times, without recursion."""
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        inside = (
+            value.values() if isinstance(value, dict) else value
+            for value in level
+            if isinstance(value, dict | list)
+        )
+        level = list(chain.from_iterable(inside))
+    return not level
+
+
+def _too_deep(name: str) -> UserError:
+    return UserError(
+        f"{name}: tables or arrays are nested too deeply (expected at most {MAX_DEPTH} levels)",
+        fix="check that this is a recipe",
+    )
 
 
 def _syntax_fix(what: str) -> str:
@@ -202,12 +221,12 @@ def _syntax_fix(what: str) -> str:
 def _parse_override(assignment: str) -> Override:
     name, equals, text = assignment.partition("=")
     try:
-        path = tuple(key_parts(name)) if equals else ()
-    except ValueError:
+        path = tuple(key_parts(name)) if equals and len(name) <= MAX_KEY else ()
+    except (ValueError, RecursionError):
         path = ()
     if not path:
         raise UserError(
-            f"override {assignment}: wanted the form key.key=value",
+            f"override {assignment[:MAX_KEY]}: wanted the form key.key=value",
             fix="write for example model.width=64",
         )
     text = text.strip()
@@ -246,13 +265,3 @@ def _start_afresh(table: dict[str, Any], at: Sequence[str], made: dict[Key, Over
 
 def _upwards(path: Key) -> Iterable[Key]:
     return (path[:length] for length in range(len(path), 0, -1))
-
-
-def _nearest_file(path: Path) -> str:
-    names: list[str] = []
-    with suppress(OSError):
-        names = sorted(os.listdir(path.parent))  # noqa: PTH208 (a name is all we need)
-    if near := nearest(path.name, names):
-        return f"did you mean {path.with_name(near)}?"
-    recipes = [name for name in names if name.endswith(".toml")]
-    return f"that folder holds {', '.join(recipes[:5])}" if recipes else "check the path"

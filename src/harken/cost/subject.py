@@ -23,6 +23,7 @@ from harken.tasks.tag import TagRecipe
 from harken.tasks.transcribe import TranscribeRecipe
 from harken.tasks.translate import TranslateRecipe
 from harken.training.loop import StageConfig
+from harken.training.memory import TRAINING, build_on_meta, check_model_size
 
 CHARACTERS = 360  # 256 bytes, 4 special symbols and about a hundred characters
 WORDS = 20_000  # distinct words, where a recipe sets no bound to them
@@ -57,7 +58,13 @@ class Subject:
 
     def built(self) -> nn.Module:
         """The same model with tensors, for measuring."""
-        return task_of(self.recipe).build(self.recipe, counted(self.vocabulary))
+
+        def build() -> nn.Module:
+            return task_of(self.recipe).build(self.recipe, counted(self.vocabulary))
+
+        cpu = torch.device("cpu")
+        check_model_size(build, "recipe", bytes_per_parameter=TRAINING, device=cpu)
+        return build()
 
 
 def subject_of(
@@ -79,8 +86,7 @@ def subject_of(
         assumed.append(f"words of {LETTERS} letters, no two alike")
     if isinstance(recipe, TranscribeRecipe):
         assumed.append(f"a symbol every {FRAMES_A_SYMBOL} frames")
-    with torch.device("meta"):
-        model = task_of(recipe).build(recipe, counted(vocabulary))
+    model = build_on_meta(lambda: task_of(recipe).build(recipe, counted(vocabulary)), "recipe")
     longest = longest_of(model)
     if longest is not None and length > longest:
         raise UserError(

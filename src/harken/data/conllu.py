@@ -5,10 +5,10 @@
     2<TAB>duck<TAB>duck<TAB>VERB<TAB>…                        ("PRON", "VERB", "PUNCT"))
     3<TAB>.<TAB>.<TAB>PUNCT<TAB>…
 
-A blank line ends a sentence. The first line that is no comment decides which of the two formats
-a file has. Ranges (`2-3`, a written word that is two syntactic ones) and empty nodes (`5.1`) carry
-no tag of their own and are left out. Words are kept letter for letter, spaces within them included.
-Trees are not read.
+A line of white space alone ends a sentence. The first line that is no comment decides which of the
+two formats a file has. Ranges (`2-3`, a written word that is two syntactic ones) and empty nodes
+(`5.1`) carry no tag of their own and are left out. Words are kept letter for letter, spaces within
+them included. Trees are not read.
 """
 
 import re
@@ -70,7 +70,7 @@ def _sentences(path: Path, column: Column) -> Iterator[Sentence]:
 
 
 def _blank(line: Line) -> bool:
-    return not line.text.strip(" ")
+    return not line.text.strip()
 
 
 def _blocks(lines: Iterator[Line]) -> Iterator[list[Line]]:

@@ -6,7 +6,7 @@ What is in a file is looked at when it is read (sound/, images/).
 from pathlib import Path
 
 from harken.errors import UserError
-from harken.files import is_file
+from harken.inputs import is_file
 
 
 class NamedFiles:

@@ -7,7 +7,6 @@ would end up in a vocabulary. CRLF is read as LF and a byte order mark is droppe
 changed, so that a letter with a combining accent stays two characters. The path `-` is stdin.
 """
 
-import difflib
 import gzip
 import io
 import sys
@@ -22,16 +21,21 @@ import zstandard
 
 from harken.data import split
 from harken.errors import UserError
+from harken.inputs import file_size, open_input
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 STDIN = Path("-")
+EXPECTED = "a text file"
 LONGEST_LINE = 2**26  # bytes; a small archive can hold one line that fills the memory
 LARGEST_WHOLE = 2**30  # bytes of a text that is held in memory as one
 # Four bytes of zstd can stand for 128 KiB of text, so a piece never unpacks to more than 32 MiB.
 PIECE = 2**10
 BLOCK = 2**16
+# Text is compressed to a fifth or a tenth. A file that unpacks to far more is made to fill memory.
+MAX_RATIO = 64
+FREE_BYTES = 2**24  # that may be unpacked at any ratio
 
 
 class Line(NamedTuple):
@@ -52,34 +56,17 @@ def named(path: Path) -> Path:
 
 
 def require_file(path: Path) -> None:
-    """Say which file was meant where one is missing; pipes such as `<(…)` are files too."""
-    if path == STDIN:
-        return
-    try:
-        there, folder = path.exists(), path.is_dir()
-    except PermissionError:
-        raise
-    except OSError:  # a name that is too long, say because it is the text itself
-        there, folder = False, False
-    if folder:
-        raise UserError(f"{path}: found a folder, wanted a file", fix="name a file inside it")
-    if not there:
-        try:
-            others = [other.name for other in path.parent.iterdir() if other.is_file()]
-        except OSError:
-            others = []
-        near = difflib.get_close_matches(path.name, others, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "check the name and the folder"
-        raise UserError(f"{path}: found no such file, wanted a text file", fix=hint)
+    """Raise `UserError` unless the path is a regular file or stdin."""
+    if path != STDIN:
+        file_size(path, EXPECTED)
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
     """The bytes of a text, unpacked; stdin, for `-`, is left open."""
-    require_file(path)
     if path == STDIN and sys.stdin is None:  # closed, as by `<&-`
         raise UserError("<stdin>: found it closed, wanted text", fix="name a file, or use a pipe")
-    with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
+    with nullcontext(sys.stdin.buffer) if path == STDIN else open_input(path, EXPECTED) as file:
         yield unpacked(file, path)
 
 
@@ -140,7 +127,7 @@ def unpacked(file: BinaryIO, path: Path) -> BinaryIO:
     for archive in ARCHIVES:
         cut_short = path.suffix == archive.suffix and archive.magic.startswith(start)
         if start.startswith(archive.magic) or cut_short:
-            return io.BufferedReader(_Pieces(archive.pieces(file), path), BLOCK)
+            return io.BufferedReader(_Unpacked(archive, file, path), BLOCK)
     return file
 
 
@@ -182,13 +169,28 @@ ARCHIVES = (
 )
 
 
-class _Pieces(io.RawIOBase):
-    """Pieces of any size as a stream; what is wrong with an archive is told with its name."""
+class _Counted:
+    """A stream that counts the bytes that are read from it."""
 
-    def __init__(self, pieces: Iterator[bytes], path: Path) -> None:
-        self._pieces = pieces
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.count = 0
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._file.read(size)
+        self.count += len(piece)
+        return piece
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes of an archive as a stream; damage and decompression bombs raise `UserError`."""
+
+    def __init__(self, archive: Archive, file: BinaryIO, path: Path) -> None:
+        self._packed = _Counted(file)
+        self._pieces = archive.pieces(cast(BinaryIO, self._packed))
         self._path = path
         self._rest = memoryview(b"")
+        self._count = 0
 
     def readable(self) -> bool:
         return True
@@ -197,6 +199,8 @@ class _Pieces(io.RawIOBase):
         try:
             while not self._rest:
                 self._rest = memoryview(next(self._pieces))
+                self._count += len(self._rest)
+                self._check_ratio()
         except StopIteration:
             return 0
         except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
@@ -209,6 +213,15 @@ class _Pieces(io.RawIOBase):
         room[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
+
+    def _check_ratio(self) -> None:
+        if self._count > max(FREE_BYTES, MAX_RATIO * self._packed.count):
+            raise UserError(
+                f"{named(self._path)}: {self._packed.count:,} bytes unpack to more than "
+                f"{self._count:,} (expected a text compressed to at least 1/{MAX_RATIO} of its "
+                "size)",
+                fix="unpack the file yourself if you trust it",
+            )
 
 
 def _decoded(raw: bytes, path: Path, number: int) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from harken.config import bounded
+from harken.config import MAX_SEED, bounded
 
 Stop = Literal["filled", "exact"]
 
@@ -22,10 +22,10 @@ class SearchConfig:
     length_penalty: float = bounded(1.0, at_least=0.0, at_most=10.0)
     stop: Stop = "filled"  # when `beam` hypotheses have ended; or when no other can do better
     most: int | None = bounded(None, at_least=1)  # tokens written; as many as the task allows
-    temperature: float | None = bounded(None, above=0.0, excludes=("beam",))
+    temperature: float | None = bounded(None, above=0.0, at_most=1e6, excludes=("beam",))
     top_k: int | None = bounded(None, at_least=1)  # a sample comes from the likeliest k
     top_p: float | None = bounded(None, above=0.0, at_most=1.0)  # or those that make up this share
-    seed: int = bounded(0, at_least=0)  # of samples
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of samples
 
     def __post_init__(self) -> None:
         if self.temperature is None and (self.top_k is not None or self.top_p is not None):

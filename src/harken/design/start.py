@@ -57,8 +57,9 @@ class StartConfig:
     head: int = bounded(1, at_least=1)
     kind: Literal["shift", "band"] = "shift"
     offset: int = bounded(1, at_least=0)
-    band: float = bounded(8.0, above=0.0)  # of a band: about so many offsets
-    sharpness: float = bounded(1.0, above=0.0)  # of a band; a shift's follows from the tolerance
+    band: float = bounded(8.0, above=0.0, at_most=1e6)  # of a band: about so many offsets
+    # Of a band; that of a shift follows from the tolerance.
+    sharpness: float = bounded(1.0, above=0.0, at_most=1e6)
     tolerance: float = bounded(0.01, above=0.0, below=1.0)  # of a shift
     frozen: bool = False
 

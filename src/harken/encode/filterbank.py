@@ -39,16 +39,16 @@ Normalisation = Literal["none", "level", "mean", "mean_and_variance"]
 class FilterbankConfig:
     """Which frames and which bands; short recordings of 8000 samples a second want 40."""
 
-    rate: int = bounded(16000, at_least=1)  # samples a second
-    bins: int = bounded(80, at_least=1)  # F, the bands
-    window_ms: float = bounded(25.0, above=0.0)
-    hop_ms: float = bounded(10.0, above=0.0)
+    rate: int = bounded(16000, at_least=1, at_most=768_000)  # samples a second
+    bins: int = bounded(80, at_least=1, at_most=1024)  # F, the bands
+    window_ms: float = bounded(25.0, above=0.0, at_most=1000.0)
+    hop_ms: float = bounded(10.0, above=0.0, at_most=1000.0)
     window: Literal["povey", "hann", "hamming"] = "povey"
     emphasis: float = bounded(0.97, at_least=0.0, at_most=1.0)
     low: float = bounded(20.0, at_least=0.0)  # Hz, where the first triangle begins
     high: float | None = bounded(None, above=0.0)  # Hz, where the last one ends; None: rate / 2
     remove_dc: bool = True  # the mean of each frame
-    floor: float = bounded(2.0**-23, above=0.0)  # of energy: the log of silence
+    floor: float = bounded(2.0**-23, above=0.0, at_most=1.0)  # of energy: the log of silence
     snip_edges: bool = True  # only frames that fit; else one a hop, with the sound mirrored
     normalise: Normalisation = "none"  # of each utterance
 

@@ -22,6 +22,7 @@ from harken.data.images.resize import Fit
 WHITE = 255
 MEAN = 0.5
 DEVIATION = 0.5
+MAX_SIDE = 2048  # pixels or places
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +30,8 @@ class PixelsConfig:
     """Pictures, and the size that each is brought to."""
 
     kind: Literal["pixels"] = "pixels"
-    columns: int = bounded(48, at_least=1)  # X
-    rows: int = bounded(48, at_least=1)  # Y
+    columns: int = bounded(48, at_least=1, at_most=MAX_SIDE)  # X
+    rows: int = bounded(48, at_least=1, at_most=MAX_SIDE)  # Y
     channels: Literal[1, 3] = 3  # K: grey, or red, green and blue
     fit: Fit = "pad"  # of a file whose sides are in another proportion
 
@@ -43,8 +44,8 @@ class MapsConfig:
     """Maps M[x,y,K] that another network made: they are numbers already."""
 
     kind: Literal["maps"] = "maps"
-    columns: int = bounded(at_least=1)  # X
-    rows: int = bounded(at_least=1)  # Y
+    columns: int = bounded(at_least=1, at_most=MAX_SIDE)  # X
+    rows: int = bounded(at_least=1, at_most=MAX_SIDE)  # Y
     channels: int = bounded(at_least=1)  # K
 
     def encode(self, maps: Float[np.ndarray, "B X Y K"]) -> Float[Tensor, "B X Y K"]:

@@ -18,11 +18,10 @@ from typing import Literal
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from harken.config import bounded
+from harken.encode.tokenizer_file import CHARACTER, MAX_TOKEN_LENGTH, WORDS
 from harken.encode.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 
 BYTES = tuple(f"<0x{value:02X}>" for value in range(256))
-# A word, a number or a run of other marks, each with one space before it where there is one.
-WORDS = " ?[^\\s\\p{P}\\p{S}]+| ?[\\p{P}\\p{S}]|\\s+"
 MOST_CHARACTERS = 20_000  # beyond this, rare characters go to bytes rather than into the model
 
 
@@ -51,7 +50,7 @@ def _piecewise(pieces: Iterable[str], *, split: bool) -> Vocabulary:
     )
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Prepend(" ")
-    pattern = Regex(WORDS if split else "[\\s\\S]")
+    pattern = Regex(WORDS if split else CHARACTER)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "isolated")
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     return _finish(tokenizer)
@@ -82,7 +81,8 @@ class WordsConfig:
             words.update(piece for piece, _ in splitter.pre_tokenize_str(f" {text}"))
         letters = _spell(words)
         # Ties in count are broken by the word itself, so that a vocabulary is the same every time.
-        ranked = sorted(words, key=lambda word: (-words[word], word))[: self.size]
+        short = (word for word in words if len(word) <= MAX_TOKEN_LENGTH)
+        ranked = sorted(short, key=lambda word: (-words[word], word))[: self.size]
         common = sorted(letter for letter, _ in letters.most_common(MOST_CHARACTERS))
         return _piecewise((*common, *ranked), split=True)
 

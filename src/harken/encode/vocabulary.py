@@ -6,14 +6,15 @@ unencodable and decoding gives the text back. A text is encoded as if a space st
 word then has the same tokens at the start of an answer as in the middle of a sentence.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from harken.errors import Failure
+from harken.encode.tokenizer_file import load_tokenizer, tokenizer_errors
+from harken.errors import Failure, UserError
+from harken.inputs import shown
 
 PAD, UNKNOWN, MASK, END = range(4)
 CHUNK_TEXTS = 4096
@@ -36,18 +37,19 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token numbers of each text."""
-        return [
-            np.array(encoding.ids, dtype=np.int64)
-            # In chunks, because a signal is only handled between two calls of the library.
-            for start in range(0, len(texts), CHUNK_TEXTS)
-            for encoding in self._tokenizer.encode_batch_fast(
-                list(texts[start : start + CHUNK_TEXTS]), add_special_tokens=False
-            )
-        ]
+        encoded: list[np.ndarray] = []
+        # In chunks, because a signal is only handled between two calls of the library.
+        for start in range(0, len(texts), CHUNK_TEXTS):
+            chunk = list(texts[start : start + CHUNK_TEXTS])
+            with tokenizer_errors("the text cannot be encoded"):
+                encodings = self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
+            encoded += [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        return encoded
 
     def decode(self, sequences: Iterable[Sequence[int]]) -> list[str]:
         """The texts back, special tokens left out."""
-        texts = self._tokenizer.decode_batch([list(one) for one in sequences])
+        with tokenizer_errors("the tokens cannot be decoded"):
+            texts = self._tokenizer.decode_batch([list(one) for one in sequences])
         return [text.removeprefix(" ") for text in texts]
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
@@ -68,7 +70,8 @@ class Vocabulary:
         return [max(int(count) - 1, 0) for count in whole]
 
     def _piece(self, token: int) -> str:
-        text = str(self._tokenizer.decode([token]))
+        with tokenizer_errors(f"token {token} cannot be decoded"):
+            text = str(self._tokenizer.decode([token]))
         # Half a character decodes to the replacement mark; its own name says more.
         return str(self._tokenizer.id_to_token(token)) if "�" in text or not text else text
 
@@ -77,11 +80,17 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
+        """Load the tokenizer of a run: special tokens first, numbers without gaps."""
         try:
-            return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")))
-        except Exception as error:  # the library raises bare Exception
+            tokenizer = load_tokenizer(path)
+            numbers = tokenizer.get_vocab(with_added_tokens=True)
+            if sorted(numbers.values()) != list(range(len(numbers))):
+                raise UserError(f"{shown(path)}: the numbers of its tokens have gaps", fix="")
+            if [numbers.get(token) for token in SPECIAL] != list(range(len(SPECIAL))):
+                raise UserError(f"{shown(path)}: its first tokens are not {SPECIAL}", fix="")
+        except UserError as error:
             raise Failure(
-                f"{os.fspath(path)}: found a tokenizer that cannot be read ({error}), "
-                "wanted the file that the run wrote",
+                f"{error.message} (expected the file that the run wrote)",
                 fix="restore it from a copy, or train again",
             ) from None
+        return cls(tokenizer)

@@ -2,9 +2,9 @@
 
     "Ada (1815) was born"  ->  Ada  (  1815  )  was  born
 
-Texts are cut where `subwords.WORDS` cuts them, but the space before a word is no part of it: a word
-to be guessed is the same word after a space and after a bracket. So a text does not come back whole
-from its tokens; subwords and spelling are in `subwords.py`.
+Texts are cut where `tokenizer_file.WORDS` cuts them, but the space before a word is no part of it:
+a word to be guessed is the same word after a space and after a bracket. So a text does not come
+back whole from its tokens; subwords and spelling are in `subwords.py`.
 """
 
 from collections import Counter
@@ -15,9 +15,8 @@ from typing import Literal, NamedTuple
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from harken.config import bounded
+from harken.encode.tokenizer_file import MAX_TOKEN_LENGTH, PUNCTUATION
 from harken.encode.vocabulary import SPECIAL, UNKNOWN, Vocabulary
-
-MARK = "[\\p{P}\\p{S}]"
 
 
 class Word(NamedTuple):
@@ -31,7 +30,7 @@ class Word(NamedTuple):
 def splitter() -> pre_tokenizers.PreTokenizer:
     """At white space, which is dropped, and around every mark, which is a word of its own."""
     return pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(MARK), "isolated")]
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(PUNCTUATION), "isolated")]
     )
 
 
@@ -55,7 +54,11 @@ class WholeWordsConfig:
         cut = splitter()
         for text in texts:
             counts.update(piece for piece, _ in cut.pre_tokenize_str(text))
-        common = [word for word, count in counts.items() if count >= self.least]
+        common = [
+            word
+            for word, count in counts.items()
+            if count >= self.least and len(word) <= MAX_TOKEN_LENGTH
+        ]
         ranked = sorted(common, key=lambda word: (-counts[word], word))[: self.size]
         numbers = {word: number for number, word in enumerate((*SPECIAL, *ranked))}
         tokenizer = Tokenizer(models.WordLevel(vocab=numbers, unk_token=SPECIAL[UNKNOWN]))

@@ -11,7 +11,6 @@ Subwords, for models that write text, are in `subwords.py`.
 """
 
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +22,12 @@ import numpy as np
 from harken.config import bounded
 from harken.data.examples import Sentence
 from harken.encode.vocabulary import UNKNOWN
-from harken.errors import Failure
+from harken.errors import Failure, UserError
+from harken.inputs import read_json, shown
 
 FIRST = UNKNOWN + 1  # rows and characters begin behind PAD and UNKNOWN
+MAX_BYTES = 2**26
+MAX_COUNT = 2**40  # that a word was met
 ENDS = 20  # characters kept at each end of a word that is longer than two ends
 
 
@@ -144,10 +146,10 @@ class WordsAndCharacters:
     @classmethod
     def load(cls, path: Path) -> "WordsAndCharacters":
         try:
-            return cls(**_parsed(json.loads(path.read_text(encoding="utf-8"))))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return cls(**_parsed(read_json(path, "a list of words", max_bytes=MAX_BYTES)))
+        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failure(
-                f"{os.fspath(path)}: found a list of words that cannot be read ({error}), "
+                f"{shown(path)}: found a list of words that cannot be read ({error}), "
                 "wanted the file that the run wrote",
                 fix="restore it from a copy, or train again",
             ) from None
@@ -174,7 +176,7 @@ def _parsed(stored: dict[str, Any]) -> dict[str, Any]:
     least, lower, tags = stored["least"], stored["lower"], stored["tags"]
     known = {word: Known(count, tag) for word, count, tag in stored["words"]}
     counts = [least, *tags.values(), *(one.times for one in known.values())]
-    if type(lower) is not bool or any(type(one) is not int or one < 1 for one in counts):
+    if type(lower) is not bool or any(type(n) is not int or not 0 < n <= MAX_COUNT for n in counts):
         raise ValueError("a count is no number above 0")
     if not known or any(one.tag not in tags for one in known.values()):
         raise ValueError("words without tags")

@@ -28,13 +28,15 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from harken.data.strict_json import ERRORS, is_whole, parsed, text_of, wrong
-from harken.errors import UserError
+from harken.errors import Failure, UserError
 from harken.files import replacing, replacing_folder, write_tensors
+from harken.inputs import exists, is_file, is_folder, read_json, safetensors_header
 from harken.inspection.record import ALL, Choice, Recorded, attentions, watch
+from harken.strict_json import is_whole, text_of, wrong
 
 FORMAT = "harken recording 2"  # 1 counted layers and heads from 0
 INDEX = "index.json"
+MAX_INDEX = 2**28  # bytes; a call takes about 200
 FILE = re.compile(r"[0-9]{8}\.safetensors")
 PARTS = ("weights", "queries", "keys", "values")
 AXES = 4
@@ -58,15 +60,16 @@ class StoredCall:
                 f"{self.path}: found no {part}, wanted one of {', '.join(self.shapes)}",
                 fix=f"record again with Choice({part}=True)",
             )
-        if self.path.is_symlink() or not self.path.is_file():
+        if self.path.is_symlink() or not is_file(self.path):
             raise _damaged(self.path, "no file of its own")
         try:
+            safetensors_header(self.path)
             with safe_open(self.path, framework="pt") as file:
                 shape = tuple(file.get_slice(part).get_shape())
                 if shape != self.shapes[part]:
                     raise _damaged(self.path, f"{part} of shape {list(shape)}")
                 tensor: Tensor = file.get_tensor(part)
-        except (SafetensorError, OSError) as error:
+        except (Failure, SafetensorError, OSError) as error:
             raise _damaged(self.path, str(error)) from error
         return tensor
 
@@ -119,15 +122,7 @@ def open_recording(folder: str | PathLike[str]) -> Recording:
     """What is in a folder, checked; tensors are read when they are asked for."""
     folder = Path(folder)
     path = folder / INDEX
-    try:
-        index = parsed(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(
-            f"{path}: could not be read ({error.strerror}), wanted a recording",
-            fix="name a folder that was recorded to",
-        ) from error
-    except ERRORS as error:
-        raise _damaged(path, f"no JSON ({error})") from error
+    index = read_json(path, "the index of a recording", max_bytes=MAX_INDEX)
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise _damaged(path, f"no {FORMAT!r}")
     tokens = index.get("tokens", [])
@@ -183,10 +178,10 @@ def _call(folder: Path, where: str, one: Any) -> StoredCall:
 
 def _check_free(folder: Path) -> None:
     """A folder that is not there or is empty, or a recording with nothing beside it."""
-    if not folder.exists():
+    if not exists(folder):
         return
     fix = "choose a new folder, or empty this one"
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UserError(f"{folder}: found a file, wanted a folder to record to", fix=fix)
     there = {path.name for path in folder.iterdir()}
     if there and INDEX in there:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.transformer_xl import RelativeProductConfig
-from harken.config import bounded
+from harken.config import MAX_KERNEL, bounded
 from harken.layers.convolution import only_present
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -36,7 +36,7 @@ class ConformerConfig:
 
     attention: MultiHeadConfig = MultiHeadConfig(score=RelativeProductConfig())
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")
-    kernel: int = bounded(31, at_least=1)  # of the depthwise convolution, in frames
+    kernel: int = bounded(31, at_least=1, at_most=MAX_KERNEL)  # depthwise, in frames
     convolution_norm: Literal["batch", "layer"] = "batch"
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.config import bounded
+from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 
 Activation = Literal["relu", "tanh", "gelu"]
@@ -35,13 +35,18 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
+MAX_LEVELS = 20  # of a pyramid
+MAX_REACH = 2**16  # tokens of one layer, by which its input is padded
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StrideTwoConfig:
     """The language CNN; after `layers` levels one place speaks for 2^layers tokens."""
 
     kind: Literal["stride2"] = "stride2"
-    layers: int = bounded(3, at_least=1)
-    kernel: int = bounded(3, at_least=2)  # with 1, the way up would not reach every other token
+    layers: int = bounded(3, at_least=1, at_most=MAX_LEVELS)
+    # With a kernel of 1, upsampling would not reach every other token.
+    kernel: int = bounded(3, at_least=2, at_most=MAX_KERNEL)
     activation: Activation = "relu"  # σ
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of what each level reads, in training
 
@@ -54,11 +59,18 @@ class CausalConvolutionConfig:
     """Each place sees itself and what came before."""
 
     kind: Literal["causal"] = "causal"
-    layers: int = bounded(4, at_least=1)
-    kernel: int = bounded(3, at_least=1)
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
+    kernel: int = bounded(3, at_least=1, at_most=MAX_KERNEL)
     activation: Activation = "relu"  # σ
     doubling: bool = True  # dilations 1, 2, 4, … and so a reach that doubles; else all 1
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of what each layer reads, in training
+
+    def __post_init__(self) -> None:
+        if self.doubling and (self.kernel - 1) << (self.layers - 1) > MAX_REACH:
+            raise ValueError(
+                f"{self.layers} layers that double their dilation with a kernel of {self.kernel} "
+                f"reach back more than {MAX_REACH:,} tokens"
+            )
 
     def build(self, width: int) -> "Convolutions":
         kernels = [
@@ -74,8 +86,8 @@ class GatedConvolutionConfig:
     """Gated linear units, as in "Convolutional sequence to sequence learning"."""
 
     kind: Literal["gated"] = "gated"
-    layers: int = bounded(4, at_least=1)
-    kernel: int = bounded(3, at_least=1)
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
+    kernel: int = bounded(3, at_least=1, at_most=MAX_KERNEL)
     causal: bool = False  # else centred
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of what each layer reads, in training
 

@@ -21,7 +21,7 @@ class FeedForwardConfig:
     """`expansion` is the inner width as a multiple of J; `inner` is that width itself."""
 
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "gelu_tanh"
-    expansion: float = bounded(4.0, above=0.0)
+    expansion: float = bounded(4.0, above=0.0, at_most=1024.0)
     inner: int | None = bounded(None, at_least=1)
     bias: bool = True
 

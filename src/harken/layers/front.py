@@ -21,7 +21,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.config import bounded
+from harken.config import MAX_KERNEL, bounded
 from harken.errors import UserError
 from harken.layers.convolution import only_present
 
@@ -145,7 +145,7 @@ class ConvolutionFrontConfig:
 
     kind: Literal["convolution"] = "convolution"
     channels: tuple[int, ...] = bounded((32, 64, 128), at_least=1)  # of each layer; the last is K
-    kernel: int = bounded(3, at_least=1)  # pixels either way, an odd number
+    kernel: int = bounded(3, at_least=1, at_most=MAX_KERNEL)  # pixels either way, an odd number
 
     def __post_init__(self) -> None:
         if not self.channels:

@@ -20,7 +20,7 @@ class NormConfig:
 
     kind: Literal["layer", "rms"] = "layer"
     place: Literal["pre", "post"] = "pre"
-    epsilon: float = bounded(1e-5, above=0.0)
+    epsilon: float = bounded(1e-5, above=0.0, at_most=1.0)
 
     def build(self, width: int) -> nn.Module:
         if self.kind == "rms":

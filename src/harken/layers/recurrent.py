@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.config import bounded
+from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 
 Direction = Literal["forward", "backward", "both"]
@@ -61,7 +61,7 @@ class _Sizes:
 
     kind: Literal["tanh", "gru", "lstm"]
     hidden: int | None = bounded(None, at_least=1)
-    layers: int = bounded(1, at_least=1)
+    layers: int = bounded(1, at_least=1, at_most=MAX_LAYERS)
     direction: Direction = "forward"
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # between layers, in training
 

@@ -19,7 +19,7 @@ from harken.attention.masks import padding_mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
 from harken.attention.transformer_xl import RelativeProductConfig
-from harken.config import bounded
+from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.front import as_map, as_tokens, grid
@@ -33,7 +33,7 @@ class SpatialConfig:
     """A stack of blocks over places; with no layer, places are told and nothing else is done."""
 
     kind: Literal["spatial"] = "spatial"
-    layers: int = bounded(2, at_least=0)
+    layers: int = bounded(2, at_least=0, at_most=MAX_LAYERS)
     attention: MultiHeadConfig = MultiHeadConfig()
     position: PositionConfig = LearnedConfig()
     feedforward: FeedForwardConfig = FeedForwardConfig()

@@ -26,7 +26,7 @@ from harken.attention.masks import Mask, padding_mask
 from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
 from harken.attention.scores import MergedConfig
 from harken.attention.transformer_xl import RelativeProductConfig
-from harken.config import bounded
+from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
 from harken.models.initialise import initialise
@@ -40,7 +40,7 @@ class LocationConfig:
     """How the last step's attention is felt, and how far from its centre one may look."""
 
     channels: int = bounded(8, at_least=1)
-    kernel: int = bounded(15, at_least=1)
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)
     hidden: int = bounded(64, at_least=1)
     window: int | None = bounded(None, at_least=1)  # places either side of the last centre
 
@@ -64,6 +64,11 @@ class AttentiveDecoderConfig:
             raise ValueError(
                 "score 'relative_product' compares positions of one sequence, and an RNN decoder "
                 "attends to the memory only; choose score 'scaled'"
+            )
+        if self.cell.direction != "forward":
+            raise ValueError(
+                f"a decoder writes from left to right, not {self.cell.direction!r}; remove "
+                "cell.direction"
             )
 
     def build(

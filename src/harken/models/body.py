@@ -22,7 +22,7 @@ from harken.attention.legal import check_choices
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
-from harken.config import bounded
+from harken.config import MAX_LAYERS, bounded
 from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -38,7 +38,7 @@ class TransformerBodyConfig:
     """A stack of Transformer blocks over `length` tokens at the most."""
 
     kind: Literal["transformer"] = "transformer"
-    layers: int = bounded(4, at_least=1)
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
     length: int = bounded(128, at_least=1)  # the longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig()
     position: PositionConfig = LearnedConfig()

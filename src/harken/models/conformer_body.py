@@ -16,7 +16,7 @@ from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig, PositionConfig
 from harken.attention.transformer_xl import RelativeProductConfig
-from harken.config import bounded
+from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.conformer import ConformerConfig
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -27,12 +27,12 @@ class ConformerBodyConfig:
     """A stack of Conformer blocks over `length` tokens at the most."""
 
     kind: Literal["conformer"] = "conformer"
-    layers: int = bounded(4, at_least=1)
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
     length: int = bounded(1024, at_least=1)  # the longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig(score=RelativeProductConfig())
     position: PositionConfig = NoPositionConfig()
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")
-    kernel: int = bounded(15, at_least=1)  # of the depthwise convolution, in tokens
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise, in tokens
     convolution_norm: Literal["batch", "layer"] = "batch"
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)
 

@@ -18,7 +18,7 @@ from harken.attention.legal import check_choices
 from harken.attention.masks import CAUSAL, Mask, mask_between, padding_mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig, width_inside
-from harken.config import bounded
+from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
@@ -32,7 +32,7 @@ class TransformerDecoderConfig:
     """Causal blocks with cross-attention."""
 
     kind: Literal["transformer"] = "transformer"
-    layers: int = bounded(3, at_least=1)
+    layers: int = bounded(3, at_least=1, at_most=MAX_LAYERS)
     width: int = bounded(256, at_least=1)  # J
     length: int = bounded(256, at_least=2)  # the longest output, and memory where a score needs it
     attention: MultiHeadConfig = MultiHeadConfig()

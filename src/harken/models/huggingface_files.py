@@ -8,8 +8,8 @@ What the settings and names mean is in `huggingface.py`.
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from harken.errors import Failure, UserError
+from harken.inputs import is_file, read_json, safetensors_header, shown
 
 LARGEST_CONFIG = 2**20  # bytes
 LARGEST_INDEX = 2**24
@@ -45,6 +46,11 @@ INERT = re.compile(
 )
 
 
+def _brief(value: object) -> str:
+    """Write a value for a message, however long and deep it is."""
+    return reprlib.repr(value)[:80]
+
+
 class Settings:
     """A JSON object whose keys are asked for one by one, so that those never asked for show."""
 
@@ -54,7 +60,7 @@ class Settings:
 
     @classmethod
     def of(cls, path: Path) -> "Settings":
-        return cls(path, read_json(path, LARGEST_CONFIG))
+        return cls(path, read_object(path, LARGEST_CONFIG))
 
     def get(self, key: str, wanted: str, default: Any) -> Any:
         """A value of a kind, or the default where it is absent or null."""
@@ -63,7 +69,7 @@ class Settings:
         if value is None and default is not None:
             return default
         if not FITS[wanted](value):
-            found = "nothing" if value is None else json.dumps(value)[:80]
+            found = "nothing" if value is None else _brief(value)
             raise UserError(
                 f"{self.path}: found {found} for {key!r}, wanted {wanted}",
                 fix=f"restore {CONFIG} from where the model came from",
@@ -96,7 +102,7 @@ class Settings:
 
     def unsupported(self, key: str, wanted: str) -> UserError:
         return UserError(
-            f"{self.path}: found {key!r} = {json.dumps(self.values[key])[:80]}, "
+            f"{self.path}: found {key!r} = {_brief(self.values[key])}, "
             f"which Harken cannot compute, wanted {wanted}",
             fix="use another model; altering config.json would alter its answers",
         )
@@ -107,32 +113,26 @@ class Settings:
             if off or key in self.asked or INERT.fullmatch(key):
                 continue
             raise UserError(
-                f"{self.path}: found the setting {key!r} = {json.dumps(value)[:80]}, wanted "
+                f"{self.path}: found the setting {key!r} = {_brief(value)}, wanted "
                 "none that Harken does not know: it could change what the model computes",
                 fix="remove it from config.json if you are sure that it does not",
             )
 
 
-def read_json(path: Path, largest: int) -> dict[str, Any]:
-    """A JSON object; anything else is the user's error."""
-    if not path.is_file():
+def read_object(path: Path, max_bytes: int) -> dict[str, Any]:
+    """Read a JSON object of a Hugging Face folder."""
+    if not is_file(path):
         raise UserError(
-            f"{path}: found no such file, wanted a Hugging Face folder with {CONFIG} and {WEIGHTS}",
-            fix="give the folder of a downloaded model, or that save_pretrained wrote",
+            f"{shown(path)}: file not found (expected a Hugging Face folder with {CONFIG} and "
+            f"{WEIGHTS})",
+            fix="give the folder of a downloaded model, or one that save_pretrained wrote",
         )
-    restore = f"restore {path.name} from where the model came from"
-    try:
-        with path.open("rb") as file:
-            text = file.read(largest + 1)
-        if len(text) > largest:
-            raise UserError(f"{path}: found more than {largest} bytes, wanted fewer", fix=restore)
-        values = json.loads(text.decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: found what cannot be read ({error}), wanted a JSON object", fix=restore
-        ) from None
+    values = read_json(path, "a JSON object", max_bytes=max_bytes)
     if not isinstance(values, dict):
-        raise UserError(f"{path}: found {type(values).__name__}, wanted a JSON object", fix=restore)
+        raise UserError(
+            f"{shown(path)}: this is not a JSON object (got {type(values).__name__})",
+            fix=f"restore {path.name} from where the model came from",
+        )
     return values
 
 
@@ -146,29 +146,24 @@ class Stored:
     kind: str
 
     def read(self) -> Tensor:
-        with _opened(self.path) as file:
-            tensor: Tensor = file.get_tensor(self.name)
+        """Read the tensor; damage is a `Failure`, not a traceback."""
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                tensor: Tensor = file.get_tensor(self.name)
+        except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+            raise Failure(
+                f"{shown(self.path)}: the tensor {self.name[:60]!r} cannot be read "
+                f"({str(error)[:200]}, expected a safetensors file)",
+                fix="download the file again",
+            ) from None
         return tensor
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """A safetensors file; damage is a Failure, not a traceback."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except (OSError, SafetensorError) as error:
-        raise Failure(
-            f"{path}: found weights that cannot be read ({error}), wanted a safetensors file",
-            fix="download it again; a file of some 130 bytes is a Git LFS pointer",
-        ) from None
 
 
 def stored_in(folder: Path) -> list[Stored]:
     """Names, shapes and kinds of all tensors; no weight is read."""
-    if (folder / WEIGHTS).is_file():
+    if is_file(folder / WEIGHTS):
         return _header(folder / WEIGHTS)
-    if not (folder / INDEX).is_file():
+    if not is_file(folder / INDEX):
         pickled = sorted(path.name for kind in PICKLED for path in folder.glob(kind))
         if pickled:
             raise UserError(
@@ -182,7 +177,7 @@ def stored_in(folder: Path) -> list[Stored]:
             fix=f"download {WEIGHTS} or {INDEX} and its shards",
         )
     index = folder / INDEX
-    places = read_json(index, LARGEST_INDEX).get("weight_map")
+    places = read_object(index, LARGEST_INDEX).get("weight_map")
     whole = isinstance(places, dict) and all(isinstance(one, str) for one in places.values())
     if not isinstance(places, dict) or not whole or not places:
         raise UserError(
@@ -191,7 +186,7 @@ def stored_in(folder: Path) -> list[Stored]:
         )
     found: list[Stored] = []
     for shard in sorted(set(places.values())):
-        if not re.fullmatch(r"[\w.-]+\.safetensors", shard) or not (folder / shard).is_file():
+        if not re.fullmatch(r"[\w.-]+\.safetensors", shard) or not is_file(folder / shard):
             raise UserError(
                 f"{index}: found {shard!r}, wanted the name of a safetensors file in this folder",
                 fix="download every shard into the folder",
@@ -208,9 +203,7 @@ def stored_in(folder: Path) -> list[Stored]:
 
 
 def _header(path: Path) -> list[Stored]:
-    with _opened(path) as file:
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        return [
-            Stored(path, name, tuple(one.get_shape()), one.get_dtype())
-            for name, one in slices.items()
-        ]
+    return [
+        Stored(path, name, tensor.shape, tensor.dtype)
+        for name, tensor in safetensors_header(path).items()
+    ]

@@ -18,7 +18,7 @@ from harken.attention.legal import check_choices
 from harken.attention.masks import CAUSAL, Mask, mask_between
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
-from harken.config import bounded
+from harken.config import MAX_LAYERS, bounded
 from harken.design.start import StartConfig, begin, stack_sites
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -34,7 +34,7 @@ class GPTConfig:
     """A stack of causal Transformer blocks over `length` tokens at the most."""
 
     kind: Literal["gpt"] = "gpt"
-    layers: int = bounded(4, at_least=1)
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
     width: int = bounded(256, at_least=1)  # J
     length: int = bounded(128, at_least=8)  # the longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig()

@@ -47,7 +47,8 @@ class RecogniserConfig:
     encoder: BodyConfig = ConformerBodyConfig()
     ctc: bool = True
     decoder: DecoderConfig | None = None
-    memory_ms: float | None = bounded(None, above=0.0)  # an RNN decoder's window, both sides
+    # The attention window of an RNN decoder, both sides.
+    memory_ms: float | None = bounded(None, above=0.0, at_most=1e9)
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's tokens
 
     def __post_init__(self) -> None:

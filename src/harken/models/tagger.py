@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.config import bounded
+from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.recurrent import LSTMConfig
 from harken.models.body import BodyConfig, build_body, check_body
@@ -47,7 +47,7 @@ class ConvolvedCharactersConfig:
     kind: Literal["cnn"] = "cnn"
     width: int = bounded(128, at_least=1)  # of the view
     letter: int = bounded(32, at_least=1)  # width of a character's vector
-    kernel: int = bounded(5, at_least=1)  # characters seen at once
+    kernel: int = bounded(5, at_least=1, at_most=MAX_KERNEL)  # characters seen at once
 
     def build(self, characters: int) -> "ConvolvedCharacters":
         return ConvolvedCharacters(self, characters)

@@ -25,7 +25,7 @@ from harken.batch.ragged import Numbers, ragged
 from harken.batch.reading import Reading, ReadingSizes, Symbols, Targeted
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
-from harken.config import bounded
+from harken.config import MAX_BATCH, MAX_SEED, bounded
 from harken.data.examples import Question
 from harken.data.frame import Frame, frame_of
 from harken.data.heads import head_of
@@ -86,7 +86,7 @@ class AnswerData:
 class ReadingConfig(StageConfig):
     """Pretraining: how texts are shown, and what share of the batch is training questions."""
 
-    batch_tokens: int = bounded(4096, at_least=1)
+    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
     views: ViewsConfig = field(default_factory=ViewsConfig)
     questions: float = bounded(0.0, at_least=0.0, below=1.0)
     pack: bool = False  # several texts a row: less padding, a slower mask
@@ -100,7 +100,7 @@ class ReadingConfig(StageConfig):
 class AskingConfig(StageConfig):
     """Finetuning on questions, where only the answer is learnt."""
 
-    batch_tokens: int = bounded(4096, at_least=1)
+    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +117,7 @@ class AnswerRecipe:
     """The whole of a run."""
 
     task: Literal["answer"] = "answer"
-    seed: int = bounded(0, at_least=0)
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: AnswerData
     encode: UnitsConfig = field(default_factory=BytePairConfig)
     model: GPTConfig = field(default_factory=GPTConfig)

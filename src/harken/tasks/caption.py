@@ -24,7 +24,7 @@ from harken.batch.captions import CaptionBatch
 from harken.batch.padding import IGNORE, told_and_wanted
 from harken.batch.ragged import Numbers as Tokens
 from harken.batch.ragged import ragged
-from harken.config import bounded
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.data.examples import Captioned
 from harken.data.images.arrays import FeatureMaps, Pictures, read_maps, read_pictures
 from harken.data.images.captions import read_captions
@@ -37,6 +37,7 @@ from harken.encode.subwords import UnitsConfig, WordsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
 from harken.files import replacing
+from harken.inputs import exists, is_file
 from harken.layers.front import ImageSizes, MapFrontConfig
 from harken.measure.boxes import box_samples
 from harken.measure.captions import caption_samples
@@ -107,9 +108,9 @@ class CaptionEncoding:
 class CaptionStage(StageConfig):
     """`smoothing` of the targets keeps a model from being sure of one caption among many."""
 
-    steps: int = bounded(1000, at_least=0)
+    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimiserConfig = MuonConfig(rate=0.01, kernels=True, rest=AdamWConfig(rate=0.003))
-    batch_captions: int = bounded(64, at_least=1)
+    batch_captions: int = bounded(64, at_least=1, at_most=MAX_BATCH)
     smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
     camera: CameraConfig = CameraConfig()  # how much pictures are moved, anew each time
 
@@ -127,7 +128,7 @@ class CaptionRecipe:
     """The whole of a run."""
 
     task: Literal["caption"] = "caption"
-    seed: int = bounded(0, at_least=0)
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: CaptionData
     encode: CaptionEncoding = field(default_factory=CaptionEncoding)
     model: CaptionerConfig = field(default_factory=CaptionerConfig)
@@ -295,7 +296,7 @@ def gallery_of(recipe: CaptionRecipe, where: ListedCaptions | Path) -> Gallery:
         captions, listed = where, None
     require_file(captions)
     beside = captions.with_suffix(".npz")
-    array = data.features or (beside if beside.is_file() else data.images)
+    array = data.features or (beside if is_file(beside) else data.images)
     place = Rows(array=opened(recipe, array)) if array else files_of(recipe)
     assert place is not None, "a recipe of ready maps names the array of them"
     rows = len(place.array) if isinstance(place, Rows) else None
@@ -342,7 +343,7 @@ def scaled_once(gallery: Gallery, cache: Path) -> Gallery:
     if not isinstance(gallery.place, Files):
         return gallery
     path, size = cache / PIXELS, gallery.place
-    if not path.exists():
+    if not exists(path):
         shape = (len(gallery), size.rows, size.columns, size.channels)
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         # Written, not memory-mapped: a full disk kills a process that writes to a mapped file.

@@ -31,7 +31,7 @@ from harken.batch.blanks import (
 )
 from harken.batch.bucketing import Order, seeded
 from harken.batch.ragged import Numbers, Ragged, places, ragged, take_slices
-from harken.config import bounded
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.data.text import hold_out_lines, read_lines
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary
 from harken.encode.whole_words import WholeWordsConfig, split_words
@@ -89,9 +89,9 @@ class FillTraining(StageConfig):
     """One stage."""
 
     machine: MachineConfig = field(default_factory=MachineConfig)
-    steps: int = bounded(900, at_least=0)
+    steps: int = bounded(900, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimiserConfig = AdamWConfig(rate=3e-3)
-    batch_tokens: int = bounded(2048, at_least=1)
+    batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
     blanks: float = bounded(0.15, above=0.0, at_most=1.0)  # share of words, for a masked model only
 
 
@@ -100,7 +100,7 @@ class FillRecipe:
     """The whole of a run."""
 
     task: Literal["fill"] = "fill"
-    seed: int = bounded(0, at_least=0)
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: FillData
     encode: WholeWordsConfig = WholeWordsConfig()
     model: BlankConfig = RecurrentBlankConfig()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from harken.batch.padding import IGNORE, TokenBatch, pad
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.windows import Windows, cover, covering_batches
-from harken.config import bounded
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.data.text import read_lines, read_whole
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
@@ -30,6 +30,7 @@ from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import Failure, UserError
 from harken.files import replacing
+from harken.inputs import file_size
 from harken.layers.entropy import entropy
 from harken.measure.perplexity import Surprise, mean_nats
 from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
@@ -80,9 +81,9 @@ class LanguageModelTraining(StageConfig):
     """One stage; `window` is the tokens of a row, as many as the model reads where not given."""
 
     machine: MachineConfig = field(default_factory=MachineConfig)
-    steps: int = bounded(800, at_least=0)
+    steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)
     window: int | None = bounded(None, at_least=2)
-    batch_tokens: int = bounded(8192, at_least=1)
+    batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +91,7 @@ class LanguageModelRecipe:
     """The whole of a run."""
 
     task: Literal["lm"] = "lm"
-    seed: int = bounded(0, at_least=0)
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: LanguageModelData
     encode: UnitsConfig = field(default_factory=CharactersConfig)
     model: LanguageModelConfig = field(default_factory=GPTConfig)
@@ -294,8 +295,9 @@ def kept_of(count: int, share: float, path: Path, what: str) -> int:
 def mapped(path: Path) -> Numbers:
     """A stored stream, which stays on the disk."""
     try:
-        tokens: Numbers = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
+        file_size(path, "the tokens of a text")
+        tokens: Numbers = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (UserError, OSError, ValueError, EOFError) as error:
         raise Failure(
             f"{path}: found tokens that cannot be read ({error}), wanted those that the run wrote",
             fix="delete the file and resume the run: it is made again from the data",

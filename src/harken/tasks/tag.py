@@ -34,7 +34,7 @@ from harken.batch.words import (
     word_batch,
     word_corpus,
 )
-from harken.config import bounded
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.data.conllu import read_conllu
 from harken.data.examples import Sentence, TaggedToken
 from harken.data.split import hold_out
@@ -87,9 +87,9 @@ class TagData:
 class VectorsConfig(StageConfig):
     """Word vectors by CBOW; 0 steps leave the stage out."""
 
-    steps: int = bounded(0, at_least=0)
+    steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimiserConfig = AdamWConfig(rate=5e-3, decay=0.0)
-    batch_tokens: int = bounded(1024, at_least=1)
+    batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)
     neighbours: NeighboursConfig = NeighboursConfig()
 
 
@@ -97,10 +97,10 @@ class VectorsConfig(StageConfig):
 class TagsConfig(StageConfig):
     """A word met c times in training is taken for unknown with probability a / (a + c)."""
 
-    steps: int = bounded(1600, at_least=0)
+    steps: int = bounded(1600, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimiserConfig = AdamWConfig(rate=2e-3, decay=0.01)
-    batch_tokens: int = bounded(2048, at_least=1)
-    unknown: float = bounded(1.0, at_least=0.0)  # a
+    batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
+    unknown: float = bounded(1.0, at_least=0.0, at_most=1e6)  # a
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +117,7 @@ class TagRecipe:
     """The whole of a run."""
 
     task: Literal["tag"] = "tag"
-    seed: int = bounded(0, at_least=0)
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: TagData
     encode: WordsAndCharactersConfig = WordsAndCharactersConfig()
     model: TaggerConfig = TaggerConfig()

@@ -25,7 +25,7 @@ from harken.batch.padding import IGNORE
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.specaugment import SpecAugmentConfig, augment
 from harken.batch.utterances import UtteranceBatch, utterance_batch
-from harken.config import bounded
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.data.augment import change_speed
 from harken.data.examples import Utterance
 from harken.data.sound.audio import MOST_SECONDS
@@ -83,7 +83,7 @@ class TranscribeData:
     train: Path
     dev: Path | float = 0.1
     test: Path | None = None
-    most_seconds: float = bounded(MOST_SECONDS, above=0.0)  # of one sound
+    most_seconds: float = bounded(MOST_SECONDS, above=0.0, at_most=1e5)  # of one sound
 
     def __post_init__(self) -> None:
         if isinstance(self.dev, float) and not 0 < self.dev < 1:
@@ -105,9 +105,9 @@ class TranscribeStage(StageConfig):
     One speed, an equaliser of strength 0 and no masks leave it as it is.
     """
 
-    steps: int = bounded(1000, at_least=0)
+    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimiserConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.005))
-    batch_frames: int = bounded(6000, at_least=1)
+    batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # where there is a decoder too
     smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
     speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)
@@ -132,7 +132,7 @@ class TranscribeRecipe:
     """The whole of a run."""
 
     task: Literal["transcribe"] = "transcribe"
-    seed: int = bounded(0, at_least=0)
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: TranscribeData
     encode: TranscribeEncoding = field(default_factory=TranscribeEncoding)
     model: RecogniserConfig = field(default_factory=RecogniserConfig)

@@ -21,7 +21,7 @@ from harken.batch.bucketing import Order
 from harken.batch.padding import IGNORE, pad
 from harken.batch.pairs import PairBatch, RaggedPairs, pair_batch
 from harken.batch.ragged import Numbers, ragged
-from harken.config import bounded
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.data.examples import Pair
 from harken.data.parallel import read_pairs_tsv, read_parallel
 from harken.data.split import hold_out
@@ -88,9 +88,9 @@ class TranslateData:
 class TranslateStage(StageConfig):
     """`smoothing` of the targets keeps a model from being sure of one translation among many."""
 
-    steps: int = bounded(3600, at_least=0)
+    steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimiserConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003))
-    batch_tokens: int = bounded(4096, at_least=1)
+    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
     smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
 
 
@@ -107,7 +107,7 @@ class TranslateRecipe:
     """The whole of a run."""
 
     task: Literal["translate"] = "translate"
-    seed: int = bounded(0, at_least=0)
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: TranslateData
     encode: UnitsConfig = field(default_factory=lambda: BytePairConfig(size=6000))
     model: EncoderDecoderConfig = field(default_factory=EncoderDecoderConfig)

@@ -12,8 +12,9 @@ Nothing else is needed to go on: batches and dropout are functions of the seed a
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -22,10 +23,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harken.errors import Complaint, Failure
+from harken.errors import Complaint, Failure, UserError
 from harken.files import remove_folder, replacing_folder, sha256, write_tensors, write_text
+from harken.inputs import is_file, is_folder, read_json, safetensors_header
+from harken.strict_json import is_finite, is_whole, text_of
 
 MANIFEST = "manifest.json"
+MAX_JSON = 2**20  # bytes of a manifest or of the progress
+CHECKPOINT = re.compile(r"stage-[0-9]{1,9}-step-[0-9]{1,12}")
 KEPT = 2  # checkpoints kept: the newest, and one before it in case the disk damages a file
 Weights = dict[str, Tensor]
 
@@ -97,8 +102,14 @@ def set_momenta(model: nn.Module, optimisers: Iterable[Optimizer], momenta: Weig
         for parameter in group["params"]
     }
     for name, value in momenta.items():
-        weight, key = name.split("|")
-        parameter = parameters[weight]
+        weight, _, key = name.partition("|")
+        parameter = parameters.get(weight)
+        if parameter is None or not key or value.shape not in (parameter.shape, torch.Size()):
+            raise Failure(
+                f"checkpoint: the optimizer state {name[:60]!r} of shape {list(value.shape)} does "
+                "not belong to the model",
+                fix="remove the damaged checkpoint, or train again",
+            )
         owner[id(parameter)].state[parameter][key] = value.to(parameter.device)
 
 
@@ -111,16 +122,16 @@ def write_manifest(folder: Path, names: Mapping[str, str]) -> None:
 def check_manifest(folder: Path, names: Iterable[str]) -> None:
     """Refuse files that are not what was written."""
     try:
-        digests = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
-        wanted = {name: digests[name] for name in names}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        digests = read_json(folder / MANIFEST, "a manifest", max_bytes=MAX_JSON)["sha256"]
+        wanted = {name: text_of(MANIFEST, name, digests[name]) for name in names}
+    except (UserError, KeyError, TypeError) as error:
         raise Failure(
             f"{folder / MANIFEST}: found no readable manifest ({error}), wanted one that names "
             "the run's files",
             fix="restore it from a copy, or train again",
         ) from None
     for name, digest in wanted.items():
-        if not (folder / name).is_file():
+        if not is_file(folder / name):
             raise Failure(
                 f"{folder / name}: found no such file, wanted it for this run",
                 fix="restore it from a copy, or train again",
@@ -136,9 +147,10 @@ def check_manifest(folder: Path, names: Iterable[str]) -> None:
 
 def load_weights(path: Path) -> Weights:
     """Read a safetensors file; damage is a Failure, not a traceback."""
+    safetensors_header(path)
     try:
         return dict(load_file(path))
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise Failure(
             f"{path}: found weights that cannot be read ({error}), wanted a safetensors file",
             fix="restore it from a copy, or train again",
@@ -165,7 +177,11 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 def checkpoint_folders(folder: Path) -> list[Path]:
     """Whole checkpoints, oldest first."""
-    found = [path for path in folder.glob("stage-*-step-*") if path.is_dir()]
+    found = [
+        path
+        for path in folder.glob("stage-*-step-*")
+        if CHECKPOINT.fullmatch(path.name) and is_folder(path)
+    ]
     return sorted(found, key=lambda path: [int(part) for part in path.name.split("-")[1::2]])
 
 
@@ -186,10 +202,27 @@ def _read(path: Path) -> Checkpoint:
     names = ["model.safetensors", "optimiser.safetensors", "progress.json"]
     has_best = (path / "best.safetensors").exists()
     check_manifest(path, [*names, *(["best.safetensors"] if has_best else [])])
-    stored = json.loads((path / "progress.json").read_text(encoding="utf-8"))
     return Checkpoint(
-        progress=replace(Progress(), **stored),
+        progress=_read_progress(path / "progress.json"),
         model=load_weights(path / "model.safetensors"),
         best=load_weights(path / "best.safetensors") if has_best else None,
         optimiser=load_weights(path / "optimiser.safetensors"),
     )
+
+
+def _read_progress(path: Path) -> Progress:
+    stored = read_json(path, "the progress of training", max_bytes=MAX_JSON)
+    counts = ("stage", "step", "rounds_without_gain")
+    if (
+        not isinstance(stored, dict)
+        or stored.keys() != {*counts, "best", "evaluation_due"}
+        or not isinstance(stored["evaluation_due"], bool)
+        or not all(is_whole(stored[name]) and 0 <= stored[name] < 2**40 for name in counts)
+        or not (stored["best"] is None or is_finite(stored["best"]))
+    ):
+        raise Failure(
+            f"{path}: the progress of training is damaged (expected stage, step, best and "
+            "rounds_without_gain)",
+            fix="remove the damaged checkpoint, or train again",
+        )
+    return Progress(**stored)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from harken.config import bounded
+from harken.config import MAX_STEPS, bounded
 from harken.errors import Failure
 from harken.training.checkpoint import (
     Checkpoint,
@@ -41,14 +41,15 @@ from harken.training.schedule import ScheduleConfig
 class StageConfig:
     """How one stage changes the weights."""
 
-    steps: int = bounded(1000, at_least=0)
+    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
     accumulate: int = bounded(1, at_least=1)  # batches a step
     clip: float = bounded(1.0, above=0.0)  # the largest norm of all gradients together
     optimiser: OptimiserConfig = MuonConfig()
     schedule: ScheduleConfig = ScheduleConfig()
-    evaluate_every: int = bounded(0, at_least=0)  # steps; 0 means never
-    patience: int = bounded(0, at_least=0)  # rounds without gain before stopping; 0 means never
-    save_every: int = bounded(500, at_least=1)  # steps
+    evaluate_every: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # steps; 0 means never
+    # Rounds without gain before stopping; 0 means never.
+    patience: int = bounded(0, at_least=0, at_most=MAX_STEPS)
+    save_every: int = bounded(500, at_least=1, at_most=MAX_STEPS)  # steps
 
 
 class Batch(Protocol):

@@ -88,8 +88,8 @@ class AdamWConfig:
     """Adam with decoupled weight decay, fused."""
 
     kind: Literal["adamw"] = "adamw"
-    rate: float = bounded(1e-3, at_least=0.0)
-    decay: float = bounded(0.1, at_least=0.0)
+    rate: float = bounded(1e-3, at_least=0.0, at_most=1e6)
+    decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
     beta1: float = bounded(0.9, at_least=0.0, below=1.0)
     beta2: float = bounded(0.95, at_least=0.0, below=1.0)
 
@@ -110,8 +110,8 @@ class MuonConfig:
     """Muon for the matrices of the layers, AdamW for the rest."""
 
     kind: Literal["muon"] = "muon"
-    rate: float = bounded(3e-3, at_least=0.0)
-    decay: float = bounded(0.1, at_least=0.0)
+    rate: float = bounded(3e-3, at_least=0.0, at_most=1e6)
+    decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
     momentum: float = bounded(0.95, at_least=0.0, below=1.0)
     kernels: bool = False  # of convolutions over x and y, besides
     rest: AdamWConfig = field(default_factory=AdamWConfig)
@@ -131,7 +131,7 @@ class DescentConfig:
     """u <- u - rate dL/du."""
 
     kind: Literal["descent"] = "descent"
-    rate: float = bounded(0.1, at_least=0.0)
+    rate: float = bounded(0.1, at_least=0.0, at_most=1e6)
     momentum: float = bounded(0.0, at_least=0.0, below=1.0)
 
     def build(self, model: nn.Module) -> list[Optimizer]:

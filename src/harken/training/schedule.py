@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from harken.config import bounded
+from harken.config import MAX_STEPS, bounded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,7 @@ class ScheduleConfig:
     """Warm-up, then decay that would reach `floor` one step after the last."""
 
     decay: Literal["cosine", "linear", "constant"] = "cosine"
-    warmup: int = bounded(50, at_least=0)  # steps
+    warmup: int = bounded(50, at_least=0, at_most=MAX_STEPS)  # steps
     floor: float = bounded(0.0, at_least=0.0, at_most=1.0)
 
     def factor(self, step: int, steps: int) -> float:

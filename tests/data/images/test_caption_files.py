@@ -3,13 +3,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.data.examples import Box, Captioned
 from harken.data.images import forms
+from harken.data.images.arrays import read_maps
 from harken.data.images.captions import KEYS, Form, read_captions, write_captions
+from harken.data.images.gallery import picture_named
 from harken.errors import Failure, UserError
 
 
@@ -137,7 +140,6 @@ def test_a_row_is_a_whole_number(tmp_path: Path, index: str) -> None:
         ('[[1, 2, 3, 4], [1, 2, 3, "4"]]', "[1, 2, 3, '4'] as 'boxes_xywh', wanted four"),
         ("[[1, 2, 3, 4], [true, 2, 3, 4]]", "[True, 2, 3, 4] as 'boxes_xywh', wanted four"),
         ("[[1, 2, 3, 4], [1, 2, 1e999, 4]]", "[1, 2, inf, 4] as 'boxes_xywh', wanted four"),
-        (f"[[1, 2, 3, 4], [1, 2, 1{'0' * 400}, 4]]", "[1, 2, 1"),
         ("[[1, 2, 3, 4], [1, NaN, 3, 4]]", "'{"),
         ("[[1, 2, 3, 4], [1, 2, 0, 4]]", "[1, 2, 0, 4] as 'boxes_xywh', wanted a width"),
         ("[[1, 2, 3, 4], [1, 2, 3, -4]]", "[1, 2, 3, -4] as 'boxes_xywh', wanted a width"),
@@ -393,9 +395,9 @@ def test_missing_pictures_are_found_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [None, "json_lines", "table", "tokens", "coco"])
 def test_missing_and_empty_files(tmp_path: Path, form: Form | None) -> None:
-    assert "found no such file" in complaint(tmp_path / "no.jsonl", form=form).message
+    assert "file not found" in complaint(tmp_path / "no.jsonl", form=form).message
     assert "found an empty file" in complaint(written(tmp_path), form=form).message
-    assert "found a folder" in complaint(tmp_path, form=form).message
+    assert "this is a folder" in complaint(tmp_path, form=form).message
 
 
 # --- writing
@@ -416,7 +418,7 @@ def captioned(draw: st.DrawFn, image: st.SearchStrategy[Path | int]) -> Captione
 
 
 files = st.sampled_from([Path("a.png"), Path("ä b/'c\".jpg")])
-rows = st.integers(0, 10**20)
+rows = st.integers(0, 10**18)
 
 
 @given(
@@ -470,3 +472,14 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(Failure):
         write_captions(path, [Captioned(0, ("new",))])
     assert path.read_bytes() == before
+
+
+def test_numbers_of_5000_digits_are_refused(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    path = tmp_path / "train.jsonl"
+    path.write_text(f'{{"index": {digits}, "caption": "a duck"}}')
+    assert "a number of 5,000 digits" in complaint(path).message
+    np.save(tmp_path / "maps.npy", np.zeros((2, 1, 1, 1), np.float32))
+    for row in (digits, "2", "9" * 18):
+        with pytest.raises(UserError):
+            picture_named(f"{tmp_path / 'maps.npy'}#{row}", None, read_maps)

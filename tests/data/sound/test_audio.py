@@ -1,7 +1,5 @@
 import io
-import os
 import struct
-import threading
 import tracemalloc
 import wave
 from pathlib import Path
@@ -363,22 +361,26 @@ def test_memory_is_as_stated(
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="found no such file, wanted a sound file"):
+    with pytest.raises(UserError, match=r"file not found \(expected a sound file"):
         read_sound(tmp_path / "a.wav", rate=RATE)
-    with pytest.raises(UserError, match="found no such file, wanted a sound file"):
+    with pytest.raises(UserError, match=r"file not found \(expected a sound file"):
         read_sound(tmp_path / "a\0.wav", rate=RATE)
-    with pytest.raises(UserError, match="found no such file, wanted a sound file"):
+    with pytest.raises(UserError, match=r"file not found \(expected a sound file"):
         sound_seconds(saved(tmp_path, b"") / "a.wav")
-    with pytest.raises(UserError, match="found a folder, wanted a sound file"):
+    with pytest.raises(UserError, match=r"this is a folder \(expected a sound file"):
         sound_seconds(tmp_path)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are of POSIX")
-def test_a_pipe_with_a_name(tmp_path: Path) -> None:
-    """As the shell makes one for `<(…)`."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_bytes, args=(packed(tone(50_021)),))
-    writer.start()
-    assert len(read_sound(pipe, rate=RATE)) == 50_021
-    writer.join()
+def test_too_many_samples_are_refused_by_the_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight channels at 655 kHz are refused before anything is decoded."""
+    path = tmp_path / "sound.flac"
+    soundfile.write(path, np.zeros((1009, 8)), 655_350, format="FLAC")
+    monkeypatch.setattr(audio, "MAX_SAMPLES", 8 * 1009)
+    assert len(read_sound(path, rate=RATE)) > 0
+    monkeypatch.setattr(audio, "MAX_SAMPLES", 8 * 1009 - 1)
+    monkeypatch.setattr(soundfile.SoundFile, "read", None)
+    with pytest.raises(UserError, match="8 channels at 655350 Hz are too many samples"):
+        read_sound(path, rate=RATE)
+    assert sound_seconds(path) > 0

@@ -136,6 +136,6 @@ def test_wrong_folders(tmp_path: Path, files: dict[str, str], found: str) -> Non
 
 def test_what_is_no_folder(tmp_path: Path) -> None:
     path = folder(tmp_path, BESIDE)
-    assert "found no such folder" in complaint(path / "c").message
-    assert "found no such folder" in complaint(path / "a.wav").message
+    assert "folder not found" in complaint(path / "c").message
+    assert "folder not found" in complaint(path / "a.wav").message
     assert "--pattern" in complaint(folder(path / "empty", {"a.wav": ""})).fix

@@ -95,4 +95,4 @@ def test_wrong_tables(tmp_path: Path, tables: dict[str, str], found: str) -> Non
 def test_no_text(tmp_path: Path) -> None:
     path = folder(tmp_path, PLAIN)
     (path / "text").unlink()
-    assert f"{path / 'text'}: found no such file" in complaint(path).message
+    assert f"{path / 'text'}: file not found" in complaint(path).message

@@ -182,7 +182,7 @@ def test_a_name_that_no_file_can_have_is_missing(tmp_path: Path) -> None:
 
 
 def test_missing_and_empty_manifests(tmp_path: Path) -> None:
-    assert "found no such file" in complaint(tmp_path / "train.jsonl").message
+    assert "file not found" in complaint(tmp_path / "train.jsonl").message
     assert "found an empty file" in complaint(manifest(tmp_path)).message
     assert "found a folder, wanted a manifest" in complaint(tmp_path).message
 

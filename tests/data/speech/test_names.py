@@ -116,7 +116,7 @@ def test_nothing_is_there(tmp_path: Path) -> None:
     folder(tmp_path, "sub/a.wav")
     assert "found no sound file at *, wanted" in complaint(tmp_path, "{text}.wav").message
     assert "found no sound file at */*/*" in complaint(tmp_path, "{a}/{b}/{text}.wav").message
-    assert "found no such folder" in complaint(tmp_path / "c", "{text}.wav").message
+    assert "folder not found" in complaint(tmp_path / "c", "{text}.wav").message
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")

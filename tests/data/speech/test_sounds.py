@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from harken.data.examples import Utterance
 from harken.data.speech.sounds import Sounds, name_of, signal_of
@@ -50,3 +51,11 @@ def test_a_stretch_that_is_not_there_is_refused(recording: Path, stretch: str) -
 def test_anything_else_behind_a_name_is_of_the_name(recording: Path, stretch: str) -> None:
     with pytest.raises(UserError):
         signal_of(f"{recording}{stretch}", RATE, 10.0)
+
+
+@pytest.mark.parametrize("time", ["9" * 20, "0," + "9" * 20, "9" * 400, "9" * 5000, "0,1e5", "-1"])
+def test_times_that_no_sound_has_are_refused(tmp_path: Path, time: str) -> None:
+    path = tmp_path / "sound.wav"
+    soundfile.write(path, np.zeros(800), 8000)
+    with pytest.raises(UserError):
+        signal_of(f"{path}#t={time}", 8000, 600.0)

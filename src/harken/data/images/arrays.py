@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, Shaped, UInt8
 from harken.data.images.numpy_files import Header, load_array
 from harken.errors import UserError
 
-MOST_BYTES = 2**31  # of a .npz, unpacked: 10,000 pictures of 256 x 256 x 3
+MOST_BYTES = 2**30  # of a .npz, unpacked: 5,000 pictures of 256 x 256 x 3
 MOST_CHANNELS = 4  # of a picture; more are a sign that the channels stand first
 
 

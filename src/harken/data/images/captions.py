@@ -23,10 +23,10 @@ from harken.config.spelling import nearest
 from harken.data.examples import Box, Captioned
 from harken.data.images.forms import SEE, TOKEN, Told, from_coco, from_table, from_tokens
 from harken.data.named_files import NamedFiles, require_unicode
-from harken.data.strict_json import ERRORS, is_finite, is_whole, parsed, text_of, wrong
 from harken.data.text import Line, named, read_lines
 from harken.errors import UserError
 from harken.files import relative_name, write_text
+from harken.strict_json import ERRORS, is_finite, is_whole, parsed, text_of, wrong
 
 Form = Literal["json_lines", "table", "tokens", "coco"]
 KEYS = ("image", "index", "caption", "captions", "boxes_xywh")

@@ -30,6 +30,7 @@ from harken.data.images import containers, jpeg, png
 from harken.data.images.resize import Fit, resized
 from harken.data.images.source import CONVERT, MOST_BYTES, MOST_PIXELS, Picture, damaged
 from harken.errors import UserError
+from harken.inputs import read_input
 
 # What is known and not read, by the beginning.
 OTHERS = {b"II*\0": "TIFF", b"MM\0*": "TIFF", b"%PDF": "PDF", b"<svg": "SVG", b"8BPS": "Photoshop"}
@@ -91,28 +92,7 @@ def image_size(path: Path, *, most_pixels: int = MOST_PIXELS) -> tuple[int, int]
 
 
 def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except FileNotFoundError as error:
-        found = "a link to nothing" if path.is_symlink() else "no such file"
-        raise _unreadable(path, found, "check the name and the folder") from error
-    except IsADirectoryError as error:
-        raise _unreadable(path, "a folder", "name a file inside it") from error
-    except OSError as error:  # no permission, a ring of links, a name that is too long
-        found = f"a path that cannot be read ({error.strerror})"
-        raise _unreadable(path, found, "check the name, and who may read it") from error
-    except ValueError as error:  # a zero byte
-        raise _unreadable(path, "no such file", "check the name and the folder") from error
-    if len(content) > MOST_BYTES:
-        raise _unreadable(
-            path, f"more than {MOST_BYTES} bytes", "shrink it, or save it as JPEG or PNG"
-        )
-    return content
-
-
-def _unreadable(path: Path, found: str, fix: str) -> UserError:
-    return UserError(f"{path}: found {found}, wanted a picture", fix=fix)
+    return read_input(path, "a picture", max_bytes=MOST_BYTES)
 
 
 def _look(content: bytes, name: str, most_pixels: int) -> Picture:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harken.data.strict_json import ERRORS, is_whole, parsed, text_of, wrong
 from harken.data.text import Line, named, read_whole
 from harken.errors import UserError
+from harken.strict_json import ERRORS, is_whole, parsed, text_of, wrong
 
 TOKEN = re.compile(r"([^\t]*)#([0-9]+)\t(.*)")  # no more: its time must be linear in the line
 LARGEST_COCO = 2**28  # characters; what JSON becomes in memory is many times larger

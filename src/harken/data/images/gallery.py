@@ -20,8 +20,9 @@ from harken.data.images.arrays import FeatureMaps, Pictures
 from harken.data.images.files import image_size, read_image
 from harken.data.images.resize import Fit, resized_box
 from harken.errors import UserError
+from harken.inputs import exists
 
-_ROW = re.compile(r"(?P<file>.+)#(?P<row>\d+)")
+_ROW = re.compile(r"(?P<file>.+)#(?P<row>[0-9]{1,18})")
 
 Numbers = Shaped[np.ndarray, "B first second K"]  # pictures B Y X K, or maps B X Y K
 Array = Pictures | FeatureMaps
@@ -138,7 +139,7 @@ class Gallery(Sequence[Captioned]):
 
 def picture_named(name: str, files: Files | None, opened: Callable[[Path], Array]) -> Numbers:
     """One picture by its name; `files` is None where only arrays hold what is wanted."""
-    row = None if Path(name).exists() else _ROW.fullmatch(name)
+    row = None if exists(Path(name)) else _ROW.fullmatch(name)
     if row is not None:
         return Rows(array=opened(Path(row["file"]))).take([int(row["row"])])
     if files is None:

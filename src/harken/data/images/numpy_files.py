@@ -32,9 +32,11 @@ from numpy.typing import NDArray
 from harken.config.spelling import nearest
 from harken.data.unpack import BROKEN, CHUNK, ENCRYPTED
 from harken.errors import UserError
+from harken.inputs import open_input
 
 MOST_DEFLATED = 1032  # bytes that one byte of Deflate can stand for: two bits repeat 258
 LARGEST_HEADER = 2**16  # bytes; numpy writes 128
+MAX_READ = 2**20  # bytes
 VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 # What numpy's reader of headers raises over bytes that make no sense.
@@ -74,7 +76,7 @@ Accept = Callable[[Header], None]  # raises a UserError over an array that is no
 
 def load_array(path: Path, accept: Accept, *, key: str, most_bytes: int) -> NDArray[Any]:
     """The array in a .npy or, in a .npz, the one that is named `key` or is the only one."""
-    with _opened(path) as file:
+    with open_input(path, "an array") as file:
         beginning = file.read(LARGEST_HEADER)
         if not beginning.startswith(npy.MAGIC_PREFIX):
             return _unpacked(file, path, accept, key, most_bytes)
@@ -85,24 +87,6 @@ def load_array(path: Path, accept: Accept, *, key: str, most_bytes: int) -> NDAr
             file, header.kind, mode="r", offset=header.start, shape=header.shape, order=header.order
         )
         return np.asarray(mapped)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        file = path.open("rb")
-    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # or a zero byte in it
-        raise UserError(
-            f"{path}: found no such file, wanted an array", fix="check the name and the folder"
-        ) from error
-    except IsADirectoryError as error:
-        raise UserError(
-            f"{path}: found a folder, wanted an array", fix="name a file inside it"
-        ) from error
-    with file:
-        if not file.seekable():
-            raise UserError(f"{path}: found a pipe, wanted an array", fix="write it to a file")
-        yield file
 
 
 def _header(beginning: bytes, name: str) -> Header:
@@ -124,7 +108,7 @@ def _check_size(header: Header, there: int) -> None:
 def _unpacked(
     file: BinaryIO, path: Path, accept: Accept, key: str, most_bytes: int
 ) -> NDArray[Any]:
-    with _damage(path), zipfile.ZipFile(file) as archive:
+    with _damage(path), zipfile.ZipFile(_SmallReads(file)) as archive:
         member = _member(archive, path, key)
         _check_packing(member, file.seek(0, io.SEEK_END), path, most_bytes)
         with archive.open(member) as stream:
@@ -141,6 +125,35 @@ def _unpacked(
                     raise EOFError("it ends too early")
                 piece[:] = np.frombuffer(data, dtype=np.uint8)
         return numbers.view(header.kind).reshape(header.shape, order=header.order)
+
+
+class _SmallReads(io.RawIOBase):
+    """A file that refuses to read much at once.
+
+    `ZipFile` reads the whole list of members before anything else, whatever its length. A list of
+    `MAX_READ` bytes has about 20,000 members.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            place = self._file.tell()
+            size = self._file.seek(0, io.SEEK_END) - place
+            self._file.seek(place)
+        if size > MAX_READ:
+            raise zipfile.BadZipFile("its list of members is too long")
+        return self._file.read(size)
 
 
 def _member(archive: zipfile.ZipFile, path: Path, key: str) -> zipfile.ZipInfo:

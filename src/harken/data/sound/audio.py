@@ -27,10 +27,12 @@ from harken.data.sound.containers import open_container
 from harken.data.sound.source import CONVERT, Sound, damaged
 from harken.data.sound.sphere import MAGIC, open_sphere
 from harken.errors import UserError
+from harken.inputs import open_input
 
 MOST_SECONDS = 600.0  # of one stretch
 MOST_BYTES = 2**28  # of a stream, which is held in memory: 25 minutes of a CD
 MOST_CHANNELS = 32
+MAX_SAMPLES = 2**27  # of one stretch over all channels: 10 minutes of stereo at 96 kHz
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
 LOUDEST = 2.0**16  # twice what float files hold whose samples nobody divided by 2^15
 BLOCK = 2**16  # frames
@@ -75,20 +77,8 @@ def sound_rate(path: Path) -> int:
         return sound.rate
 
 
-@contextmanager
-def _open_file(path: Path) -> Iterator[BinaryIO]:
-    try:
-        file = path.open("rb")
-    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # or a zero byte in it
-        raise UserError(
-            f"{path}: found no such file, wanted a sound file", fix="check the name and the folder"
-        ) from error
-    except IsADirectoryError as error:
-        raise UserError(
-            f"{path}: found a folder, wanted a sound file", fix="name a file inside it"
-        ) from error
-    with file:
-        yield file if file.seekable() else _held(file, str(path), MOST_BYTES)
+def _open_file(path: Path) -> BinaryIO:
+    return open_input(path, "a sound file")
 
 
 def _held(stream: BinaryIO, name: str, most_bytes: int) -> BinaryIO:
@@ -150,6 +140,13 @@ def _stretch(sound: Sound, start: float, end: float | None, most_seconds: float)
             fix="cut it into utterances, by files or by start and end in the manifest",
         )
     first, last = round(start * sound.rate), min(round(stop * sound.rate), sound.frames)
+    if (last - first) * sound.channels > MAX_SAMPLES:
+        raise UserError(
+            f"{sound.name}: {stop - start:.1f} s of {sound.channels} channels at {sound.rate} Hz "
+            f"are too many samples to decode (expected at most {MAX_SAMPLES:,})",
+            fix="mix the channels or lower the rate, for example with "
+            "`ffmpeg -i OLD -ac 1 -ar 16000 NEW.wav`",
+        )
     if first >= last:
         raise UserError(
             f"{sound.name}: found the stretch from {start} to {stop} s, "

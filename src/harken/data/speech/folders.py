@@ -20,6 +20,7 @@ from harken.data.speech.gather import gather, is_sound, sound_beside
 from harken.data.speech.kaldi import read_kaldi
 from harken.data.text import read_lines, read_whole
 from harken.errors import UserError
+from harken.inputs import is_file, is_folder, shown
 
 TRANSCRIPTION = re.compile(r"(?P<words>.*?)\s*\((?P<name>[^()\s]+)\)\s*")
 SILENCES = {"<s>", "</s>", "<sil>"}
@@ -27,18 +28,18 @@ SILENCES = {"<s>", "</s>", "<sil>"}
 
 def read_folder(folder: Path) -> list[Utterance]:
     """All utterances below a folder of one of the known layouts."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UserError(
-            f"{folder}: found no such folder, wanted one of speech", fix="check the name"
+            f"{shown(folder)}: folder not found (expected one of speech)", fix="check the name"
         )
-    if (folder / "wav.scp").is_file():
+    if is_file(folder / "wav.scp"):
         return read_kaldi(folder)
     if controls := sorted((folder / "etc").glob("*.fileids")):
         return gather(chain.from_iterable(map(_sphinx, controls)), str(folder))
     if transcripts := sorted(folder.rglob("*.trans.txt")):
         return gather(chain.from_iterable(map(_librispeech, transcripts)), str(folder))
     sounds = sorted(path for path in folder.rglob("*") if is_sound(path))
-    if any(_text_of(sound).is_file() for sound in sounds):
+    if any(is_file(_text_of(sound)) for sound in sounds):
         return gather(_side_by_side(folder, sounds), str(folder))
     raise UserError(
         f"{folder}: found {_seen(folder)}, wanted a folder of Kaldi (wav.scp), of CMU Sphinx "
@@ -96,7 +97,7 @@ def _text_of(sound: Path) -> Path:
 
 
 def _side_by_side(folder: Path, sounds: Iterable[Path]) -> Iterator[tuple[str, Utterance]]:
-    silent = [sound for sound in sounds if not _text_of(sound).is_file()]
+    silent = [sound for sound in sounds if not is_file(_text_of(sound))]
     if silent:
         raise UserError(
             f"{folder}: found no text beside {silent[0].relative_to(folder)} and "
@@ -110,7 +111,7 @@ def _side_by_side(folder: Path, sounds: Iterable[Path]) -> Iterator[tuple[str, U
 
 def _seen(folder: Path) -> str:
     kinds = Counter(
-        path.suffix.lower() or "no suffix" for path in folder.rglob("*") if path.is_file()
+        path.suffix.lower() or "no suffix" for path in folder.rglob("*") if is_file(path)
     )
     seen = ", ".join(f"{count} of {kind}" for kind, count in kinds.most_common(5))
     return f"files ({seen})" if seen else "no files"

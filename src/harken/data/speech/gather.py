@@ -11,6 +11,7 @@ from pathlib import Path
 from harken.data.examples import Utterance
 from harken.data.named_files import NamedFiles, require_unicode
 from harken.errors import UserError
+from harken.inputs import is_file
 
 SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".sph", ".nist")
 ROUNDING = 0.01  # seconds by which the last word may end after its utterance
@@ -37,7 +38,7 @@ def sound_beside(folder: Path, stem: str, usual: str) -> Path:
     """The sound file of a name without suffix; the usual one, which is then missing, if none is."""
     suffixes = (usual, *SOUND_SUFFIXES)
     for suffix in (*suffixes, *(suffix.upper() for suffix in suffixes)):
-        if (path := folder / f"{stem}{suffix}").is_file():
+        if is_file(path := folder / f"{stem}{suffix}"):
             return path
     return folder / f"{stem}{usual}"
 
@@ -48,7 +49,7 @@ def is_sound(path: Path) -> bool:
     Archives made on a Mac have a `._name.wav` beside each name.wav.
     """
     named = path.suffix.lower() in SOUND_SUFFIXES and not path.name.startswith(".")
-    return named and path.is_file()
+    return named and is_file(path)
 
 
 def _check_text(where: str, one: Utterance) -> None:

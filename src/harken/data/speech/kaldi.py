@@ -17,6 +17,7 @@ from harken.data.examples import Utterance
 from harken.data.speech.gather import gather
 from harken.data.text import Line, read_lines
 from harken.errors import UserError
+from harken.inputs import is_file
 
 MEND = "mend the tables, for example with Kaldi's `utils/fix_data_dir.sh`"
 
@@ -41,12 +42,12 @@ def _utterances(folder: Path) -> Iterator[tuple[str, Utterance]]:
     texts, sounds = _table(folder / "text"), _table(folder / "wav.scp")
     recordings = {name: _audio(row, folder) for name, row in sounds.items()}
     cuts = folder / "segments"
-    if cuts.is_file():
+    if is_file(cuts):
         segments = {name: _segment(row) for name, row in _table(cuts).items()}
     else:
         segments = {name: _Segment(name, 0.0, None) for name in recordings}
     people = folder / "utt2spk"
-    speakers = _table(people) if people.is_file() else {}
+    speakers = _table(people) if is_file(people) else {}
     _check_names(folder, texts.keys() - segments.keys(), "a text, but no sound")
     _check_names(folder, segments.keys() - texts.keys(), "sound, but no text")
     unknown = {name for name, segment in segments.items() if segment.recording not in recordings}
@@ -91,7 +92,7 @@ def _audio(row: _Row, folder: Path) -> Path:
             f"{row.line.where}: found a name without a path, wanted `recording path`", fix=MEND
         )
     here = folder / row.rest
-    return here if here.is_file() or not Path(row.rest).is_file() else Path(row.rest)
+    return here if is_file(here) or not is_file(Path(row.rest)) else Path(row.rest)
 
 
 def _segment(row: _Row) -> _Segment:

@@ -22,10 +22,11 @@ from typing import Any, TypeVar
 from harken.config.spelling import nearest
 from harken.data.examples import SpokenWord, Utterance
 from harken.data.speech.gather import gather
-from harken.data.strict_json import ERRORS, parsed, wrong
 from harken.data.text import Line, named, read_lines
 from harken.errors import UserError
 from harken.files import relative_name, write_text
+from harken.inputs import is_folder
+from harken.strict_json import ERRORS, parsed, wrong
 
 KEYS = ("audio", "text", "speaker", "start", "end", "words")
 COLUMNS = KEYS[:-1]
@@ -38,7 +39,7 @@ Value = TypeVar("Value")
 
 def read_utterances(path: Path) -> list[Utterance]:
     """All utterances of a manifest in its order; the sound file of each is there."""
-    if path.is_dir():
+    if is_folder(path):
         raise UserError(
             f"{path}: found a folder, wanted a manifest",
             fix="make one of it with `harken data manifest`",

@@ -20,6 +20,7 @@ from harken.config.spelling import nearest
 from harken.data.examples import Utterance
 from harken.data.speech.gather import SOUND_SUFFIXES, gather, is_sound
 from harken.errors import UserError
+from harken.inputs import is_folder, shown
 
 FIELD = re.compile(r"\{([^{}]*)\}")
 
@@ -38,9 +39,10 @@ def utterances_from_names(
 ) -> list[Utterance]:
     """One utterance a sound file, in the order of their names."""
     compiled = _compiled(pattern)
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UserError(
-            f"{folder}: found no such folder, wanted one of sound files", fix="check the name"
+            f"{shown(folder)}: folder not found (expected one of sound files)",
+            fix="check the name",
         )
     depth = "*/" * pattern.count("/") + "*"
     sounds = sorted(path for path in folder.glob(depth) if is_sound(path))

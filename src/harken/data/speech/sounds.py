@@ -17,10 +17,12 @@ from jaxtyping import Float
 from harken.data.examples import Utterance
 from harken.data.sound.audio import read_sound, read_sound_stream
 from harken.errors import UserError
+from harken.inputs import exists
 
 Signal = Float[np.ndarray, "samples"]
 
-_STRETCH = re.compile(r"(?P<file>.+)#t=(?P<start>\d+(\.\d+)?)?(,(?P<end>\d+(\.\d+)?))?")
+_SECONDS = r"[0-9]+(\.[0-9]+)?"
+_STRETCH = re.compile(rf"(?P<file>.+)#t=(?P<start>{_SECONDS})?(,(?P<end>{_SECONDS}))?")
 
 
 class Sounds(Sequence[Signal]):
@@ -60,7 +62,7 @@ def signal_of(name: str, rate: int, most_seconds: float) -> Signal:
         if sys.stdin is None:  # closed, as by `<&-`
             raise UserError("<stdin>: it is closed", fix="name a file, or use a pipe")
         return read_sound_stream(sys.stdin.buffer, rate=rate, most_seconds=most_seconds)
-    stretch = None if Path(name).exists() else _STRETCH.fullmatch(name)
+    stretch = None if exists(Path(name)) else _STRETCH.fullmatch(name)
     if stretch is None:
         return read_sound(Path(name), rate=rate, most_seconds=most_seconds)
     start, end = stretch["start"], stretch["end"]

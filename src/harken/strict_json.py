@@ -1,9 +1,11 @@
-"""JSON as its standard has it, and sentences about what stands in it.
+"""Strict JSON, and errors about the values in it.
 
-Python's reader lets through what others refuse or read otherwise: NaN, a key that stands in an
-object twice. Here both are errors, and so is a nesting that is deeper than the stack.
+Python's parser accepts what other parsers refuse: NaN, and an object with the same key twice. Here
+both are errors, and so are nesting deeper than the stack, numbers of more than 64 bits, and a text
+of so many values that it would fill the memory (an empty list takes 3 bytes as text and 64 in
+memory).
 
-What is not here: which keys there are; that is known to each form of a file.
+Which keys a file has is checked by its own reader.
 """
 
 import json
@@ -15,10 +17,21 @@ from typing import Any, NoReturn
 from harken.errors import UserError
 
 ERRORS = (ValueError, RecursionError)  # what `parsed` raises
+MAX_VALUES = 2**23  # a tokenizer of a million tokens has half as many
+MAX_DIGITS = 19  # of a whole number: 64 bits
 
 
-def parsed(text: str, *, whole: Callable[[str], int | float] = int) -> Any:
-    """The value that a whole text is; `whole` makes a number of digits alone."""
+def integer(digits: str) -> int:
+    """Convert the digits of a whole number; ValueError where it has more than 64 bits."""
+    if len(digits.lstrip("+-0")) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits")
+    return int(digits)
+
+
+def parsed(text: str, *, whole: Callable[[str], int | float] = integer) -> Any:
+    """Parse a text that is one JSON value; `whole` converts numbers without point or exponent."""
+    if sum(map(text.count, "[{,")) > MAX_VALUES:
+        raise ValueError(f"more than {MAX_VALUES:,} values")
     return json.loads(
         text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_int=whole
     )

@@ -1,0 +1,219 @@
+"""Open input files. Every reader of Harken opens its files here.
+
+A path may name anything: nothing, a folder, a pipe that never ends, a device, a loop of symbolic
+links, a name of 5,000 characters, a file of 100 GB. `open_input` accepts regular files up to a size
+and raises `UserError` for everything else, before a byte is read. Standard input (the path `-`) is
+handled by the readers that support it.
+"""
+
+import difflib
+import errno
+import json
+import os
+import stat
+import struct
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from harken.errors import Failure, UserError
+from harken.strict_json import ERRORS, parsed
+
+MAX_SHOWN = 200  # characters of a path in a message
+MAX_LISTED = 1000  # files of a folder that are compared with a misspelled name
+MAX_HEADER = 2**23  # bytes of a safetensors header: 65,536 tensors with names of 50 characters
+MAX_TENSORS = 2**16
+FILE_TYPES = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_input(path: Path, expected: str = "a file", *, max_bytes: int | None = None) -> BinaryIO:
+    """Open a regular file of at most `max_bytes` for reading; `expected` is named in errors."""
+    file_size(path, expected, max_bytes=max_bytes)
+    try:
+        # Without blocking: the file may have been replaced by a pipe since it was checked.
+        return open(path, "rb", opener=_open_nonblocking)
+    except OSError as error:
+        raise _unreadable(path, expected, error) from error
+
+
+def file_size(path: Path, expected: str = "a file", *, max_bytes: int | None = None) -> int:
+    """Return the size of a regular file in bytes; raise `UserError` for anything else."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, expected, error) from error
+    if stat.S_ISDIR(status.st_mode):
+        raise UserError(
+            f"{shown(path)}: this is a folder (expected {expected})", fix="name a file inside it"
+        )
+    if not stat.S_ISREG(status.st_mode):
+        found = FILE_TYPES.get(stat.S_IFMT(status.st_mode), "a special file")
+        raise UserError(
+            f"{shown(path)}: this is {found} (expected {expected})",
+            fix="write the data to a file and name that, or read standard input with `-`",
+        )
+    if max_bytes is not None and status.st_size > max_bytes:
+        raise UserError(
+            f"{shown(path)}: the file has {status.st_size:,} bytes "
+            f"(expected {expected} of at most {max_bytes:,})",
+            fix="check that this is the right file",
+        )
+    return status.st_size
+
+
+def read_input(path: Path, expected: str = "a file", *, max_bytes: int) -> bytes:
+    """Read a whole regular file of at most `max_bytes`."""
+    size = file_size(path, expected, max_bytes=max_bytes)
+    with open_input(path, expected, max_bytes=max_bytes) as file:
+        try:
+            content = file.read(size + 1)  # this much is allocated
+            if len(content) > size:  # it grew, or its file system reports no sizes, as /proc does
+                content += file.read(max_bytes + 1 - len(content))
+        except OSError as error:
+            raise _unreadable(path, expected, error) from error
+    if len(content) > max_bytes:
+        raise UserError(
+            f"{shown(path)}: the file has more than {max_bytes:,} bytes (expected {expected})",
+            fix="check that this is the right file",
+        )
+    return content
+
+
+def read_json(path: Path, expected: str = "a JSON file", *, max_bytes: int) -> Any:
+    """Read a JSON file; see `harken.strict_json` for what is refused."""
+    content = read_input(path, expected, max_bytes=max_bytes)
+    try:
+        return parsed(content.decode("utf-8"))
+    except ERRORS as error:  # UnicodeDecodeError is a ValueError
+        raise UserError(
+            f"{shown(path)}: invalid JSON ({str(error)[:200]}, expected {expected})",
+            fix="restore the file from a copy",
+        ) from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether the path is a regular file; False for a path that no file can have."""
+    return stat.S_ISREG(_mode(path))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether the path is a folder; False for a path that no folder can have."""
+    return stat.S_ISDIR(_mode(path))
+
+
+def exists(path: Path) -> bool:
+    """Whether anything has this path."""
+    return _mode(path) != 0
+
+
+def shown(path: Path) -> str:
+    """Return the path for a message, without the middle of a very long one."""
+    text = str(path)
+    half = MAX_SHOWN // 2
+    return text if len(text) <= MAX_SHOWN else f"{text[:half]}…{text[-half:]}"
+
+
+class TensorInfo(NamedTuple):
+    """What a safetensors header says about a tensor."""
+
+    dtype: str  # such as F32
+    shape: tuple[int, ...]
+
+
+def safetensors_header(path: Path) -> dict[str, TensorInfo]:
+    """Read and check the header of a safetensors file: 8 bytes of length, then JSON.
+
+    The library reads a header of any length and reports damage in many ways. Here its length, the
+    number of tensors and the sizes are checked against the file before the library opens it.
+    """
+    size = file_size(path, "a safetensors file")
+    with open_input(path, "a safetensors file") as file:
+        try:
+            start = file.read(8)
+            length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+            if not 2 <= length <= min(MAX_HEADER, size - 8):
+                raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
+            header = parsed(file.read(length).decode("utf-8"))
+            return _checked_tensors(header, size - 8 - length)
+        except (OSError, *ERRORS) as error:
+            raise Failure(
+                f"{shown(path)}: the weights cannot be read ({str(error)[:200]}, expected a "
+                "safetensors file)",
+                fix="restore the file from a copy, or download it again "
+                "(a file of about 130 bytes is a Git LFS pointer)",
+            ) from None
+
+
+def _checked_tensors(header: Any, data_bytes: int) -> dict[str, TensorInfo]:
+    if not isinstance(header, dict):
+        raise ValueError("the header is not a JSON object")
+    header.pop("__metadata__", None)
+    if len(header) > MAX_TENSORS:
+        raise ValueError(f"{len(header):,} tensors, more than {MAX_TENSORS:,}")
+    tensors = {}
+    for name, fields in header.items():
+        match fields:
+            case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
+                pass
+            case _:
+                raise ValueError(f"tensor {name[:60]!r} has no dtype, shape and data_offsets")
+        if not all(type(length) is int and 0 <= length < 2**48 for length in shape):
+            raise ValueError(f"tensor {name[:60]!r} has the shape {json.dumps(shape)[:60]}")
+        if not 0 <= start <= end <= data_bytes:
+            raise ValueError(f"tensor {name[:60]!r} lies outside of the file")
+        tensors[name] = TensorInfo(dtype, tuple(shape))
+    return tensors
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # not there, too long a name, a loop of links, a null character
+        return 0
+
+
+def _open_nonblocking(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _unreadable(path: Path, expected: str, error: OSError | ValueError) -> UserError:
+    code = error.errno if isinstance(error, OSError) else errno.ENOENT  # a null character in it
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        if os.path.islink(_printable(path)):  # noqa: PTH114 (a null character must not raise)
+            found, fix = "this is a link to a file that does not exist", "restore its target"
+        else:
+            found, fix = "file not found", _similar_name(path)
+    elif code == errno.ENAMETOOLONG:
+        found, fix = f"the path is too long ({len(str(path)):,} characters)", "check the path"
+    elif code == errno.ELOOP:
+        found, fix = "this is a loop of symbolic links", "remove or restore the link"
+    else:
+        found, fix = f"the file cannot be read ({_reason(error)})", "check its permissions"
+    return UserError(f"{shown(path)}: {found} (expected {expected})", fix=fix)
+
+
+def _printable(path: Path) -> str:
+    return str(path).replace("\0", "")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _similar_name(path: Path) -> str:
+    """Return how to fix a path that does not exist: the most similar file of its folder."""
+    names: list[str] = []
+    try:
+        with os.scandir(path.parent) as entries:
+            for entry, _ in zip(entries, range(MAX_LISTED), strict=False):
+                names += [entry.name] if entry.is_file() else []
+    except (OSError, ValueError):
+        pass
+    similar = difflib.get_close_matches(path.name[:MAX_SHOWN], names, n=1)
+    return f"did you mean {similar[0]!r}?" if similar else "check the name and the folder"

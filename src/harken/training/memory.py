@@ -1,0 +1,93 @@
+"""Refuse a model that cannot fit into memory, before any of it is allocated.
+
+The model is built on PyTorch's `meta` device, where a tensor has a shape and no data, and the bytes
+of its parameters and buffers are compared with the memory of the machine.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from harken.errors import UserError
+
+PREDICTING = 4  # bytes per parameter: float32
+TRAINING = 12  # weights, gradients and at least one moment of the optimizer
+UNKNOWN = 2**40  # bytes, where the system does not tell its memory
+CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
+
+INITIALIZERS = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "orthogonal_"}
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def build_on_meta(build: Callable[[], Model], where: str) -> Model:
+    """Build a model whose tensors have shapes and no data; wrong sizes are a `UserError`."""
+    try:
+        with torch.device("meta"), _NoInitialization():
+            return build()
+    except ValueError as error:  # such as heads that do not divide the width
+        raise UserError(f"{where}: [model]: {error}", fix="change [model]") from error
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        raise UserError(
+            f"{where}: the sizes in [model] are too large for any tensor (expected a model that "
+            "fits into memory)",
+            fix="reduce model.width, or the largest other size in [model]",
+        ) from error
+
+
+def check_model_size(
+    build: Callable[[], Model], where: str, *, bytes_per_parameter: int, device: torch.device
+) -> Model:
+    """Build a model without memory; raise `UserError` if it cannot fit into that of `device`."""
+    model = build_on_meta(build, where)
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    count = sum(tensor.numel() for tensor in tensors.values())
+    available = memory_bytes(device)
+    if count * bytes_per_parameter > available:
+        largest = max(tensors, key=lambda name: tensors[name].numel())
+        raise UserError(
+            f"{where}: [model] has {count:,} parameters, which take at least "
+            f"{count * bytes_per_parameter / 2**30:,.0f} GiB (expected at most "
+            f"{available / 2**30:,.1f} GiB, the memory of {device.type}); the largest is "
+            f"{largest!r} of shape {list(tensors[largest].shape)}",
+            fix="reduce model.width, model.layers or the other size that makes it so large",
+        )
+    return model
+
+
+class _NoInitialization(TorchFunctionMode):
+    """Skip random initialization: on `meta` it does nothing, and imports for two seconds."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in INITIALIZERS:
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
+def memory_bytes(device: torch.device) -> int:
+    """Return the memory that a process can use: of the machine, its container and its GPU."""
+    limits = [UNKNOWN]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if sys.platform != "win32":
+        import resource
+
+        for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+            soft, _ = resource.getrlimit(kind)
+            limits += [] if soft == resource.RLIM_INFINITY else [soft]
+    if CGROUP.is_file() and (text := CGROUP.read_text().strip()).isdecimal():
+        limits.append(int(text))
+    if device.type == "cuda":
+        limits.append(torch.cuda.get_device_properties(device).total_memory)
+    return min(limits)

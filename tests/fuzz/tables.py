@@ -1,0 +1,328 @@
+"""Recipes and tables of examples: small whole ones, and mutations of them."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import torch
+import zstandard
+from PIL import Image
+
+from fuzz.mutators import json_text, mutate_bytes, mutate_lines, mutate_tree
+from harken.config.schema import (
+    Slot,
+    choices,
+    items,
+    kind_named,
+    kinds_of,
+    records,
+    slots,
+    types_of,
+)
+from harken.config.write import inline
+from harken.data.conllu import read_conllu
+from harken.data.images.captions import read_captions
+from harken.data.links import read_links
+from harken.data.parallel import read_pairs_tsv, read_parallel
+from harken.data.questions import read_questions
+from harken.data.speech.kaldi import read_kaldi
+from harken.data.speech.manifest import read_utterances
+from harken.data.text import read_lines, read_whole
+from harken.recipe import Recipe, load_recipe, task_of
+from harken.training.memory import TRAINING, check_model_size
+from harken.training.optimiser import set_rates
+
+CONLLU = "\n".join(
+    [
+        "# text = They ducks.",
+        "1\tThey\tthey\tPRON\tPRP\t_\t2\tnsubj\t_\t_",
+        "2-3\tducks.\t_\t_\t_\t_\t_\t_\t_\t_",
+        "2\tducks\tduck\tNOUN\tNNS\t_\t0\troot\t_\t_",
+        "2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_",
+        "3\t.\t.\tPUNCT\t.\t_\t2\tpunct\t_\t_",
+        "",
+        "1\tNo\tno\tINTJ\tUH\t_\t0\troot\t_\t_",
+        "",
+    ]
+)
+TAGGED = "the\tO\nduck\tB-bird\n\t\nswims\tO\n"
+QUESTIONS = "where is it?\there\nwho is she?\tAda\nwhat?\tan answer\n" * 3
+MANIFEST_TSV = (
+    "audio\ttext\tspeaker\tstart\tend\n0.wav\tgo on\tann\t0.0\t0.5\n1.wav\tstop\tbob\t\t\n"
+)
+CAPTIONS_TSV = "0.png\ttwo ducks\n1.png\ta bird\n0.png\ta pair\n"
+TOKENS_TSV = "0.png#0\ttwo ducks\n1.png#0\ta bird\n0.png#1\ta pair\n"
+MANIFEST = [
+    {
+        "audio": f"{number}.wav",
+        "text": "go on",
+        "speaker": "ann",
+        "start": 0.0,
+        "end": 0.5,
+        "words": [
+            {"word": "go", "start": 0.0, "end": 0.2},
+            {"word": "on", "start": 0.2, "end": 0.4},
+        ],
+    }
+    for number in (0, 1, 2, 3)
+]
+CAPTIONS = [{"image": f"{number}.png", "captions": ["two ducks", "a pair"]} for number in range(4)]
+ROWS = [
+    {"index": number, "caption": "two ducks", "boxes_xywh": [[1, 2, 3, 4], [5, 6, 7, 8.5]]}
+    for number in range(4)
+]
+COCO = {
+    "images": [{"id": number, "file_name": f"{number}.png"} for number in range(2)],
+    "annotations": [{"image_id": number % 2, "caption": "a duck"} for number in range(4)],
+}
+SMALL = {"layers": 1, "attention": {"heads": 2}}
+RECIPES: dict[str, dict[str, Any]] = {
+    "answer": {
+        "data": {"read": "text.txt", "train": "questions.tsv", "dev": 0.3},
+        "encode": {"kind": "words", "size": 50},
+        "model": {**SMALL, "width": 8, "length": 32, "position": {"kind": "rotary"}},
+        "training": {"pretrain": {"steps": 1, "batch_tokens": 64}, "finetune": {"steps": 1}},
+        "search": {"beam": 2},
+    },
+    "lm": {
+        "data": {"train": "text.txt", "dev": 0.3, "documents": "lines"},
+        "encode": {"kind": "bpe", "size": 270},
+        "model": {"kind": "cnn", "width": 8, "convolutions": {"layers": 2}},
+        "training": {"steps": 1, "window": 8, "batch_tokens": 64, "optimiser": {"kind": "muon"}},
+    },
+    "fill": {
+        "data": {"train": "text.txt", "dev": 0.3},
+        "encode": {"least": 1, "size": 50},
+        "model": {"kind": "rnn", "width": 8},
+        "training": {"steps": 1, "batch_tokens": 64, "schedule": {"warmup": 2}},
+    },
+    "tag": {
+        "data": {"train": "words.conllu", "dev": "words.conllu", "column": "upos"},
+        "encode": {"least": 1, "lower": True},
+        "model": {"width": 8, "characters": {"kind": "cnn", "width": 4, "letter": 4, "kernel": 3}},
+        "training": {"tags": {"steps": 1, "batch_tokens": 64, "unknown": 1.0}},
+    },
+    "translate": {
+        "data": {"train": {"source": "text.txt", "target": "text.txt"}, "dev": 0.3},
+        "model": {"encoder": {"kind": "transformer", "layers": 1}, "dropout": 0.1},
+        "training": {"pairs": {"steps": 1, "batch_tokens": 64, "smoothing": 0.1}},
+    },
+    "transcribe": {
+        "data": {"train": "manifest.jsonl", "dev": 0.3},
+        "encode": {"filterbank": {"rate": 8000, "bins": 20, "window_ms": 25.0, "hop_ms": 10.0}},
+        "model": {"width": 8, "front": {"channels": 2}, "encoder": {"kind": "gru", "layers": 1}},
+        "training": {"speech": {"steps": 1, "batch_frames": 200, "speeds": [0.9, 1.0]}},
+    },
+    "caption": {
+        "data": {"train": "captions.jsonl", "dev": 0.3},
+        "encode": {"pictures": {"kind": "pixels", "columns": 8, "rows": 8, "channels": 3}},
+        "model": {"width": 8, "front": {"kind": "cnn", "channels": [2, 3], "kernel": 3}},
+        "training": {"captions": {"steps": 1, "batch_captions": 2}},
+    },
+}
+MAX_PARAMETERS = 300_000  # of a model that is built and trained for a step
+
+
+def make_data(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "text.txt").write_text("the duck swims\na bird sings\nit is here\n" * 4)
+    (folder / "questions.tsv").write_text(QUESTIONS)
+    (folder / "words.conllu").write_text(CONLLU)
+    for number in range(4):
+        soundfile.write(folder / f"{number}.wav", np.zeros(6000) + 0.1 * number, 8000)
+        Image.fromarray(np.full((9, 9, 3), 40 * number, np.uint8)).save(folder / f"{number}.png")
+    (folder / "manifest.jsonl").write_text(_lines(MANIFEST))
+    (folder / "captions.jsonl").write_text(_lines(CAPTIONS))
+    return folder
+
+
+def _lines(objects: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(fields) + "\n" for fields in objects)
+
+
+def run_recipe(folder: Path, rng: random.Random) -> None:
+    """Load a damaged recipe and, if it is accepted, read, build and compute a loss."""
+    task = rng.choice(sorted(RECIPES))
+    tree = {"task": task, "seed": 0, **RECIPES[task]}
+    path, overrides = folder / "mutant.toml", []
+    if rng.random() < 0.5:
+        record = kind_named(task, types_of(Recipe))
+        assert record is not None
+        overrides = random_settings(record, rng)
+    else:
+        tree = mutate_tree(tree, rng)
+    text = _toml(tree) if isinstance(tree, dict) else str(tree)
+    content = text.encode("utf-8", "surrogatepass")
+    match rng.randrange(10):
+        case 0:
+            content = mutate_lines(text, rng)
+        case 1:
+            content = mutate_bytes(content, rng)
+        case 2:
+            line = rng.choice(text.split("\n") or [""]).replace(" = ", "=")
+            changed = mutate_lines(line, rng).decode("utf-8", "surrogateescape")
+            overrides.append(changed[:100_000].replace("\n", " "))
+    path.write_bytes(content)
+    recipe = load_recipe(path, overrides)
+    task_code = task_of(recipe)
+    splits = task_code.read(recipe)
+    vocabulary = task_code.fit(recipe, splits)
+    meta = check_model_size(
+        lambda: task_code.build(recipe, vocabulary),
+        "recipe",
+        bytes_per_parameter=TRAINING,
+        device=torch.device("cpu"),
+    )
+    if sum(parameter.numel() for parameter in meta.parameters()) < MAX_PARAMETERS:
+        model = task_code.build(recipe, vocabulary)
+        cache = folder / "cache"
+        for stage in task_code.stages(recipe, splits, vocabulary, cache / str(rng.random())):
+            for part in stage.batch(0)[:1]:
+                stage.loss(model, part).backward()
+            set_rates(optimizers := stage.config.optimiser.build(model), 0.5)
+            for optimizer in optimizers:
+                optimizer.step()
+
+
+def random_settings(record: type, rng: random.Random) -> list[str]:
+    """Some `--set` of keys that exist, with values of their types, often at their bounds."""
+    found = []
+    for _ in range(rng.randint(1, 4)):
+        types: Any = (record,)
+        path: list[str] = []
+        while union := records(types):
+            chosen = rng.choice(union)
+            if len(union) > 1 and path:
+                kind, by_value = kinds_of(union)
+                value = next(value for value, other in by_value.items() if other is chosen)
+                found.append(f"{'.'.join([*path, kind])}={value}")
+            if not slots(chosen):
+                break
+            name, slot = rng.choice(sorted(slots(chosen).items()))
+            path.append(name)
+            types = slot.types
+            if not records(types):
+                if path not in (["task"], ["data"]) and path[0] != "data":
+                    found.append(f"{'.'.join(path)}={_random_value(slot, rng)}")
+                break
+    return found
+
+
+def _random_value(slot: Slot, rng: random.Random) -> str:
+    types = items(slot.types) or slot.types
+    limits = slot.limits
+    low = limits.get("at_least", limits.get("above", 0))
+    high = limits.get("at_most", limits.get("below", 1e9))
+    if allowed := choices(types):
+        value: Any = rng.choice(allowed)
+    elif bool in types:
+        value = rng.random() < 0.5
+    elif int in types:
+        near = [int(low), int(low) + 1, 2, 3, 5, 8, 16, 17, 64, 1000, int(high), int(high) - 1]
+        value = rng.choice(near)
+    elif float in types:
+        value = rng.choice([low, high, (low + high) / 2, 1e-9, 0.5, 0.999999, 1.0, 1e6, 1e300])
+        value = float(value)
+    else:
+        value = "x"
+    return inline([value] * rng.randint(0, 3) if items(slot.types) else value)
+
+
+def _toml(tree: dict[str, Any], prefix: str = "") -> str:
+    """Dotted keys, one a line; what TOML cannot hold is left out."""
+    lines = []
+    for key, value in tree.items():
+        name = prefix + (key if key.isidentifier() else json.dumps(key))
+        if isinstance(value, dict):
+            lines.append(_toml(value, f"{name}."))
+        else:
+            try:
+                lines.append(f"{name} = {inline(value)}")
+            except Exception:
+                lines.append(f"{name} = {value!r}")
+    return "\n".join(lines)
+
+
+def run_conllu(folder: Path, rng: random.Random) -> None:
+    good = rng.choice([CONLLU, TAGGED])
+    path = _write(folder / "mutant.conllu", mutate_lines(good, rng), rng)
+    for sentence in read_conllu(path, rng.choice(["upos", "xpos"])):
+        assert len(sentence.words) == len(sentence.tags) > 0
+
+
+def run_tsv(folder: Path, rng: random.Random) -> None:
+    path = folder / "mutant.tsv"
+    match rng.randrange(7):
+        case 0:
+            read_questions(_write(path, mutate_lines(QUESTIONS, rng), rng))
+        case 1:
+            read_pairs_tsv(_write(path, mutate_lines(QUESTIONS, rng), rng))
+        case 2:
+            read_utterances(_write(path, mutate_lines(MANIFEST_TSV, rng), rng))
+        case 3:
+            read_captions(_write(path, mutate_lines(CAPTIONS_TSV, rng), rng))
+        case 4:
+            read_captions(_write(path, mutate_lines(TOKENS_TSV, rng), rng))
+        case 5:
+            other = folder / "mutant.links"
+            pairs = read_parallel(folder / "text.txt", folder / "text.txt").pairs
+            links = "\n".join(["1-1 2p2"] * len(pairs))
+            read_links(_write(other, mutate_lines(links, rng), rng), pairs)
+        case 6:
+            _run_kaldi(folder / "kaldi", rng)
+
+
+def _run_kaldi(folder: Path, rng: random.Random) -> None:
+    folder.mkdir(exist_ok=True)
+    tables = {
+        "wav.scp": "r0 ../0.wav\nr1 ../1.wav\n",
+        "text": "u0 go on\nu1 stop\n",
+        "segments": "u0 r0 0.0 0.5\nu1 r1 0 -1\n",
+        "utt2spk": "u0 ann\nu1 bob\n",
+    }
+    damaged = rng.choice(sorted(tables))
+    for name, text in tables.items():
+        spaced = text.replace(" ", "\t") if name == damaged else text
+        content = mutate_lines(spaced, rng) if name == damaged else text.encode()
+        (folder / name).write_bytes(content)
+    read_kaldi(folder)
+
+
+def run_jsonl(folder: Path, rng: random.Random) -> None:
+    """Manifests of speech, captions of pictures, and COCO's one object."""
+    choice = rng.randrange(4)
+    if choice == 3:
+        path = folder / "mutant.json"
+        path.write_bytes(json_text(mutate_tree(COCO, rng), rng).encode("utf-8", "surrogatepass"))
+        read_captions(path)
+        return
+    objects: list[Any] = list([MANIFEST, CAPTIONS, ROWS][choice])
+    at = rng.randrange(len(objects))
+    texts = [json.dumps(fields) for fields in objects]
+    texts[at] = json_text(mutate_tree(objects[at], rng), rng)
+    content = "\n".join(texts)
+    data = content.encode("utf-8", "surrogatepass")
+    if rng.random() < 0.2:
+        data = mutate_lines(content, rng)
+    path = _write(folder / "mutant.jsonl", data, rng)
+    if choice == 0:
+        read_utterances(path)
+    else:
+        read_captions(path, rows=4 if choice == 2 else None)
+
+
+def _write(path: Path, data: bytes, rng: random.Random) -> Path:
+    """Write a text, sometimes compressed, sometimes with the compressed bytes damaged."""
+    if rng.random() < 0.2:
+        data = gzip.compress(data, mtime=0) if rng.random() < 0.5 else zstandard.compress(data)
+        data = mutate_bytes(data, rng) if rng.random() < 0.5 else data
+    path.write_bytes(data)
+    if rng.random() < 0.2:
+        read_whole(path)
+    if rng.random() < 0.2:
+        list(read_lines(path))
+    return path
