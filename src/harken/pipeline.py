@@ -22,6 +22,7 @@ from harken.errors import UserError
 from harken.files import (
     LOCK,
     appended,
+    json_text,
     locked_folder,
     remove_folder,
     remove_leftovers,
@@ -176,7 +177,7 @@ def _train_stages(
             for event in training:
                 if not isinstance(event, Saved):
                     record = {"event": type(event).__name__.lower(), **asdict(event)}
-                    write_line(json.dumps(record))
+                    write_line(json_text(record))
                 for listener in listeners:
                     listener(event)
                 stop.check()
@@ -208,7 +209,7 @@ def _cut_log(path: Path, stages: list[Stage], training: Training) -> None:
 def finish(run: Run) -> None:
     """Measure a trained run and write what people read."""
     evaluation = run.evaluate()
-    write_text(run.folder / METRICS, json.dumps(metrics_record(run, evaluation), indent=1))
+    write_text(run.folder / METRICS, json_text(metrics_record(run, evaluation), indent=1))
     write_text(run.folder / CARD, model_card(run, evaluation))
     write_text(run.folder / REPORT, run_report(run, evaluation))
 

@@ -169,7 +169,7 @@ def _record(task: str, runs: Sequence["Compared"], rows: Sequence["Row"]) -> dic
 
 
 def _print(runs: Sequence["Compared"], rows: Sequence["Row"]) -> None:
-    from harken.cli.output import spelled, table
+    from harken.cli.output import spelled_together, table
     from harken.report.comparison import HEADER, metrics_of, words
 
     # A column a run: a task may have more metrics than a screen has room for side by side.
@@ -177,7 +177,7 @@ def _print(runs: Sequence["Compared"], rows: Sequence["Row"]) -> None:
         (
             words(name),
             *(
-                "{} ({})".format(*spelled(one.evaluation.metrics[name]))
+                spelled_together(one.evaluation.metrics[name])
                 if name in one.evaluation.metrics
                 else "–"
                 for one in runs
