@@ -56,9 +56,7 @@ def test_the_value_lies_in_its_interval(right: list[bool]) -> None:
     assert low < high
 
 
-@pytest.mark.parametrize(
-    ("count", "truth"), [*product((10, 50), (0.5, 0.9, 0.99)), (324, 0.99)]
-)
+@pytest.mark.parametrize(("count", "truth"), [*product((10, 50), (0.5, 0.9, 0.99)), (324, 0.99)])
 def test_a_proportion_lies_in_its_interval_as_often_as_promised(count: int, truth: float) -> None:
     """Exactly, over every count that could come out; a percentile bootstrap has 87.5 % at 324."""
     held = 0.0

@@ -112,9 +112,10 @@ def _require_same_examples(folders: Sequence[Path], split: str, files: Sequence[
 def _apart(found: Sequence[object], wanted: Sequence[object]) -> str:
     if len(found) != len(wanted):
         return f"{len(found)} examples, wanted the {len(wanted)}"
-    pairs = enumerate(zip(found, wanted, strict=True), start=1)
-    number, (one, other) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
-    return f"{str(one)[:80]!r} as example {number}, wanted {str(other)[:80]!r}"
+    for number, (example, other) in enumerate(zip(found, wanted, strict=True), start=1):
+        if example != other:
+            return f"{str(example)[:80]!r} as example {number}, wanted {str(other)[:80]!r}"
+    return "the same captions of other pictures, wanted the pictures"
 
 
 def _measured(options: argparse.Namespace, files: Sequence[Path]) -> list["Compared"]:

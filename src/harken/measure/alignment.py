@@ -97,7 +97,7 @@ def link_counts(found: Sequence[Links], gold: Sequence[GoldLinks]) -> Float[np.n
     return np.array(counts, dtype=np.float64).reshape(-1, 4)
 
 
-def error_rate(sums: Float[np.ndarray, "resamples 4"]) -> Float[np.ndarray, "resamples"]:
+def error_rate(sums: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows"]:
     """AER of sums of `link_counts`; nothing found where nothing is sure is no error."""
     sure, possible, found, wanted = sums.T
     total = found + wanted

@@ -4,7 +4,7 @@
     five_best    share whose true word is among the five likeliest
     nats         mean of -log P(true word), perplexity its exponential
 
-Lines are the examples that are resampled: words of one line are not independent.
+Lines are the independent examples: words of one line are not.
 """
 
 from typing import NamedTuple
@@ -89,7 +89,7 @@ class Tally:
         return np.stack((sums, self._counted), axis=1)[self._counted > 0]
 
 
-def exponential(sums: Float[np.ndarray, "resamples 2"]) -> Float[np.ndarray, "resamples"]:
+def exponential(sums: Float[np.ndarray, "rows 2"]) -> Float[np.ndarray, "rows"]:
     """Of the mean."""
     perplexities: np.ndarray = np.exp(ratio(sums))
     return perplexities

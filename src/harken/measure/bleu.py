@@ -5,8 +5,8 @@
     chrF = 100 (1 + 4) P R / (4 P + R)     P, R: means over n = 1..6 of matches of n characters
 
 An order without a match counts as half a match, the next such order as a quarter ("exp").
-Counts of sentences come from sacrebleu; the formulae stand here again because an interval asks for
-thousands of sums at once. A sentence has one reference.
+Counts of sentences come from sacrebleu; the formulae stand here again because an interval needs the
+score without each of the sentences. A sentence has one reference.
 
 `bleu` is what sacrebleu prints for raw text. `bleu_moses` is for tables of Multi30k, whose texts
 were lower-cased, then normalised in their punctuation, then split by Moses' tokenizer; the two
@@ -28,8 +28,8 @@ from harken.measure.interval import LOGIT_POINTS, Counts, Figure, Sample
 CHARACTERS = CHRF.CHAR_ORDER
 RECALL = CHRF.BETA**2  # how much more recall weighs than precision
 
-Sums = Float[np.ndarray, "resamples parts"]
-Figures = Float[np.ndarray, "resamples"]
+Sums = Float[np.ndarray, "rows parts"]
+Figures = Float[np.ndarray, "rows"]
 
 
 def translation_samples(

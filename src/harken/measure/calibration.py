@@ -3,7 +3,7 @@
     error  =  sum over bins | sum of confidences - number of right ones |  /  answers      (ECE)
 
 The bins are of equal width, so that the bin of an answer depends on that answer alone: counts may
-then be drawn again and exchanged between systems, as intervals and tests do. (Bins with equally
+then be left out and exchanged between systems, as intervals and tests do. (Bins with equally
 many answers in each would have to be cut anew each time, and would differ from system to system.)
 A bin that holds few answers weighs little.
 
@@ -84,7 +84,7 @@ def variances_by_bin(judged: Judged) -> Float[np.ndarray, "bins"]:
     return np.bincount(bins_of(judged), weights=variances, minlength=BINS)
 
 
-def _mean_gap(sums: Float[np.ndarray, "resamples parts"]) -> Float[np.ndarray, "resamples"]:
+def _mean_gap(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
     gaps: np.ndarray = np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1]
     return gaps
 

@@ -23,8 +23,8 @@ from harken.measure.caption_words import NOTE, Words, sequences, words_of
 from harken.measure.cider import ORDERS, cider
 from harken.measure.interval import Counts, Sample, share
 
-Sums = Float[np.ndarray, "resamples parts"]
-Figures = Float[np.ndarray, "resamples"]
+Sums = Float[np.ndarray, "rows parts"]
+Figures = Float[np.ndarray, "rows"]
 
 
 def caption_samples(

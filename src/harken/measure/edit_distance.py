@@ -7,8 +7,8 @@ be above 1. Where nothing at all was said, every unit written is an insertion an
 number, as in jiwer, which does the alignment.
 
 White space of any length is one space. Case and punctuation are compared as they are unless a
-`Leniency` says otherwise, to both sides alike. Counts are kept of every sentence, for an interval
-draws sentences.
+`Leniency` says otherwise, to both sides alike. Counts are kept of every sentence, which an
+interval leaves out in turn.
 """
 
 import unicodedata
@@ -177,7 +177,7 @@ def rate_of(counted: Sequence[int], edits: Sequence[Edits], link: Link = LOG) ->
     return Sample(counts=counts, figure=over_said, unit="error", link=link)
 
 
-def over_said(sums: Float[np.ndarray, "resamples parts"]) -> Float[np.ndarray, "resamples"]:
+def over_said(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
     """The first sum over the second, or over one where nothing was said."""
     rates: np.ndarray = sums[:, 0] / np.maximum(sums[:, 1], 1.0)
     return rates
