@@ -10,7 +10,6 @@ from harken.measure.abstention import (
     accuracy_at,
     guarantee,
     lowest_max_error,
-    risk_bounds,
     risk_coverage,
     threshold_for,
 )
@@ -53,43 +52,45 @@ def lucky(count: int) -> Judged:
 
 
 def test_a_few_lucky_answers_support_nothing() -> None:
-    """Without an error among the others, by hand: 0.9^44 < 0.01 < 0.9^43."""
-    assert threshold_for(lucky(44), 0.1) is None
-    assert threshold_for(lucky(45), 0.1) == 0.5
-    assert lowest_max_error(lucky(45)) == pytest.approx(1 - 0.01 ** (1 / 44))
-    assert threshold_for(lucky(90), 0.05) is None
-    assert threshold_for(lucky(91), 0.05) == 0.5
+    """Without an error among the half but one, by hand: 0.9^29 < 0.05 < 0.9^28."""
+    assert threshold_for(lucky(58), 0.1) is None
+    assert threshold_for(lucky(59), 0.1) == 0.5
+    assert lowest_max_error(lucky(60)) == pytest.approx(1 - 0.05 ** (1 / 29))
+    assert threshold_for(lucky(118), 0.05) is None
+    assert threshold_for(lucky(119), 0.05) == 0.5
 
 
-def test_the_largest_supported_share_is_answered() -> None:
-    """Of 1000 answers, right above 0.5 and wrong by half below: the error grows from 0 to 25 %."""
+def test_tests_stop_at_the_first_that_fails() -> None:
+    """Of 1000 answers those from 0.58 to 0.78 are wrong, all others right."""
     confidences = np.arange(1000) / 1000
-    right = (confidences >= 0.5) | (np.arange(1000) % 2 == 0)
+    right = (confidences < 0.58) | (confidences >= 0.78)
     judged = judge(confidences.tolist(), right.tolist())
-    # Of the 600 most confident 50 are wrong, whose bound is 11.2 %; of 700 there are 100.
-    assert threshold_for(judged, 0.1) == 0.5
-    assert threshold_for(judged, 0.12) == 0.4
-    assert threshold_for(judged, 0.99) == 0.0
+    # Of the 200 most confident none is wrong, of 250 12 %, of 300 27 %, of 500 40 %, of all 20 %.
+    assert threshold_for(judged, 0.1) == 0.8
+    assert threshold_for(judged, 0.25) == 0.75  # though all together would pass
+    assert threshold_for(judged, 0.45) == 0.0
 
 
 @given(ANSWERS, st.sampled_from([0.1, 0.25, 0.5, 0.75]))
-def test_bounds_solve_the_binomial_tail(answers: list[tuple[float, bool]], rate: float) -> None:
-    """At its bound, so few errors among the others have a probability of 1 %; all are tried."""
+def test_the_threshold_with_a_slow_loop(answers: list[tuple[float, bool]], rate: float) -> None:
+    """Two sequences of tests, each until the binomial tail at the rate is above 5 %."""
+    ranked = sorted((confidence for confidence, _ in answers), reverse=True)
+    passed = []
+    for start in (4, 10):
+        for part in range(start, 21):
+            count = next(k for k in range(1, len(answers) + 1) if 20 * k >= part * len(answers))
+            above = [right for confidence, right in answers if confidence >= ranked[count - 1]]
+            wrong, others = above.count(False), len(above) - 1
+            tail = math.fsum(
+                math.comb(others, k) * rate**k * (1 - rate) ** (others - k)
+                for k in range(wrong + 1)
+            )
+            if wrong >= others or tail > 0.05:
+                break
+            passed.append(ranked[count - 1])
     judged = judged_of(answers)
-    supported = []
-    for threshold, bound in risk_bounds(judged).items():
-        above = [right for confidence, right in answers if confidence >= threshold]
-        wrong, others = above.count(False), len(above) - 1
-        if wrong >= others:
-            assert bound == 1.0
-            continue
-        tail = math.fsum(
-            math.comb(others, k) * bound**k * (1 - bound) ** (others - k) for k in range(wrong + 1)
-        )
-        assert tail == pytest.approx(0.01, rel=1e-6)
-        supported += [threshold] if bound <= rate else []
-    assert threshold_for(judged, rate) == (min(supported) if supported else None)
-    assert (lowest_max_error(judged) <= rate) == bool(supported)
+    assert threshold_for(judged, rate) == min(passed, default=None)
+    assert (lowest_max_error(judged) <= rate) == bool(passed)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +155,8 @@ CHOOSING = list(range(60))
 
 def test_a_guarantee_by_hand() -> None:
     judged = judge(
-        [*[0.8] * 59, 0.3, 0.9, 0.8, 0.8, 0.7, 0.1],
-        [*[True] * 59, False, True, False, True, True, False],
+        [*[0.8] * 45, *[0.3] * 15, 0.9, 0.8, 0.8, 0.7, 0.1],
+        [*[True] * 45, *[False] * 15, True, False, True, True, False],
     )
     kept = guarantee(judged, CHOOSING, 0.1)
     assert (kept.threshold, kept.chosen_on, kept.n) == (0.8, 60, 5)

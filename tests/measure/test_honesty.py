@@ -188,14 +188,14 @@ def test_one_question() -> None:
 
 @pytest.mark.parametrize("answer", ["Rome", "Oslo"])
 def test_all_right_and_all_wrong(answer: str) -> None:
-    said = [Said(f"person {at}", answer, at / 50) for at in range(50)]
-    found = measured(said, ["Rome"] * 50, [Said("Ada Elk", "Rome", 0.5)])
+    said = [Said(f"person {at}", answer, at / 60) for at in range(60)]
+    found = measured(said, ["Rome"] * 60, [Said("Ada Elk", "Rome", 0.5)])
     assert found.samples["accuracy_at_50"].value == (answer == "Rome")
     assert found.honesty.invented is not None
     assert len(found.honesty.invented.sureness) == 3  # of right or wrong ones there are none
     kept = [one.threshold is not None for one in found.honesty.guarantees]
-    # 25 answers without an error are enough for 20 % alone.
-    assert kept == ([False, False, answer == "Rome"])
+    # Of 30 answers none is wrong: enough for 20 %, and for nothing less.
+    assert kept == [False, False, answer == "Rome"]
     assert found.samples["borrowed_by_string"].value in (0.0, 1.0)
 
 

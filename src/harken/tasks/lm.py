@@ -351,8 +351,8 @@ def notes(recipe: LanguageModelRecipe, tokens: int) -> Mapping[str, str]:
     ended = " and ends of lines" if recipe.data.documents == "lines" else ""
     return {
         "nats": f"a token, over {tokens:,} tokens, each predicted once, in windows of {window} "
-        f"that overlap by half: all but the first {window} have at least {window // 2} before them; "
-        f"the interval is over blocks of the text, which needs {MIN_PIECES} pieces",
+        f"that overlap by half: all but the first {window} have at least {window // 2} before "
+        f"them; the interval is over blocks of the text, which needs {MIN_PIECES} pieces",
         "bits": "the same a token in bits",
         "bits_per_character": f"the same bits over the characters{ended} of the text",
         "perplexity": "the exponential of nats a token",
