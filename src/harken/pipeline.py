@@ -7,7 +7,6 @@ Each arrow writes its file completely or not at all, so a file that exists is co
 SIGTERM and SIGHUP stop the run at once, or after the current training step and a checkpoint.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -198,7 +197,7 @@ def _cut_log(path: Path, stages: list[Stage], training: Training) -> None:
     progress = training.progress
     reached = (progress.stage, progress.step, not progress.evaluation_due)
     kept = [
-        json.dumps(event)
+        json_text(event)
         for event in read_log(path)
         if (numbers.get(event["stage"], -1), event["step"], event["event"] == "evaluated")
         <= reached

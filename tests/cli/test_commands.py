@@ -1,6 +1,7 @@
 """The commands as a script meets them: stdout, stderr, exit codes."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import COMMANDS, SPINS, main
-from harken.cli.output import figures
+from harken.cli.output import figures, result_json
 from harken.data.generated import PeopleFiles
 from harken.decode.search import SearchConfig
 from harken.run import Run
@@ -209,6 +210,13 @@ def test_figures_name_their_units_where_numbers_do_not(capsys: pytest.CaptureFix
     assert ["bits", "7", "0.250", "0.125 - 0.500"] in cells
     assert ["known words", "53", "25.0 %", "12.5 % - 50.0 %"] in cells  # words, not examples
     assert ["word time error (seconds)", "0", "n/a", "n/a"] in cells
+
+
+def test_json_has_no_constants_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """NaN and infinity, as of a head that looks at nothing or an impossible hypothesis, are null."""
+    result_json({"nan": math.nan, "listed": [math.inf, (1.5, -math.inf)], "text": "NaN"})
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == {"nan": None, "listed": [None, [1.5, None]], "text": "NaN"}
 
 
 def test_evaluate_searches_as_it_is_told(

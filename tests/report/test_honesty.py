@@ -121,7 +121,7 @@ def test_where_nothing_can_be_guaranteed() -> None:
     said, expected = people(20, 0)
     found = section(honesty(said, expected, [Said("Ada Elk", "Rome", 0.9)]))
     assert (
-        "The questions support no guarantee of at most 10 % errors"
+        "Half of the questions support no guarantee of at most 10 % errors"
         in captions(found)["What silence would buy."]
     )
     assert [row[1] for row in rows(found, 0)] == ["not supported by the questions"] * 3
