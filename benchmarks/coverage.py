@@ -309,7 +309,7 @@ PAIRS: tuple[tuple[str, DrawTwo, tuple[int, ...]], ...] = (
     ("WER, equal", two_recognizers(0.0), (10, 50, 300)),
     ("WER, a fifth less", two_recognizers(0.2), (10, 50, 300)),
     ("BLEU, equal", two_translators(0.0), (10, 50, 300)),
-    ("BLEU, +7", two_translators(0.1), (10, 50, 300)),
+    ("BLEU, +10", two_translators(0.1), (10, 50, 300)),
     ("perplexity of text, correlation 0.8", two_language_models(0.8), (300, 1000)),
 )
 
