@@ -213,7 +213,7 @@ def test_figures_name_their_units_where_numbers_do_not(capsys: pytest.CaptureFix
 
 
 def test_json_has_no_constants_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """NaN and infinity, as of a head that looks at nothing or an impossible hypothesis, are null."""
+    """NaN and infinity, as of an impossible hypothesis, are null."""
     result_json({"nan": math.nan, "listed": [math.inf, (1.5, -math.inf)], "text": "NaN"})
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert found == {"nan": None, "listed": [None, [1.5, None]], "text": "NaN"}

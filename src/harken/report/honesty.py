@@ -87,7 +87,7 @@ def _risk(honesty: Honesty) -> str:
         "What silence would buy",
         reading
         if marks
-        else f"{reading} Half of the questions support no guarantee of at most {_rate(MARKED)} errors.",
+        else f"{reading} Half of the questions cannot guarantee at most {_rate(MARKED)} errors.",
         line_plot(
             curve.coverage.tolist(),
             curve.risk.tolist(),
