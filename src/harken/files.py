@@ -5,13 +5,15 @@ A power cut or a kill at any moment leaves either the old file or the new one. A
 """
 
 import hashlib
+import json
+import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harken.errors import Failure, UserError, is_wrong_path
 
@@ -229,3 +231,16 @@ def sha256(path: Path) -> str:
     """The digest of a file's bytes, in constant memory."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def json_text(record: Any, indent: int | None = None) -> str:
+    """A record as JSON, which has no NaN and no infinity: null stands for both."""
+    return json.dumps(_finite(record), ensure_ascii=False, indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(member) for member in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

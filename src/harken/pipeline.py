@@ -7,7 +7,6 @@ Each arrow writes its file completely or not at all, so a file that exists is co
 SIGTERM and SIGHUP stop the run at once, or after the current training step and a checkpoint.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -22,6 +21,7 @@ from harken.errors import UserError
 from harken.files import (
     LOCK,
     appended,
+    json_text,
     locked_folder,
     remove_folder,
     remove_leftovers,
@@ -180,7 +180,7 @@ def _train_stages(
             for event in training:
                 if not isinstance(event, Saved):
                     record = {"event": type(event).__name__.lower(), **asdict(event)}
-                    write_line(json.dumps(record))
+                    write_line(json_text(record))
                 for listener in listeners:
                     listener(event)
                 stop.check()
@@ -201,7 +201,7 @@ def _cut_log(path: Path, stages: list[Stage], training: Training) -> None:
     progress = training.progress
     reached = (progress.stage, progress.step, not progress.evaluation_due)
     kept = [
-        json.dumps(event)
+        json_text(event)
         for event in read_log(path)
         if (numbers.get(event["stage"], -1), event["step"], event["event"] == "evaluated")
         <= reached
@@ -212,7 +212,7 @@ def _cut_log(path: Path, stages: list[Stage], training: Training) -> None:
 def finish(run: Run) -> None:
     """Measure a trained run and write what people read."""
     evaluation = run.evaluate()
-    write_text(run.folder / METRICS, json.dumps(metrics_record(run, evaluation), indent=1))
+    write_text(run.folder / METRICS, json_text(metrics_record(run, evaluation), indent=1))
     write_text(run.folder / CARD, model_card(run, evaluation))
     write_text(run.folder / REPORT, run_report(run, evaluation))
 

@@ -72,7 +72,7 @@ def files(tmp_path: Path, sentences: SentencesFiles) -> list[str]:
     return [part for name in texts for part in (f"--{name}", str(tmp_path / name))]
 
 
-@pytest.mark.parametrize("how", ["looked", "intersection", "union", "grown", "threshold"])
+@pytest.mark.parametrize("how", ["looked", "intersection", "union", "grow-diag-final", "threshold"])
 def test_every_head_has_its_figures(
     run: Run, files: list[str], how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

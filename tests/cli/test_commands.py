@@ -1,6 +1,7 @@
 """The commands as a script meets them: stdout, stderr, exit codes."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import COMMANDS, SPINS, main
-from harken.cli.output import figures
+from harken.cli.output import figures, result_json
 from harken.data.generated import PeopleFiles
 from harken.decode.search import SearchConfig
 from harken.run import Run
@@ -95,7 +96,7 @@ def test_from_files_to_answers(
     assert main(["evaluate", str(run), "--data", str(people.test), "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)
     assert measured["n"] == 20
-    assert measured["metrics"]["exact_match"].keys() == {"value", "low", "high", "unit"}
+    assert measured["metrics"]["exact_match"].keys() == {"value", "low", "high", "unit", "n"}
     assert main(["evaluate", str(run)]) == 0
     assert "exact match  " in capsys.readouterr().out
 
@@ -198,6 +199,8 @@ def test_figures_name_their_units_where_numbers_do_not(capsys: pytest.CaptureFix
     units = {"accuracy": "share", "bleu": "points", "loss_a_word": "nats", "bits": "bits"}
     one = {"value": 0.25, "low": 0.125, "high": 0.5}
     metrics = {name: {**one, "unit": unit} for name, unit in units.items()}
+    metrics["known_words"] = {**one, "unit": "share", "n": 53}
+    metrics["word_time_error"] = dict.fromkeys(one) | {"unit": "seconds", "n": 0}
     figures({"task": "tag", "n": 7, "metrics": metrics}, as_json=False)
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
@@ -205,6 +208,15 @@ def test_figures_name_their_units_where_numbers_do_not(capsys: pytest.CaptureFix
     assert ["bleu (points)", "7", "0.2", "0.1 - 0.5"] in cells
     assert ["loss a word (nats)", "7", "0.250", "0.125 - 0.500"] in cells
     assert ["bits", "7", "0.250", "0.125 - 0.500"] in cells
+    assert ["known words", "53", "25.0 %", "12.5 % - 50.0 %"] in cells  # words, not examples
+    assert ["word time error (seconds)", "0", "n/a", "n/a"] in cells
+
+
+def test_json_has_no_constants_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """NaN and infinity, as of an impossible hypothesis, are null."""
+    result_json({"nan": math.nan, "listed": [math.inf, (1.5, -math.inf)], "text": "NaN"})
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == {"nan": None, "listed": [None, [1.5, None]], "text": "NaN"}
 
 
 def test_evaluate_searches_as_it_is_told(

@@ -4,20 +4,20 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.data.links import GoldLinks
 from harken.measure.alignment import (
     above,
     alignment_samples,
+    argmax_source,
+    argmax_target,
     best_of,
     chosen_elsewhere,
     diagonal,
-    grown,
+    grow_diag_final,
     link_counts,
-    looked_at_most,
-    looked_most,
     over_words,
 )
 
@@ -86,34 +86,89 @@ def test_words_sum_over_source_tokens_and_average_over_target_tokens() -> None:
 
 def test_both_directions_and_a_threshold() -> None:
     weights = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4]])  # two target words, three of the source
-    assert looked_most(weights) == {(0, 0), (0, 1)}
-    assert looked_at_most(weights) == {(0, 0), (1, 0), (2, 1)}
+    assert argmax_source(weights) == {(0, 0), (0, 1)}
+    assert argmax_target(weights) == {(0, 0), (1, 0), (2, 1)}
     assert above(weights, 0.3) == {(0, 0), (1, 0), (0, 1), (2, 1)}
     assert above(weights, 0.9) == set()
 
 
-def test_growing_by_hand() -> None:
-    one = frozenset({(0, 0), (1, 1), (2, 1), (4, 4)})
-    other = frozenset({(0, 0), (1, 2), (5, 0)})
-    # (0, 0) is in both; (1, 1) touches it; (1, 2) and (2, 1) touch that, each with a new word; no
-    # neighbour leads on. (4, 4) is alone on both sides, and the source word of (5, 0) on its own.
-    assert grown(one, other) == {(0, 0), (1, 1), (1, 2), (2, 1), (4, 4), (5, 0)}
-    # Both words of (0, 1) have links by then.
-    assert grown(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (0, 1)})) == {
-        (0, 0),
-        (1, 1),
-    }
+def published(
+    by_target: frozenset[tuple[int, int]], by_source: frozenset[tuple[int, int]]
+) -> frozenset[tuple[int, int]]:
+    """GROW-DIAG-FINAL line by line as on Moses' page "Align Words", e the target, f the source.
+
+    Moses' symal keeps its points in a sorted set of (target, source), takes the neighbors in this
+    order too, and finishes with the links that each target word has, then those of source words.
+    """
+    e2f, f2e = ({(e, f) for f, e in links} for links in (by_target, by_source))
+    neighboring = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+    alignment = e2f & f2e
+    words = range(12)
+
+    def aligned(e_new: int, f_new: int) -> bool:
+        return any(e == e_new for e, _ in alignment) and any(f == f_new for _, f in alignment)
+
+    added = True
+    while added:
+        added = False
+        for e in words:
+            for f in words:
+                if (e, f) not in alignment:
+                    continue
+                for down, across in neighboring:
+                    new = (e + down, f + across)
+                    if new in e2f | f2e and not aligned(*new):
+                        alignment.add(new)
+                        added = True
+    for direction in (e2f, f2e):
+        for e in words:
+            for f in words:
+                if (e, f) in direction and not aligned(e, f):
+                    alignment.add((e, f))
+    return frozenset((f, e) for e, f in alignment)
 
 
-@given(LINKS, LINKS)
-def test_growing_stays_between_both_and_either(
-    one: frozenset[tuple[int, int]], other: frozenset[tuple[int, int]]
+@st.composite
+def directions(
+    draw: st.DrawFn,
+) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
+    """A source word for each target word, and a target word for each source word."""
+    sources, targets = draw(st.integers(1, 11)), draw(st.integers(1, 11))
+    by_target = [(draw(st.integers(0, sources - 1)), t) for t in range(targets)]
+    by_source = [(s, draw(st.integers(0, targets - 1))) for s in range(sources)]
+    return frozenset(by_target), frozenset(by_source)
+
+
+@settings(max_examples=400)
+@given(directions())
+def test_grow_diag_final_is_the_published_one(
+    pair: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]],
 ) -> None:
-    found = grown(one, other)
-    assert one & other <= found <= one | other
-    # No word that a direction links is left without a link.
-    for side in (0, 1):
-        assert {link[side] for link in found} == {link[side] for link in one | other}
+    found = grow_diag_final(*pair)
+    assert found == published(*pair)
+    assert pair[0] & pair[1] <= found <= pair[0] | pair[1]
+
+
+def test_grow_diag_final_by_hand() -> None:
+    by_target = frozenset({(0, 0), (1, 1), (2, 1), (4, 4)})
+    by_source = frozenset({(0, 0), (1, 2), (5, 0)})
+    # (0, 0) is in both; (1, 1) touches it; (1, 2) and (2, 1) touch that, each with a new word; no
+    # neighbor leads on. (4, 4) is alone on both sides, and the source word of (5, 0) on its own.
+    assert grow_diag_final(by_target, by_source) == {*by_target, *by_source}
+    # Both words of (0, 1) have links by then.
+    both = frozenset({(0, 0), (1, 1)})
+    assert grow_diag_final(both, both | {(0, 1)}) == both
+
+
+def test_the_order_of_neighbors_decides() -> None:
+    """From (source 1, target 1): the point beside it comes before the diagonal one.
+
+    (1, 0) is above, (0, 0) diagonal. The first links target 0 and the second then source 0; in the
+    order of the diagonals first, (0, 0) would link both and leave (1, 0) without a new word.
+    """
+    by_target = frozenset({(1, 1), (1, 0)})
+    by_source = frozenset({(1, 1), (0, 0)})
+    assert grow_diag_final(by_target, by_source) == {(1, 1), (1, 0), (0, 0)}
 
 
 def test_a_diagonal_keeps_within_both_sentences() -> None:

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.data.split import hold_out
-from harken.measure.abstention import promise
+from harken.measure.abstention import guarantee
 from harken.measure.borrowing import known_of
 from harken.measure.honesty import (
     KNOWN,
     MARKED,
-    RATES,
+    MAX_ERRORS,
     RIGHT,
     UNKNOWN,
     Measured,
@@ -136,7 +136,7 @@ def test_invented_names_by_hand(whole: Measured) -> None:
         ("real names, answered wrongly", 4, pytest.approx(0.35)),
         ("invented names", 4, pytest.approx(0.6)),
     ]
-    assert all(one.above is None for one in invented.sureness)  # nothing could be promised
+    assert all(one.above is None for one in invented.sureness)  # nothing could be guaranteed
 
 
 def many(count: int, seed: int) -> tuple[list[Said], list[str]]:
@@ -150,17 +150,17 @@ def many(count: int, seed: int) -> tuple[list[Said], list[str]]:
     return said, ["Rome"] * count
 
 
-def test_promises_are_chosen_on_other_people() -> None:
-    said, expected = many(402, seed=3)
+def test_guarantees_are_chosen_on_other_people() -> None:
+    said, expected = many(802, seed=3)
     honesty = measured(said, expected, [Said("Ada Elk", "Rome", 0.99)], seed=5).honesty
-    assert [one.rate for one in honesty.promises] == list(RATES)
+    assert [one.max_error for one in honesty.guarantees] == list(MAX_ERRORS)
     judged = judge([one.confidence for one in said], [one.answer == "Rome" for one in said])
-    kept, choosing = hold_out(range(402), 0.5, 5, key=lambda place: said[place].name)
+    kept, choosing = hold_out(range(802), 0.5, 5, key=lambda place: said[place].name)
     names = [{said[place].name for place in side} for side in (kept, choosing)]
     assert not names[0] & names[1]
-    assert len(choosing) > 190
-    assert honesty.promises == [promise(judged, choosing, rate) for rate in RATES]
-    marked = next(one for one in honesty.promises if one.rate == MARKED)
+    assert len(choosing) > 390
+    assert honesty.guarantees == [guarantee(judged, choosing, rate) for rate in MAX_ERRORS]
+    marked = next(one for one in honesty.guarantees if one.max_error == MARKED)
     assert marked.threshold is not None
     assert honesty.invented is not None
     assert [one.above for one in honesty.invented.sureness] == [
@@ -173,28 +173,29 @@ def test_promises_are_chosen_on_other_people() -> None:
         )
     ]
     other = measured(said, expected, seed=6).honesty
-    assert other.promises != honesty.promises
+    assert other.guarantees != honesty.guarantees
 
 
 def test_one_question() -> None:
     for answer, kind in (("Rome", RIGHT), ("Oslo", KNOWN), ("Atlantis", UNKNOWN)):
         found = measured([Said("Ada King", answer, 0.7)], ["Rome"])
         assert found.honesty.kinds[kind].value == 1.0
-        assert found.honesty.promises == []
+        assert found.honesty.guarantees == []
         assert found.honesty.invented is None
         assert len(found.honesty.bins) == 1
-        assert all(sample.estimate().low <= sample.value for sample in found.samples.values())
+        assert all(sample.estimate().low is None for sample in found.samples.values())
 
 
 @pytest.mark.parametrize("answer", ["Rome", "Oslo"])
 def test_all_right_and_all_wrong(answer: str) -> None:
-    said = [Said(f"person {at}", answer, at / 50) for at in range(50)]
-    found = measured(said, ["Rome"] * 50, [Said("Ada Elk", "Rome", 0.5)])
+    said = [Said(f"person {at}", answer, at / 60) for at in range(60)]
+    found = measured(said, ["Rome"] * 60, [Said("Ada Elk", "Rome", 0.5)])
     assert found.samples["accuracy_at_50"].value == (answer == "Rome")
     assert found.honesty.invented is not None
     assert len(found.honesty.invented.sureness) == 3  # of right or wrong ones there are none
-    kept = [one.threshold is not None for one in found.honesty.promises]
-    assert kept == ([True] * 3 if answer == "Rome" else [False] * 3)
+    kept = [one.threshold is not None for one in found.honesty.guarantees]
+    # Of 30 answers none is wrong: enough for 20 %, and for nothing less.
+    assert kept == [False, False, answer == "Rome"]
     assert found.samples["borrowed_by_string"].value in (0.0, 1.0)
 
 

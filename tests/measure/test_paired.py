@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
+from simulations import simulation
 
 from harken.measure import paired
 from harken.measure.bleu import translation_samples
-from harken.measure.interval import Sample, Unit, ratio, share, share_within
+from harken.measure.interval import LOGIT, Sample, Unit, ratio, share, share_within
 from harken.measure.paired import EXCHANGES, Difference, comparable, difference
 
+coverage = simulation("coverage")
 COUNTED = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=23
 )  # right of five words, by each of two systems
@@ -25,7 +27,7 @@ def chance_of(exact: float) -> float:
 
 def of_words(right: list[int], unit: Unit = "share") -> Sample:
     counts = np.stack((np.array(right), np.full(len(right), 5)), axis=1).astype(float)
-    return Sample(counts=counts, figure=ratio, unit=unit)
+    return Sample(counts=counts, unit=unit, link=LOGIT)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +74,8 @@ def test_p_is_that_of_every_exchange() -> None:
     exact = float((every >= every[0] - 1e-12).mean())
     assert 0.05 < exact < 0.5
     found = difference(
-        Sample(counts=first, figure=squared, unit="points"),
-        Sample(counts=second, figure=squared, unit="points"),
+        Sample(counts=first, figure=squared, unit="points", averaged=False),
+        Sample(counts=second, figure=squared, unit="points", averaged=False),
         seed=3,
     )
     assert found.p == pytest.approx(exact, abs=chance_of(exact))
@@ -100,8 +102,29 @@ def test_agrees_with_sacrebleu(better: float) -> None:
 
 
 def test_alike_is_no_difference() -> None:
+    """Of five examples none differs: by Clopper and Pearson, up to 52.2 % of all may."""
     sample = of_words([3, 1, 4, 1, 5])
-    assert difference(sample, of_words([3, 1, 4, 1, 5])) == Difference(0, 0, 0, 1.0, "share")
+    far = pytest.approx(1 - 0.025 ** (1 / 5))
+    found = difference(sample, of_words([3, 1, 4, 1, 5]))
+    assert (found.value, -found.low, found.high, found.p) == (0, far, far, 1.0)
+    nats = Sample(counts=sample.counts, unit="nats")  # which have no largest value
+    assert difference(nats, nats) == Difference(0, None, None, 1.0, "nats")
+
+
+def test_one_example_tells_nothing() -> None:
+    assert difference(of_words([0]), of_words([3])) == Difference(0.6, None, None, 1.0, "share")
+
+
+def test_exchanges_without_a_value_count_against_a_difference() -> None:
+    """Each system is measured on the one example that it chose; exchanged, none may be left."""
+    first, second = (
+        Sample(counts=np.array(counts), unit="seconds", chosen=True)
+        for counts in ([[3.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]])
+    )
+    found = difference(first, second)
+    assert (found.value, found.p) == (-2.0, 1.0)
+    nothing = Sample(counts=np.zeros((2, 2)), unit="seconds", chosen=True)
+    assert not comparable(first, nothing)
 
 
 @settings(max_examples=40)
@@ -109,12 +132,16 @@ def test_alike_is_no_difference() -> None:
 def test_exchanged_systems_get_the_mirrored_answer(right: list[tuple[int, int]], seed: int) -> None:
     first, second = of_words([one for one, _ in right]), of_words([two for _, two in right])
     there, back = difference(first, second, seed), difference(second, first, seed)
-    assert (back.value, back.low, back.high) == (-there.value, -there.high, -there.low)
+    assert back.value == -there.value
     assert back.p == there.p
     assert there == difference(first, second, seed)
-    assert there.low <= there.value + 1e-12
-    assert there.value <= there.high + 1e-12
     assert 0 < there.p <= 1
+    if len(right) > 1:
+        assert there.low is not None
+        assert there.high is not None
+        assert (back.low, back.high) == (-there.high, -there.low)
+        assert -1 <= there.low <= there.value <= there.high <= 1
+        assert there.low < there.high
 
 
 def two_systems(random: np.random.Generator, gain: float, longest: int) -> tuple[Sample, Sample]:
@@ -126,25 +153,39 @@ def two_systems(random: np.random.Generator, gain: float, longest: int) -> tuple
     return first, second
 
 
-@pytest.mark.parametrize("gain", [0.0, 0.31])
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        ("exact match, equal", 50),
+        ("exact match, +0.1", 10),
+        ("tag accuracy, +0.05", 10),
+        ("WER, equal", 10),
+        ("BLEU, equal", 50),
+        ("perplexity of text, correlation 0.8", 300),
+    ],
+)
 def test_the_interval_holds_the_truth_and_p_the_error_rate(
-    gain: float, monkeypatch: pytest.MonkeyPatch
+    name: str, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paired, "EXCHANGES", 1999)  # enough to tell 5 %
-    random, rounds = np.random.default_rng(13), 200
-    found = [difference(*two_systems(random, gain, 3), seed=at) for at in range(rounds)]
-    held = sum(one.low <= gain <= one.high for one in found) / rounds
-    assert 0.91 <= held <= 0.985
-    called = sum(one.p < 0.05 for one in found) / rounds
-    assert (0.005 <= called <= 0.09) if gain == 0 else (called > 0.9)
+    """A short form of `benchmarks/coverage.py`."""
+    monkeypatch.setattr(paired, "EXCHANGES", 999)  # enough to tell 5 %
+    monkeypatch.setattr(coverage, "MANY", 10_000)
+    (draw,) = [draw for title, draw, _ in coverage.PAIRS if title == name]
+    (row,) = coverage.measure_pairs(name, draw, (n,), rounds=200, seed=3)
+    chance = 2 * math.sqrt(0.05 * 0.95 / 200)
+    assert row.coverage >= 0.935 - chance
+    if row.truth == 0:
+        assert row.called <= 0.05 + chance
 
 
 def test_pairing_takes_out_what_is_hard_for_both() -> None:
     first, second = two_systems(np.random.default_rng(2), 0.07, 19)
     together = difference(first, second)
-    alone = [one.estimate() for one in (first, second)]
-    apart = math.hypot(*((one.high - one.low) for one in alone))  # as if drawn independently
-    assert 0.2 * apart < together.high - together.low < 0.7 * apart
+    widths = [high - low for low, high in (first.interval(), second.interval())]  # type: ignore
+    assert together.low is not None
+    assert together.high is not None
+    # Less than if the two had been measured on different examples.
+    assert 0.2 < (together.high - together.low) / math.hypot(*widths) < 0.7
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 
 from harken.data.examples import SpokenWord
 from harken.measure.edit_distance import align_texts
+from harken.measure.interval import Estimate
 from harken.measure.word_times import looks_in_words, time_error, understood
 
 SAID = (SpokenWord("one", 0.0, 0.4), SpokenWord("two", 0.5, 0.9), SpokenWord("three", 1.0, 1.6))
@@ -28,10 +29,10 @@ def test_the_error_is_between_middles_and_over_all_sentences() -> None:
     assert sample.counts[:, 1].tolist() == [2, 0]
 
 
-def test_nothing_understood_is_no_error() -> None:
+def test_without_a_right_word_there_is_no_error() -> None:
     steps = align_texts([""], ["one two three"], units="words")
-    assert time_error([SAID], [()], steps).value == 0.0
-    assert looks_in_words([SAID], [()], steps).value == 0.0
+    assert time_error([SAID], [()], steps).estimate() == Estimate(None, None, None, "seconds", 0)
+    assert looks_in_words([SAID], [()], steps).estimate() == Estimate(None, None, None, "share", 0)
 
 
 def test_looks_are_counted_for_symbols_of_understood_words() -> None:

@@ -68,7 +68,7 @@ def people(count: int, right: int) -> tuple[list[Said], list[str]]:
 
 @pytest.fixture(scope="module")
 def usual() -> Element:
-    said, expected = people(200, 150)
+    said, expected = people(800, 600)
     return section(
         honesty(said, expected, [Said("Ada Elk", "Rome", 0.9), Said("Dan Kong", "?", 0.1)])
     )
@@ -79,7 +79,7 @@ def test_every_figure_says_how_to_read_it(usual: Element) -> None:
     assert list(found) == [
         "How sure, and how often right.",
         "What silence would buy.",
-        "What it can promise.",
+        "Guaranteed error rates.",
         "What is said.",
         "Borrowed from the nearest name, by its letters.",
         "Borrowed from the nearest name, by the model's own state.",
@@ -87,44 +87,44 @@ def test_every_figure_says_how_to_read_it(usual: Element) -> None:
         "Who is known.",
     ]
     assert all(len(reading) > 40 for reading in found.values())
-    assert "No threshold" not in found["What silence would buy."]
-    # Of the fifty, those with an ø share no trigram with Bob.
-    assert "33 of 50 wrong answers" in found["Borrowed from the nearest name, by its letters."]
-    assert "12.5 would be" in found["Borrowed from the nearest name, by its letters."]
+    assert "cannot guarantee" not in found["What silence would buy."]
+    # Of the two hundred, those with an ø share no trigram with Bob.
+    assert "133 of 200 wrong answers" in found["Borrowed from the nearest name, by its letters."]
+    assert "50.0 would be" in found["Borrowed from the nearest name, by its letters."]
     assert "1 of the 2 answers are known ones" in found["Names that nobody bears."]
 
 
-def test_promises_in_figures(usual: Element) -> None:
+def test_guarantees_in_figures(usual: Element) -> None:
     five, ten, twenty = rows(usual, 0)
     assert [one[0] for one in (five, ten, twenty)] == [
         "at most 5 %",
         "at most 10 %",
         "at most 20 %",
     ]
-    assert float(five[1]) > float(ten[1]) > float(twenty[1])
-    assert re.fullmatch(r"\d+\.\d % \(\d+\.\d–\d+\.\d\)", ten[2])
+    assert float(five[1]) >= float(ten[1]) > float(twenty[1])
+    assert re.fullmatch(r"\d+\.\d % \(\d+\.\d % - \d+\.\d %\)", ten[2])
 
 
 def test_the_threshold_is_marked(usual: Element) -> None:
     plots = usual.all("svg", "plot")
     assert len(plots) == 2
     mark = plots[1].one("g", "stages")
-    assert mark.one("text").text.startswith("promise of 10 %, from 0.")
-    said, expected = people(200, 150)
-    threshold = honesty(said, expected).promises[1].threshold
+    assert mark.one("text").text.startswith("at most 10 % errors, from 0.")
+    said, expected = people(800, 600)
+    threshold = honesty(said, expected).guarantees[1].threshold
     assert threshold is not None
     passing = sum(one.confidence >= threshold for one in said)
-    assert mark.one("line").attributes["x1"] == f"{passing / 2:.2f}%"
+    assert mark.one("line").attributes["x1"] == f"{passing / 8:.2f}%"
 
 
-def test_where_nothing_can_be_promised() -> None:
+def test_where_nothing_can_be_guaranteed() -> None:
     said, expected = people(20, 0)
     found = section(honesty(said, expected, [Said("Ada Elk", "Rome", 0.9)]))
     assert (
-        "No threshold keeps the promise of at most 10 %"
+        "Half of the questions cannot guarantee at most 10 % errors"
         in captions(found)["What silence would buy."]
     )
-    assert [row[1] for row in rows(found, 0)] == ["no threshold keeps it"] * 3
+    assert [row[1] for row in rows(found, 0)] == ["not supported by the questions"] * 3
     assert not found.all("g", "stages")
     assert "no threshold" in found.text
 
@@ -136,7 +136,7 @@ def test_one_question() -> None:
     assert list(captions(found)) == [
         "How sure, and how often right.",
         "What silence would buy.",
-        "What it can promise.",
+        "Guaranteed error rates.",
         "What is said.",
     ]
 
@@ -206,4 +206,4 @@ def test_parts_fill_the_bar() -> None:
         for one in drawn.one("svg", "parts").all("rect")
     ]
     assert found == [("0.00%", "50.00%"), ("50.00%", "50.00%"), ("100.00%", "0.00%")]
-    assert [item.text for item in drawn.all("li")][2] == "none 0.0\u202f%, 0.0–10.0"
+    assert [item.text for item in drawn.all("li")][2] == "none 0.0\u202f%, 0.0 % - 10.0 %"

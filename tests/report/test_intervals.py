@@ -80,7 +80,7 @@ def test_one_number_alone_stands_in_the_middle() -> None:
 def test_it_can_be_read_aloud_and_names_are_safe() -> None:
     found = figure(Series(name="<b>&", points=[point(5, 0.413, 0.35, 0.48)]))
     spoken = found.one("svg", "plot").attributes["aria-label"]
-    assert spoken == "t. <b>&, 5: 41.3 %, from 35.0 % to 48.0 %."
+    assert spoken == "t. <b>&, 5: 41.3 % (35.0 % - 48.0 %)."
     assert found.one("ul", "legend").one("li").text == "<b>&"
     assert found.all("b") == []
 

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 
 from harken.measure.interval import Estimate
@@ -8,7 +6,7 @@ from harken.report.tables import ResultRow, plain_table, result_table, settings_
 from .parsed import parse
 
 
-def row(value: float, low: float, high: float, n: int = 400) -> ResultRow:
+def row(value: float | None, low: float | None, high: float | None, n: int = 400) -> ResultRow:
     return ResultRow(name="a", n=n, metric=Estimate(value=value, low=low, high=high), note="why")
 
 
@@ -33,12 +31,11 @@ def test_without_percent_the_axis_fits_the_values() -> None:
 
 
 def test_an_unknown_value_has_no_mark() -> None:
-    nan = math.nan
-    html = result_table([row(nan, nan, nan, n=0)], metric="accuracy")
+    html = result_table([row(None, None, None, n=0)], metric="accuracy")
     table = parse(html)
     assert not table.all("circle") and not table.all("line", "interval")
     assert "nan" not in html
-    assert table.one("tbody").all("td")[1].text == "– –"
+    assert table.one("tbody").all("td")[1].text == "n/a n/a"
 
 
 def test_no_rows_is_still_a_table() -> None:

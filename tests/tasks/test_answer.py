@@ -236,7 +236,7 @@ def test_whatever_is_evaluated(untrained: Trained, questions: list[str], right: 
     assert found.metrics["accuracy_at_50"].value == right
     assert found.honesty is not None
     assert found.honesty.kinds["right"].value == right
-    assert bool(found.honesty.promises) == (len(set(questions)) > 1)
+    assert bool(found.honesty.guarantees) == (len(set(questions)) > 1)
 
 
 def test_questions_of_several_forms_have_no_frame(

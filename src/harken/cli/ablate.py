@@ -191,7 +191,7 @@ def _print(
     metric: str, before: "Evaluation", rows: Sequence[tuple["Part", "Estimate", "Difference"]]
 ) -> None:
     from harken.cli.output import spelled, table
-    from harken.measure.interval import signed
+    from harken.measure.interval import signed_interval
 
     whole = before.metrics[metric]
     table(
@@ -203,7 +203,7 @@ def _print(
                     part.label,
                     spelled(value)[0],
                     _signed(found),
-                    f"{signed(found.low, found.unit)} to {signed(found.high, found.unit)}",
+                    signed_interval(found.low, found.high, found.unit),
                     f"{found.p:.4f}",
                 )
                 for part, value, found in rows

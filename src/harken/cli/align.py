@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from harken.run import Run
 
 EPILOG = """which words are linked:
-  looked         each target word with the source word that it looked most at
-  intersection   those of them where nothing looked at the source word more
-  union          those, and each source word with what looked most at it
-  grown          grow-diag-final of the two directions
-  threshold      all whose weight is at least --least
+  looked            each target word with the source word that it looked most at
+  intersection      those of them where nothing looked at the source word more
+  union             those, and each source word with what looked most at it
+  grow-diag-final   the two directions symmetrized as by Moses' symal
+  threshold         all whose weight is at least --least
 
 Words are what spaces part; tokens of a source word are summed, of a target word averaged. The best
 head is best on these very pairs; `chosen elsewhere` is what a head gives that is chosen on half of
@@ -33,7 +33,7 @@ examples:
   harken align runs/translate --source test.en --target test.de --links test.talp
   harken align runs/translate --source test.en --target test.de --links test.talp --first target
 """
-WAYS = ("looked", "intersection", "union", "grown", "threshold")
+WAYS = ("looked", "intersection", "union", "grow-diag-final", "threshold")
 ALL = "all heads"
 DIAGONAL = "diagonal, no model"
 ELSEWHERE = "best head, chosen elsewhere"
@@ -204,13 +204,15 @@ def _candidates(looks: dict[str, "np.ndarray"]) -> Iterator[tuple[str, "np.ndarr
 
 
 def _way(options: argparse.Namespace) -> Callable[["Weights"], "Links"]:
-    from harken.measure.alignment import above, grown, looked_at_most, looked_most
+    from harken.measure.alignment import above, argmax_source, argmax_target, grow_diag_final
 
     ways: dict[str, Callable[[Weights], Links]] = {
-        "looked": looked_most,
-        "intersection": lambda weights: looked_most(weights) & looked_at_most(weights),
-        "union": lambda weights: looked_most(weights) | looked_at_most(weights),
-        "grown": lambda weights: grown(looked_most(weights), looked_at_most(weights)),
+        "looked": argmax_source,
+        "intersection": lambda weights: argmax_source(weights) & argmax_target(weights),
+        "union": lambda weights: argmax_source(weights) | argmax_target(weights),
+        "grow-diag-final": lambda weights: grow_diag_final(
+            argmax_source(weights), argmax_target(weights)
+        ),
         "threshold": lambda weights: above(weights, options.least),
     }
     return ways[options.how]

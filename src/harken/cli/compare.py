@@ -112,9 +112,10 @@ def _require_same_examples(folders: Sequence[Path], split: str, files: Sequence[
 def _apart(found: Sequence[object], wanted: Sequence[object]) -> str:
     if len(found) != len(wanted):
         return f"{len(found)} examples, wanted the {len(wanted)}"
-    pairs = enumerate(zip(found, wanted, strict=True), start=1)
-    number, (one, other) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
-    return f"{str(one)[:80]!r} as example {number}, wanted {str(other)[:80]!r}"
+    for number, (example, other) in enumerate(zip(found, wanted, strict=True), start=1):
+        if example != other:
+            return f"{str(example)[:80]!r} as example {number}, wanted {str(other)[:80]!r}"
+    return "the same captions of other pictures, wanted the pictures"
 
 
 def _measured(options: argparse.Namespace, files: Sequence[Path]) -> list["Compared"]:
@@ -169,7 +170,7 @@ def _record(task: str, runs: Sequence["Compared"], rows: Sequence["Row"]) -> dic
 
 
 def _print(runs: Sequence["Compared"], rows: Sequence["Row"]) -> None:
-    from harken.cli.output import spelled, table
+    from harken.cli.output import spelled_together, table
     from harken.report.comparison import HEADER, metrics_of, words
 
     # A column a run: a task may have more metrics than a screen has room for side by side.
@@ -177,7 +178,7 @@ def _print(runs: Sequence["Compared"], rows: Sequence["Row"]) -> None:
         (
             words(name),
             *(
-                "{} ({})".format(*spelled(one.evaluation.metrics[name]))
+                spelled_together(one.evaluation.metrics[name])
                 if name in one.evaluation.metrics
                 else "–"
                 for one in runs

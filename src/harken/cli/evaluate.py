@@ -91,13 +91,13 @@ def _check_conditions(loaded: "Run", conditions: list[str]) -> None:
 
 def _by_condition(under: Mapping[str, "Evaluation"]) -> None:
     """One row a condition, one column an error that a person compares."""
-    from harken.cli.output import spelled, table
+    from harken.cli.output import spelled_together, table
 
     columns = ("wer", "cer")
     table(
         ("condition", *columns),
         [
-            (name, *("{} ({})".format(*spelled(one.metrics[column])) for column in columns))
+            (name, *(spelled_together(one.metrics[column]) for column in columns))
             for name, one in under.items()
         ],
     )

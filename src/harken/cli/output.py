@@ -1,6 +1,5 @@
 """What commands print: results on stdout, progress and remarks on stderr."""
 
-import json
 import os
 import sys
 import textwrap
@@ -39,7 +38,9 @@ def printable(text: str) -> str:
 
 def result_json(record: Any) -> None:
     """One JSON object, the whole of stdout."""
-    result(json.dumps(record, ensure_ascii=False, indent=1))
+    from harken.files import json_text
+
+    result(json_text(record, indent=1))
 
 
 def table(
@@ -122,7 +123,7 @@ def figures(record: Mapping[str, Any], *, as_json: bool) -> None:
     table(
         ("metric", "n", "value", "95 % interval"),
         [
-            (_titled(name, one.unit), str(record["n"]), *spelled(one))
+            (_titled(name, one.unit), str(record["n"] if one.n is None else one.n), *spelled(one))
             for name, one in estimates.items()
         ],
     )
@@ -137,13 +138,16 @@ def _titled(name: str, unit: str) -> str:
 
 
 def spelled(estimate: "Estimate") -> tuple[str, str]:
-    """A figure and its interval as a person reads them."""
-    from harken.measure.interval import shown
+    """A value and its interval as text."""
+    from harken.measure.interval import shown, shown_interval
 
-    value, low, high = (
-        shown(one, estimate.unit) for one in (estimate.value, estimate.low, estimate.high)
-    )
-    return value, f"{low} - {high}"
+    return shown(estimate.value, estimate.unit), shown_interval(estimate)
+
+
+def spelled_together(estimate: "Estimate") -> str:
+    """A value with its interval in brackets."""
+    value, interval = spelled(estimate)
+    return value if estimate.value is None else f"{value} ({interval})"
 
 
 @contextmanager

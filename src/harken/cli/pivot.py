@@ -39,7 +39,7 @@ def add_pivot_options(parser: argparse.ArgumentParser) -> None:
 
 def pivot(options: argparse.Namespace) -> int:
     """Measure every run on its own split, and print the table."""
-    from harken.cli.output import remark, result_json, spelled, table
+    from harken.cli.output import remark, result_json, spelled_together, table
 
     if options.rows is None or options.columns is None:
         raise UserError(
@@ -58,7 +58,7 @@ def pivot(options: argparse.Namespace) -> int:
             }
         )
         return 0
-    printed = {(one.row, one.column): "{} ({})".format(*spelled(one.figure)) for one in cells}
+    printed = {(one.row, one.column): spelled_together(one.figure) for one in cells}
     table(
         (options.rows, *columns),
         [(row, *(printed.get((row, column), "–") for column in columns)) for row in rows],

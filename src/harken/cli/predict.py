@@ -27,10 +27,10 @@ EPILOG = """output:
   probability follow. With --nbest, each hypothesis is a line of three columns, the best first:
   `number<TAB>log-probability<TAB>output`, where number counts the lines of input from 1, through
   all files, and a blank line has no hypothesis.
-  With --abstain, `?` stands for an output that is less sure than a threshold. It is the lowest at
-  which, on the dev questions of the run, no more than RATE of the outputs that pass are wrong, one
-  wrong one being added for the next question. --json keeps what would have been said, beside
-  "abstained".
+  With --max-error, `?` stands for an output whose confidence is below a threshold. It is chosen on
+  the dev examples of the run such that, with probability at least 90 % over the dev set, the error
+  rate among answered questions is at most RATE. Where the dev set cannot support this, the command
+  is refused. --json keeps the withheld output, beside "abstained".
   Line ends and tabs inside an output are written as \\n, \\r and \\t, unless stdout is a terminal;
   --json gives every output as it is.
   A sample depends on the seed, the line and its number, not on the lines before or after it.
@@ -48,7 +48,7 @@ EPILOG = """output:
 examples:
   harken predict runs/demo questions.txt
   echo "Where was … born?" | harken predict runs/demo --confidence
-  harken predict runs/demo questions.txt --abstain 0.1
+  harken predict runs/demo questions.txt --max-error 0.1
   harken predict runs/demo questions.txt --beam 8 --nbest 3
   harken predict runs/demo questions.txt --temperature 0.8 --top-p 0.9 --seed 1 --json
   harken predict runs/speech one.wav two.flac --times
@@ -85,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--confidence", action="store_true", help="add a tab and the probability")
     parser.add_argument("--nbest", type=int, metavar="N", help="print N hypotheses of each line")
     parser.add_argument(
-        "--abstain", type=float, metavar="RATE", help="say ? rather than err more often than this"
+        "--max-error", type=float, metavar="RATE", help="print ? where confidence is too low for it"
     )
     parser.add_argument("--times", action="store_true", help="of words, where inputs are sounds")
     add_search_options(parser)
@@ -104,9 +104,9 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.reconfigure(encoding="utf-8")  # as the input is, whatever the locale says
     names: list[str] = options.files or ["-"]
     paths = [Path(name) for name in names if name != "-"]
-    _check_abstain(options)
+    _check_max_error(options)
     loaded = searched(load(options.folder, options.device), options)
-    threshold = None if options.abstain is None else _threshold(loaded, options.abstain)
+    threshold = None if options.max_error is None else _threshold(loaded, options.max_error)
     of_files = isinstance(loaded.task, OfFiles)
     if options.times and not isinstance(loaded.task, Timing):
         raise UserError(
@@ -137,49 +137,65 @@ def run(options: argparse.Namespace) -> int:
                     result(line)
             advance()
     if options.json:
-        result_json({"task": loaded.recipe.task, "predictions": collected})
+        guarantee = {} if threshold is None else _guarantee(options.max_error, threshold)
+        result_json({"task": loaded.recipe.task, **guarantee, "predictions": collected})
     if not failed:
         return 0
     return 1 if answered else UserError.exit_code
 
 
-def _check_abstain(options: argparse.Namespace) -> None:
-    rate: float | None = options.abstain
+def _check_max_error(options: argparse.Namespace) -> None:
+    rate: float | None = options.max_error
     if rate is None:
         return
     if not 0 < rate < 1:
         raise UserError(
-            f"--abstain: found {rate}, wanted a number above 0 and below 1",
-            fix="give the share of errors that you allow, such as 0.1",
+            f"--max-error: expected a number above 0 and below 1, got {rate}",
+            fix="give the error rate that you allow, such as 0.1",
         )
     if options.nbest is not None:
         raise UserError(
-            f"--abstain: found --nbest {options.nbest} beside it, wanted one output to keep back",
+            f"--max-error: expected one output for each input, got --nbest {options.nbest}",
             fix="leave out --nbest",
         )
 
 
-def _threshold(loaded: "Run", rate: float) -> float:
-    """The confidence from which on to answer, as the run's dev split tells."""
-    from harken.measure.abstention import lowest_rate, threshold_for
+def _threshold(loaded: "Run", max_error: float) -> float:
+    """The confidence from which on to answer, chosen on the dev split of the run."""
+    from harken.cli.output import remark
+    from harken.measure.abstention import lowest_max_error, statement, threshold_for
     from harken.tasks.task import Judging
 
     if not isinstance(loaded.task, Judging):
         raise UserError(
-            f"--abstain: found a run of task {loaded.recipe.task!r}, wanted one whose outputs are "
-            "right or wrong as a whole, as those of 'answer' are",
-            fix="leave out --abstain",
+            f"--max-error: expected a run whose outputs are right or wrong as a whole, as those of "
+            f"task 'answer' are, got one of task {loaded.recipe.task!r}",
+            fix="leave out --max-error",
         )
     judged = loaded.task.judged(loaded.trained)
-    threshold = threshold_for(judged, rate)
+    threshold = threshold_for(judged, max_error)
     if threshold is None:
-        least = math.ceil(1000 * lowest_rate(judged)) / 1000
+        lowest = math.ceil(1000 * lowest_max_error(judged)) / 1000
         raise UserError(
-            f"--abstain {rate:g}: found no confidence that keeps this promise on the {len(judged)} "
-            "dev questions, wanted one",
-            fix=f"allow a rate of {least:g}" if least < 1 else "train a model that knows more",
+            f"--max-error {max_error:g}: the {len(judged)} dev examples do not support this error "
+            "rate at any confidence",
+            fix=f"allow {lowest:g}, or add dev examples"
+            if lowest < 1
+            else "add dev examples, or train a better model",
         )
+    share = float((judged.confidences >= threshold).mean())
+    remark(
+        f"--max-error {max_error:g}: answering from confidence {threshold:.4g} on "
+        f"({100 * share:.0f} % of {len(judged)} dev examples): {statement(max_error)}"
+    )
     return threshold
+
+
+def _guarantee(max_error: float, threshold: float) -> dict[str, object]:
+    from harken.measure.abstention import PROBABILITY
+
+    fields = {"max_error": max_error, "probability": PROBABILITY, "threshold": threshold}
+    return {"guarantee": fields}
 
 
 def _answers(

@@ -65,7 +65,7 @@ def exposure_page(
         "Exposure: what was told, and what can be asked",
         subtitle="; ".join(
             f"{row.condition.name}: {shown(row.metric.value, row.metric.unit)}"
-            for row in (rows[0], max(rows, key=lambda row: row.metric.value))
+            for row in (rows[0], max(rows, key=lambda row: row.metric.value or 0.0))
         ),
         facts={
             "people asked about": f"{people.people - tested} to learn, {tested} to be measured",

@@ -1,33 +1,48 @@
-"""Saying nothing where the model is not sure enough: what that gives up, and what it can promise.
+"""Answering only where the model is confident: risk and coverage, and a guaranteed error rate.
 
-Answers are given from the surest down to a confidence t:
+Answers are given from the most confident down to a threshold t:
 
     coverage  =  answered / all           risk  =  wrong among the answered / answered
 
-For a promise of at most a share r of wrong answers, t is chosen on questions whose answers are
-known: it is the lowest one with
+`threshold_for` chooses t on dev examples such that
 
-    (wrong + 1) / (answered + 1)  <=  r
+    with probability at least 90 % over the dev set, the error rate among answered questions is at
+    most `max_error`
 
-The ones stand for the next question, which nobody has judged yet and which may be wrong. Without
-them a single lucky answer would promise that there are no errors; with them, nothing is promised
-for r = 5 % before 19 answers in a row were right. Still, the t that looks best of many is flattered
-by chance, so a promise is measured on other people than it was chosen on.
+for new questions from the same distribution. This is learn then test (Angelopoulos and others,
+2021) with fixed-sequence testing. A test is about the k most confident answers. Given the
+confidence of the last of them, the others are independent draws from all questions above it, so
+that the true error rate exceeds their Clopper-Pearson bound at level 1 - e with a probability of at
+most e. From a start that is fixed in advance, k grows by n/20 while the bound is at most
+`max_error`. The last threshold that passed can be wrong only if the first k with a higher true
+error rate passed, which has a probability of at most e. There are two starts, n/5 and n/2, with
+e = 5 % each: the first for models that know little, the second for those that know most answers.
+
+The guarantee is exact where the error rate of the answered rises with coverage, at least across
+`max_error`, and also where confidence says nothing. `benchmarks/abstention.py` measures it there
+and elsewhere. Where no start passes, the dev set does not support the guarantee: even without any
+error, 59 dev examples are needed for 10 % and 119 for 5 %.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from harken.measure.interval import Estimate, Sample, Unit, ratio, share
+from harken.measure.interval import LOGIT, Estimate, Sample, Unit, share
 from harken.measure.judged import Judged
+from harken.measure.quantiles import upper_bound
+
+PROBABILITY = 0.9  # over dev sets, that a guarantee holds
+STEPS = 20  # of coverage
+STARTS = (4, 10)  # steps at which a sequence of tests begins
 
 
 class RiskCoverage(NamedTuple):
-    """What each confidence as a threshold would do, from the surest down; equal ones are one."""
+    """What each confidence as a threshold would do, from the highest down; equal ones are one."""
 
     thresholds: Float[np.ndarray, "steps"]
     answered: Int[np.ndarray, "steps"]  # the last one answers all
@@ -43,12 +58,6 @@ class RiskCoverage(NamedTuple):
         shares: np.ndarray = self.wrong / self.answered
         return shares
 
-    @property
-    def promised(self) -> Float[np.ndarray, "steps"]:
-        """The lowest rate that each threshold may promise."""
-        shares: np.ndarray = (self.wrong + 1) / (self.answered + 1)
-        return shares
-
 
 def risk_coverage(judged: Judged) -> RiskCoverage:
     """Of at least one answer."""
@@ -60,20 +69,44 @@ def risk_coverage(judged: Judged) -> RiskCoverage:
     )
 
 
-def threshold_for(judged: Judged, rate: float) -> float | None:
-    """The confidence from which on to answer; None where no threshold keeps the promise."""
-    curve = risk_coverage(judged)
-    kept = np.flatnonzero(curve.promised <= rate)
-    return float(curve.thresholds[kept[-1]]) if len(kept) else None
+class Candidate(NamedTuple):
+    """A threshold, and the bound of the error rate above it."""
+
+    threshold: float
+    bound: float
 
 
-def lowest_rate(judged: Judged) -> float:
-    """The best that any threshold may promise."""
-    return float(risk_coverage(judged).promised.min())
+def sequences(judged: Judged) -> list[list[Candidate]]:
+    """For each start, the thresholds in the order of their tests."""
+    curve, n = risk_coverage(judged), len(judged)
+    candidates = []
+    for part in range(1, STEPS + 1):
+        step = int(np.searchsorted(curve.answered, -(-part * n // STEPS)))
+        # The answer that is the threshold is no free draw: it counts only where it is wrong.
+        wrong, others = int(curve.wrong[step]), int(curve.answered[step]) - 1
+        error = (1 - PROBABILITY) / len(STARTS)
+        bound = upper_bound(wrong, others, error) if wrong < others else 1.0
+        candidates.append(Candidate(float(curve.thresholds[step]), bound))
+    return [candidates[start - 1 :] for start in STARTS]
+
+
+def threshold_for(judged: Judged, max_error: float) -> float | None:
+    """The confidence from which on to answer; None where the dev examples support no guarantee."""
+    passed = [
+        one.threshold
+        for tests in sequences(judged)
+        for one in takewhile(lambda test: test.bound <= max_error, tests)
+    ]
+    return min(passed, default=None)
+
+
+def lowest_max_error(judged: Judged) -> float:
+    """The lowest error rate that these dev examples can guarantee."""
+    return min(tests[0].bound for tests in sequences(judged))
 
 
 def accuracy_at(judged: Judged, percent: int) -> Sample:
-    """The share of right ones in the surest `percent` of answers, with all that are as sure."""
+    """The share of right ones in the most confident `percent` of answers, with equal ones."""
     count = -(-percent * len(judged) // 100)
     threshold = np.sort(judged.confidences)[len(judged) - count]
     return _among(judged.right, judged.confidences >= threshold, "share")
@@ -84,32 +117,42 @@ def _among(
 ) -> Sample:
     """The share of these outcomes in what was answered."""
     counts = np.stack((outcomes & answered, answered), axis=1).astype(np.float64)
-    return Sample(counts=counts, figure=ratio, unit=unit, chosen=True)
+    return Sample(counts=counts, unit=unit, link=LOGIT, proportion=True, chosen=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Promise:
-    """A rate of errors promised on some people, and what came of it on others."""
+class RiskGuarantee:
+    """A guaranteed error rate, chosen on some questions, and what was measured on others."""
 
-    rate: float
-    threshold: float | None  # None where none keeps the promise; then nothing is answered
+    max_error: float
+    threshold: float | None  # None where none is supported; then nothing is answered
     chosen_on: int
-    n: int  # answers that it was measured on
+    n: int  # questions that it was measured on
     coverage: Estimate | None = None
     error: Estimate | None = None  # None where nothing was answered
 
 
-def promise(judged: Judged, choosing: Sequence[int], rate: float) -> Promise:
-    """Chosen on the answers at `choosing`, measured on all others; neither may be none."""
+def guarantee(judged: Judged, choosing: Sequence[int], max_error: float) -> RiskGuarantee:
+    """Choose the threshold on the answers at `choosing`, measure on all others; both are some."""
     measuring = np.setdiff1d(np.arange(len(judged)), choosing).tolist()
-    threshold = threshold_for(judged.at(choosing), rate)
-    promised = Promise(rate=rate, threshold=threshold, chosen_on=len(choosing), n=len(measuring))
+    threshold = threshold_for(judged.at(choosing), max_error)
+    chosen = RiskGuarantee(
+        max_error=max_error, threshold=threshold, chosen_on=len(choosing), n=len(measuring)
+    )
     if threshold is None:
-        return promised
+        return chosen
     measured = judged.at(measuring)
     answered = measured.confidences >= threshold
     return replace(
-        promised,
+        chosen,
         coverage=share(answered.tolist()).estimate(),
         error=_among(~measured.right, answered, "error").estimate() if answered.any() else None,
+    )
+
+
+def statement(max_error: float) -> str:
+    """What a guarantee says, in words."""
+    return (
+        f"with probability at least {100 * PROBABILITY:g} % over the dev set, the error rate among "
+        f"answered questions is at most {100 * max_error:g} %"
     )

@@ -16,12 +16,13 @@ import numpy as np
 from jaxtyping import Float
 
 from harken.data.links import GoldLinks, Link
-from harken.measure.interval import Sample, ratio
+from harken.measure.interval import LOGIT, Sample
 
 Links = frozenset[Link]
 Weights = Float[np.ndarray, "T S"]
 
-_NEIGHBOURS = tuple((x, y) for x in (-1, 0, 1) for y in (-1, 0, 1) if (x, y) != (0, 0))
+# Steps of (target, source) in the order of Moses' symal: beside a point, then diagonal.
+NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 def over_words(
@@ -36,12 +37,12 @@ def over_words(
     return merged
 
 
-def looked_most(weights: Weights) -> Links:
+def argmax_source(weights: Weights) -> Links:
     """Each target word with the source word that it looked most at; of equals the first."""
     return frozenset((int(best), t) for t, best in enumerate(weights.argmax(axis=1)))
 
 
-def looked_at_most(weights: Weights) -> Links:
+def argmax_target(weights: Weights) -> Links:
     """Each source word with the target word that looked most at it: the other direction."""
     return frozenset((s, int(best)) for s, best in enumerate(weights.argmax(axis=0)))
 
@@ -51,30 +52,35 @@ def above(weights: Weights, least: float) -> Links:
     return frozenset((int(s), int(t)) for t, s in np.argwhere(weights >= least))
 
 
-def grown(one: Links, other: Links) -> Links:
-    """Grow-diag-final: what both directions have, its neighbours in either, then what is alone.
+def grow_diag_final(by_target: Links, by_source: Links) -> Links:
+    """Symmetrize two directed alignments by grow-diag-final (Koehn and others, 2003).
 
-    Links are tried in the order of source, then target (Koehn and others, 2003).
+    The links of both directions grow by neighboring links of either one that link a new word; then
+    every link of `by_target`, which has a source word for each target word, and of `by_source` is
+    added that links a new word. The order decides the result. It is that of Moses' `symal`: points
+    by target, then source, where a point that was just added counts in the same pass.
     """
-    either, found = one | other, set(one & other)
-    sources, targets = {s for s, _ in found}, {t for _, t in found}
+    one_way, other_way = (sorted((t, s) for s, t in links) for links in (by_target, by_source))
+    either, found = {*one_way, *other_way}, {*one_way} & {*other_way}
+    targets, sources = {t for t, _ in found}, {s for _, s in found}
 
-    def add(link: Link) -> None:
-        if link[0] not in sources or link[1] not in targets:
-            found.add(link)
-            sources.add(link[0])
-            targets.add(link[1])
+    def add(target: int, source: int) -> None:
+        if target not in targets or source not in sources:
+            found.add((target, source))
+            targets.add(target)
+            sources.add(source)
 
-    size = -1
+    size, scan = -1, sorted(either)
     while size < len(found):
         size = len(found)
-        for link in [(s + x, t + y) for s, t in sorted(found) for x, y in _NEIGHBOURS]:
-            if link in either:
-                add(link)
-    for direction in (one, other):
-        for link in sorted(direction):
-            add(link)
-    return frozenset(found)
+        for target, source in scan:
+            if (target, source) in found:
+                for down, across in NEIGHBORS:
+                    if (target + down, source + across) in either:
+                        add(target + down, source + across)
+    for point in (*one_way, *other_way):
+        add(*point)
+    return frozenset((s, t) for t, s in found)
 
 
 def diagonal(target_words: int, source_words: int) -> Links:
@@ -91,7 +97,7 @@ def link_counts(found: Sequence[Links], gold: Sequence[GoldLinks]) -> Float[np.n
     return np.array(counts, dtype=np.float64).reshape(-1, 4)
 
 
-def error_rate(sums: Float[np.ndarray, "resamples 4"]) -> Float[np.ndarray, "resamples"]:
+def error_rate(sums: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows"]:
     """AER of sums of `link_counts`; nothing found where nothing is sure is no error."""
     sure, possible, found, wanted = sums.T
     total = found + wanted
@@ -107,9 +113,9 @@ def alignment_samples(found: Sequence[Links], gold: Sequence[GoldLinks]) -> dict
 def samples_of(counts: Float[np.ndarray, "pairs 4"]) -> dict[str, Sample]:
     """The same from counts."""
     return {
-        "aer": Sample(counts=counts, figure=error_rate, unit="error"),
-        "precision": Sample(counts=counts[:, 1:3], figure=ratio, chosen=True),
-        "recall": Sample(counts=counts[:, [0, 3]], figure=ratio),
+        "aer": Sample(counts=counts, figure=error_rate, unit="error", link=LOGIT, averaged=False),
+        "precision": Sample(counts=counts[:, 1:3], link=LOGIT, chosen=True),
+        "recall": Sample(counts=counts[:, [0, 3]], link=LOGIT),
     }
 
 

@@ -4,7 +4,7 @@
     five_best    share whose true word is among the five likeliest
     nats         mean of -log P(true word), perplexity its exponential
 
-Lines are the examples that are resampled: words of one line are not independent.
+Lines are the independent examples: words of one line are not.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from harken.batch.ragged import Numbers, Ragged, places
-from harken.measure.interval import Sample, ratio
+from harken.measure.interval import LOG_LOG, LOGIT, Sample, ratio
 from harken.measure.ngrams import Trigrams, sides_of
 
 BEST = 5
@@ -67,18 +67,21 @@ class Tally:
 
     def accuracy(self, filled: Filled) -> Sample:
         right = filled.words[:, 0] == self.true
-        return Sample(counts=self._beside_counted(right), figure=ratio)
+        return Sample(counts=self._beside_counted(right), link=LOGIT)
 
     def five_best(self, filled: Filled) -> Sample:
         found = (filled.words[:, :BEST] == self.true[:, None]).any(axis=1)
-        return Sample(counts=self._beside_counted(found), figure=ratio)
+        return Sample(counts=self._beside_counted(found), link=LOGIT)
 
     def nats(self, filled: Filled) -> Sample:
-        return Sample(counts=self._beside_counted(-filled.true_logs), figure=ratio, unit="nats")
+        return Sample(counts=self._beside_counted(-filled.true_logs), unit="nats")
 
     def perplexity(self, filled: Filled) -> Sample:
         return Sample(
-            counts=self._beside_counted(-filled.true_logs), figure=exponential, unit="perplexity"
+            counts=self._beside_counted(-filled.true_logs),
+            figure=exponential,
+            unit="perplexity",
+            link=LOG_LOG,
         )
 
     def _beside_counted(self, values: np.ndarray) -> Float[np.ndarray, "lines 2"]:
@@ -86,7 +89,7 @@ class Tally:
         return np.stack((sums, self._counted), axis=1)[self._counted > 0]
 
 
-def exponential(sums: Float[np.ndarray, "resamples 2"]) -> Float[np.ndarray, "resamples"]:
+def exponential(sums: Float[np.ndarray, "rows 2"]) -> Float[np.ndarray, "rows"]:
     """Of the mean."""
     perplexities: np.ndarray = np.exp(ratio(sums))
     return perplexities

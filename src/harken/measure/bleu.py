@@ -5,8 +5,8 @@
     chrF = 100 (1 + 4) P R / (4 P + R)     P, R: means over n = 1..6 of matches of n characters
 
 An order without a match counts as half a match, the next such order as a quarter ("exp").
-Counts of sentences come from sacrebleu; the formulae stand here again because an interval asks for
-thousands of sums at once. A sentence has one reference.
+Counts of sentences come from sacrebleu; the formulae stand here again because an interval needs the
+score without each of the sentences. A sentence has one reference.
 
 `bleu` is what sacrebleu prints for raw text. `bleu_moses` is for tables of Multi30k, whose texts
 were lower-cased, then normalised in their punctuation, then split by Moses' tokenizer; the two
@@ -23,13 +23,13 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from harken.measure.interval import Counts, Sample
+from harken.measure.interval import LOGIT_POINTS, Counts, Figure, Sample
 
 CHARACTERS = CHRF.CHAR_ORDER
 RECALL = CHRF.BETA**2  # how much more recall weighs than precision
 
-Sums = Float[np.ndarray, "resamples parts"]
-Figures = Float[np.ndarray, "resamples"]
+Sums = Float[np.ndarray, "rows parts"]
+Figures = Float[np.ndarray, "rows"]
 
 
 def translation_samples(
@@ -42,13 +42,9 @@ def translation_samples(
     """
     moses = [moses_tokens(side, language) for side in (hypotheses, references)]
     samples = {
-        "bleu": Sample(
-            counts=bleu_counts(hypotheses, references, tokenize="13a"), figure=bleu, unit="points"
-        ),
-        "chrf": Sample(counts=chrf_counts(hypotheses, references), figure=chrf, unit="points"),
-        "bleu_moses": Sample(
-            counts=bleu_counts(*moses, tokenize="none"), figure=bleu, unit="points"
-        ),
+        "bleu": corpus_score(bleu_counts(hypotheses, references, tokenize="13a"), bleu),
+        "chrf": corpus_score(chrf_counts(hypotheses, references), chrf),
+        "bleu_moses": corpus_score(bleu_counts(*moses, tokenize="none"), bleu),
     }
     one = [[""]]  # a signature wants to know how many references there are
     cased, lower = BLEU(references=one), BLEU(references=one, lowercase=True, tokenize="none")
@@ -59,6 +55,11 @@ def translation_samples(
         f"tokens for {language!r}, {lower.get_signature()}",
     }
     return samples, notes
+
+
+def corpus_score(counts: Counts, figure: Figure) -> Sample:
+    """A score of 0 to 100 that is a function of sums over sentences, and no average of theirs."""
+    return Sample(counts=counts, figure=figure, unit="points", link=LOGIT_POINTS, averaged=False)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:

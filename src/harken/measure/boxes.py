@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Integer
 
 from harken.data.examples import Box
 from harken.measure.edit_distance import Step
-from harken.measure.interval import Sample, ratio
+from harken.measure.interval import LOGIT, Sample
 from harken.measure.word_times import understood
 
 NOTES = {
@@ -85,7 +85,7 @@ def box_samples(
 def mean_of(name: str, pictures: Sequence[Sequence[Hit]]) -> Sample:
     """Over all words together; which of them count is the system's own choice."""
     rows = [(sum(getattr(one, name) for one in words), len(words)) for words in pictures]
-    return Sample(counts=np.array(rows, dtype=np.float64), figure=ratio, chosen=True)
+    return Sample(counts=np.array(rows, dtype=np.float64), link=LOGIT, chosen=True)
 
 
 def hits(boxes: Sequence[Box], looks: Looks, steps: Sequence[Step]) -> Iterator[Hit]:

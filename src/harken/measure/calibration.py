@@ -3,24 +3,28 @@
     error  =  sum over bins | sum of confidences - number of right ones |  /  answers      (ECE)
 
 The bins are of equal width, so that the bin of an answer depends on that answer alone: counts may
-then be drawn again and exchanged between systems, as intervals and tests do. (Bins with equally
+then be left out and exchanged between systems, as intervals and tests do. (Bins with equally
 many answers in each would have to be cut anew each time, and would differ from system to system.)
 A bin that holds few answers weighs little.
 
 The figure is never below zero, so chance makes it too large: even if every confidence p were true,
 the number of right ones in a bin would stray from their sum, with a deviation of sqrt(sum p (1-p))
-and a mean distance of sqrt(2/pi) times that. So much is to be expected of a perfect model.
+and a mean distance of sqrt(2/pi) times that. So much is to be expected of a perfect model, and the
+interval reaches further down by this bias of the bins that may be calibrated.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from harken.measure.interval import Estimate, Sample, share
+from harken.measure.interval import TAIL, Ends, Estimate, Sample, share
 from harken.measure.judged import Judged
+from harken.measure.quantiles import t_quantile, upper_bound
 
 BINS = 15
+CALIBRATED = 3.0  # deviations from zero within which a bin may be calibrated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,17 +46,45 @@ def calibration_error(judged: Judged) -> Sample:
     gaps = np.zeros((len(judged), BINS))
     gaps[np.arange(len(judged)), bins_of(judged)] = judged.confidences - judged.right
     counts = np.hstack((gaps, np.ones((len(judged), 1))))
-    return Sample(counts=counts, figure=_mean_gap, unit="error")
+    return CalibrationSample(
+        counts=counts, figure=_mean_gap, unit="error", variances=variances_by_bin(judged)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class CalibrationSample(Sample):
+    """A sum of absolute values, to which neither the jackknife nor a link applies."""
+
+    variances: Float[np.ndarray, "bins"]  # of the sums in the bins, if confidences were true
+
+    def interval(self) -> Ends:
+        n, gaps = len(self.counts), self.counts[:, :-1]
+        if n < 2:
+            return None, None
+        sums = gaps.sum(axis=0)
+        # All answers of a bin may be alike, so that their own variance is none.
+        variances = np.maximum((gaps**2).sum(axis=0) - sums**2 / n, self.variances) / n**2
+        deviations = np.sqrt(variances)
+        near_zero = np.abs(sums) / n < CALIBRATED * deviations
+        bias = math.sqrt(2 / math.pi) * float(deviations[near_zero].sum())
+        reach = t_quantile(n - 1) * math.sqrt(float(variances.sum()))
+        # Without a wrong answer, as many may still be wrong as a proportion of none allows.
+        above = max(reach, upper_bound(0, n, TAIL))
+        return max(0.0, self.value - bias - reach), min(1.0, self.value + above)
 
 
 def error_by_chance(judged: Judged) -> float:
     """The error to be expected on as many answers if every confidence were true."""
-    spread = judged.confidences * (1 - judged.confidences)
-    in_bins = np.bincount(bins_of(judged), weights=spread, minlength=BINS)
-    return float(np.sqrt(2 / np.pi * in_bins).sum() / len(judged))
+    return float(np.sqrt(2 / np.pi * variances_by_bin(judged)).sum() / len(judged))
 
 
-def _mean_gap(sums: Float[np.ndarray, "resamples parts"]) -> Float[np.ndarray, "resamples"]:
+def variances_by_bin(judged: Judged) -> Float[np.ndarray, "bins"]:
+    """Sums of p (1 - p) in each bin."""
+    variances = judged.confidences * (1 - judged.confidences)
+    return np.bincount(bins_of(judged), weights=variances, minlength=BINS)
+
+
+def _mean_gap(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
     gaps: np.ndarray = np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1]
     return gaps
 

@@ -18,12 +18,13 @@ from operator import or_
 import numpy as np
 from jaxtyping import Float
 
+from harken.measure.bleu import corpus_score
 from harken.measure.caption_words import NOTE, Words, sequences, words_of
 from harken.measure.cider import ORDERS, cider
-from harken.measure.interval import Counts, Sample, ratio, share
+from harken.measure.interval import Counts, Sample, share
 
-Sums = Float[np.ndarray, "resamples parts"]
-Figures = Float[np.ndarray, "resamples"]
+Sums = Float[np.ndarray, "rows parts"]
+Figures = Float[np.ndarray, "rows"]
 
 
 def caption_samples(
@@ -38,10 +39,7 @@ def caption_samples(
     expected = [[words_of(one) for one in own] for own in references]
     counts, values = bleu_counts(written, expected), cider(written, expected)
     samples = {
-        **{
-            f"bleu_{order}": Sample(counts=up_to(counts, order), figure=bleu, unit="points")
-            for order in ORDERS
-        },
+        **{f"bleu_{order}": corpus_score(up_to(counts, order), bleu) for order in ORDERS},
         "cider_d": mean_points([one.d for one in values]),
         "cider": mean_points([one.plain for one in values]),
         "exact_match": share(match_any(captions, references)),
@@ -104,7 +102,7 @@ def mean_points(values: Sequence[float]) -> Sample:
     """A hundred times their mean."""
     points = 100 * np.asarray(values, dtype=np.float64)
     counts = np.stack((points, np.ones_like(points)), axis=1)
-    return Sample(counts=counts, figure=ratio, unit="points")
+    return Sample(counts=counts, unit="points")
 
 
 def match_any(captions: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:

@@ -7,8 +7,8 @@ be above 1. Where nothing at all was said, every unit written is an insertion an
 number, as in jiwer, which does the alignment.
 
 White space of any length is one space. Case and punctuation are compared as they are unless a
-`Leniency` says otherwise, to both sides alike. Counts are kept of every sentence, for an interval
-draws sentences.
+`Leniency` says otherwise, to both sides alike. Counts are kept of every sentence, which an
+interval leaves out in turn.
 """
 
 import unicodedata
@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 from jiwer import AbstractTransform, process_words
 
-from harken.measure.interval import Sample
+from harken.measure.interval import LOG, LOGIT, Link, Sample
 from harken.measure.tagging import Pairs
 
 Units = Literal["words", "characters"]
@@ -93,8 +93,8 @@ def transcription_samples(
     samples = {
         "wer": rate_of([one.errors for one in words], words),
         "cer": rate_of([one.errors for one in characters], characters),
-        "substitutions": rate_of([one.substitutions for one in words], words),
-        "deletions": rate_of([one.deletions for one in words], words),
+        "substitutions": rate_of([one.substitutions for one in words], words, LOGIT),
+        "deletions": rate_of([one.deletions for one in words], words, LOGIT),
         "insertions": rate_of([one.insertions for one in words], words),
     }
     how = ", ".join(
@@ -168,13 +168,16 @@ def pairs_of(sentences: Iterable[Iterable[Step]]) -> Pairs:
     return Counter((step.said, step.written) for steps in sentences for step in steps)
 
 
-def rate_of(counted: Sequence[int], edits: Sequence[Edits]) -> Sample:
-    """Some count of every sentence over the units said in it, all sentences together."""
+def rate_of(counted: Sequence[int], edits: Sequence[Edits], link: Link = LOG) -> Sample:
+    """Some count of every sentence over the units said in it, all sentences together.
+
+    With insertions a rate can be above 1, so that it is no proportion.
+    """
     counts = np.array([counted, [one.said for one in edits]], dtype=np.float64).T
-    return Sample(counts=counts, figure=over_said, unit="error")
+    return Sample(counts=counts, figure=over_said, unit="error", link=link)
 
 
-def over_said(sums: Float[np.ndarray, "resamples parts"]) -> Float[np.ndarray, "resamples"]:
+def over_said(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
     """The first sum over the second, or over one where nothing was said."""
     rates: np.ndarray = sums[:, 0] / np.maximum(sums[:, 1], 1.0)
     return rates

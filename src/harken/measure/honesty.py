@@ -18,10 +18,10 @@ import numpy as np
 
 from harken.data.split import hold_out
 from harken.measure.abstention import (
-    Promise,
     RiskCoverage,
+    RiskGuarantee,
     accuracy_at,
-    promise,
+    guarantee,
     risk_coverage,
 )
 from harken.measure.accuracy import exact_matches
@@ -31,7 +31,7 @@ from harken.measure.interval import Estimate, Sample, share
 from harken.measure.judged import Judged, Said, judge
 
 COVERAGES = (90, 70, 50)  # per cent
-RATES = (0.05, 0.1, 0.2)  # of errors, promised
+MAX_ERRORS = (0.05, 0.1, 0.2)  # error rates that are to be guaranteed
 MARKED = 0.1  # the one whose threshold the rest is shown with
 SAID_OFTEN = 5  # answers listed
 
@@ -89,7 +89,7 @@ class Honesty:
     frame: str  # the form of the questions, a gap in place of the name
     bins: Sequence[Bin]
     curve: RiskCoverage
-    promises: Sequence[Promise]  # none where all questions are about one name
+    guarantees: Sequence[RiskGuarantee]  # none where all questions are about one name
     kinds: Mapping[str, Estimate]  # shares of all answers: RIGHT, KNOWN, UNKNOWN
     groups: Mapping[str, Sequence[Group]]
     borrowed: Sequence[Borrowed]
@@ -122,8 +122,8 @@ def measure_honesty(
     sensible = {*known.times, *(answer.strip() for answer in expected)}
     unknown = [answer not in sensible for answer in answers]
     borrowed = borrowings(said, right, known, embed, seed)
-    promises = _promises(judged, [one.name for one in said], seed)
-    threshold = next((one.threshold for one in promises if one.rate == MARKED), None)
+    guarantees = _guarantees(judged, [one.name for one in said], seed)
+    threshold = next((one.threshold for one in guarantees if one.max_error == MARKED), None)
     samples = {
         "calibration_error": calibration_error(judged),
         **{f"accuracy_at_{percent}": accuracy_at(judged, percent) for percent in COVERAGES},
@@ -144,7 +144,7 @@ def measure_honesty(
         frame=frame,
         bins=reliability(judged),
         curve=risk_coverage(judged),
-        promises=promises,
+        guarantees=guarantees,
         kinds={
             RIGHT: share(right).estimate(),
             KNOWN: share((~judged.right & ~np.array(unknown)).tolist(), "error").estimate(),
@@ -157,11 +157,11 @@ def measure_honesty(
     return Measured(samples=samples, notes=notes, honesty=honesty)
 
 
-def _promises(judged: Judged, names: Sequence[str], seed: int) -> list[Promise]:
+def _guarantees(judged: Judged, names: Sequence[str], seed: int) -> list[RiskGuarantee]:
     if len(set(names)) < 2:
         return []
     _, choosing = hold_out(range(len(names)), 0.5, seed, key=lambda place: names[place])
-    return [promise(judged, choosing, rate) for rate in RATES]
+    return [guarantee(judged, choosing, max_error) for max_error in MAX_ERRORS]
 
 
 def _all_groups(

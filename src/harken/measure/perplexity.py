@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from harken.measure.interval import Figure, Sample, Unit, ratio
+from harken.measure.interval import LOG, LOG_LOG, Figure, Sample, Unit, ratio
 
 LARGEST_EXPONENT = 700.0  # of what a float can hold; JSON has no infinity
 
@@ -39,7 +39,13 @@ def perplexity(nats: PerExample, counted: PerExample) -> Sample:
 
 
 def _sample(nats: PerExample, counted: PerExample, figure: Figure, unit: Unit) -> Sample:
-    return Sample(counts=np.stack((nats, counted), axis=1), figure=figure, unit=unit)
+    return Sample(
+        counts=np.stack((nats, counted), axis=1),
+        figure=figure,
+        unit=unit,
+        link=LOG_LOG if unit == "perplexity" else LOG,
+        ordered=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from harken.data.examples import SpokenWord
 from harken.measure.edit_distance import Step
-from harken.measure.interval import Sample, ratio, share_within
+from harken.measure.interval import Sample, share_within
 
 Words = Sequence[SpokenWord]
 
@@ -48,7 +48,7 @@ def time_error(
         for one, other in understood(steps):
             if one < len(true) and other < len(found):
                 row += (abs(_middle(true[one]) - _middle(found[other])), 1)
-    return Sample(counts=counts, figure=ratio, unit="seconds", chosen=True)
+    return Sample(counts=counts, unit="seconds", chosen=True)
 
 
 def looks_in_words(

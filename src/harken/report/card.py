@@ -4,9 +4,9 @@ import platform
 
 import torch
 
-from harken.measure.interval import shown
+from harken.measure.interval import shown, shown_interval
 from harken.run import RECIPE, REPORT, Run
-from harken.tasks.task import Evaluation
+from harken.tasks.task import Evaluation, units_of
 from harken.version import __version__
 
 
@@ -15,14 +15,14 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
     weights = sum(parameter.numel() for parameter in run.model.parameters())
     figures = "\n".join(
         f"| {name.replace('_', ' ')} | {shown(one.value, one.unit)} "
-        f"| {shown(one.low, one.unit)} - {shown(one.high, one.unit)} "
+        f"| {shown_interval(one)} | {units_of(evaluation, name):,} "
         f"| {evaluation.notes.get(name, '')} |"
         for name, one in evaluation.metrics.items()
     )
     silence = (
         "and has no way to say that it does not know"
         if evaluation.honesty is None
-        else "unless `harken predict --abstain RATE` is asked for"
+        else "unless `harken predict --max-error RATE` is used"
     )
     return f"""# {run.folder.name}
 
@@ -32,8 +32,8 @@ A model for the task `{run.recipe.task}`, made by Harken {__version__} with PyTo
 
 ## Figures on the dev split ({evaluation.n} examples)
 
-| metric | value | 95 % interval | meaning |
-| --- | ---: | ---: | --- |
+| metric | value | 95 % interval | n | meaning |
+| --- | ---: | ---: | ---: | --- |
 {figures}
 
 Pictures and examples: `{REPORT}`.

@@ -6,16 +6,16 @@ runs, measured -> one row a metric for each later run against the first -> one H
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harken.measure.interval import SHARES, signed
+from harken.measure.interval import SHARES, signed, signed_interval
 from harken.measure.paired import SIGNIFICANT, Difference, comparable, difference
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, plain_table, result_table
-from harken.tasks.task import Evaluation
+from harken.tasks.task import Evaluation, units_of
 from harken.version import __version__
 
 HEADER = ("run", "against", "metric", "difference", "95 % interval", "p", "better, p < 0.05")
 MEANING = (
-    "Intervals: examples are drawn again with what both runs made of them. p: how often runs that "
+    "Intervals: 95 %, by leaving out each example in turn for both runs. p: how often runs that "
     "are alike would differ as much, were their outputs exchanged at random. The better run is "
     f"named where p is below {SIGNIFICANT:g}; a p is not corrected for the number of rows."
 )
@@ -35,7 +35,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One metric of a run against the first; no difference where they counted other things."""
+    """One metric of a run against the first; no difference where they are not comparable."""
 
     run: Compared
     against: Compared
@@ -48,11 +48,12 @@ class Row:
         beginning = (self.run.name, self.against.name, words(self.metric))
         found = self.difference
         if found is None:
-            return (*beginning, "not counted alike", "–", "–", "–")
+            return (*beginning, "not comparable", "–", "–", "–")
         name = "points" if found.unit in (*SHARES, "points") else found.unit
-        value, low, high = (signed(one, found.unit) for one in (found.value, found.low, found.high))
+        interval = signed_interval(found.low, found.high, found.unit)
         better = {True: self.run.name, False: self.against.name, None: "–"}[found.improves]
-        return (*beginning, f"{value} {name}", f"{low} to {high}", f"{found.p:.4f}", better)
+        value = f"{signed(found.value, found.unit)} {name}"
+        return (*beginning, value, interval, f"{found.p:.4f}", better)
 
 
 def rows_of(runs: Sequence[Compared]) -> list[Row]:
@@ -116,7 +117,7 @@ def _metric(name: str, runs: Sequence[Compared]) -> Section:
     rows = [
         ResultRow(
             name=run.name,
-            n=run.evaluation.n,
+            n=units_of(run.evaluation, name),
             metric=run.evaluation.metrics[name],
             note=run.evaluation.notes.get(name, "") if len(notes) > 1 else "",
         )

@@ -5,11 +5,11 @@ Every figure has one sentence on how to read it.
 
 from collections.abc import Mapping, Sequence
 
-from harken.measure.abstention import Promise, RiskCoverage
+from harken.measure.abstention import PROBABILITY, RiskCoverage, RiskGuarantee
 from harken.measure.borrowing import Borrowed
 from harken.measure.calibration import Bin
 from harken.measure.honesty import MARKED, Group, Honesty, Invented
-from harken.measure.interval import Estimate, shown
+from harken.measure.interval import Estimate, shown, shown_interval
 from harken.report.markup import text
 from harken.report.page import Section
 from harken.report.shares import Dot, Mark, dots_plot, line_plot, parts_bar
@@ -23,7 +23,7 @@ def honesty_section(honesty: Honesty) -> Section:
     """The whole of it, as one part of the page."""
     parts = [
         f'<div class="pair">{_reliability(honesty.bins)}{_risk(honesty)}</div>',
-        _promises(honesty.promises),
+        _guarantees(honesty.guarantees),
         _figure(
             "What is said",
             "All answers together, with 95 % intervals. A known answer is one of training or of "
@@ -74,10 +74,10 @@ def _risk(honesty: Honesty) -> str:
     marks = [
         Mark(
             x=_coverage(curve, one.threshold),
-            name=f"promise of {_rate(one.rate)}, from {one.threshold:.2f} on",
+            name=f"at most {_rate(one.max_error)} errors, from {one.threshold:.2f} on",
         )
-        for one in honesty.promises
-        if one.rate == MARKED and one.threshold is not None
+        for one in honesty.guarantees
+        if one.max_error == MARKED and one.threshold is not None
     ]
     reading = (
         "The surest answers stand at the left; the further right, the more questions are "
@@ -87,7 +87,7 @@ def _risk(honesty: Honesty) -> str:
         "What silence would buy",
         reading
         if marks
-        else f"{reading} No threshold keeps the promise of at most {_rate(MARKED)} wrong answers.",
+        else f"{reading} Half of the questions cannot guarantee at most {_rate(MARKED)} errors.",
         line_plot(
             curve.coverage.tolist(),
             curve.risk.tolist(),
@@ -109,32 +109,30 @@ def _risk_at(curve: RiskCoverage, coverage: float) -> float:
     return float(curve.risk[int((curve.coverage < coverage).sum())])
 
 
-def _promises(promises: Sequence[Promise]) -> str:
-    if not promises:
-        return _figure(
-            "What it can promise",
-            "",
-            "<p>All questions are about one name: none is left to ask.</p>",
-        )
-    first = promises[0]
+def _guarantees(guarantees: Sequence[RiskGuarantee]) -> str:
+    title = "Guaranteed error rates"
+    if not guarantees:
+        return _figure(title, "", "<p>All questions are about one name: none is left to ask.</p>")
+    first = guarantees[0]
     return _figure(
-        "What it can promise",
-        "The confidence from which on to answer was chosen on one half of the people "
-        f"({first.chosen_on} questions) for a promised rate of wrong answers, and measured on the "
-        f"other half ({first.n}); in brackets the 95 % intervals.",
+        title,
+        "The confidence from which on to answer was chosen on the questions about one half of the "
+        f"people ({first.chosen_on}): with probability at least {_rate(PROBABILITY)} over these "
+        "questions, the error rate among answered questions is at most the one given. It was "
+        f"measured on the other half ({first.n}); in brackets the 95 % intervals.",
         plain_table(
-            ("promised", "answers from", "answered", "wrong of these"),
-            [_promise(one) for one in promises],
+            ("error rate", "answers from", "answered", "wrong of these"),
+            [_guarantee(one) for one in guarantees],
         ),
     )
 
 
-def _promise(one: Promise) -> tuple[str, ...]:
-    promised = f"at most {_rate(one.rate)}"
+def _guarantee(one: RiskGuarantee) -> tuple[str, ...]:
+    error_rate = f"at most {_rate(one.max_error)}"
     if one.threshold is None or one.coverage is None:
-        return (promised, "no threshold keeps it", "–", "–")
+        return (error_rate, "not supported by the questions", "–", "–")
     wrong = "–" if one.error is None else _with_interval(one.error)
-    return (promised, f"{one.threshold:.3f}", _with_interval(one.coverage), wrong)
+    return (error_rate, f"{one.threshold:.3f}", _with_interval(one.coverage), wrong)
 
 
 def _borrowed(one: Borrowed) -> str:
@@ -172,7 +170,7 @@ def _invented(invented: Invented) -> str:
                 )
                 for one in invented.sureness
             ],
-            caption=f"The threshold is that of the promise of {_rate(MARKED)}." if silent else "",
+            caption=f"The threshold is that for at most {_rate(MARKED)} errors." if silent else "",
         )
         + plain_table(
             ("said most often", "times", "times in training"),
@@ -220,7 +218,7 @@ def _value(estimate: Estimate) -> str:
 
 
 def _with_interval(estimate: Estimate) -> str:
-    return f"{_value(estimate)} ({100 * estimate.low:.1f}–{100 * estimate.high:.1f})"
+    return f"{_value(estimate)} ({shown_interval(estimate)})"
 
 
 def _rate(rate: float) -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harken.measure.interval import Estimate, shown
+from harken.measure.interval import Estimate, shown, shown_interval
 from harken.report.axis import label
 from harken.report.markup import attribute, text
 
@@ -31,6 +31,11 @@ class Point:
     def __post_init__(self) -> None:
         if not 0 < self.at < math.inf:
             raise ValueError(f"a logarithmic axis has no place for {self.at}")
+
+    @property
+    def share(self) -> float:
+        assert self.metric.value is not None, "a point has a value"
+        return self.metric.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +107,7 @@ def _line(index: int, one: Series, shifts: dict[float, float], frame: _Frame) ->
     points = [*([one.start] if one.start else []), *one.points]
     corners = [
         f"{frame.x(point.at, shifts.get(point.at, 0.0)) * unit:.1f} "
-        f"{frame.y(point.metric.value) * unit:.1f}"
+        f"{frame.y(point.share) * unit:.1f}"
         for point in points
     ]
     return f'<path class="c{index}" d="M{"L".join(corners)}"/>' if len(corners) > 1 else ""
@@ -114,6 +119,7 @@ def _bars(index: int, one: Series, shifts: dict[float, float], frame: _Frame) ->
         f"M{frame.x(point.at, shifts[point.at]) * unit:.1f} {frame.y(point.metric.low) * unit:.1f}"
         f"V{frame.y(point.metric.high) * unit:.1f}"
         for point in one.points
+        if point.metric.low is not None and point.metric.high is not None
     )
     return f'<path class="c{index} bars" style="{_BAR}" d="{moves}"/>'
 
@@ -121,7 +127,7 @@ def _bars(index: int, one: Series, shifts: dict[float, float], frame: _Frame) ->
 def _dots(index: int, one: Series, shifts: dict[float, float], frame: _Frame) -> str:
     return "".join(
         f'<circle class="c{index}" cx="{frame.x(point.at, shifts[point.at]):.2f}%" '
-        f'cy="{frame.y(point.metric.value):.2f}%" r="4.5"><title>{text(_told(one, point))}</title>'
+        f'cy="{frame.y(point.share):.2f}%" r="4.5"><title>{text(_told(one, point))}</title>'
         "</circle>"
         for point in one.points
     )
@@ -149,10 +155,8 @@ def _swatch(index: int) -> str:
 
 
 def _told(one: Series, point: Point) -> str:
-    value, low, high = (
-        shown(share, "share") for share in (point.metric.value, point.metric.low, point.metric.high)
-    )
-    return f"{one.name}, {label(point.at)}: {value}, from {low} to {high}"
+    value = shown(point.share, "share")
+    return f"{one.name}, {label(point.at)}: {value} ({shown_interval(point.metric)})"
 
 
 def _spoken(one: Series) -> str:

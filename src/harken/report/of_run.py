@@ -13,11 +13,11 @@ from harken.report.looking import figure_of, look, title_of
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, plain_table, result_table, settings_table
 from harken.run import LOG, Run, read_log
-from harken.tasks.task import Evaluation
+from harken.tasks.task import Evaluation, units_of
 from harken.version import __version__
 
 SHOWN = 12  # examples of each kind
-CAPTIONS: dict[Unit, str] = {"error": "The same of what should be rare: the less, the better."}
+CAPTIONS: dict[Unit, str] = {"error": "Error rates (lower is better), with 95 % intervals."}
 SMOOTHING = 0.05  # weight of a new loss in the drawn mean: single batches differ too much to read
 
 
@@ -80,7 +80,7 @@ def _figures(evaluation: Evaluation) -> str:
             [
                 ResultRow(
                     name=_words(name),
-                    n=evaluation.n,
+                    n=units_of(evaluation, name),
                     metric=one,
                     note=evaluation.notes.get(name, ""),
                 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harken.measure.interval import Estimate
+from harken.measure.interval import Estimate, shown_interval
 from harken.report.axis import label, ticks
 from harken.report.curves import thin
 from harken.report.markup import attribute, text
@@ -38,15 +38,25 @@ class Mark:
 
 def dots_plot(dots: Sequence[Dot], *, x_label: str, y_label: str, spoken: str) -> str:
     """Dots with their intervals, and the line on which both shares are equal."""
-    drawn = "".join(
-        f'<line class="interval" x1="{100 * dot.x:.2f}%" x2="{100 * dot.x:.2f}%" '
-        f'y1="{100 - 100 * dot.y.high:.2f}%" y2="{100 - 100 * dot.y.low:.2f}%"/>'
-        f'<circle class="c0" cx="{100 * dot.x:.2f}%" cy="{100 - 100 * dot.y.value:.2f}%" '
-        f'r="{3 + 6 * dot.weight**0.5:.1f}"/>'
-        for dot in dots
-    )
+    drawn = "".join(_bar(dot) + _circle(dot) for dot in dots if dot.y.value is not None)
     even = '<line class="even" y1="100%" x2="100%" y2="0"/>'
     return _plot(even + drawn, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0), x_label, y_label, spoken)
+
+
+def _bar(dot: Dot) -> str:
+    if dot.y.low is None or dot.y.high is None:
+        return ""
+    return (
+        f'<line class="interval" x1="{100 * dot.x:.2f}%" x2="{100 * dot.x:.2f}%" '
+        f'y1="{100 - 100 * dot.y.high:.2f}%" y2="{100 - 100 * dot.y.low:.2f}%"/>'
+    )
+
+
+def _circle(dot: Dot) -> str:
+    return (
+        f'<circle class="c0" cx="{100 * dot.x:.2f}%" cy="{100 - 100 * (dot.y.value or 0):.2f}%" '
+        f'r="{3 + 6 * dot.weight**0.5:.1f}"/>'
+    )
 
 
 def line_plot(
@@ -108,13 +118,12 @@ def parts_bar(parts: Mapping[str, Estimate]) -> str:
     """Parts of a whole side by side, each named with its share; a part of nothing is named too."""
     bar, names, start = "", "", 0.0
     for (name, part), colour in zip(parts.items(), _PARTS, strict=True):
-        width = 100 * part.value
+        width = 100 * (part.value or 0.0)
         bar += f'<rect class="{colour}" x="{start:.2f}%" width="{width:.2f}%" height="100%"/>'
         names += (
             '<li><svg class="swatch" width="12" height="12" aria-hidden="true">'
             f'<rect class="{colour}" width="12" height="12"/></svg>{text(name)} '
-            f'<span class="muted">{width:.1f}\u202f%, {100 * part.low:.1f}–{100 * part.high:.1f}'
-            "</span></li>"
+            f'<span class="muted">{width:.1f}\u202f%, {shown_interval(part)}</span></li>'
         )
         start += width
     return (

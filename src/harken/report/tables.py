@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harken.measure.interval import Estimate
+from harken.measure.interval import UNDEFINED, Estimate
 from harken.report.axis import label, rounded, ticks
 from harken.report.markup import attribute, grouped, text
 
@@ -49,7 +49,7 @@ def result_table(
 
 def _marks(rows: Sequence[ResultRow]) -> list[float]:
     ends = [e for row in rows for e in (row.metric.low, row.metric.value, row.metric.high)]
-    known = [end for end in ends if math.isfinite(end)]
+    known = [end for end in ends if end is not None and math.isfinite(end)]
     return ticks(min([0.0, *known]), max([0.0, *known]) or 1.0, about=4)
 
 
@@ -65,20 +65,23 @@ def _place(value: float, marks: Sequence[float]) -> float:
 
 def _result_row(row: ResultRow, factor: float, marks: Sequence[float], unit: str) -> str:
     note = f'<span class="note">{text(row.note)}</span>' if row.note else ""
-    value, low, high = (factor * x for x in (row.metric.value, row.metric.low, row.metric.high))
+    value, low, high = (
+        math.nan if end is None else factor * end
+        for end in (row.metric.value, row.metric.low, row.metric.high)
+    )
     grid = "".join(
         f'<line class="grid" x1="{x:g}%" x2="{x:g}%" y2="100%"/>'
         for x in (_place(m, marks) for m in marks)
     )
     bar = dot = ""
-    interval = "–"
+    shown = interval = UNDEFINED
     if math.isfinite(low) and math.isfinite(high):
         start, end = _place(low, marks), _place(high, marks)
         bar = f'<line class="interval" x1="{start:g}%" x2="{end:g}%" y1="50%" y2="50%"/>'
         interval = f"{_figure(low, unit)}–{_figure(high, unit)}"
     if math.isfinite(value):
         dot = f'<circle cx="{_place(value, marks):g}%" cy="50%" r="4.5"/>'
-    shown = _figure(value, unit) + (unit if math.isfinite(value) else "")
+        shown = _figure(value, unit) + unit
     return (
         f'<tr><th scope="row">{text(row.name)}{note}</th>'
         f'<td class="number">{grouped(row.n)}</td>'
@@ -88,7 +91,7 @@ def _result_row(row: ResultRow, factor: float, marks: Sequence[float], unit: str
 
 
 def _figure(value: float, unit: str) -> str:
-    if unit and math.isfinite(value):
+    if unit:
         return f"{value:.1f}".replace("-", "−")  # one decimal for all, so that the column aligns
     return rounded(value)
 

@@ -32,6 +32,7 @@ from harken.errors import Failure, UserError
 from harken.files import replacing
 from harken.inputs import file_size
 from harken.layers.entropy import entropy
+from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import Surprise, mean_nats
 from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
 from harken.models.language_model import GPTConfig, LanguageModel
@@ -56,7 +57,7 @@ WINDOW = 256  # tokens, for a model that has no length of its own
 MOST_WRITTEN = 200  # tokens of a continuation, where the recipe does not say
 CONTINUED_TOGETHER = 32  # prompts in one batch
 MEASURED_TOGETHER = 4096  # tokens in one batch
-LONGEST_UNIT = 4096  # tokens; longer pieces, as of a text without spaces, are resampled in parts
+LONGEST_UNIT = 4096  # tokens; longer pieces, as of a text without spaces, are cut
 SHOWN, SHOWN_PROMPT, SHOWN_WRITTEN = 3, 64, 100  # continuations, their characters, their tokens
 
 AnyLanguageModel = LanguageModel | FixedStateModel
@@ -352,7 +353,8 @@ def notes(recipe: LanguageModelRecipe, tokens: int) -> Mapping[str, str]:
     ended = " and ends of lines" if recipe.data.documents == "lines" else ""
     return {
         "nats": f"a token, over {tokens:,} tokens, each predicted once, in windows of {window} "
-        f"that overlap by half: all but the first {window} have at least {window // 2} before them",
+        f"that overlap by half: all but the first {window} have at least {window // 2} before "
+        f"them; the interval is over blocks of the text, which needs {MIN_PIECES} pieces",
         "bits": "the same a token in bits",
         "bits_per_character": f"the same bits over the characters{ended} of the text",
         "perplexity": "the exponential of nats a token",

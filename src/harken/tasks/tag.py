@@ -363,7 +363,7 @@ def samples_of(
 def notes_of(examples: Sequence[Sentence], fitted: WordsAndCharacters) -> dict[str, str]:
     """How to read the figures."""
     notes = {
-        "accuracy": "words with the expected tag; the interval resamples sentences",
+        "accuracy": "words with the expected tag; the interval is over sentences",
         "known_words": "words that the training data hold in this very form",
         "unknown_words": "words that they do not",
         "commonest_tag": "each word's commonest training tag, for unknown ones "

@@ -295,6 +295,12 @@ class Conditioned(Protocol):
         ...
 
 
+def units_of(evaluation: Evaluation, metric: str) -> int:
+    """What a metric is an average over: words of sentences, for example."""
+    own = evaluation.metrics[metric].n
+    return evaluation.n if own is None else own
+
+
 def one_of(outcomes: Sequence[bool]) -> int:
     """The first true one, else the first: a wrong answer's attention explains less."""
     return next((at for at, fine in enumerate(outcomes) if fine), 0)

@@ -112,6 +112,16 @@ class Gallery(Sequence[Captioned]):
     def __len__(self) -> int:
         return len(self._examples)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same captions of the same pictures, whatever their size."""
+        if not isinstance(other, Gallery) or len(self) != len(other):
+            return False
+        return all(
+            self[at] == other[at] and self.name(at) == other.name(at) for at in range(len(self))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
     @overload
     def __getitem__(self, which: int) -> Captioned: ...
     @overload

@@ -1,0 +1,113 @@
+"""`compare`, `evaluate` and reports on small runs of every task."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from harken.cli.main import main
+from harken.cli.output import figures
+from harken.data.drawn.made import DrawnConfig, write_drawn
+from harken.data.grammar import SentencesConfig, write_sentences
+from harken.data.spoken.made import SpokenConfig, write_spoken
+from harken.pipeline import metrics_record, train
+from harken.recipe import TASKS, load_recipe
+from harken.report.card import model_card
+from harken.report.of_run import run_report
+from harken.run import load
+from small_recipe import SMALL_OF
+
+SMALLER = {"lm": ("model.layers=1", "model.width=12", "model.length=32", "search.most=3")}
+TAGGED = [("lo", "DET"), ("kanum", "ADJ"), ("bira", "NOUN"), ("tovis", "VERB"), (".", "PUNCT")]
+
+
+def no_constant(name: str) -> NoReturn:
+    raise AssertionError(f"{name} in JSON")
+
+
+def write_data(task: str, folder: Path) -> str:
+    """Files of a task; the table [data] of its recipe."""
+    drawn = random.Random(3)
+    if task == "tag":
+        for name, count in (("train", 30), ("dev", 7)):
+            lines = []
+            for _ in range(count):
+                words = drawn.sample(TAGGED, drawn.randint(1, 5))
+                lines += [f"{at}\t{w}\t_\t{t}" + "\t_" * 6 for at, (w, t) in enumerate(words, 1)]
+                lines.append("")
+            (folder / f"{name}.conllu").write_text("\n".join(lines) + "\n")
+        return 'train="train.conllu"\ndev="dev.conllu"'
+    if task in ("fill", "lm"):
+        words = [word for word, _ in TAGGED]
+        for name, count in (("train", 60), ("dev", 20)):
+            lines = [" ".join(drawn.choices(words, k=drawn.randint(4, 9))) for _ in range(count)]
+            (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+        return 'train="train.txt"\ndev="dev.txt"'
+    if task == "translate":
+        files = write_sentences(SentencesConfig(sentences=60), folder)
+        return "\n".join(
+            f'{split}.{side}="{getattr(files, f"{split}_{side}")}"'
+            for split in ("train", "dev")
+            for side in ("source", "target")
+        )
+    if task == "transcribe":
+        write_spoken(SpokenConfig(utterances=30, least=1, most=2, speakers=5, seed=3), folder)
+    else:
+        write_drawn(DrawnConfig(scenes=30, size=48, least=1, most=2, seed=3), folder)
+    return 'train="train.jsonl"\ndev="dev.jsonl"'
+
+
+@pytest.fixture(scope="module", params=[task for task in TASKS if task != "answer"])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two runs from different seeds; those of `answer` are in test_compare.py."""
+    folder = tmp_path_factory.mktemp(request.param)
+    recipe = folder / "recipe.toml"
+    recipe.write_text(f'task="{request.param}"\n[data]\n{write_data(request.param, folder)}\n')
+    for seed in (1, 2):
+        settings = [*SMALL_OF[request.param], *SMALLER.get(request.param, ()), f"seed={seed}"]
+        train(load_recipe(recipe, settings), folder / str(seed))
+    return [str(folder / str(seed)) for seed in (1, 2)]
+
+
+def printed_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out, parse_constant=no_constant)
+
+
+def test_compare_evaluate_and_report(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = printed_json(capsys, "compare", *runs)
+    alone = printed_json(capsys, "evaluate", runs[0])
+    stored = json.loads((Path(runs[0]) / "metrics.json").read_text(), parse_constant=no_constant)
+    assert stored == alone
+    assert found["runs"][0]["metrics"] == alone["metrics"]
+    assert found["task"] == alone["task"]
+    for metric in alone["metrics"].values():
+        assert metric.keys() == {"value", "low", "high", "unit", "n"}
+        assert (metric["value"] is None) == (metric["n"] == 0)
+        if metric["low"] is not None:
+            assert metric["low"] <= metric["value"] <= metric["high"]
+    for one in found["differences"]:
+        assert 0 < one["p"] <= 1
+    page = tmp_path / "page.html"
+    assert main(["compare", *runs, "--out", str(page)]) == 0
+    assert "nan" not in capsys.readouterr().out
+    assert "<td>None" not in page.read_text()
+
+
+def test_one_example_has_no_interval(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run = load(runs[0])
+    evaluation = run.task.evaluate(run.trained, run.examples("dev")[:1])
+    record = metrics_record(run, evaluation)
+    for name, metric in evaluation.metrics.items():
+        assert (metric.low, metric.high) == (None, None), name
+    capsys.readouterr()
+    figures(record, as_json=False)
+    for text in (capsys.readouterr().out, model_card(run, evaluation)):
+        assert "n/a" in text
+        assert "None" not in text
+    assert "n/a" in run_report(run, evaluation)
