@@ -406,7 +406,8 @@ def test_the_last_override_wins() -> None:
     ],
 )
 def test_wrong_override(assignment: str, message: str, fix: str) -> None:
-    assert complaint(DATA, assignment) == (f"override {assignment}: {message}", fix)
+    shown = assignment.replace("\n", "\\n")  # a message is one line
+    assert complaint(DATA, assignment) == (f"override {shown}: {message}", fix)
 
 
 # Wrong values in the file; DATA is lines 1 and 2.

@@ -280,7 +280,7 @@ def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
         ("--beam 2 --nbest 3", "--beam 2: found fewer than --nbest 3"),
         ("--beam 2 --temperature 0.5", "a beam takes no samples"),
         ("--top-k 5", "give a temperature too"),
-        ("--top-p 0", "--top-p: found 0.0, wanted at most 1.0 and above 0.0"),
+        ("--top-p 0", "--top-p: found 0.0, wanted above 0.0 and at most 1.0"),
         ("--top-p 0.5", "give a temperature too"),
         ("--temperature 0", "--temperature: found 0.0, wanted above 0.0"),
         ("--temperature nan", "--temperature: found nan"),

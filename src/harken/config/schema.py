@@ -29,8 +29,8 @@ MAX_BATCH = 2**24  # tokens, frames or examples
 MAX_SEED = 2**63 - 1
 _BOUNDS = {
     "at_least": ("at least", operator.ge),
-    "at_most": ("at most", operator.le),
     "above": ("above", operator.gt),
+    "at_most": ("at most", operator.le),
     "below": ("below", operator.lt),
 }
 
