@@ -61,12 +61,15 @@ def trace_step(
         mode.observers = (memory, step)
         if value.requires_grad:
             value.backward()  # type: ignore[no-untyped-call]
-        mode.observers = (step,)
         total, state = work.flops, 0
-        if optimize is not None:
-            for optimizer in optimize(model):
-                optimizer.step()
-                state += sum(map(size, tensors_in(list(optimizer.state.values()))))
+        mode.observers = (step,)
+        optimizers = optimize(model) if optimize is not None else ()
+        for optimizer in optimizers:
+            mode.observers = ()
+            optimizer.step()  # allocates the state
+            mode.observers = (step,)
+            optimizer.step()
+            state += sum(map(size, tensors_in(list(optimizer.state.values()))))
     return Cost(
         parameters=sum(weight.numel() for weight in model.parameters()),
         forward=forward,
