@@ -23,7 +23,8 @@ from harken.cost.step import trace_forward
 from harken.layers.convolution import StrideTwoConfig, WayDown
 from harken.layers.recurrent import TanhConfig
 
-HEADS, WIDTH, KEY_WIDTH, SHORT, LONG, KERNEL = 4, 64, 16, 64, 4096, 3
+HEADS, WIDTH, KEY_WIDTH, SHORT, LONG, KERNEL = 8, 64, 16, 64, 4096, 3
+TOKENS = 16  # that an RNN reads; a trace follows each of its steps
 
 
 def tree(terms: int) -> int:
@@ -40,10 +41,10 @@ def attention_chain(time: int, width: int, key_width: int, *, serial: bool) -> i
 def attention_depth(time: int, width: int, key_width: int, *, serial: bool) -> int:
     """The same by tracing the library's layer; without W_O, as the sources have it.
 
-    Values are as wide as keys, because the fused kernel pads the narrower of the two.
+    There are heads enough that values are never wider than keys, which the fused kernel would pad.
     """
     config = MultiHeadConfig(
-        heads=HEADS, key_width=key_width, head_width=key_width, output_matrix=False
+        heads=HEADS, key_width=key_width, head_width=width // HEADS, output_matrix=False
     )
     tokens, positions = torch.empty(1, time, width), torch.arange(time)[None]
     arrangement = Arrangement(mask=EVERYTHING, query_positions=positions, key_positions=positions)
@@ -109,16 +110,16 @@ def sequences(setting: Setting) -> Sequence[Case]:
         for what, predicted, measured in (
             ("CNN: steps more with twice T", 0, cnn(2 * SHORT, 3) - cnn(SHORT, 3)),
             ("CNN: steps more with twice L = 3", 3 * window, cnn(SHORT, 6) - cnn(SHORT, 3)),
-            ("RNN: steps more with twice T", SHORT * step, rnn(2 * SHORT, 3) - rnn(SHORT, 3)),
+            ("RNN: steps more with twice T", TOKENS * step, rnn(2 * TOKENS, 3) - rnn(TOKENS, 3)),
             (
-                f"RNN: steps more with twice L = 3, T = {SHORT}",
+                f"RNN: steps more with twice L = 3, T = {TOKENS}",
                 3 * step,
-                rnn(SHORT, 6) - rnn(SHORT, 3),
+                rnn(TOKENS, 6) - rnn(TOKENS, 3),
             ),
             (
-                f"RNN: steps more with twice L = 3, T = {4 * SHORT}",
+                f"RNN: steps more with twice L = 3, T = {4 * TOKENS}",
                 3 * step,
-                rnn(4 * SHORT, 6) - rnn(4 * SHORT, 3),
+                rnn(4 * TOKENS, 6) - rnn(4 * TOKENS, 3),
             ),
         )
     ]
