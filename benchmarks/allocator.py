@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-from harken.cost.predict import measured
-from harken.cost.subject import subject_of
+from harken.cost.exercise import workload
+from harken.cost.time import measured
 from harken.recipe import load_recipe
 from harken.training.machine import TRIM_ABOVE, prepare
 
@@ -41,7 +41,7 @@ def one_step(name: str, way: str) -> dict[str, float]:
         prepare(torch.device("cpu"))
     torch.set_flush_denormal(True)
     recipe = load_recipe(RECIPES / f"{name}.toml", ())
-    seconds = measured(subject_of(recipe, length=CASES[name]), steps=7).seconds
+    seconds = measured(workload(recipe, length=CASES[name]), steps=7).seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux
     return {"seconds": seconds, "peak": peak}
 

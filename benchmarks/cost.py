@@ -2,9 +2,9 @@
 
     python benchmarks/cost.py [--json FILE]
 
-The machine is measured first and every step after it, so it should have nothing else to do. Each
-row also compares the counted with the measured memory: what the forward pass leaves to the backward
-pass, and the most that is held at any time.
+Every step is run, and then each of its distinct kernels, so the machine should be idle. Each row
+also compares counted with measured memory: what the forward pass keeps for the backward pass, and
+the most that is held at any time.
 """
 
 import argparse
@@ -15,15 +15,14 @@ from pathlib import Path
 
 import torch
 
-from harken.cost.machine import calibrate
-from harken.cost.predict import measured, predicted_seconds
-from harken.cost.subject import subject_of
-from harken.cost.walk import cost_of
+from harken.cost.exercise import workload
+from harken.cost.recipes import trace_workload
+from harken.cost.time import Kernels, measured
 from harken.recipe import load_recipe
 from harken.training.machine import prepare
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-WANTED = 0.25  # the largest error of a prediction
+WANTED = 0.25  # largest accepted error of a prediction
 CASES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "lm": (("model.length=512",), (64, 128, 512)),
     "answer": ((), (32, 64, 128)),
@@ -38,17 +37,17 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
 
 def rows() -> list[dict[str, float | str]]:
     """One for each recipe and length."""
-    machine, found = calibrate(), []
+    found = []
     for name, (sets, lengths) in CASES.items():
         recipe = load_recipe(RECIPES / f"{name.split()[0]}.toml", sets)
         for length in lengths:
-            subject = subject_of(recipe, length=length)
-            counted = cost_of(subject.model, recipe).numbers(subject.sizes)
-            real, predicted = measured(subject), predicted_seconds(subject, machine)
+            step, kernels = workload(recipe, length=length), Kernels()
+            cost = trace_workload(step, [kernels])
+            real, predicted = measured(step), kernels.seconds()
             row: dict[str, float | str] = {"recipe": name, "length": length}
             row |= {"predicted_ms": 1000 * predicted, "measured_ms": 1000 * real.seconds}
             row |= {"time_ratio": predicted / real.seconds}
-            kept, peak = counted["kept"] / real.kept, counted["peak"] / real.peak
+            kept, peak = cost.kept / real.kept, cost.peak / real.peak
             row |= {"kept_ratio": kept, "peak_ratio": peak}
             found.append(row)
             sys.stdout.write(

@@ -26,15 +26,15 @@ def steps() -> dict[str, float]:
     """Seconds of a step of each recipe, in this process."""
     import torch
 
-    from harken.cost.predict import measured
-    from harken.cost.subject import subject_of
+    from harken.cost.exercise import workload
+    from harken.cost.time import measured
     from harken.recipe import load_recipe
     from harken.training.machine import prepare
 
     prepare(torch.device("cpu"))
     recipes = {name: load_recipe(RECIPES / f"{name}.toml", ()) for name in CASES}
     return {
-        name: measured(subject_of(recipe, length=CASES[name])).seconds
+        name: measured(workload(recipe, length=CASES[name])).seconds
         for name, recipe in recipes.items()
     }
 

@@ -12,7 +12,6 @@ ROOMS = (
     "attention",
     "batch",
     "claims",
-    "cost",
     "decode",
     "design",
     "inspection",

@@ -13,15 +13,27 @@ from harken.errors import Failure, UserError
 from harken.version import __version__
 
 if TYPE_CHECKING:
+    from harken.cost.api import cost
     from harken.inspection.record import record
     from harken.pipeline import train
     from harken.recipe import load_recipe
     from harken.run import Run, load
 
-__all__ = ["Failure", "Run", "UserError", "__version__", "load", "load_recipe", "record", "train"]
+__all__ = [
+    "Failure",
+    "Run",
+    "UserError",
+    "__version__",
+    "cost",
+    "load",
+    "load_recipe",
+    "record",
+    "train",
+]
 
 _HOMES = {
     "Run": "harken.run",
+    "cost": "harken.cost.api",
     "load": "harken.run",
     "load_recipe": "harken.recipe",
     "record": "harken.inspection.record",

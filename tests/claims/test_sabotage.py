@@ -107,7 +107,7 @@ def keeps_fast_waves(patch: pytest.MonkeyPatch) -> None:
 
 def rounded_time(patch: pytest.MonkeyPatch) -> None:
     """A sum over time counted as one step."""
-    patch.setattr("harken.cost.attention.log2", lambda size: 1)
+    patch.setattr("harken.cost.depth.tree", lambda terms: 1)
 
 
 SABOTAGES = [

@@ -1,37 +1,58 @@
-"""`harken cost`: what it prints, refuses and leaves alone."""
+"""`harken cost`: what it prints and what it rejects."""
 
 import json
 from pathlib import Path
-from typing import get_args
 
 import pytest
+import torch
 
 from harken.cli.main import main
-from harken.cost import machine
-from harken.cost.breakeven import break_evens
-from harken.cost.tape import Kind
+from harken.cost import time
+from harken.cost.breakeven import break_evens, interpolated
+from harken.cost.exercise import workload
+from harken.cost.recipes import count_formulas, depth_formulas
+from harken.cost.time import Kernels
+from harken.cost.trace import FakeFloats
+from harken.recipe import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+SMALL = ["model.width=16", "model.layers=1", "model.attention.heads=2"]
+SETS = [part for setting in SMALL for part in ("--set", setting)]
 
 
-def test_one_object_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--length", "16", "32", "--batch", "3", "--vocabulary", "101", "--json"]
-    assert main(["cost", str(RECIPES / "lm.toml"), *asked]) == 0
+def test_json_has_figures_and_formulas(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--length", "16", "32", "--batch", "3", "--vocabulary", "101", "--json"]
+    options += ["--set", "model.kind=rnn", "--set", "model.width=16"]
+    assert main(["cost", str(RECIPES / "lm.toml"), *options]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["T"] for one in found["lengths"]] == [16, 32]
-    assert [one["B"] for one in found["lengths"]] == [3, 3]
+    assert [column["T"] for column in found["lengths"]] == [16, 32]
+    assert [column["B"] for column in found["lengths"]] == [3, 3]
     assert found["vocabulary"] == 101 and found["assumed"] == []
-    assert found["growth"]["depth"] == "O(L ln J + L ln T + ln V)"
+    assert found["formulas"]["step"] == "48 B T J² L + 6 B T J V"
+    assert found["formulas"]["parameters"] == "8 J² L + 8 J L + 2 J V"
+    assert found["growth"]["depth"] == "O(L ln J + T ln J + ln V)"
     first, second = found["lengths"]
-    assert second["forward"] > 2 * first["forward"]  # twice the tokens, and longer looks
-    assert second["depth"] > first["depth"]
+    assert second["forward"] == 2 * first["forward"] and second["depth"] > first["depth"]
 
 
-def test_a_page_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cost", str(RECIPES / "tag.toml")]) == 0
-    said = capsys.readouterr()
-    assert "O(L T ln J)" in said.out and "parameters" in said.out
-    assert "assumed: a vocabulary of 20,000" in said.err
+@pytest.mark.slow
+def test_formulas_of_a_gpt() -> None:
+    step = workload(load_recipe(RECIPES / "lm.toml", SMALL), vocabulary=101)
+    formulas = {name: str(formula) for name, formula in count_formulas(step).items()}
+    assert formulas["step"] == "72 B T J² L + 12 B T² J L + 6 B T J V"
+    assert formulas["parameters"] == "12 J² L + 9 J L + J V + 130 J"
+    assert formulas["kept"] == "64 B T J L + 8 B T J + 24 B T L + 4 B T V + 17 B T + 8 T + 4"
+    depth = depth_formulas(step)["depth"]
+    assert depth is not None and depth.growth("TJLV") == "O(L ln J + L ln T + ln V)"
+
+
+def test_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--set", "model.width=40", "--set", "model.body.hidden=32"]
+    small += ["--set", "model.characters={kind='none'}", "--batch", "3"]
+    assert main(["cost", str(RECIPES / "tag.toml"), *small]) == 0
+    printed = capsys.readouterr()
+    assert "O(T L ln J)" in printed.out and "parameters" in printed.out
+    assert "assumed: a vocabulary of 20,000" in printed.err
 
 
 def test_a_row_longer_than_the_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,41 +60,54 @@ def test_a_row_longer_than_the_model(capsys: pytest.CaptureFixture[str]) -> None
     assert "the model takes at most 128" in capsys.readouterr().err
 
 
-def test_measures_beside_what_was_predicted(
+def test_measured_beside_predicted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "SHORTEST", 0.0)  # a table is wanted here, not a good one
-    monkeypatch.setattr(machine, "ROUNDS", 1)
-    small = ["model.width=16", "model.layers=1", "model.attention.heads=2"]
-    sets = [part for one in small for part in ("--set", one)]
-    asked = ["--length", "7", "--batch", "2", "--vocabulary", "31", "--measure", "--json"]
-    assert main(["cost", str(RECIPES / "lm.toml"), *sets, *asked]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["lengths"]
-    assert found["predicted_seconds"] > 0 and found["measured_seconds"] > 0
-    assert found["kept"] == pytest.approx(found["measured_kept"], rel=0.15)
-    assert found["measured_peak"] >= found["measured_kept"] and found["peak"] >= found["kept"]
+    monkeypatch.setattr(time, "SHORTEST", 0.0)  # a time is wanted here, not a good one
+    monkeypatch.setattr(time, "ROUNDS", 1)
+    monkeypatch.setattr("harken.cost.breakeven.TIMED", (2, 4))
+    monkeypatch.setattr("harken.cost.breakeven.TOKENS", 8)
+    options = ["--length", "7", "--batch", "2", "--vocabulary", "31", "--measure"]
+    assert main(["cost", str(RECIPES / "lm.toml"), *SETS, *options]) == 0
+    printed = capsys.readouterr().out
+    assert "training step, predicted" in printed and "time: the RNN" in printed
+
+
+def test_a_hugging_face_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 31, "n_positions": 16}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
+    model = transformers.GPT2LMHeadModel(config)
+    model.save_pretrained(tmp_path)
+    capsys.readouterr()
+    assert main(["cost", str(tmp_path), "--length", "7", "--batch", "2", "--json"]) == 0
+    (column,) = json.loads(capsys.readouterr().out)["lengths"]
+    assert column["parameters"] == model.num_parameters()
+    assert column["forward"] == 2 * 14 * (12 * 16 * 16 + 31 * 16) + 4 * 2 * 7 * 7 * 16
 
 
 def test_break_even_is_the_first_length() -> None:
-    found = {(one.measure, one.one, one.other): one.length for one in break_evens(24, 2, 31)}
+    pairs = break_evens(24, 2, 31, timed=False)
+    found = {(pair.measure, pair.one, pair.other): pair.length for pair in pairs}
     length = found["depth", "Transformer", "RNN"]
     assert length is not None and length > 1
     assert found["depth", "CNN", "Transformer"] == 1
 
 
-def test_break_even_by_time_is_that_of_the_machine() -> None:
-    """On a machine on which only the LSTM takes any time, it is never the faster one."""
-    kinds = {kind: [machine.Timed(1.0, 1e-9)] for kind in get_args(Kind)}
-    kinds["lstm"] = [machine.Timed(1.0, 1.0)]
-    made = machine.Machine(
-        kinds=kinds,
-        linear=[(1.0, kinds["linear"])],
-        adamw=[machine.Timed(1.0, 0.0)],
-        muon=[],
-    )
-    found = {
-        (one.one, one.other): one.length
-        for one in break_evens(24, 2, 31, made)
-        if one.measure == "time"
-    }
-    assert found["RNN", "Transformer"] is None and found["CNN", "RNN"] == 1
+def test_times_between_and_beyond_measured_lengths() -> None:
+    table = [(10, 1.0), (100, 10.0), (1000, 1000.0)]
+    expected = {10: 1.0, 5: 0.5, 20: 2.0, 100: 10.0, 200: 40.0, 2000: 4000.0}
+    assert {length: interpolated(table, length) for length in expected} == pytest.approx(expected)
+
+
+def test_a_kernel_is_measured_once_for_all_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+    monkeypatch.setattr(time, "median_seconds", lambda work: measured.append(work()) or 1.0)
+    kernels = Kernels()
+    with FakeFloats([kernels]):
+        values = torch.empty(3, 5)
+        for _ in range(4):
+            values = values @ torch.empty(5, 5)
+        torch.empty(7, 5)[torch.tensor([6, 0, 3])]
+    assert kernels.seconds() == 5.0 and len(measured) == 2
+    assert [tuple(result.shape) for result in measured] == [(3, 5), (3, 5)]

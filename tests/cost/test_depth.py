@@ -1,23 +1,21 @@
-"""Depth by the walk against a walk over the exported graph, recurrences unrolled.
+"""Depth against a walk over the exported graph, and against the growth that the sources state.
 
-In the graph a product over n terms takes 1 + ⌈log2 n⌉ steps, or n where inner products are serial
-and n is no length of time; softmax and norm have two sums; what only moves numbers takes none.
+In the graph a product over n terms takes 1 + ⌈log2 n⌉ steps, or n if inner products are serial and
+n is no length of time; softmax and norm have two sums; copies and views take none.
 """
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.cost.expression import growth, symbol
-from harken.cost.models import B, T, body, spatial
-from harken.cost.operations import like
-from harken.cost.tape import Tape, whole
-from harken.cost.walk import cost_of
+from harken.cost.formula import LOGARITHMS, Axis, fit
+from harken.cost.step import trace_forward
 from harken.layers.convolution import CausalConvolutionConfig
-from harken.layers.recurrent import GRUConfig, TanhConfig, step_layer
+from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig, step_layer
 from harken.layers.spatial import SpatialConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig, build_body
 from harken.models.fixed_state import ConvolutionalModelConfig, RecurrentModelConfig
@@ -61,7 +59,7 @@ def graph_depth(graph: torch.fx.Graph, time: int, *, serial: bool) -> int:
         if name == "_softmax":
             return 3 + 2 * math.ceil(math.log2(shapes[0][-1]))
         if name == "native_layer_norm":
-            return 5 + 2 * (WIDTH if serial else math.ceil(math.log2(WIDTH)))
+            return 5 + 2 * math.ceil(math.log2(WIDTH))
         return 1
 
     for node in graph.nodes:
@@ -116,36 +114,65 @@ CONFIGS = {
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_agrees_with_the_graph_as_time_doubles(kind: str) -> None:
-    model = CONFIGS[kind].build(VOCABULARY, 0).eval()
-    cost = cost_of(model)
-    graphs = [graph_of(Unrolled() if kind == "RNN" else ReadOut(model), time) for time in TIMES]
-    for formula, serial in ((cost.depth, False), (cost.serial, True)):
-        walked = [int(formula.value({"B": 2, "T": time})) for time in TIMES]
+    config = CONFIGS[kind]
+    model = Unrolled() if kind == "RNN" else ReadOut(config.build(VOCABULARY, 0).eval())
+    graphs = [graph_of(model, time) for time in TIMES]
+    traced = [
+        trace_forward(
+            lambda _: ReadOut(config.build(VOCABULARY, 0)).eval(),
+            lambda traced_model, time=time: traced_model(torch.zeros(2, time, dtype=torch.long)),
+        )
+        for time in TIMES
+    ]
+    for serial in (False, True):
         graphed = [
             graph_depth(graph, time, serial=serial)
             for graph, time in zip(graphs, TIMES, strict=True)
         ]
-        assert walked[1] - walked[0] == graphed[1] - graphed[0]
+        found = [cost.serial if serial else cost.depth for cost in traced]
+        assert found[1] - found[0] == graphed[1] - graphed[0]
 
 
-def body_depth(config: BodyConfig, serial: bool = False) -> str:
-    tape, module = Tape(serial=serial), build_body(config, 24)
-    value = tape.new(B, T, symbol("J", 24), learned=True)
-    return growth(whole(body(tape, module, value, padded=False)).first, "TJL")
+def growth(config: Callable[[int], BodyConfig], letters: str = "TJL", serial: bool = False) -> str:
+    """Growth of the depth of an encoder with L layers of width J over T tokens."""
+
+    def count(sizes: dict[str, int]) -> dict[str, int]:
+        tokens = torch.zeros(1, sizes["T"], sizes["J"])
+        found = trace_forward(
+            lambda _: build_body(config(sizes["L"]), sizes["J"]).eval(),
+            lambda model: model(tokens, None),
+        )
+        return {"depth": found.serial if serial else found.depth}
+
+    axes = [
+        Axis("T", (2, 4, 8, 16), LOGARITHMS),
+        Axis("J", (16, 32, 64, 128), LOGARITHMS),
+        Axis("L", (1, 2, 3)),
+    ]
+    formula = fit(count, axes, ["depth"])["depth"]
+    assert formula is not None
+    return formula.growth(letters)
 
 
 def test_what_the_sources_say() -> None:
-    attention = TransformerBodyConfig(layers=1)
-    assert body_depth(attention) == "O(L ln J + L ln T)"
-    assert body_depth(attention, serial=True) == "O(J L + L ln T)"
-    assert body_depth(TanhConfig(layers=3)) == "O(L ln J + T ln J)"
-    assert body_depth(TanhConfig(layers=3, direction="both")) == "O(L T ln J)"
-    assert body_depth(GRUConfig(layers=2, direction="backward")) == "O(L ln J + T ln J)"
+    def attention(layers: int) -> BodyConfig:
+        return TransformerBodyConfig(layers=layers)
+
+    assert growth(attention) == "O(L ln J + L ln T)"
+    assert growth(attention, serial=True) == "O(J L + L ln T)"
+    assert growth(lambda layers: TanhConfig(layers=layers)) == "O(L ln J + T ln J)"
+    assert growth(lambda layers: LSTMConfig(layers=layers)) == "O(L ln J + T ln J)"
+    assert growth(lambda layers: TanhConfig(layers=layers, direction="both")) == "O(T L ln J)"
+    backward = growth(lambda layers: GRUConfig(layers=layers, direction="backward"))
+    assert backward == "O(L ln J + T ln J)"
 
 
 def test_a_picture_takes_the_logarithm_of_its_places() -> None:
-    encoder = SpatialConfig(layers=2).build(24, 5, 3)
-    tape, width = Tape(), symbol("J", 24)
-    places = symbol("X", 5) * symbol("Y", 3)
-    states = spatial(tape, encoder, tape.new(B, places, like(24, width), learned=True))
-    assert growth(states.first, "XYJL") == "O(L ln J + L ln X + L ln Y)"
+    def depth(columns: int, rows: int) -> int:
+        places, encoder = torch.zeros(1, columns * rows, 32), SpatialConfig(layers=2)
+        coordinates = torch.cartesian_prod(torch.arange(columns), torch.arange(rows))[None]
+        return trace_forward(
+            lambda _: encoder.build(32, columns, rows), lambda model: model(places, coordinates)
+        ).depth
+
+    assert depth(8, 4) - depth(4, 4) == depth(4, 8) - depth(4, 4) == 2 * 3  # per layer: three sums

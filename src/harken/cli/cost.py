@@ -1,109 +1,137 @@
-"""Say what a recipe costs before it is trained: work, memory, depth, and time.
+"""Print what a training step of a recipe costs: operations, memory, depth and time.
 
-Nothing is read but the recipe, and no tensor is made unless --measure is asked for.
+The step is traced without computing it. Only `--measure` runs anything.
 """
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harken.cost.breakeven import BreakEven
-    from harken.cost.machine import Machine
-    from harken.cost.subject import Subject
-    from harken.cost.walk import Cost
+    from harken.cost.exercise import Workload
+    from harken.cost.formula import Formula
 
 EPILOG = """examples:
   harken cost recipes/lm.toml
   harken cost recipes/lm.toml --length 128 512 2048 --set model.length=2048
   harken cost recipes/tag.toml --vocabulary 16000 --measure
+  harken cost gpt2/ --length 1024 --batch 8        a Hugging Face folder
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of `harken cost`."""
-    parser.add_argument("recipe", type=Path, metavar="RECIPE.toml")
+    parser.add_argument(
+        "recipe", type=Path, metavar="RECIPE.toml", help="a recipe, or a Hugging Face folder"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="key.key=value", dest="sets")
     parser.add_argument(
         "--length", type=positive, nargs="+", metavar="N", help="tokens, words or frames of a row"
     )
-    parser.add_argument("--batch", type=positive, metavar="N", help="rows; the recipe's if absent")
     parser.add_argument(
-        "--vocabulary", type=positive, metavar="N", help="entries; the recipe's if absent"
+        "--batch", type=positive, metavar="N", help="rows of a batch (default: the recipe's)"
     )
     parser.add_argument(
-        "--measure", action="store_true", help="run a few steps here, beside what was predicted"
+        "--vocabulary", type=positive, metavar="N", help="vocabulary size (default: the recipe's)"
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="predict the time of a step, and run a few steps"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def positive(text: str) -> int:
-    """A count."""
+    """Parse a count."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"found {number}, wanted 1 or more")
+        raise argparse.ArgumentTypeError(f"expected 1 or more, got {number}")
     return number
 
 
 def run(options: argparse.Namespace) -> int:
-    """Walk, print, and measure where asked."""
-    from harken.cli.output import remark, result_json
+    """Trace, print, and measure if asked to."""
+    from harken.cli.output import result_json
     from harken.cost.breakeven import break_evens
-    from harken.cost.subject import subject_of
-    from harken.cost.walk import cost_of
+    from harken.cost.exercise import model_letters, workload
+    from harken.cost.recipes import count_formulas, depth_formulas
+    from harken.foreign import is_foreign
     from harken.recipe import load_recipe
 
+    if is_foreign(options.recipe):
+        return run_folder(options)
     recipe = load_recipe(options.recipe, options.sets)
-    subjects = [
-        subject_of(recipe, length=one, batch=options.batch, vocabulary=options.vocabulary)
-        for one in options.length or [None]
+    steps = [
+        workload(recipe, length=length, batch=options.batch, vocabulary=options.vocabulary)
+        for length in options.length or [None]
     ]
-    cost = cost_of(subjects[0].model, recipe)
-    columns = [column_of(one, cost) for one in subjects]
-    machine = None
-    if options.measure:
-        remark("measuring this machine …")
-        machine = measure(subjects, columns)
-    known = {one.name: one.known for one in symbols_of(cost) if one.known is not None}
-    evens = break_evens(known["J"], known.get("L", 1), subjects[0].vocabulary, machine)
+    columns = [column(step, options.measure) for step in steps]
+    sizes = model_letters(recipe)
+    pairs = break_evens(sizes["J"], sizes.get("L", 1), steps[0].vocabulary, timed=options.measure)
+    formulas = depth_formulas(steps[0])
     if options.json:
-        result_json(record_of(recipe.task, subjects, cost, columns, evens))
+        record = json_record(recipe.task, steps[0], columns, pairs)
+        result_json({**record, **json_formulas({**count_formulas(steps[0]), **formulas})})
     else:
-        show(subjects, cost, columns, evens)
+        show(steps[0], columns, formulas, pairs)
     return 0
 
 
-def symbols_of(cost: "Cost") -> list[Any]:
-    """Every letter of the formulas, the wide ones first."""
-    found = set().union(*(getattr(cost, name).symbols() for name in cost.__slots__))
-    return sorted(found, key=lambda one: (one.name, one.known or 0))
+def run_folder(options: argparse.Namespace) -> int:
+    """The same for the model of a Hugging Face folder, without formulas."""
+    from dataclasses import asdict
 
-
-def column_of(subject: "Subject", cost: "Cost") -> dict[str, float]:
-    """The figures for one length."""
-    from harken.cost.walk import held_bytes
-
-    figures: dict[str, float] = {**subject.sizes, **cost.numbers(subject.sizes)}
-    figures["held"] = held_bytes(subject)
-    return figures
-
-
-def measure(subjects: "list[Subject]", columns: list[dict[str, float]]) -> "Machine":
-    """Add predicted and measured time, and measured memory; say how fast the machine is."""
     import torch
 
-    from harken.cost.machine import calibrate
-    from harken.cost.predict import measured, predicted_seconds
-    from harken.training.machine import prepare
+    from harken.cli.output import result_json
+    from harken.cost.api import cost
+    from harken.errors import UserError
+    from harken.models.huggingface import read_folder
 
-    prepare(torch.device("cpu"))
-    machine = calibrate()
-    for subject, column in zip(subjects, columns, strict=True):
-        found = measured(subject)
-        column["predicted_seconds"] = predicted_seconds(subject, machine)
-        column["measured_seconds"] = found.seconds
-        column["measured_kept"], column["measured_peak"] = found.kept, found.peak
-    return machine
+    if options.measure or options.sets or options.vocabulary:
+        raise UserError(
+            f"{options.recipe}: --measure, --set and --vocabulary need a recipe (got a folder)",
+            fix="leave them out, or give a recipe",
+        )
+    read = read_folder(options.recipe)
+    rows, columns = options.batch or 1, []
+    for length in options.length or [read.model.length]:
+        if read.model.length is not None and length > read.model.length:
+            raise UserError(
+                f"length {length}: the model takes at most {read.model.length}",
+                fix="choose a shorter --length",
+            )
+        tokens = torch.zeros(rows, length, dtype=torch.long)
+        columns.append({"B": rows, "T": length, **asdict(cost(read.model, tokens))})
+    if options.json:
+        result_json({"folder": str(options.recipe), "lengths": columns})
+    else:
+        show_columns(columns)
+    return 0
+
+
+def column(step: "Workload", measure: bool) -> dict[str, float]:
+    """All figures for one length."""
+    from dataclasses import asdict
+
+    from harken.cli.output import remark
+    from harken.cost.recipes import trace_workload
+
+    figures: dict[str, float] = {**step.sizes, **asdict(trace_workload(step))}
+    if measure:
+        import torch
+
+        from harken.cost.time import measured, predicted_seconds
+        from harken.training.machine import prepare
+
+        remark("measuring this machine …")
+        prepare(torch.device("cpu"))
+        figures["predicted_seconds"] = predicted_seconds(step)
+        run_here = measured(step)
+        figures["measured_seconds"] = run_here.seconds
+        figures["measured_kept"], figures["measured_peak"] = run_here.kept, run_here.peak
+    return figures
 
 
 ROWS = (
@@ -115,60 +143,77 @@ ROWS = (
     ("forward", "products, forward (FLOP)", "large"),
     ("step", "products, training step (FLOP)", "large"),
     ("traffic", "memory traffic of a step", "bytes"),
-    ("held", "weights, gradients, momenta", "bytes"),
-    ("kept", "kept for the backward pass", "bytes"),
+    ("held", "weights, gradients, optimizer state", "bytes"),
+    ("kept", "activations kept for the backward pass", "bytes"),
     ("measured_kept", "  measured", "bytes"),
-    ("peak", "peak of these and of the backward pass", "bytes"),
+    ("peak", "peak of activations and temporary tensors", "bytes"),
     ("measured_peak", "  measured", "bytes"),
     ("depth", "depth, logarithmic sums", "count"),
     ("serial", "depth, serial inner products", "count"),
-    ("predicted_seconds", "a training step, predicted", "seconds"),
+    ("predicted_seconds", "training step, predicted", "seconds"),
     ("measured_seconds", "  measured", "seconds"),
 )
+GROWTH = "TMSJVLD"  # letters whose growth is printed
+LENGTHS = "TMSLD"
+MEANINGS = {"J": "width", "L": "layers", "D": "decoder layers", "V": "vocabulary"}
 
 
 def show(
-    subjects: "list[Subject]",
-    cost: "Cost",
-    columns: list[dict[str, float]],
-    evens: "list[BreakEven]",
+    step: "Workload",
+    columns: Sequence[Mapping[str, float]],
+    formulas: "Mapping[str, Formula | None]",
+    pairs: "Sequence[BreakEven]",
 ) -> None:
-    """For a person."""
-    from harken.cli.output import remark, result, table
-    from harken.cost.expression import growth
+    """Print tables and sentences."""
+    from harken.cli.output import remark, result
+    from harken.cost.recipes import letters
+
+    show_columns(columns)
+    sizes = letters(step)
+    for name, title in (("depth", "depth"), ("serial", "serial depth")):
+        formula = formulas[name]
+        if formula is None:
+            result(f"{title}: not a sum of products of the sizes")
+            continue
+        is_exact = formula.value(sizes) == columns[0][name]
+        result(f"{title} {'=' if is_exact else '≈'} {formula}")
+        result(
+            f"  grows as {formula.growth(GROWTH)}; in lengths and layers alone as "
+            f"{formula.growth(LENGTHS)}"
+        )
+    known = [
+        f"{letter} = {sizes[letter]} ({MEANINGS[letter]})" for letter in MEANINGS if letter in sizes
+    ]
+    result(f"where {', '.join(known)}; logarithms are rounded up")
+    for pair in pairs:
+        result(sentence(pair))
+    for assumption in step.assumed:
+        remark(f"assumed: {assumption}")
+
+
+def show_columns(columns: Sequence[Mapping[str, float]]) -> None:
+    """Print one column of figures per length."""
+    from harken.cli.output import table
 
     rows = [
-        (title, *(shown(column[name], unit) for column in columns))
+        (title, *(shown(figures[name], unit) for figures in columns))
         for name, title, unit in ROWS
         if name in columns[0]
     ]
     numbered = [f"({place + 1})" for place in range(len(columns))]
     table(("", *(numbered if len(columns) > 1 else ["cost"])), rows)
-    letters = ", ".join(f"{one.name} = {one.known}" for one in symbols_of(cost) if one.known)
-    for title, formula in (("depth", cost.depth), ("serial depth", cost.serial)):
-        result(f"{title}: {formula}")
-        short = growth(formula, LENGTHS)
-        result(f"  grows as {growth(formula, LETTERS)}; in lengths and layers alone as {short}")
-    result(f"where {letters}")
-    for one in evens:
-        result(sentence(one))
-    for assumption in subjects[0].assumed:
-        remark(f"assumed: {assumption}")
 
 
-LETTERS, LENGTHS = "TMSJXYVLFk", "TMSXYL"
-
-
-def sentence(even: "BreakEven") -> str:
+def sentence(pair: "BreakEven") -> str:
     """One break-even in words."""
-    what = f"{even.measure}: the {even.one} needs less than the {even.other}"
-    if even.length is None:
-        return f"{what} at no length"
-    return f"{what} at every length" if even.length == 1 else f"{what} from T = {even.length:,} on"
+    text = f"{pair.measure}: the {pair.one} needs less than the {pair.other}"
+    if pair.length is None:
+        return f"{text} at no length"
+    return f"{text} at every length" if pair.length == 1 else f"{text} from T = {pair.length:,} on"
 
 
 def shown(value: float, unit: str) -> str:
-    """A figure as a person reads it."""
+    """A figure with its unit."""
     if unit == "seconds":
         return f"{1000 * value:.1f} ms"
     if unit == "count":
@@ -182,28 +227,35 @@ def shown(value: float, unit: str) -> str:
         if value < step or name == names[-1]:
             return f"{value:.3g} {name}".rstrip()
         value /= step
-    raise AssertionError("the last name takes the rest")
+    raise AssertionError("the last unit has no upper limit")
 
 
-def record_of(
+def json_record(
     task: str,
-    subjects: "list[Subject]",
-    cost: "Cost",
-    columns: list[dict[str, float]],
-    evens: "list[BreakEven]",
+    step: "Workload",
+    columns: Sequence[Mapping[str, float]],
+    pairs: "Sequence[BreakEven]",
 ) -> dict[str, Any]:
-    """For a script."""
+    """Figures and break-evens."""
     from dataclasses import asdict
 
-    from harken.cost.expression import growth
+    from harken.cost.recipes import letters
 
+    sizes = letters(step)
     return {
         "task": task,
-        "vocabulary": subjects[0].vocabulary,
-        "assumed": list(subjects[0].assumed),
-        "formulas": {name: str(getattr(cost, name)) for name in cost.__slots__},
-        "growth": {name: growth(getattr(cost, name), LETTERS) for name in ("depth", "serial")},
-        "symbols": [[one.name, one.known] for one in symbols_of(cost) if one.known],
+        "vocabulary": step.vocabulary,
+        "assumed": list(step.assumed),
+        "symbols": [[letter, sizes[letter]] for letter in MEANINGS if letter in sizes],
         "lengths": columns,
-        "break_even": [asdict(one) for one in evens],
+        "break_even": [asdict(pair) for pair in pairs],
+    }
+
+
+def json_formulas(formulas: "Mapping[str, Formula | None]") -> dict[str, Any]:
+    """Formulas as text; null for a count that has none."""
+    depths = {name: formulas[name] for name in ("depth", "serial")}
+    return {
+        "formulas": {name: formula and str(formula) for name, formula in formulas.items()},
+        "growth": {name: formula and formula.growth(GROWTH) for name, formula in depths.items()},
     }

@@ -1,6 +1,26 @@
-"""What a model costs, before any tensor of it is made: work, memory, depth, time.
+"""What a training step costs: operations, memory, depth and time, without computing it.
 
-A model is built on the meta device and its forward pass is followed on sizes alone (`tape.py`), one
-kind of layer after the other (`operations.py`, `attention.py`, `layers.py`, `models.py`). Sizes are
-expressions in T, J, k, L (`expression.py`), so one walk gives formulas and numbers alike.
+A step of a recipe (`exercise.py`) or of any module (`api.py`) is run once with floating-point
+tensors that have no data (`trace.py`). Observers of its operations count work (`rules.py`), memory
+(`memory.py`) and dependent steps (`depth.py`), and collect the kernels that `time.py` measures.
+`formula.py` turns the counts of several sizes into formulas.
+
+`harken.cost` is both this package and a function: `harken.cost(module, *inputs)` calls `api.cost`.
 """
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harken.cost.step import Cost
+
+
+class _CallablePackage(ModuleType):
+    def __call__(self, module: Any, *inputs: Any, **keywords: Any) -> "Cost":
+        from harken.cost.api import cost
+
+        return cost(module, *inputs, **keywords)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

@@ -1,22 +1,22 @@
-"""From which length on one kind of model is the cheaper: RNN, CNN and Transformer side by side.
+"""From which length on one kind of language model is cheaper than another: LSTM, CNN, Transformer.
 
-All three have the same width, layers and vocabulary, and are walked like any other model. Lengths
-are sought among 1 .. LONGEST; a kind that is cheaper at every length, or at none, says so.
+The three models have the same width, layers and vocabulary. Operations and depth are formulas in T;
+the time of a training step is interpolated between a few lengths on logarithmic axes.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import nn
+from functools import cache
+from itertools import pairwise
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
-from harken.cost.expression import Expression
-from harken.cost.machine import Machine
-from harken.cost.predict import operations_seconds
-from harken.cost.tape import Tape
-from harken.cost.walk import cost_of, follow
+from harken.cost.exercise import language_model_loss
+from harken.cost.formula import LOGARITHMS, POWERS, Axis, Formula, fit
+from harken.cost.step import ForwardCost, trace_forward, trace_step
+from harken.cost.time import Kernels
+from harken.cost.trace import Observer
 from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import LSTMConfig
 from harken.models.fixed_state import (
@@ -26,13 +26,15 @@ from harken.models.fixed_state import (
 )
 from harken.models.language_model import GPTConfig
 
-LONGEST = 1 << 17
-BATCH = 8192  # tokens of a step that is timed
+MAX_LENGTH = 1 << 17
+LENGTHS = (4, 8, 16, 32)  # that are traced, the last one for the check
+TOKENS = 2048  # of a timed step
+TIMED = (16, 128, 1024)  # lengths of its rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BreakEven:
-    """The first length at which `one` needs less than `other`; None where it never does."""
+    """The first length at which `one` needs less than `other`; None if it never does."""
 
     measure: str  # operations, depth or time
     one: str
@@ -40,78 +42,100 @@ class BreakEven:
     length: int | None
 
 
-def trio(width: int, layers: int, vocabulary: int) -> dict[str, nn.Module]:
-    """The three kinds as language models."""
-    configs: dict[str, LanguageModelConfig] = {
-        "RNN": RecurrentModelConfig(width=width, recurrence=LSTMConfig(layers=layers)),
-        "CNN": ConvolutionalModelConfig(
-            width=width, convolutions=CausalConvolutionConfig(layers=layers)
-        ),
-        "Transformer": GPTConfig(
-            width=width,
-            layers=layers,
-            position=NoPositionConfig(),
-            attention=MultiHeadConfig(heads=1),
-        ),
+PAIRS = (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN"))
+DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])  # the model that wins on long rows first
+
+Needs = Callable[[str, int], float]
+"""What a kind of model needs for rows of some length."""
+
+
+def break_evens(width: int, layers: int, vocabulary: int, *, timed: bool) -> list[BreakEven]:
+    """By operations of the forward pass and depth for one row and, if asked for, by time."""
+    kinds = model_configs(width, layers)
+    formulas = {kind: row_formulas(config, vocabulary) for kind, config in kinds.items()}
+    needs: dict[str, Needs] = {
+        "operations": lambda kind, length: float(formulas[kind][0].value({"T": length})),
+        "depth": lambda kind, length: float(formulas[kind][1].value({"T": length})),
     }
-    with torch.device("meta"):
-        return {name: one.build(vocabulary, 0) for name, one in configs.items()}
-
-
-def first_length(less: Callable[[int], bool]) -> int | None:
-    """The first length where something holds that, once it holds, goes on to hold."""
-    if not less(LONGEST):
-        return None
-    low, high = 0, LONGEST  # it does not hold at low, it does at high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if less(middle) else (middle, high)
-    return high
-
-
-def break_evens(
-    width: int, layers: int, vocabulary: int, machine: Machine | None = None
-) -> list[BreakEven]:
-    """By operations of the forward pass, by depth and, of a machine, by the time of a step."""
-    models = trio(width, layers, vocabulary)
-    costs = {name: cost_of(one) for name, one in models.items()}
-    needs: dict[str, Callable[[str, int], float]] = {
-        "operations": lambda name, length: of_row(costs[name].forward, length),
-        "depth": lambda name, length: of_row(costs[name].depth, length),
-    }
-    if machine is not None:
-        tapes = {name: followed(one) for name, one in models.items()}
-        needs["time"] = lambda name, length: step_seconds(tapes[name], length, machine)
+    if timed:
+        tables = {kind: step_times(config, vocabulary) for kind, config in kinds.items()}
+        needs["time"] = lambda kind, length: interpolated(tables[kind], length)
     return [
-        seek(measure, one, other, needed)
-        for measure, needed in needs.items()
+        compare(measure, one, other, need)
+        for measure, need in needs.items()
         for one, other in (DEPTH_PAIRS if measure == "depth" else PAIRS)
     ]
 
 
-PAIRS = (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN"))
-DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])  # the one that wins with length comes first
-
-
-def seek(measure: str, one: str, other: str, needed: Callable[[str, int], float]) -> BreakEven:
-    """Between two kinds, by what each needs for a length."""
-    length = first_length(lambda tokens: needed(one, tokens) < needed(other, tokens))
+def compare(measure: str, one: str, other: str, need: Needs) -> BreakEven:
+    """Find the first length at which one kind needs less than the other."""
+    length = first_length(lambda tokens: need(one, tokens) < need(other, tokens))
     return BreakEven(measure=measure, one=one, other=other, length=length)
 
 
-def of_row(formula: Expression, length: int) -> float:
-    """For one row."""
-    return float(formula.value({"B": 1, "T": length}))
+def first_length(is_less: Callable[[int], bool]) -> int | None:
+    """The first length at which a condition holds that holds for all longer rows as well."""
+    if not is_less(MAX_LENGTH):
+        return None
+    low, high = 0, MAX_LENGTH
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_less(middle) else (middle, high)
+    return high
 
 
-def followed(model: nn.Module) -> Tape:
-    """The tape of a model."""
-    tape = Tape()
-    follow(tape, model)
-    return tape
+def model_configs(width: int, layers: int) -> dict[str, LanguageModelConfig]:
+    """The three kinds."""
+    convolutions = CausalConvolutionConfig(layers=layers)
+    return {
+        "RNN": RecurrentModelConfig(width=width, recurrence=LSTMConfig(layers=layers)),
+        "CNN": ConvolutionalModelConfig(width=width, convolutions=convolutions),
+        "Transformer": GPTConfig(
+            width=width,
+            layers=layers,
+            length=MAX_LENGTH,
+            position=NoPositionConfig(),
+            attention=MultiHeadConfig(heads=1),
+        ),
+    }
 
 
-def step_seconds(tape: Tape, length: int, machine: Machine) -> float:
-    """A training step over as many rows as make a batch; the optimisers are much alike."""
-    sizes = {"B": max(1, BATCH // length), "T": length}
-    return sum(operations_seconds(tape, sizes, machine).values())
+def row_formulas(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula, Formula]:
+    """Operations and depth of the forward pass of one row of T tokens."""
+
+    @cache
+    def trace(length: int) -> ForwardCost:
+        loss = language_model_loss(1, length, vocabulary)
+        return trace_forward(lambda _: config.build(vocabulary, 0), loss)
+
+    def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
+        return trace(sizes["T"])._asdict()
+
+    operations = fit(count, [Axis("T", LENGTHS, POWERS)], ["forward"])["forward"]
+    depth = fit(count, [Axis("T", LENGTHS, LOGARITHMS)], ["depth"])["depth"]
+    assert operations is not None and depth is not None, "T enters these models in no other way"
+    return operations, depth
+
+
+def step_times(config: LanguageModelConfig, vocabulary: int) -> list[tuple[int, float]]:
+    """Predicted seconds per token of forward and backward pass, by length of the rows."""
+    return [(length, token_seconds(config, vocabulary, length)) for length in TIMED]
+
+
+def token_seconds(config: LanguageModelConfig, vocabulary: int, length: int) -> float:
+    """Seconds per token."""
+    kernels = Kernels()
+    observers: list[Observer] = [kernels]
+    loss = language_model_loss(TOKENS // length, length, vocabulary)
+    trace_step(lambda _: config.build(vocabulary, 0), loss, observers=observers)
+    return kernels.seconds() / TOKENS
+
+
+def interpolated(table: Sequence[tuple[int, float]], length: int) -> float:
+    """A straight line on logarithmic axes between neighboring lengths, continued at both ends."""
+    segments = list(pairwise(table))
+    (left, first), (right, second) = next(
+        (segment for segment in segments if length <= segment[1][0]), segments[-1]
+    )
+    slope = math.log(second / first) / math.log(right / left)
+    return first * math.exp(slope * math.log(length / left))

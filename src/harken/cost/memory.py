@@ -1,10 +1,13 @@
-"""Memory of a training step as PyTorch's allocator saw it: what it gave out and had not got back.
+"""Bytes held during a training step: counted in a trace, or measured in a run.
 
-Every block counts, those inside fused kernels too; weights and gradients that were there before the
-step do not.
+In a trace every storage counts from its allocation to its release, as PyTorch's allocator would
+count it. Buffers that a kernel allocates for itself and frees before it returns are not seen; on a
+CPU these are copies of weights in oneDNN's layout, in convolutions and in the backward pass of an
+LSTM.
 """
 
 import os
+import weakref
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -12,28 +15,54 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from harken.cost.trace import Call
+
+
+class Memory:
+    """An observer of allocations: bytes held now, and the most so far."""
+
+    def __init__(self) -> None:
+        self.held = self.peak = 0
+        self._storages: set[int] = set()
+
+    def observe(self, call: Call) -> None:
+        if call.operator.is_view or call.operator._schema.is_mutable:
+            return
+        for output in call.outputs:
+            storage = output.untyped_storage()
+            address, size = storage._cdata, storage.nbytes()
+            if address not in self._storages:
+                self._storages.add(address)
+                self.held += size
+                weakref.finalize(storage, self._release, address, size)
+        self.peak = max(self.peak, self.held)
+
+    def _release(self, address: int, size: int) -> None:
+        self._storages.discard(address)
+        self.held -= size
+
 
 class Footprint(NamedTuple):
-    """Bytes above what was held before the step."""
+    """Bytes above those held before the step."""
 
-    kept: int  # when the forward pass is done
+    kept: int  # after the forward pass
     peak: int  # at any time
 
 
 def footprint(forward: Callable[[], Tensor]) -> Footprint:
-    """Of a forward pass and the backward pass from its loss."""
+    """Measure a forward pass and the backward pass from its loss."""
     losses: list[Tensor] = []
-    there = held(lambda: losses.append(forward()))
-    back = held(lambda: losses[0].backward())  # type: ignore[no-untyped-call]
-    return Footprint(kept=there[-1], peak=max(*there, *(there[-1] + one for one in back)))
+    ahead = held_bytes(lambda: losses.append(forward()))
+    back = held_bytes(lambda: losses[0].backward())  # type: ignore[no-untyped-call]
+    return Footprint(kept=ahead[-1], peak=max(*ahead, *(ahead[-1] + held for held in back)))
 
 
-def held(work: Callable[[], object]) -> list[int]:
-    """Bytes after each time that some were given out or came back."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it tells people when it starts and stops
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+def held_bytes(work: Callable[[], object]) -> list[int]:
+    """Bytes held after each allocation and release of PyTorch's allocator."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it logs its start and stop
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()
-    recorded: Any = seen.profiler
-    blocks = [one for one in recorded.kineto_results.events() if one.name() == "[memory]"]
-    blocks.sort(key=lambda one: one.start_ns())
-    return list(accumulate((one.nbytes() for one in blocks), initial=0))
+    profiler: Any = profiled.profiler
+    events = [event for event in profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return list(accumulate((event.nbytes() for event in events), initial=0))

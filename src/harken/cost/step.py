@@ -1,0 +1,120 @@
+"""Cost of one training step of any module, from one trace."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from harken.cost.depth import Depth
+from harken.cost.memory import Memory
+from harken.cost.rules import Work, size
+from harken.cost.trace import Call, FakeFloats, Observer, tensors_in
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """What one training step takes. Counts are exact for the traced sizes."""
+
+    parameters: int
+    forward: int  # floating-point operations of the forward pass, two per multiply-add
+    step: int  # the same of forward and backward pass
+    traffic: int  # bytes read and written by forward pass, backward pass and optimizer
+    held: int  # bytes of weights, gradients and optimizer state
+    kept: int  # bytes that the forward pass leaves for the backward pass
+    peak: int  # the most bytes at any time, weights, gradients and optimizer state not included
+    depth: int  # longest chain of dependent steps of the forward pass
+    serial: int  # the same if inner products are summed one term at a time
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of forward and backward pass."""
+        return self.step
+
+
+def trace_step(
+    build: Callable[[FakeFloats], nn.Module],
+    loss: Callable[[nn.Module], Tensor],
+    optimize: Callable[[nn.Module], Sequence[Optimizer]] | None = None,
+    observers: Sequence[Observer] = (),
+    *,
+    exact: bool = True,
+) -> Cost:
+    """Trace forward pass, backward pass and optimizer; `observers` see all three.
+
+    With `exact=False`, workspaces are not rounded up to whole pages and depths are 0: for formulas.
+    """
+    memory, work, depth, serial = Memory(), Work(), Depth(), Depth(serial=True)
+    with FakeFloats(aligned=exact) as mode:
+        model = build(mode)
+        parameters = [weight for weight in model.parameters() if weight.requires_grad]
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        step = Filtered([work, *observers], weights=parameters)
+        mode.observers = (memory, step, depth, serial) if exact else (memory, step)
+        value = loss(model)
+        kept, forward = memory.held, work.flops
+        mode.observers = (memory, step)
+        if value.requires_grad:
+            value.backward()  # type: ignore[no-untyped-call]
+        total, state = work.flops, 0
+        mode.observers = (step,)
+        optimizers = optimize(model) if optimize is not None else ()
+        for optimizer in optimizers:
+            mode.observers = ()
+            optimizer.step()  # allocates the state
+            mode.observers = (step,)
+            optimizer.step()
+            state += sum(map(size, tensors_in(list(optimizer.state.values()))))
+    return Cost(
+        parameters=sum(weight.numel() for weight in model.parameters()),
+        forward=forward,
+        step=total,
+        traffic=work.traffic,
+        held=sum(map(size, [*model.parameters(), *parameters])) + state,
+        kept=kept,
+        peak=memory.peak,
+        depth=depth.total,
+        serial=serial.total,
+    )
+
+
+class ForwardCost(NamedTuple):
+    """Some fields of `Cost`, of a forward pass alone."""
+
+    forward: int
+    depth: int
+    serial: int
+
+
+def trace_forward(
+    build: Callable[[FakeFloats], nn.Module], forward: Callable[[nn.Module], object]
+) -> ForwardCost:
+    """Trace a forward pass without gradients."""
+    work, depth, serial = Work(), Depth(), Depth(serial=True)
+    with FakeFloats() as mode, torch.no_grad():
+        model = build(mode)
+        mode.observers = (work, depth, serial)
+        forward(model)
+    return ForwardCost(work.flops, depth.total, serial.total)
+
+
+class Filtered:
+    """Hides the accumulation of gradients, which a step that starts without gradients omits."""
+
+    def __init__(self, observers: Sequence[Observer], weights: Sequence[Tensor]) -> None:
+        self._observers = observers
+        self._gradients = {
+            weight.grad.untyped_storage()._cdata for weight in weights if weight.grad is not None
+        }
+
+    def observe(self, call: Call) -> None:
+        is_sum = call.operator.overloadpacket is aten.add_
+        if is_sum and call.args[0].untyped_storage()._cdata in self._gradients:
+            return
+        for observer in self._observers:
+            observer.observe(call)

@@ -1,0 +1,205 @@
+"""Run a model without computing it: floats are fake, integers and booleans are real.
+
+`FakeFloats` intercepts every operation that PyTorch dispatches. Floating-point tensors have a shape
+and a storage size but no data (`torch._subclasses.FakeTensor`), so a step of a model of any size
+takes about a second. Integer and boolean tensors are computed, so masks, boolean indexing, CTC
+lengths and loops over them behave as in training. Observers are told every operation.
+
+Not supported: branching on the value of a floating-point tensor. Such a value reads as 1.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_iter
+
+aten = torch.ops.aten
+MAX_REAL = 1 << 24  # larger integer tensors are fake as well
+INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
+DEVICE = torch.ops.prim.device.default
+
+
+class Call(NamedTuple):
+    """One operation. Tensors are those of the traced program: an observer must not keep them."""
+
+    operator: torch._ops.OpOverload[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Receives every operation in order."""
+
+    def observe(self, call: Call) -> None: ...
+
+
+class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside `with FakeFloats(observers):`, new floating-point tensors are fake."""
+
+    def __init__(self, observers: Sequence[Observer] = (), *, aligned: bool = True) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.observers = tuple(observers)
+        self.aligned = aligned  # whether kernels round the sizes of their workspaces up
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # skipping would import torch._dynamo, which takes seconds
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is DEVICE:
+            return args[0].fake_device
+        kwargs = kwargs or {}
+        inputs = operands((*args, *kwargs.values()))
+        if any(is_fake(tensor) for tensor in inputs):
+            result = self._run_fake(func, args, kwargs)
+        elif inputs:  # integers alone; floats that are computed from them become fake
+            result = mapped(self._hide_floats, func(*args, **kwargs))
+        else:
+            result = self._create(func, args, kwargs)
+        outputs = operands(result if isinstance(result, list | tuple) else (result,))
+        call = Call(func, args, kwargs, inputs, outputs)
+        for observer in self.observers:
+            observer.observe(call)
+        return result
+
+    def _run_fake(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is aten._local_scalar_dense.default:
+            return 1.0
+        if func.overloadpacket in INDEXING:
+            positions = [position for index in args[1] for position in indices(index)]
+            args = (args[0], positions, *args[2:])
+        fakes = [mapped(self.to_fake, value) for value in args]
+        named = {name: mapped(self.to_fake, value) for name, value in kwargs.items()}
+        with self._fake:
+            result = SHAPES[func](self, *fakes) if func in SHAPES else func(*fakes, **named)
+        if not func._schema.is_mutable:
+            return mapped(with_real_integers, result)
+        pairs = zip([*fakes, *named.values()], [*args, *kwargs.values()], strict=True)
+        originals = {id(fake): original for fake, original in pairs}
+        return mapped(lambda output: originals.get(id(output), output), result)
+
+    def _create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A new tensor is fake if it is large or holds floats."""
+        with self._fake:
+            result = func(*args, **kwargs)
+        is_integer = not isinstance(result, Tensor) or not is_float(result)
+        if is_integer and sum(tensor.numel() for tensor in operands((result,))) <= MAX_REAL:
+            return func(*args, **kwargs)
+        return result
+
+    def _hide_floats(self, result: Tensor) -> Tensor:
+        return self.to_fake(result) if is_float(result) else result
+
+    def to_fake(self, tensor: Tensor) -> Tensor:
+        """The fake counterpart of a real tensor."""
+        return tensor if isinstance(tensor, FakeTensor) else self._fake.from_tensor(tensor)
+
+    def copy(self, module: nn.Module) -> nn.Module:
+        """A copy of a module whose floating-point parameters and buffers are fake."""
+        tensors = {*module.parameters(), *module.buffers()}
+        fakes = {id(tensor): self.to_fake(tensor) for tensor in tensors if is_fake(tensor)}
+        with _disable_current_modes():
+            return copy.deepcopy(module, fakes)
+
+
+def is_float(tensor: Tensor) -> bool:
+    """Real or complex numbers."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def is_fake(tensor: Tensor) -> bool:
+    """Whether a tensor has no data in a trace."""
+    return is_float(tensor) or isinstance(tensor, FakeTensor)
+
+
+def operands(values: Sequence[Any]) -> tuple[Tensor, ...]:
+    """The tensors among arguments or results, those in lists included."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [item for item in value if isinstance(item, Tensor)]
+    return tuple(found)
+
+
+def mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """An argument or result with its tensors replaced."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, list | tuple):
+        items = [function(item) if isinstance(item, Tensor) else item for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+def tensors_in(tree: Any) -> list[Tensor]:
+    """All tensors of a nested structure."""
+    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor)]
+
+
+def indices(index: Tensor | None) -> Iterator[Tensor | None]:
+    """A boolean index as the integer indices that it stands for."""
+    if index is not None and index.dtype == torch.bool and not isinstance(index, FakeTensor):
+        yield from index.nonzero().unbind(1)
+    else:
+        yield index
+
+
+def with_real_integers(output: Tensor) -> Tensor:
+    """Integers computed from floats are unknown; zeros stand for them."""
+    is_workspace = output.dtype == torch.uint8
+    if is_float(output) or is_workspace or output.numel() > MAX_REAL:
+        return output
+    return torch.zeros(output.shape, dtype=output.dtype)
+
+
+def ctc(mode: FakeFloats, log_probs: Tensor, targets: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """Losses B and forward variables B T 2N+1."""
+    time, batch = log_probs.shape[:2]
+    return log_probs.new_empty(batch), log_probs.new_empty(batch, time, 2 * targets.shape[1] + 1)
+
+
+def lstm(mode: FakeFloats, values: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    """Outputs, states, and the workspace that oneDNN keeps for the backward pass of one layer.
+
+    The sections of the workspace are those of oneDNN 3 (rnn_utils.cpp): gates, three copies of the
+    states as wide as the wider of input and state, two of cells and one of outputs.
+    """
+    (time, batch, width), hidden = values.shape, rest[9]
+    row = padded_row if mode.aligned else int
+    wide = row(max(width, hidden))
+    sections = [time * row(4 * hidden), *[2 * (time + 1) * wide] * 3]
+    sections += [2 * (time + 1) * hidden] * 2 + [time * row(hidden)]
+    page = PAGE if mode.aligned else 1
+    workspace = sum(-(-4 * batch * section // page) * page for section in sections)
+    outputs = values.new_empty(time, batch, hidden)
+    states = [torch.empty_like(state) for state in rest[4:6]]
+    return outputs, *states, values.new_empty(workspace, dtype=torch.uint8)
+
+
+PAGE = 4096
+
+
+def padded_row(width: int) -> int:
+    """oneDNN's row length: whole cache lines of 16 floats, and no multiple of 256."""
+    lines = -(-width // 16) * 16
+    return lines if lines % 256 else lines + 16
+
+
+SHAPES: dict[Any, Callable[..., Any]] = {
+    aten._ctc_loss.Tensor: ctc,
+    aten.mkldnn_rnn_layer.default: lstm,
+}
+"""Shape functions that PyTorch lacks or that leave out a workspace."""

@@ -1,0 +1,199 @@
+"""Traced counts against PyTorch's own counter and against the memory of a real step."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import harken
+from harken.attention.attend import Compared
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.pair import Pair, ScoreSizes
+from harken.cost.exercise import Workload, language_model_loss, workload
+from harken.cost.memory import footprint
+from harken.cost.recipes import trace_workload
+from harken.cost.step import Cost, trace_step
+from harken.models.language_model import GPTConfig
+from harken.recipe import load_recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+CASES: dict[str, tuple[str, ...]] = {
+    "answer": ("model.layers=2",),
+    "answer_sources": ("model.layers=2",),
+    "caption": (),
+    "fill": (),
+    "lm": ("model.layers=3",),
+    "tag": (),
+    "transcribe": ("model.encoder.layers=2",),
+    "translate": ("model.encoder.layers=2", "model.decoder.layers=3"),
+    "lm rnn": ("model.kind=rnn", "model.recurrence.kind=gru"),
+    "lm tanh": ("model.kind=rnn", "model.recurrence.kind=tanh"),
+    "lm lstm": ("model.kind=rnn",),
+    "lm cnn": ("model.kind=cnn",),
+    "lm gated": ("model.kind=cnn", "model.convolutions={kind='gated',causal=true}"),
+    "lm merged": ("model.layers=2", "model.attention.score.kind=merged"),
+    "lm additive": ("model.layers=2", "model.attention.score.kind=additive"),
+    "lm synthesizer": ("model.layers=2", "model.attention.score.kind=synthesizer"),
+    "lm distances": ("model.layers=2", "model.attention.score.kind=relative_product"),
+    "lm alibi": ("model.layers=2", "model.position.kind=alibi"),
+    "lm relative": ("model.layers=2", "model.position.kind=relative"),
+    "lm concat": (
+        "model.layers=2",
+        "model.position={kind='sinusoid',place='concat'}",
+        "model.tied=false",
+    ),
+    "lm dropout": ("model.layers=2", "model.attention.dropout=0.1", "model.norm.kind=rms"),
+    "lm swiglu": ("model.layers=2", "model.feedforward.activation=swiglu", "model.order=strict"),
+    "lm groups": ("model.layers=2", "model.attention.key_value_heads=2"),
+    "fill masked": ("model.kind=masked",),
+    "tag pyramid": ("model.body={kind='stride2',layers=3}",),
+    "tag gated": ("model.body={kind='gated',layers=2}", "model.characters={kind='lstm',width=64}"),
+    "translate rnn": (
+        "model.encoder={kind='gru',direction='both'}",
+        "model.decoder={kind='rnn',hidden=256}",
+    ),
+    "caption spatial": ("model.encoder.layers=2", "model.decoder.kind=transformer"),
+    "caption patches": ("model.front={kind='patch',patch=8}",),
+    "transcribe both": ("model.decoder.kind=transformer",),
+    "transcribe located": (
+        "model.encoder={kind='lstm'}",
+        "model.decoder={kind='rnn',location={channels=8}}",
+        "model.ctc=false",
+    ),
+}
+
+
+def case(name: str) -> Workload:
+    """Lengths and rows are primes; the model keeps its own width."""
+    recipe = load_recipe(RECIPES / f"{name.split()[0]}.toml", CASES[name])
+    length = 59 if recipe.task == "transcribe" else 7
+    return workload(recipe, batch=3, length=length, vocabulary=211)
+
+
+def convolution_backward(
+    grad_shape: Sequence[int],
+    x_shape: Sequence[int],
+    w_shape: Sequence[int],
+    *rest: Any,
+    out_shape: Any = None,
+) -> int:
+    """Each gradient costs what the forward pass does; PyTorch's own count ignores the groups."""
+    transposed, wanted = rest[4], rest[7]
+    places = math.prod((x_shape if transposed else grad_shape)[2:])
+    return int(2 * x_shape[0] * places * math.prod(w_shape) * (wanted[0] + wanted[1]))
+
+
+def counted_products(forward: Callable[[], Tensor]) -> tuple[int, int]:
+    """(forward, forward and backward) by PyTorch's counter, which knows no fused kernels."""
+    mapping = {torch.ops.aten.convolution_backward: convolution_backward}
+    with (
+        sdpa_kernel(SDPBackend.MATH),
+        torch.backends.mkldnn.flags(enabled=False),
+        FlopCounterMode(display=False, custom_mapping=mapping) as counter,
+    ):
+        loss = forward()
+        ahead = counter.get_total_flops()
+        loss.backward()
+    return ahead, counter.get_total_flops()
+
+
+def check_against_run(cost: Cost, model: nn.Module, forward: Callable[[], Tensor]) -> None:
+    """Compare with a model that has data."""
+    assert cost.parameters == sum(parameter.numel() for parameter in model.parameters())
+    ahead, both = counted_products(forward)
+    assert cost.forward == pytest.approx(ahead, rel=0.01)
+    assert cost.step == pytest.approx(both, rel=0.03)  # an LSTM's first state needs no gradient
+    assert cost.kept == pytest.approx(footprint(forward).kept, rel=0.01)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_recipe_matches_a_real_step(name: str) -> None:
+    step = case(name)
+    model, batch = step.build(), step.batch()
+    check_against_run(trace_workload(step), model, lambda: step.loss(model, batch))
+
+
+@pytest.mark.parametrize(
+    ("name", "sets", "batch", "vocabulary"),
+    [
+        ("lm", ("model.width=32", "model.layers=1"), 16, 4001),
+        ("lm", ("model.width=64", "model.layers=4"), 32, 31),
+        ("lm", ("model.kind=rnn", "model.width=64"), 64, 31),
+        ("translate", ("model.encoder.layers=1", "model.decoder.layers=1"), 64, 1009),
+        ("transcribe", ("model.width=64",), 8, 2003),
+        ("caption", (), 8, 2003),
+    ],
+)
+def test_peak_is_that_of_the_allocator(
+    name: str, sets: tuple[str, ...], batch: int, vocabulary: int
+) -> None:
+    """With rows enough that the buffers inside oneDNN's kernels are small beside activations."""
+    recipe = load_recipe(RECIPES / f"{name}.toml", sets)
+    length = 200 if name == "transcribe" else 13
+    step = workload(recipe, batch=batch, length=length, vocabulary=vocabulary)
+    model, inputs = step.build(), step.batch()
+    step.loss(model, inputs).backward()
+    measured = footprint(lambda: step.loss(model, inputs)).peak
+    assert trace_workload(step).peak == pytest.approx(measured, rel=0.15)
+
+
+class Cosine(Pair):
+    """The score of docs/architecture.md, which no file of `cost/` mentions."""
+
+    def compare(
+        self, inputs: Any, queries: Any, keys: Any, query_positions: Any, key_positions: Any
+    ) -> Compared:
+        queries, keys = F.normalize(queries, dim=-1), F.normalize(keys, dim=-1)
+        return Compared(queries=queries, keys=keys, scale=10.0)
+
+
+class CosineConfig:
+    kind = "cosine"
+
+    def build(self, sizes: ScoreSizes) -> Cosine:
+        return Cosine(sizes)
+
+
+def test_a_new_score_needs_no_description() -> None:
+    score: Any = CosineConfig()
+    attention = MultiHeadConfig()
+    object.__setattr__(attention, "score", score)  # the union of scores is closed to tests
+    config, plain = GPTConfig(width=32, layers=2), GPTConfig(width=32, layers=2)
+    object.__setattr__(config, "attention", attention)
+    model, loss = config.build(53, 0), language_model_loss(3, 11, 53)
+    cost = trace_step(lambda _: config.build(53, 0), loss)
+    check_against_run(cost, model, lambda: loss(model))
+    assert cost.kept > trace_step(lambda _: plain.build(53, 0), loss).kept
+
+
+def test_any_module() -> None:
+    model = nn.LSTM(64, 48, 2, batch_first=True)
+    inputs = torch.randn(4, 61, 64, requires_grad=True)
+    cost = harken.cost(model, inputs)
+    check_against_run(cost, model, lambda: model(inputs)[0].sum())
+    assert cost.flops == cost.step and cost.depth < cost.serial
+
+
+def test_the_module_is_left_as_it_was() -> None:
+    model = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Dropout(0.1))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    harken.cost(model, torch.randn(3, 5))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_hugging_face_model() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 2, "n_embd": 48, "n_head": 4, "vocab_size": 211, "n_positions": 64}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
+    model, tokens = transformers.GPT2LMHeadModel(config).eval(), torch.randint(211, (3, 23))
+    cost = harken.cost(model, tokens, labels=tokens)
+    check_against_run(cost, model, lambda: model(tokens, labels=tokens).loss)
