@@ -231,8 +231,9 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     try:
         stored = read_json(path, "the metrics of a run", max_bytes=MAX_METRICS)
         for estimate in stored["metrics"].values():
-            numbers = (estimate["value"], estimate["low"], estimate["high"])
-            if not all(map(is_finite, numbers)) or estimate["unit"] not in get_args(Unit):
+            numbers = [estimate[key] for key in ("value", "low", "high", "n")]
+            defined = [number for number in numbers if number is not None]
+            if not all(map(is_finite, defined)) or estimate["unit"] not in get_args(Unit):
                 raise ValueError("a metric is not a number with an interval and a unit")
             Estimate(**estimate)
         task, count = text_of(METRICS, "task", stored["task"]), stored["n"]

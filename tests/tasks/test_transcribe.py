@@ -171,7 +171,7 @@ def test_each_way_of_writing_can_be_asked_for(
     assert main(["evaluate", str(run_of("conformer, ctc").folder), "--by", "attention"]) == 2
     assert "writes by ctc alone" in capsys.readouterr().err
     assert main(["evaluate", folder, "--by", "ear"]) == 2
-    assert "--by: found ear" in capsys.readouterr().err
+    assert "--by: unknown value 'ear'" in capsys.readouterr().err
 
 
 def test_conditions_stand_beside_the_clean_sound(

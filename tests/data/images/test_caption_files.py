@@ -13,7 +13,7 @@ from harken.data.images import forms
 from harken.data.images.arrays import read_maps
 from harken.data.images.captions import KEYS, Form, read_captions, write_captions
 from harken.data.images.gallery import picture_named
-from harken.errors import Failure, UserError
+from harken.errors import UserError
 
 
 def pictures(folder: Path, *names: str) -> None:
@@ -469,7 +469,7 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         write_captions(path, [Captioned(0, ("x",), (Box(0, 0, float("nan"), 1),))])
     (tmp_path / ".train.jsonl.unfinished").mkdir()
-    with pytest.raises(Failure):
+    with pytest.raises(UserError):
         write_captions(path, [Captioned(0, ("new",))])
     assert path.read_bytes() == before
 

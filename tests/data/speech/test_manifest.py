@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harken.data.examples import SpokenWord, Utterance
 from harken.data.speech.manifest import read_utterances, write_manifest
-from harken.errors import Failure, UserError
+from harken.errors import UserError
 
 
 def sounds(folder: Path, *names: str) -> None:
@@ -252,6 +252,6 @@ def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         write_manifest([Utterance(tmp_path / "a.wav", "x", end=float("nan"))], path)
     (tmp_path / ".train.jsonl.unfinished").mkdir()
-    with pytest.raises(Failure):
+    with pytest.raises(UserError):
         write_manifest([Utterance(tmp_path / "a.wav", "new")], path)
     assert path.read_bytes() == before
