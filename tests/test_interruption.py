@@ -164,6 +164,14 @@ def test_fitting_a_tokenizer_does_not_delay_signals(tmp_path: Path) -> None:
             )
 
 
+def test_handlers_of_errors_do_not_catch_a_signal() -> None:
+    with pytest.raises(Interrupted), stop_signals():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except Exception as error:
+            raise UserError("the tokenizer cannot be read", fix="") from error
+
+
 def test_ignored_signals_stay_ignored() -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under `nohup`
     try:
@@ -216,6 +224,7 @@ def test_leftovers_are_removed_on_resuming(text_recipe: Path, tmp_path: Path) ->
     (folder / "checkpoints" / ".stage-0-step-0000003.doomed").mkdir()
     (folder / "checkpoints" / ".stage-0-step-0000003.doomed" / "model.safetensors").touch()
     (folder / "tokens" / ".train.npy.unfinished").touch()
+    (folder / ".tmpQ8x2Zk").touch()  # of safetensors
     train(recipe, folder, resume=True)
     assert files_of(folder) == before
     assert not any(path.name.endswith(".doomed") for path in folder.rglob("*"))

@@ -143,7 +143,9 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed writes and deletions left in a folder, its subfolders included."""
-    for path in [*folder.rglob(".*.unfinished"), *folder.rglob(".*.doomed")]:
+    # safetensors writes to a file named `.tmp` and random letters first.
+    patterns = (".*.unfinished", ".*.doomed", ".tmp*")
+    for path in [path for pattern in patterns for path in folder.rglob(pattern)]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -134,8 +134,6 @@ def claimed_folder(recipe: Recipe, folder: Path, splits: Mapping[str, Any]) -> I
         check_data(folder, started)
     try:
         yield
-    except Interrupted:
-        raise
     except Exception:
         if is_new and not (folder / LOG).exists():
             for path in folder.iterdir():

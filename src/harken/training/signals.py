@@ -18,8 +18,11 @@ T = TypeVar("T")
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 
 
-class Interrupted(Exception):
-    """A signal stopped the training; it can be resumed."""
+class Interrupted(BaseException):
+    """A signal stopped the training; it can be resumed.
+
+    Not an `Exception`, so that a handler of a library's errors does not catch it.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
