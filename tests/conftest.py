@@ -29,7 +29,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from harken.data.generated import PeopleConfig, PeopleFiles, write_people
+from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from small_recipe import SMALL
 
 torch.set_num_threads(1)

@@ -12,8 +12,8 @@ import pytest
 
 from harken import config
 from harken.cli.main import main
-from harken.data.generated import PeopleFiles
 from harken.recipe import TASKS, Recipe, load_recipe
+from harken.synthetic.people import PeopleFiles
 from small_recipe import SMALL_OF
 
 ROOT = Path(__file__).parent.parent

@@ -10,19 +10,19 @@ import pytest
 
 from harken.cli.main import main
 from harken.config import load
-from harken.data.conllu import read_conllu
-from harken.data.images.arrays import read_maps, read_pictures
-from harken.data.images.captions import read_captions
-from harken.data.images.files import image_size, read_image
-from harken.data.sound.audio import read_sound, sound_seconds
-from harken.data.speech.kaldi import read_kaldi
-from harken.data.speech.manifest import read_utterances
-from harken.data.speech.sounds import signal_of
-from harken.data.text import read_lines, read_whole
 from harken.encode.vocabulary import Vocabulary
 from harken.encode.words import WordsAndCharacters
 from harken.errors import Complaint
 from harken.foreign import read_foreign
+from harken.formats.conllu import read_conllu
+from harken.formats.images.arrays import read_maps, read_pictures
+from harken.formats.images.captions import read_captions
+from harken.formats.images.files import image_size, read_image
+from harken.formats.sound.audio import read_sound, sound_seconds
+from harken.formats.speech.kaldi import read_kaldi
+from harken.formats.speech.manifest import read_utterances
+from harken.formats.speech.sounds import signal_of
+from harken.formats.text import read_lines, read_whole
 from harken.inspection.store import open_recording
 from harken.models.huggingface_files import stored_in
 from harken.recipe import Recipe

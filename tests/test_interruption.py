@@ -331,8 +331,8 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from PIL import Image
-from harken.data.examples import Captioned
-from harken.data.images.gallery import Files, Gallery
+from harken.formats.examples import Captioned
+from harken.formats.images.gallery import Files, Gallery
 from harken.errors import Complaint
 from harken.files import locked_folder
 from harken.tasks.caption import scaled_once

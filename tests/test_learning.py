@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from harken.data.generated import PeopleConfig, write_people
 from harken.demo.reading import demo_recipe, without_reading
 from harken.pipeline import train
+from harken.synthetic.people import PeopleConfig, write_people
 
 FEW = PeopleConfig(people=150, asked=0.6, places=20, biographies=20, facts=2)
 

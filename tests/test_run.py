@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import harken
-from harken.data.generated import PeopleFiles
 from harken.inspection.store import open_recording, storing
 from harken.pipeline import train
 from harken.run import Run
+from harken.synthetic.people import PeopleFiles
 from harken.training.loop import Event
 from small_recipe import SMALL
 

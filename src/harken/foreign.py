@@ -24,7 +24,7 @@ from harken.models.huggingface import FolderRead, read_folder
 from harken.models.huggingface_files import CONFIG
 from harken.models.language_model import LanguageModel
 from harken.tasks.looking import ahead, likeliest_next, reading
-from harken.tasks.task import Glimpse, truncation_of
+from harken.tasks.task import AttentionExample, truncation_of
 from harken.training.machine import Device, choose_device, prepare
 
 TOKENIZER = "tokenizer.json"
@@ -44,7 +44,7 @@ class Foreign:
     def model(self) -> LanguageModel | Encoder:
         return self.read.model
 
-    def look(self, text: str) -> Glimpse:
+    def look(self, text: str) -> AttentionExample:
         """A text as the model meets it; a language model also decides what is likeliest next."""
         encoded, model = self._encoded(text), self.model
         kept, *left_out = (_own_tokens(part) for part in (encoded, *encoded.overflowing))
@@ -56,7 +56,7 @@ class Foreign:
         rows = (encoded.ids, encoded.type_ids)
         numbers, kinds = (torch.tensor([one], device=model.embedding.weight.device) for one in rows)
         segments = None if model.segment is None else kinds
-        return Glimpse(
+        return AttentionExample(
             title=text,
             run=lambda: model(numbers, segments=segments),
             views=[reading("Tokens", self.pieces(encoded.ids))],

@@ -28,10 +28,10 @@ from harken.measure.interval import Estimate, Unit
 from harken.recipe import Recipe, load_recipe, task_of
 from harken.strict_json import ERRORS, is_finite, parsed, text_of
 from harken.tasks.task import (
+    AttentionExample,
     Conditioned,
     Evaluation,
     Fitted,
-    Glimpse,
     OfFiles,
     Prediction,
     Task,
@@ -160,7 +160,7 @@ class Run:
             texts.append(value)
         return texts
 
-    def glimpse(self, evaluation: Evaluation) -> Glimpse | None:
+    def glimpse(self, evaluation: Evaluation) -> AttentionExample | None:
         """An example as the model meets it, for a look inside."""
         return self.task.glimpse(self.trained, evaluation)
 

@@ -8,10 +8,10 @@ import torch
 
 from harken.cli.align import _looks, _words
 from harken.cli.main import main
-from harken.data.grammar import SentencesConfig, SentencesFiles, write_sentences
 from harken.encode.vocabulary import END
 from harken.inspection.record import record
 from harken.run import Run, load
+from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
 SMALL = (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import main
-from harken.data.generated import PeopleFiles
+from harken.synthetic.people import PeopleFiles
 from small_recipe import SMALL
 
 SETS = [part for one in SMALL for part in ("--set", one)]

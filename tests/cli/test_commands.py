@@ -15,9 +15,9 @@ import pytest
 
 from harken.cli.main import COMMANDS, SPINS, main
 from harken.cli.output import figures, result_json
-from harken.data.generated import PeopleFiles
 from harken.decode.search import SearchConfig
 from harken.run import Run
+from harken.synthetic.people import PeopleFiles
 from harken.tasks.task import Evaluation
 from harken.version import __version__
 from small_recipe import SMALL

@@ -12,13 +12,13 @@ import pytest
 from harken import config
 from harken.cli import compare
 from harken.cli.main import main
-from harken.data.generated import PeopleFiles
 from harken.measure.interval import Sample, Unit, ratio, share
 from harken.measure.paired import difference
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.report.comparison import Compared, comparison_page, rows_of
 from harken.run import load
+from harken.synthetic.people import PeopleFiles
 from harken.tasks.task import Evaluation
 from small_recipe import SMALL
 

@@ -9,14 +9,14 @@ import pytest
 
 from harken.cli.main import main
 from harken.cli.output import figures
-from harken.data.drawn.made import DrawnConfig, write_drawn
-from harken.data.grammar import SentencesConfig, write_sentences
-from harken.data.spoken.made import SpokenConfig, write_spoken
 from harken.pipeline import metrics_record, train
 from harken.recipe import TASKS, load_recipe
 from harken.report.card import model_card
 from harken.report.of_run import run_report
 from harken.run import load
+from harken.synthetic.scenes.made import DrawnConfig, write_drawn
+from harken.synthetic.sentences import SentencesConfig, write_sentences
+from harken.synthetic.speech.made import SpokenConfig, write_spoken
 from small_recipe import SMALL_OF
 
 SMALLER = {"lm": ("model.layers=1", "model.width=12", "model.length=32", "search.most=3")}

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import main
-from harken.data import catalogue
-from harken.data.catalogue import CATALOGUE
+from harken.corpora import catalogue
+from harken.corpora.catalogue import CATALOGUE
 from loopback import Loopback, Trick, loopback
 
 TEXT = b"First Citizen:\nBefore we proceed any further, hear me speak.\n" * 5003

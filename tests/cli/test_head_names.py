@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from harken.cli.main import main
-from harken.data.grammar import SentencesConfig, write_sentences
 from harken.errors import UserError
 from harken.inspection.ablation import means_over
 from harken.inspection.record import Choice, record
 from harken.inspection.refs import HeadRef, parse_heads, parse_layers, select_heads
 from harken.recipe import load_recipe
 from harken.run import load
+from harken.synthetic.sentences import SentencesConfig, write_sentences
 from untrained import untrained_run
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"

@@ -20,7 +20,7 @@ from harken.report import looking
 from harken.report.of_run import run_report
 from harken.run import load
 from harken.tasks.answer import AnswerTask
-from harken.tasks.task import Evaluation, Glimpse, Looking, Truncation
+from harken.tasks.task import AttentionExample, Evaluation, Looking, Truncation
 
 QUESTION = "Where was Ada born?"
 
@@ -154,7 +154,7 @@ def test_a_truncated_input_is_named_wherever_it_is_shown(
     truncation = Truncation(kept=7, total=1234, part="first")
     look, evaluate = AnswerTask.look, AnswerTask.evaluate
 
-    def cut(self: AnswerTask, *given: Any) -> Glimpse:
+    def cut(self: AnswerTask, *given: Any) -> AttentionExample:
         return replace(look(self, *given), truncation=truncation)
 
     def cut_first(self: AnswerTask, *given: Any) -> Evaluation:

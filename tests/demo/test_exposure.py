@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import main
-from harken.data.generated import PeopleConfig, PeopleFiles, write_people
 from harken.demo.conditions import CONDITIONS, Condition, Measured
 from harken.demo.exposure import (
     PEOPLE,
@@ -26,6 +25,7 @@ from harken.errors import UserError
 from harken.measure.interval import Estimate
 from harken.pipeline import Listener
 from harken.recipe import load_recipe, task_of
+from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from harken.tasks.answer import AnswerRecipe, AnswerTask
 from harken.training.loop import Event, Stepped
 

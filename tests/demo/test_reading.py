@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from harken.data.generated import PeopleConfig
 from harken.demo.reading import PEOPLE, demo_recipe, run_demo, with_synthesizer, without_reading
 from harken.pipeline import Listener
 from harken.run import load
+from harken.synthetic.people import PeopleConfig
 from harken.tasks.answer import AnswerRecipe
 from harken.training.loop import Event
 
@@ -61,7 +61,7 @@ def test_four_rows_one_page_and_nothing_twice(tmp_path: Path) -> None:
 
 
 def test_the_demo_asks_enough_people_from_enough_places(tmp_path: Path) -> None:
-    from harken.data.generated import write_people
+    from harken.synthetic.people import write_people
 
     files = write_people(PEOPLE, tmp_path)
     answers = [line.split("\t")[1] for line in files.test.read_text().splitlines()]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.data.examples import Sentence
 from harken.encode.vocabulary import PAD, UNKNOWN
 from harken.encode.words import ENDS, WordsAndCharacters, WordsAndCharactersConfig
 from harken.errors import Failure
+from harken.formats.examples import Sentence
 
 SENTENCES = [
     Sentence(("The", "bank", "the", "bank"), ("DET", "NOUN", "DET", "NOUN")),

@@ -14,10 +14,10 @@ import soundfile
 from PIL import Image
 
 from fuzz.mutators import HUGE, mutate_bytes, mutate_parts
-from harken.data.images.arrays import read_maps, read_pictures
-from harken.data.images.files import decode_image, image_size, read_image
-from harken.data.sound.audio import read_sound, read_sound_stream, sound_seconds
-from harken.data.sound.containers import PAGE, page_checksum
+from harken.formats.images.arrays import read_maps, read_pictures
+from harken.formats.images.files import decode_image, image_size, read_image
+from harken.formats.sound.audio import read_sound, read_sound_stream, sound_seconds
+from harken.formats.sound.containers import PAGE, page_checksum
 
 SOUNDS = {
     "WAV": "PCM_16",

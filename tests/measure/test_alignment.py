@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.data.links import GoldLinks
+from harken.formats.links import GoldLinks
 from harken.measure.alignment import (
     above,
     alignment_samples,

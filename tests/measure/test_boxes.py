@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.transforms import Bbox
 
-from harken.data.examples import Box
+from harken.formats.examples import Box
 from harken.layers.front import ConvolutionFrontConfig, ImageSizes, PatchFrontConfig
 from harken.measure.boxes import (
     NOTES,

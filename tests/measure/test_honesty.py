@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.data.split import hold_out
+from harken.formats.split import hold_out
 from harken.measure.abstention import guarantee
 from harken.measure.borrowing import known_of
 from harken.measure.honesty import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harken.data.examples import SpokenWord
+from harken.formats.examples import SpokenWord
 from harken.measure.edit_distance import align_texts
 from harken.measure.interval import Estimate
 from harken.measure.word_times import looks_in_words, time_error, understood

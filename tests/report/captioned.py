@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from harken.data.examples import Box
+from harken.formats.examples import Box
 from harken.report.picture import PictureMaps
 
 # Distinct primes: a swapped axis cannot pass by luck.

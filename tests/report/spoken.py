@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from harken.data.examples import SpokenWord
+from harken.formats.examples import SpokenWord
 from harken.report.sound import SoundMaps
 
 # Distinct primes: a swapped axis cannot pass by luck.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from harken.data.examples import Box
+from harken.formats.examples import Box
 from harken.layers.front import ConvolutionFrontConfig, ImageSizes, PatchFrontConfig
 from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale

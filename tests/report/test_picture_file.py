@@ -10,8 +10,8 @@ import pytest
 from matplotlib import pyplot
 from PIL import Image
 
-from harken.data.examples import Box
 from harken.errors import Failure, UserError
+from harken.formats.examples import Box
 from harken.report.palette import LIGHT, scale
 from harken.report.picture import VEIL, PictureMaps
 from harken.report.picture_file import BAND, SIDE, picture_png, picture_svg, write_picture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.data.examples import SpokenWord
+from harken.formats.examples import SpokenWord
 from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale
 from harken.report.sound import SoundMaps, TimeAxis, arranged, sound_figure, time_axis

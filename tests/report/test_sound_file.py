@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harken.data.examples import SpokenWord
+from harken.formats.examples import SpokenWord
 from harken.report.palette import LIGHT, scale
 from harken.report.sound import SoundMaps
 from harken.report.sound_file import sound_png, sound_svg

@@ -11,14 +11,14 @@ from torch import nn
 from harken.batch.padding import IGNORE, pad
 from harken.batch.ragged import ragged
 from harken.batch.views import ViewsConfig
-from harken.data.examples import Question
-from harken.data.generated import PeopleFiles
 from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.errors import DataWarning
+from harken.formats.examples import Question
 from harken.inspection.record import record
 from harken.recipe import TASKS, load_recipe
+from harken.synthetic.people import PeopleFiles
 from harken.tasks.answer import (
     AnswerTask,
     ReadingConfig,

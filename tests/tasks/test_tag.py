@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from harken.batch.padding import IGNORE
-from harken.data.examples import Sentence
 from harken.encode.vocabulary import UNKNOWN
 from harken.errors import UserError
+from harken.formats.examples import Sentence
 from harken.inspection.record import record
 from harken.models.tagger import Tagger
 from harken.pipeline import train

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from harken import config
-from harken.data.drawn.made import DrawnConfig, write_drawn
-from harken.data.examples import Pair
-from harken.data.spoken.made import SpokenConfig, write_spoken
 from harken.decode.search import SearchConfig
 from harken.encode.vocabulary import END
 from harken.errors import UserError
+from harken.formats.examples import Pair
 from harken.recipe import TASKS, Recipe
+from harken.synthetic.scenes.made import DrawnConfig, write_drawn
+from harken.synthetic.speech.made import SpokenConfig, write_spoken
 from harken.tasks.answer import states_of
 from harken.tasks.task import Prediction, Trained
 

@@ -10,16 +10,16 @@ import sacrebleu
 import torch
 
 from harken.cli.main import main
-from harken.data.examples import Pair
-from harken.data.grammar import SentencesConfig, SentencesFiles, write_sentences
 from harken.decode.search import SearchConfig
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import DataWarning, UserError
+from harken.formats.examples import Pair
 from harken.inspection.record import record
 from harken.recipe import load_recipe
 from harken.report.looking import look
 from harken.run import Run, load
+from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
 from harken.tasks.translate import (
     TranslateRecipe,
     TranslateTask,

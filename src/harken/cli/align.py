@@ -14,7 +14,7 @@ from harken.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-    from harken.data.examples import Pair
+    from harken.formats.examples import Pair
     from harken.measure.alignment import Links, Weights
     from harken.run import Run
 
@@ -75,8 +75,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a row for every head, every layer and all of them, as they stand in the model."""
     from harken.cli.output import remark
-    from harken.data.links import read_links
-    from harken.data.parallel import read_parallel
+    from harken.formats.links import read_links
+    from harken.formats.parallel import read_parallel
     from harken.measure.alignment import best_of, chosen_elsewhere, link_counts
     from harken.run import load
 

@@ -31,8 +31,8 @@ from harken.errors import UserError
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from harken.data.catalogue import Corpus
-    from harken.data.fetch import Event
+    from harken.corpora.catalogue import Corpus
+    from harken.corpora.fetch import Event
 
 EPILOG = """examples:
   harken data                                      the list, with licences and sizes
@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List, make or fetch."""
     from harken.cli.output import result
-    from harken.data.catalogue import CATALOGUE
+    from harken.corpora.catalogue import CATALOGUE
 
     name = options.name
     if name is None or options.list:
@@ -117,7 +117,7 @@ def _people_options(parser: argparse.ArgumentParser) -> None:
 
 def _make_people(options: argparse.Namespace) -> list[Path]:
     """The texts and both sets of questions."""
-    from harken.data.generated import PeopleConfig, write_people
+    from harken.synthetic.people import PeopleConfig, write_people
 
     config = PeopleConfig(
         people=options.people,
@@ -143,7 +143,7 @@ def _make_sentences(options: argparse.Namespace) -> list[Path]:
     """Three parts, each as CoNLL-U and as parallel text, and all of them as one text."""
     from dataclasses import astuple
 
-    from harken.data.grammar import SentencesConfig, write_sentences
+    from harken.synthetic.sentences import SentencesConfig, write_sentences
 
     config = SentencesConfig(sentences=options.sentences, words=options.words, seed=options.seed)
     return list(astuple(write_sentences(config, options.out)))
@@ -174,7 +174,7 @@ MADE: dict[str, Made] = {
 
 def _list(*, as_json: bool) -> None:
     from harken.cli.output import result_json, table
-    from harken.data.catalogue import CATALOGUE
+    from harken.corpora.catalogue import CATALOGUE
 
     if as_json:
         made = [{"name": name, "title": title} for name, (title, _, _) in MADE.items()]
@@ -211,8 +211,8 @@ def _record(corpus: "Corpus") -> dict[str, object]:
 def _fetch(corpus: "Corpus", folder: Path, mirror: str | None) -> list[Path]:
     """Say whose it is and where it comes from, then get it."""
     from harken.cli.output import remark
-    from harken.data.fetch import Patience
-    from harken.data.obtain import obtain, where
+    from harken.corpora.fetch import Patience
+    from harken.corpora.obtain import obtain, where
 
     remark(f"{corpus.name}: {corpus.title}")
     remark(f"licence: {corpus.licence.name}, {corpus.licence.address}")
@@ -229,7 +229,7 @@ def _progress() -> Iterator[Callable[["Event"], None]]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     from harken.cli.output import QUIET_SECONDS, remark
-    from harken.data.fetch import Waiting
+    from harken.corpora.fetch import Waiting
 
     drawn = Progress(
         TextColumn("{task.description}"),

@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_conditions(loaded: "Run", conditions: list[str]) -> None:
     """A misspelt condition is told before anything is measured."""
-    from harken.data.speech.conditions import parse_condition
+    from harken.augment.conditions import parse_condition
     from harken.tasks.task import Conditioned
 
     if conditions and not isinstance(loaded.task, Conditioned):

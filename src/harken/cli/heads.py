@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harken.inspection.behaviour import Behaviour, Tally
     from harken.inspection.readout import Readout
     from harken.report.head_sheet import HeadRow
-    from harken.tasks.task import Glimpse
+    from harken.tasks.task import AttentionExample
 
 INPUTS = 50
 LENGTH = 8, 64  # tokens of the rows that weights are read over: as long as inputs are, within these
@@ -120,12 +120,12 @@ def _check(options: argparse.Namespace) -> None:
             )
 
 
-def _loaded(options: argparse.Namespace) -> tuple["nn.Module", Iterable["Glimpse | None"]]:
+def _loaded(options: argparse.Namespace) -> tuple["nn.Module", Iterable["AttentionExample | None"]]:
     """The model, and inputs as it meets them, made one by one."""
     from itertools import islice
 
-    from harken.data.text import read_lines
     from harken.foreign import is_foreign, read_foreign
+    from harken.formats.text import read_lines
     from harken.run import load
     from harken.tasks.task import Looking
 
@@ -156,7 +156,7 @@ class _Measured(NamedTuple):
     entropy: "dict[str, Tally]"
 
 
-def _measured(model: "nn.Module", glimpses: Iterable["Glimpse | None"]) -> _Measured:
+def _measured(model: "nn.Module", glimpses: Iterable["AttentionExample | None"]) -> _Measured:
     import torch
 
     from harken.inspection.behaviour import behaviour, entropies

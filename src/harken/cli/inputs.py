@@ -33,7 +33,7 @@ def line_chunks(name: str) -> Iterator[list[str] | Unreadable]:
 
 def _chunks(name: str) -> Iterator[list[str]]:
     """The lines of a file, or of stdin, some at a time."""
-    from harken.data.text import open_text, read_every_line
+    from harken.formats.text import open_text, read_every_line
 
     if name == "-":
         yield from arriving(_stdin())
@@ -57,7 +57,7 @@ def file_chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def count_lines(path: Path) -> int:
     """How many lines a file has; 0 where it cannot be read."""
-    from harken.data.text import open_text
+    from harken.formats.text import open_text
 
     try:
         with open_text(path) as file:
@@ -80,7 +80,7 @@ def _stdin() -> BinaryIO:
 
 def arriving(file: BinaryIO) -> Iterator[list[str]]:
     """The next line of a stream as soon as it is there, with those that wait behind it."""
-    from harken.data.text import STDIN, read_every_line, unpacked
+    from harken.formats.text import STDIN, read_every_line, unpacked
 
     # Two simple queues, since a Ctrl-C inside `Queue(maxsize)` can leave its lock broken.
     lines: SimpleQueue[str | BaseException] = SimpleQueue()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from harken.report.looking import Looked
-    from harken.tasks.task import Glimpse
+    from harken.tasks.task import AttentionExample
 
 EPILOG = """input:
   A text in quotes, as `harken predict` takes it; for a recogniser files of sound, for a captioner
@@ -55,7 +55,7 @@ class Subject(NamedTuple):
     name: str
     kind: str
     model: "nn.Module"
-    look: "Callable[[str], Glimpse | None]"
+    look: "Callable[[str], AttentionExample | None]"
     of_files: bool  # inputs are names, not texts
 
 
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(
-    stem: Path, subject: Subject, glimpse: "Glimpse", found: "Sequence[Looked]"
+    stem: Path, subject: Subject, glimpse: "AttentionExample", found: "Sequence[Looked]"
 ) -> "Iterator[Path]":
     """The page, then the pictures of every view."""
     from harken.files import replacing, write_text
@@ -175,7 +175,7 @@ def _subject(options: argparse.Namespace) -> Subject:
 
 
 def _inputs(options: argparse.Namespace) -> list[str]:
-    from harken.data.text import read_lines
+    from harken.formats.text import read_lines
 
     named = [] if options.file is None else [line.text for line in read_lines(options.file)]
     inputs = [*options.inputs, *named]

@@ -50,8 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check the files, then write the recipe."""
     from harken.cli.output import remark, result
-    from harken.data.text import require_file
     from harken.files import write_text
+    from harken.formats.text import require_file
 
     if options.out.exists():
         raise UserError(
@@ -106,7 +106,7 @@ def _suggested(layout: Layout, recipe: Any, splits: Mapping[str, Any]) -> dict[s
 
 def _said(layout: Layout, recipe: Any, splits: Mapping[str, Any]) -> dict[str, str]:
     """How much is in the files, by key of [data]."""
-    from harken.data.text import read_lines
+    from harken.formats.text import read_lines
 
     said = {name: f"{layout.count(some):,} {layout.examples}" for name, some in splits.items()}
     if isinstance(recipe.data.dev, float):

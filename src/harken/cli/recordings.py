@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harken.errors import UserError
 
 if TYPE_CHECKING:
-    from harken.data.examples import Utterance
+    from harken.formats.examples import Utterance
 
 DIGITS = "0=zero,1=one,2=two,3=three,4=four,5=five,6=six,7=seven,8=eight,9=nine"
 
@@ -27,7 +27,7 @@ def spoken_options(parser: argparse.ArgumentParser) -> None:
 
 def make_spoken(options: argparse.Namespace) -> list[Path]:
     """Sounds and three manifests."""
-    from harken.data.spoken.made import SpokenConfig, write_spoken
+    from harken.synthetic.speech.made import SpokenConfig, write_spoken
 
     config = SpokenConfig(
         utterances=options.utterances,
@@ -52,7 +52,7 @@ def manifest_options(parser: argparse.ArgumentParser) -> None:
 
 def make_manifest(options: argparse.Namespace) -> list[Path]:
     """A manifest for each part that has anything in it."""
-    from harken.data.speech.manifest import write_manifest
+    from harken.formats.speech.manifest import write_manifest
 
     parts: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
     found = _recordings(options)
@@ -87,9 +87,9 @@ def stretches_options(parser: argparse.ArgumentParser) -> None:
 
 def make_stretches(options: argparse.Namespace) -> list[Path]:
     """A manifest with each utterance from each of its words on."""
-    from harken.data.speech.manifest import read_utterances, write_manifest
-    from harken.data.speech.sounds import name_of
-    from harken.data.speech.stretches import from_every_word, timed_by
+    from harken.formats.speech.manifest import read_utterances, write_manifest
+    from harken.formats.speech.sounds import name_of
+    from harken.formats.speech.stretches import from_every_word, timed_by
     from harken.run import load
 
     utterances = read_utterances(options.manifest)
@@ -121,7 +121,7 @@ def joined_options(parser: argparse.ArgumentParser) -> None:
 
 def make_joined(options: argparse.Namespace) -> list[Path]:
     """Sounds of several words each, and three manifests with the time of every word."""
-    from harken.data.spoken.joined import JoinedConfig, write_joined
+    from harken.synthetic.speech.joined import JoinedConfig, write_joined
 
     config = JoinedConfig(
         sentences=options.sentences,
@@ -153,8 +153,8 @@ def _recordings_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _recordings(options: argparse.Namespace) -> Sequence["Utterance"]:
-    from harken.data.speech.folders import read_folder
-    from harken.data.speech.names import utterances_from_names
+    from harken.formats.speech.folders import read_folder
+    from harken.formats.speech.names import utterances_from_names
 
     if options.pattern is None:
         if options.words or options.split:

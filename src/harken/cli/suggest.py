@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from harken.errors import UserError
 
 if TYPE_CHECKING:
-    from harken.data.examples import Utterance
+    from harken.formats.examples import Utterance
 
 EVALUATIONS = 15  # during training
 SAMPLED_SOUNDS = 200  # whose headers are read
@@ -47,7 +47,7 @@ def suggest_pairs(recipe: Any, splits: Mapping[str, Sequence[Any]]) -> dict[str,
 
 def suggest_speech(recipe: Any, splits: Mapping[str, Sequence["Utterance"]]) -> dict[str, object]:
     """Sampling rate, bands, units, size and augmentation that suit the recordings."""
-    from harken.data.sound.audio import sound_rate, sound_seconds
+    from harken.formats.sound.audio import sound_rate, sound_seconds
 
     utterances = splits["train"]
     sample = utterances[:: -(-len(utterances) // SAMPLED_SOUNDS)]
@@ -80,7 +80,7 @@ def suggest_speech(recipe: Any, splits: Mapping[str, Sequence["Utterance"]]) -> 
 
 def check_sentences(files: Sequence[Path]) -> list[str]:
     """Refuse a file of tagged words without blank lines, which is read as one sentence."""
-    from harken.data.conllu import read_conllu
+    from harken.formats.conllu import read_conllu
 
     for file in files:
         sentences = read_conllu(file)
@@ -96,7 +96,7 @@ def check_sentences(files: Sequence[Path]) -> list[str]:
 
 def check_translations(files: Sequence[Path]) -> list[str]:
     """Refuse labels in place of translations; say what to expect of very short ones."""
-    from harken.data.parallel import read_pairs_tsv, read_parallel
+    from harken.formats.parallel import read_pairs_tsv, read_parallel
 
     read = read_pairs_tsv(files[0]) if len(files) == 1 else read_parallel(files[0], files[1])
     targets = [pair.target.strip() for pair in read.pairs]

@@ -20,7 +20,6 @@ from pathlib import Path
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.relative import RotaryConfig
 from harken.batch.views import ViewsConfig
-from harken.data.generated import PeopleConfig, PeopleFiles, write_people
 from harken.demo.conditions import CONDITIONS, Condition, Measured
 from harken.demo.exposure_page import exposure_page
 from harken.encode.subwords import WordsConfig
@@ -30,6 +29,7 @@ from harken.measure.interval import Estimate
 from harken.models.language_model import GPTConfig
 from harken.pipeline import Listener, train
 from harken.run import RECIPE, REPORT, read_metrics
+from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from harken.tasks.answer import (
     AnswerData,
     AnswerRecipe,

@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from harken.data.generated import PeopleConfig
 from harken.demo.conditions import KINDS, Measured
 from harken.measure.interval import Estimate, shown
 from harken.report.intervals import Point, Series, interval_figure
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, result_table
+from harken.synthetic.people import PeopleConfig
 from harken.tasks.answer import AnswerRecipe
 from harken.version import __version__
 

@@ -16,7 +16,6 @@ from harken.attention.positions import LearnedConfig
 from harken.attention.relative import RotaryConfig
 from harken.attention.scores import SynthesizerConfig
 from harken.batch.views import ViewsConfig
-from harken.data.generated import PeopleConfig, PeopleFiles, write_people
 from harken.encode.subwords import BytePairConfig
 from harken.files import write_text
 from harken.models.language_model import GPTConfig
@@ -24,6 +23,7 @@ from harken.pipeline import Listener, train
 from harken.report.of_run import run_report
 from harken.report.tables import ResultRow
 from harken.run import REPORT
+from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from harken.tasks.answer import (
     AnswerData,
     AnswerRecipe,

@@ -7,7 +7,7 @@
                 mel(f) = 1127 ln(1 + f / 700)
 
 The values are those of `kaldi-native-fbank` without dither: the same sound gives the same numbers.
-Reading files and changing their rate are in `data/`; masks over frames are in `batch/`.
+Files are read and resampled in `formats/sound/`; masks over frames are in `augment/`.
 """
 
 import math

@@ -5,7 +5,7 @@
 The constants are those of the Vision Transformer, the same for every channel and every corpus: a
 picture means the same numbers whatever the run was trained on, and no statistics are stored with
 it. (ImageNet's own means matter to weights that were trained with them; there are none here.)
-Reading files and bringing pictures to one size are in `data/`.
+Files are read and resized in `formats/images/`.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from harken.config import bounded
-from harken.data.images.resize import Fit
+from harken.formats.images.resize import Fit
 
 WHITE = 255
 MEAN = 0.5

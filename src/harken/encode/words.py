@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harken.config import bounded
-from harken.data.examples import Sentence
 from harken.encode.vocabulary import UNKNOWN
 from harken.errors import Failure, UserError
+from harken.formats.examples import Sentence
 from harken.inputs import read_json, shown
 
 FIRST = UNKNOWN + 1  # rows and characters begin behind PAD and UNKNOWN

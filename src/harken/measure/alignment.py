@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from harken.data.links import GoldLinks, Link
+from harken.formats.links import GoldLinks, Link
 from harken.measure.interval import LOGIT, Sample
 
 Links = frozenset[Link]

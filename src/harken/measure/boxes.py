@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-from harken.data.examples import Box
+from harken.formats.examples import Box
 from harken.measure.edit_distance import Step
 from harken.measure.interval import LOGIT, Sample
 from harken.measure.word_times import understood

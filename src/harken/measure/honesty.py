@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harken.data.split import hold_out
+from harken.formats.split import hold_out
 from harken.measure.abstention import (
     RiskCoverage,
     RiskGuarantee,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from harken.data.examples import SpokenWord
+from harken.formats.examples import SpokenWord
 from harken.measure.edit_distance import Step
 from harken.measure.interval import Sample, share_within
 

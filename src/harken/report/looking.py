@@ -27,7 +27,7 @@ from harken.report.picture import PictureMaps, picture_figure
 from harken.report.picture_file import picture_png, picture_svg
 from harken.report.sound import SoundMaps, sound_figure
 from harken.report.sound_file import sound_png, sound_svg
-from harken.tasks.task import Glimpse, View
+from harken.tasks.task import AttentionExample, AttentionView
 from harken.version import __version__
 
 TITLE = 120  # characters of an input that stand above its pictures
@@ -50,7 +50,7 @@ class Attention(NamedTuple):
 class Looked(NamedTuple):
     """One view of a glimpse, and the attentions that it names."""
 
-    view: View
+    view: AttentionView
     attentions: Sequence[Attention]
 
     @property
@@ -68,7 +68,7 @@ class Looked(NamedTuple):
 
 def look(
     model: nn.Module,
-    glimpse: Glimpse,
+    glimpse: AttentionExample,
     layers: Collection[HeadPattern] = (),
     heads: Collection[HeadPattern] = (),
 ) -> list[Looked]:
@@ -99,7 +99,7 @@ def look(
 
 
 def save(
-    model: nn.Module, glimpse: Glimpse, folder: Path, layers: Collection[HeadPattern] = ()
+    model: nn.Module, glimpse: AttentionExample, folder: Path, layers: Collection[HeadPattern] = ()
 ) -> None:
     """The whole record on disk: weights, queries, keys and values of every head of these layers.
 
@@ -152,7 +152,7 @@ def attention_maps(looked: Looked) -> AttentionMaps:
     )
 
 
-def title_of(glimpse: Glimpse) -> str:
+def title_of(glimpse: AttentionExample) -> str:
     """The title of an input above its pictures, with how much of it was read where it was cut."""
     title = shortened(glimpse.title)
     return title if glimpse.truncation is None else f"{title} [{glimpse.truncation}]"
@@ -238,7 +238,7 @@ def _choice(model: nn.Module, layers: Collection[HeadPattern]) -> Choice:
     )
 
 
-def _attentions(seen: Sequence[Recorded], view: View) -> list[Attention]:
+def _attentions(seen: Sequence[Recorded], view: AttentionView) -> list[Attention]:
     """One that ran step by step is put together."""
     calls: dict[str, list[Recorded]] = {}
     for one in seen:

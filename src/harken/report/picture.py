@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from harken.data.examples import Box
+from harken.formats.examples import Box
 from harken.measure.boxes import Centres, grid_centres, hit, inside
 from harken.report.axis import label
 from harken.report.heatmap import AttentionMaps, Weights

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harken.data.examples import Box
 from harken.errors import UserError
 from harken.files import replacing
+from harken.formats.examples import Box
 from harken.report import palette
 from harken.report.heatmap import Weights
 from harken.report.markup import prose, visible

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harken.data.examples import SpokenWord
+from harken.formats.examples import SpokenWord
 from harken.report.axis import label, rounded, ticks
 from harken.report.heatmap import AttentionMaps, Weights
 from harken.report.markup import attribute, text, token, visible

@@ -26,18 +26,17 @@ from harken.batch.reading import Reading, ReadingSizes, Symbols, Targeted
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
-from harken.data.examples import Question
-from harken.data.frame import Frame, frame_of
-from harken.data.heads import head_of
-from harken.data.invented import invent_names
-from harken.data.questions import hold_out, read_questions
-from harken.data.text import read_lines
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.seek import Found, seek
 from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
+from harken.formats.examples import Question
+from harken.formats.question_template import Frame, frame_of
+from harken.formats.questions import hold_out, read_questions
+from harken.formats.text import read_lines
+from harken.formats.titles import head_of
 from harken.layers.entropy import entropy
 from harken.measure.accuracy import commonest, exact_matches
 from harken.measure.borrowing import known_of
@@ -45,10 +44,11 @@ from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.judged import Judged, Said, judge
 from harken.models.language_model import GPTConfig, LanguageModel
+from harken.synthetic.fictional_names import invent_names
 from harken.tasks.looking import ahead, output_title
 from harken.tasks.task import (
+    AttentionExample,
     Evaluation,
-    Glimpse,
     Indices,
     Prediction,
     Prompt,
@@ -267,12 +267,12 @@ class AnswerTask:
             for question, prompt, answers in zip(questions, prompts, found, strict=True):
                 yield prediction_of(question, answers, trained.fitted, nbest, prompt.truncation)
 
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse:
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample:
         outputs = [one.output for one in evaluation.predictions]
         right = one_of(exact_matches(outputs, evaluation.expected))
         return self.look(trained, evaluation.predictions[right].input)
 
-    def look(self, trained: Trained, asked: str) -> Glimpse:
+    def look(self, trained: Trained, asked: str) -> AttentionExample:
         """A question, <mask>, and the model's own answer up to <end>."""
         (prompt,) = prompts_for(trained, [asked])
         ((found, *_),) = answers_of(trained, [prompt])

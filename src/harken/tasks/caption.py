@@ -18,25 +18,25 @@ from typing import Literal, cast
 import numpy as np
 from torch import Tensor, nn
 
+from harken.augment.affine import CameraConfig, move_camera
 from harken.batch.bucketing import Order, seeded
-from harken.batch.camera import CameraConfig, move_camera
 from harken.batch.captions import CaptionBatch
 from harken.batch.padding import IGNORE, told_and_wanted
 from harken.batch.ragged import Numbers as Tokens
 from harken.batch.ragged import ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.data.examples import Captioned
-from harken.data.images.arrays import FeatureMaps, Pictures, read_maps, read_pictures
-from harken.data.images.captions import read_captions
-from harken.data.images.gallery import Files, Gallery, Numbers, Rows, picture_named
-from harken.data.split import hold_out
-from harken.data.text import require_file
 from harken.decode.search import SearchConfig
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.subwords import UnitsConfig, WordsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
 from harken.files import replacing
+from harken.formats.examples import Captioned
+from harken.formats.images.arrays import FeatureMaps, Pictures, read_maps, read_pictures
+from harken.formats.images.captions import read_captions
+from harken.formats.images.gallery import Files, Gallery, Numbers, Rows, picture_named
+from harken.formats.split import hold_out
+from harken.formats.text import require_file
 from harken.inputs import exists, is_file
 from harken.layers.front import ImageSizes, MapFrontConfig
 from harken.measure.boxes import box_samples
@@ -46,8 +46,8 @@ from harken.models.captioner import Captioner, CaptionerConfig
 from harken.models.writing import writing_loss
 from harken.tasks.seeing import TOGETHER, Viewer
 from harken.tasks.task import (
+    AttentionExample,
     Evaluation,
-    Glimpse,
     Indices,
     Prediction,
     Trained,
@@ -256,13 +256,13 @@ class CaptionTask:
             for name, found in zip(names, captions, strict=True):
                 yield prediction_of(name, found, trained.fitted, nbest)
 
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample | None:
         pairs = list(zip(evaluation.predictions, evaluation.expected, strict=True))
         said = [(one, text) for one, text in pairs if one.output] or pairs
         right = [one.output == text for one, text in said]
         return self.look(trained, said[one_of(right)][0].input) if said else None
 
-    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+    def look(self, trained: Trained, asked: str) -> AttentionExample | None:
         """One picture, by the name of its file or of its row."""
         return viewer_of(trained).glimpse(naming(trained.recipe)(asked), Path(asked).name)
 

@@ -32,10 +32,10 @@ from harken.batch.blanks import (
 from harken.batch.bucketing import Order, seeded
 from harken.batch.ragged import Numbers, Ragged, places, ragged, take_slices
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.data.text import hold_out_lines, read_lines
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary
 from harken.encode.whole_words import WholeWordsConfig, split_words
 from harken.errors import UserError
+from harken.formats.text import hold_out_lines, read_lines
 from harken.inspection.record import has_attention
 from harken.layers.entropy import entropy
 from harken.measure.blanks import BEST, Filled, Tally, fill_by_counts
@@ -44,8 +44,8 @@ from harken.measure.ngrams import Trigrams
 from harken.models.blank import BlankConfig, BlankModel, RecurrentBlankConfig
 from harken.tasks.looking import reading
 from harken.tasks.task import (
+    AttentionExample,
     Evaluation,
-    Glimpse,
     Hypothesis,
     Indices,
     Prediction,
@@ -210,12 +210,12 @@ class FillTask:
                     truncation=truncation_of(kept, total, AROUND, "words"),
                 )
 
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample | None:
         outcomes = zip(evaluation.predictions, evaluation.expected, strict=True)
         right = one_of([one.output == word for one, word in outcomes])
         return self.look(trained, evaluation.predictions[right].input)
 
-    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+    def look(self, trained: Trained, asked: str) -> AttentionExample | None:
         """Of a line too long to be seen at once, the piece that holds the first blank."""
         vocabulary, recipe = cast(Vocabulary, trained.fitted), cast(FillRecipe, trained.recipe)
         line, blanks = read_blanks([asked], vocabulary)
@@ -226,7 +226,7 @@ class FillTask:
         batch = pieces.take(np.arange(1)).batch(PAD).to(trained.device)
         hidden = batch.tokens[0].masked_fill(batch.blanks[0], MASK).tolist()
         names = vocabulary.pieces([END, *hidden, END])
-        return Glimpse(
+        return AttentionExample(
             title=f"{asked} → {said.output}",
             run=lambda: trained.model(batch.tokens, batch.present, batch.blanks),
             views=[reading("Words", names)],

@@ -14,18 +14,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.data.examples import SpokenWord
 from harken.decode.found import Found, follow
 from harken.decode.sampling import SampleKey
 from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
 from harken.decode.times import Span, align, around, peaks, word_spans
 from harken.encode.filterbank import FilterbankConfig
 from harken.encode.vocabulary import END, Vocabulary
+from harken.formats.examples import SpokenWord
 from harken.inspection.forced import forced_looks
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.models.recogniser import BLANK, Heard, Recogniser
 from harken.tasks.looking import output_title, writing
-from harken.tasks.task import Glimpse, HeardSound, View, truncation_of
+from harken.tasks.task import AttentionExample, AttentionView, AudioView, truncation_of
 
 TOGETHER = 16  # sounds in one batch
 MOST_SYMBOLS = 1000  # for a model whose decoder sets no limit
@@ -177,7 +177,7 @@ class Listener:
             for number, span in zip(dict.fromkeys(numbers), word_spans(spans, begins), strict=True)
         ]
 
-    def glimpse(self, frames: Frames, name: str) -> Glimpse:
+    def glimpse(self, frames: Frames, name: str) -> AttentionExample:
         """What is looked at as a sound is heard and written down.
 
         A model without a decoder shows its encoder; a decoder that writes nothing shows the step
@@ -193,17 +193,17 @@ class Listener:
         decided, before = map(self.vocabulary.pieces, (text, told))
         places = [f"{self.seconds(at + 0.5):.2f} s" for at in range(count)]
         front, sound = self.model.front, self.filterbank
-        return Glimpse(
+        return AttentionExample(
             title=f"{Path(name).name}: "
             + output_title(self.vocabulary.decode([transcript.found[0].tokens])[0]),
             run=lambda: self._force(frames, told),
             views=[
-                View(
+                AttentionView(
                     title="Symbols written, looking at sound",
                     matches=is_cross_attention,
                     queries=decided,
                     keys=places,
-                    sound=HeardSound(
+                    sound=AudioView(
                         spectrogram=frames.numpy(),
                         frame_seconds=self.filterbank.hop_ms / 1000,
                         first_frame_seconds=sound.seconds_of(0),
@@ -212,7 +212,7 @@ class Listener:
                         words=transcript.words,
                     ),
                 ),
-                View(
+                AttentionView(
                     title="Encoder self-attention over time, in seconds",
                     matches=is_encoder_attention,
                     queries=places,

@@ -21,7 +21,6 @@ from harken.batch.padding import IGNORE, TokenBatch, pad
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.windows import Windows, cover, covering_batches
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.data.text import read_lines, read_whole
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
 from harken.decode.step import LanguageModelSteps
@@ -30,6 +29,7 @@ from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import Failure, UserError
 from harken.files import replacing
+from harken.formats.text import read_lines, read_whole
 from harken.inputs import file_size
 from harken.layers.entropy import entropy
 from harken.measure.interval import MIN_PIECES
@@ -38,8 +38,8 @@ from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
 from harken.models.language_model import GPTConfig, LanguageModel
 from harken.tasks.looking import ahead, likeliest_next
 from harken.tasks.task import (
+    AttentionExample,
     Evaluation,
-    Glimpse,
     Hypothesis,
     Indices,
     Prediction,
@@ -255,10 +255,10 @@ class LanguageModelTask:
                     truncation=prompt.truncation,
                 )
 
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample | None:
         return self.look(trained, str(evaluation.tables[0].rows[0][0]))
 
-    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+    def look(self, trained: Trained, asked: str) -> AttentionExample | None:
         """The end of the text, as much as the model reads, and what is likeliest behind it."""
         model, stream = trained.model, Stream(trained.fitted, trained.recipe.data.documents)
         if not isinstance(model, LanguageModel):

@@ -14,7 +14,7 @@ import torch
 
 from harken.inspection.refs import is_decoder_attention
 from harken.models.language_model import LanguageModel
-from harken.tasks.task import Glimpse, View, everywhere
+from harken.tasks.task import AttentionExample, AttentionView, everywhere
 
 Pieces = Callable[[Sequence[int]], list[str]]
 """Token numbers as a person reads them."""
@@ -25,14 +25,18 @@ def output_title(text: str) -> str:
     return text.strip() or "(empty output)"
 
 
-def reading(what: str, names: Sequence[str], matches: Callable[[str], bool] = everywhere) -> View:
+def reading(
+    what: str, names: Sequence[str], matches: Callable[[str], bool] = everywhere
+) -> AttentionView:
     """Attention to all that is read; `is_encoder_attention` where the model writes besides."""
-    return View(title=f"{what}, looking at each other", matches=matches, queries=names, keys=names)
+    return AttentionView(
+        title=f"{what}, looking at each other", matches=matches, queries=names, keys=names
+    )
 
 
-def writing(what: str, decided: Sequence[str], told: Sequence[str]) -> View:
+def writing(what: str, decided: Sequence[str], told: Sequence[str]) -> AttentionView:
     """A decoder that looks at what it has written."""
-    return View(
+    return AttentionView(
         title=f"{what} written, looking at those before them",
         matches=is_decoder_attention,
         queries=decided,
@@ -40,14 +44,16 @@ def writing(what: str, decided: Sequence[str], told: Sequence[str]) -> View:
     )
 
 
-def ahead(model: LanguageModel, tokens: Sequence[int], pieces: Pieces, title: str) -> Glimpse:
+def ahead(
+    model: LanguageModel, tokens: Sequence[int], pieces: Pieces, title: str
+) -> AttentionExample:
     """A text token by token: all but the last are told, all but the first decided."""
     told = torch.tensor([tokens[:-1]], device=model.embedding.weight.device)
-    return Glimpse(
+    return AttentionExample(
         title=title,
         run=lambda: model(told),
         views=[
-            View(
+            AttentionView(
                 title="Tokens, each as it was decided, looking at those before it",
                 matches=everywhere,
                 queries=pieces(tokens[1:]),

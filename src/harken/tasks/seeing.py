@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.data.images.gallery import Gallery, Numbers
 from harken.decode.found import Found
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
@@ -19,12 +18,13 @@ from harken.decode.seek import seek
 from harken.decode.step import WritingSteps
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.vocabulary import END, Vocabulary
+from harken.formats.images.gallery import Gallery, Numbers
 from harken.inspection.forced import forced_looks
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.measure.boxes import Centres, Looks, grid_centres
 from harken.models.captioner import Captioner
 from harken.tasks.looking import output_title, reading, writing
-from harken.tasks.task import Glimpse, SeenPicture, View
+from harken.tasks.task import AttentionExample, AttentionView, ImageView
 
 TOGETHER = 64  # pictures in one batch
 
@@ -81,7 +81,7 @@ class Viewer:
         front = self.model.front
         return grid_centres(front.columns, front.rows, front.stride, front.offset)
 
-    def glimpse(self, picture: Numbers, name: str) -> Glimpse:
+    def glimpse(self, picture: Numbers, name: str) -> AttentionExample:
         """What the decoder looks at as it writes about one picture, or decides to write nothing."""
         ((found,),) = self.caption(picture)
         tokens = found.tokens or [END]
@@ -93,16 +93,16 @@ class Viewer:
         )
         numbers = range(front.columns * front.rows)
         places = [f"{at % front.columns}, {at // front.columns}" for at in numbers]
-        return Glimpse(
+        return AttentionExample(
             title=f"{name}: {output_title(self.vocabulary.decode([found.tokens])[0])}",
             run=lambda: self.model(seen, inputs),
             views=[
-                View(
+                AttentionView(
                     title="Words written, looking at the picture",
                     matches=is_cross_attention,
                     queries=decided,
                     keys=places,
-                    picture=SeenPicture(
+                    picture=ImageView(
                         image=picture[0] if isinstance(self.pictures, PixelsConfig) else None,
                         columns=front.columns,
                         rows=front.rows,

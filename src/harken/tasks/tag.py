@@ -35,12 +35,12 @@ from harken.batch.words import (
     word_corpus,
 )
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.data.conllu import read_conllu
-from harken.data.examples import Sentence, TaggedToken
-from harken.data.split import hold_out
 from harken.encode.vocabulary import PAD, UNKNOWN
 from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
 from harken.errors import OptionError
+from harken.formats.conllu import read_conllu
+from harken.formats.examples import Sentence, TaggedToken
+from harken.formats.split import hold_out
 from harken.inspection.record import has_attention
 from harken.layers.entropy import entropy
 from harken.measure.interval import Sample
@@ -49,8 +49,8 @@ from harken.models.tagger import Tagger, TaggerConfig
 from harken.models.word_vectors import NeighboursConfig
 from harken.tasks.looking import reading
 from harken.tasks.task import (
+    AttentionExample,
     Evaluation,
-    Glimpse,
     Indices,
     Prediction,
     Table,
@@ -229,14 +229,14 @@ class TagTask:
         sentences = [line.split() for line in inputs]
         yield from map(prediction_of, inputs, sentences, tag_sentences(trained, sentences))
 
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample | None:
         if not has_attention(trained.model):
             return None
         outcomes = zip(evaluation.predictions, evaluation.expected, strict=True)
         right = one_of([one.output == tags for one, tags in outcomes])
         return self.look(trained, evaluation.predictions[right].input)
 
-    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+    def look(self, trained: Trained, asked: str) -> AttentionExample | None:
         """As many words from the first on as the model sees at once."""
         model = cast(Tagger, trained.model)
         every = asked.split()
@@ -244,7 +244,7 @@ class TagTask:
         if not words or not has_attention(model):
             return None
         (said,), batch = tag_sentences(trained, [words]), whole_batch(words, trained)
-        return Glimpse(
+        return AttentionExample(
             title=f"{' '.join(words)} → {' '.join(said.tags)}",
             run=lambda: model(*batch[:-1]),
             views=[reading("Words", words)],

@@ -17,11 +17,11 @@ from jaxtyping import Float, UInt8
 from torch import nn
 
 from harken.batch.ragged import Numbers
-from harken.data.examples import SpokenWord, TaggedToken
 from harken.decode.sampling import SampleKey
 from harken.decode.seek import Found
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import DataWarning, UserError
+from harken.formats.examples import SpokenWord, TaggedToken
 from harken.measure.honesty import Honesty
 from harken.measure.interval import Estimate, Sample
 from harken.measure.judged import Judged
@@ -128,7 +128,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class HeardSound:
+class AudioView:
     """A sound that is looked at, in seconds: its frames, and the places that stand for them."""
 
     spectrogram: Float[np.ndarray, "S F"]
@@ -140,7 +140,7 @@ class HeardSound:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class SeenPicture:
+class ImageView:
     """A picture that is looked at; the places that stand for it come row by row."""
 
     image: UInt8[np.ndarray, "Y X K"] | None  # None where only a map of it is at hand
@@ -151,24 +151,24 @@ class SeenPicture:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class View:
+class AttentionView:
     """Names of what looks and of what is looked at, for the attentions whose path matches."""
 
     title: str
     matches: Callable[[str], bool]  # of the attention's path in the model
     queries: Sequence[str]
     keys: Sequence[str]
-    sound: HeardSound | None = None  # where the keys are places of it
-    picture: SeenPicture | None = None  # likewise
+    sound: AudioView | None = None  # where the keys are places of it
+    picture: ImageView | None = None  # likewise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Glimpse:
+class AttentionExample:
     """One input as a model meets it; `run` makes it look, up to what decides the output's end."""
 
     title: str
     run: Callable[[], object]
-    views: Sequence[View]
+    views: Sequence[AttentionView]
     truncation: Truncation | None = None  # None where the views show the whole input
 
 
@@ -238,7 +238,7 @@ class Task(Protocol):
         """One for each input, in order, as they are ready; samples depend on seed and index."""
         ...
 
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample | None:
         """An example worth looking into; None where there is nothing to look at."""
         ...
 
@@ -274,7 +274,7 @@ class Timing(Protocol):
 class Looking(Protocol):
     """What a task can do besides that shows what it looks at for any input; ask `isinstance`."""
 
-    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+    def look(self, trained: Trained, asked: str) -> AttentionExample | None:
         """An input of `predict` as the model meets it, with its own output.
 
         None for an input without tokens and for a model without attention.

@@ -18,26 +18,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from harken.augment.conditions import apply, parse_condition
+from harken.augment.equalizer import EqualiserConfig, equalise
+from harken.augment.specaugment import SpecAugmentConfig, augment
+from harken.augment.speed import change_speed
 from harken.batch.bucketing import Order, seeded
-from harken.batch.equaliser import EqualiserConfig, equalise
 from harken.batch.frames import FrameShards, write_frames
 from harken.batch.padding import IGNORE
 from harken.batch.ragged import Numbers, ragged
-from harken.batch.specaugment import SpecAugmentConfig, augment
 from harken.batch.utterances import UtteranceBatch, utterance_batch
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.data.augment import change_speed
-from harken.data.examples import Utterance
-from harken.data.sound.audio import MOST_SECONDS
-from harken.data.speech.conditions import apply, parse_condition
-from harken.data.speech.manifest import read_utterances
-from harken.data.speech.sounds import Signal, Sounds, name_of, signal_of
-from harken.data.split import hold_out
 from harken.decode.speech import SpeechSearchConfig
 from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
+from harken.formats.examples import Utterance
+from harken.formats.sound.audio import MOST_SECONDS
+from harken.formats.speech.manifest import read_utterances
+from harken.formats.speech.sounds import Signal, Sounds, name_of, signal_of
+from harken.formats.split import hold_out
 from harken.inspection.record import has_attention
 from harken.measure.accuracy import exact_matches
 from harken.measure.edit_distance import (
@@ -56,8 +56,8 @@ from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
 from harken.models.writing import writing_loss
 from harken.tasks.listening import Listener
 from harken.tasks.task import (
+    AttentionExample,
     Evaluation,
-    Glimpse,
     Indices,
     Prediction,
     Table,
@@ -273,7 +273,7 @@ class TranscribeTask:
             tables=tables_of([one.speaker for one in examples], words),
         )
 
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample | None:
         pairs = list(zip(evaluation.predictions, evaluation.expected, strict=True))
         said = [(one, text) for one, text in pairs if one.output] or pairs
         if not said:
@@ -281,7 +281,7 @@ class TranscribeTask:
         right = exact_matches([one.output for one, _ in said], [text for _, text in said])
         return self.look(trained, said[one_of(right)][0].input)
 
-    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+    def look(self, trained: Trained, asked: str) -> AttentionExample | None:
         """One sound, cut to what the model hears at once."""
         if not has_attention(trained.model):
             return None

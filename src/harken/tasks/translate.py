@@ -22,9 +22,6 @@ from harken.batch.padding import IGNORE, pad
 from harken.batch.pairs import PairBatch, RaggedPairs, pair_batch
 from harken.batch.ragged import Numbers, ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.data.examples import Pair
-from harken.data.parallel import read_pairs_tsv, read_parallel
-from harken.data.split import hold_out
 from harken.decode.found import Found, follow
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
@@ -33,6 +30,9 @@ from harken.decode.step import WritingSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
+from harken.formats.examples import Pair
+from harken.formats.parallel import read_pairs_tsv, read_parallel
+from harken.formats.split import hold_out
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import (
@@ -43,12 +43,12 @@ from harken.models.encoder_decoder import (
 from harken.models.writing import writing_loss
 from harken.tasks.looking import output_title, reading, writing
 from harken.tasks.task import (
+    AttentionExample,
+    AttentionView,
     Evaluation,
-    Glimpse,
     Indices,
     Prediction,
     Trained,
-    View,
     keys_of,
     prediction_of,
     truncation_of,
@@ -201,14 +201,14 @@ class TranslateTask:
         for text, one in zip(inputs, found, strict=True):
             yield prediction_of(text, one, trained.fitted, nbest)
 
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> Glimpse | None:
+    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample | None:
         inputs = [one.input for one in evaluation.predictions if one.input.split()]
         if not inputs:
             return None
         short = [text for text in inputs if len(text.split()) <= 20]
         return self.look(trained, short[0] if short else min(inputs, key=len))
 
-    def look(self, trained: Trained, asked: str) -> Glimpse | None:
+    def look(self, trained: Trained, asked: str) -> AttentionExample | None:
         """The hypothesis that is kept; of a source too long to be read at once, the first piece."""
         model, pieces = cast(EncoderDecoder, trained.model).eval(), trained.fitted.pieces
         (tokens,) = trained.fitted.encode([asked])
@@ -223,11 +223,11 @@ class TranslateTask:
             for one in (piece.tolist(), [END, *wanted[:-1]])
         )
         read, told, decided = map(pieces, (piece.tolist(), [END, *wanted[:-1]], wanted))
-        return Glimpse(
+        return AttentionExample(
             title=f"{asked} → {output_title(trained.fitted.decode([found.tokens])[0])}",
             run=lambda: model(source, torch.ones_like(source, dtype=torch.bool), inputs),
             views=[
-                View(
+                AttentionView(
                     title="Words written, looking at words read",
                     matches=is_cross_attention,
                     queries=decided,

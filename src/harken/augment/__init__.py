@@ -1,0 +1,1 @@
+"""Change examples: speed, noise, masks over features, random affine maps."""

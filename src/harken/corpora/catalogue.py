@@ -1,0 +1,218 @@
+"""Public corpora by name: where each file is, what it must be once stored, and its licence.
+
+An item is one address that ends as one file, or as one flat folder of files. Its `sha256` is that
+of what ends on the disk: compressed bytes may differ from server to server, the corpus may not.
+
+    file     sha256 of its bytes
+    folder   sha256 of the lines "SHA256  NAME", sorted by name, as `sha256sum * | sha256sum` prints
+
+What is not here: fetching (fetch.py) and unpacking (unpack.py).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harken.corpora.unpack import Archive
+
+Packing = Literal["none", "gz"] | Archive
+
+# What an archive may hold beside the wanted members: headers, licences, scripts.
+EXTRA = 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Licence:
+    """What may be done with a corpus, in a few words, and where it is said in full."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """One address and what it becomes."""
+
+    address: str
+    stored: str  # the name of the file, or of the folder of an archive's wanted members
+    sha256: str
+    bytes: int  # once stored
+    packing: Packing = "none"
+    members: str = ""  # of an archive: FOLDER/PATTERN
+
+    @property
+    def file(self) -> str:
+        """The name while it is packed: that of the unfinished download and of a mirror's file."""
+        return self.stored if self.packing == "none" else f"{self.stored}.{self.packing}"
+
+    @property
+    def most(self) -> int:
+        """More bytes than this are something else: packing makes nothing much larger."""
+        return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Corpus:
+    """What a person asks for by name."""
+
+    name: str
+    title: str
+    licence: Licence
+    page: str  # for people
+    items: tuple[Item, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(item.bytes for item in self.items)
+
+
+SHARE_ALIKE = Licence(
+    name="CC BY-SA 4.0", address="https://creativecommons.org/licenses/by-sa/4.0/"
+)
+
+# Every address names a commit where there is one: a branch may move, a commit cannot.
+#
+# The SHA-256 of this file stands in dozens of public repositories beside this address.
+TINYSHAKESPEARE = Corpus(
+    name="tinyshakespeare",
+    title="plays of Shakespeare, 1.1 million characters (lm)",
+    licence=Licence(
+        name="public domain", address="https://creativecommons.org/publicdomain/mark/1.0/"
+    ),
+    page="https://github.com/karpathy/char-rnn",
+    items=(
+        Item(
+            address="https://raw.githubusercontent.com/karpathy/char-rnn/"
+            "6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare/input.txt",
+            stored="input.txt",
+            sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+            bytes=1_115_394,
+        ),
+    ),
+)
+
+
+def _ewt(split: str, sha256: str, size: int) -> Item:
+    name = f"en_ewt-ud-{split}.conllu"
+    return Item(
+        address="https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/"
+        f"4c89b5833a70aa5ed3a00bad2f23f57992cc7df8/{name}",
+        stored=name,
+        sha256=sha256,
+        bytes=size,
+    )
+
+
+# Release r2.16 of May 2025. Two public programs that read this release, one of them from this
+# commit, state the same SHA-256 for the same files.
+EWT = Corpus(
+    name="ud-english-ewt",
+    title="English Web Treebank, UD 2.16, 16,622 tagged sentences (tag)",
+    licence=SHARE_ALIKE,
+    page="https://universaldependencies.org/treebanks/en_ewt/index.html",
+    items=(
+        _ewt(
+            "train",
+            "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b",
+            14_203_025,
+        ),
+        _ewt(
+            "dev",
+            "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6",
+            1_805_545,
+        ),
+        _ewt(
+            "test",
+            "e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd",
+            1_804_515,
+        ),
+    ),
+)
+
+
+def _multi30k(name: str, sha256: str, size: int) -> Item:
+    return Item(
+        address="https://raw.githubusercontent.com/multi30k/dataset/"
+        f"c9be912dc05a3ebf9ae5bb5f7f58c1791cda43ab/data/task1/raw/{name}.gz",
+        stored=name,
+        sha256=sha256,
+        bytes=size,
+        packing="gz",
+    )
+
+
+# torchtext 0.9 states the MD5 of each .gz of this repository. Compressing our files with gzip and
+# the time stamps of 21 December 2017 gives all eight of these MD5 back: the bytes are the same.
+MULTI30K = Corpus(
+    name="multi30k",
+    title="Multi30k, English and German captions, 29,000 pairs (translate)",
+    licence=Licence(
+        name="research and teaching only", address="https://github.com/multi30k/dataset/issues/8"
+    ),
+    page="https://github.com/multi30k/dataset",
+    items=(
+        _multi30k(
+            "train.en",
+            "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
+            1_801_238,
+        ),
+        _multi30k(
+            "train.de",
+            "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
+            2_110_398,
+        ),
+        _multi30k(
+            "val.en",
+            "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
+            63_297,
+        ),
+        _multi30k(
+            "val.de",
+            "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
+            75_981,
+        ),
+        _multi30k(
+            "test_2016_flickr.en",
+            "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
+            62_076,
+        ),
+        _multi30k(
+            "test_2016_flickr.de",
+            "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
+            70_649,
+        ),
+        _multi30k(
+            "test_2017_flickr.en",
+            "ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98",
+            55_242,
+        ),
+        _multi30k(
+            "test_2017_flickr.de",
+            "c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081",
+            64_059,
+        ),
+    ),
+)
+
+# The commit of the tag v1.0.10. A public program states another digest (of names and bytes in one
+# row) of the 3,000 recordings of that tag; our files have it. GitHub makes the archive anew at each
+# call, so that only its contents have a lasting digest.
+_DIGITS = "d6938f9bf1545aa66d8489fc9f1385a7abd64282"
+SPOKEN_DIGITS = Corpus(
+    name="spoken-digits",
+    title="Free Spoken Digit Dataset 1.0.10, 3,000 recordings of six speakers (transcribe)",
+    licence=SHARE_ALIKE,
+    page="https://github.com/Jakobovski/free-spoken-digit-dataset",
+    items=(
+        Item(
+            address="https://codeload.github.com/Jakobovski/free-spoken-digit-dataset/zip/"
+            + _DIGITS,
+            stored="recordings",
+            sha256="1801eae019c063377d98f831d3f93574f259475df7332bb0e3d1b080fb5e6959",
+            bytes=21_128_848,
+            packing="zip",
+            members=f"free-spoken-digit-dataset-{_DIGITS}/recordings/*.wav",
+        ),
+    ),
+)
+
+CATALOGUE = {corpus.name: corpus for corpus in (TINYSHAKESPEARE, EWT, MULTI30K, SPOKEN_DIGITS)}

@@ -1,0 +1,1 @@
+"""Generate data: people, sentences, speech, scenes."""

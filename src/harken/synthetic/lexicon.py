@@ -1,0 +1,95 @@
+"""The words of made sentences: stems by syllables, and their roots in a language never spoken.
+
+Nothing is said here; `grammar.py` says it. Numbers, shuffled by the seed, are read as syllables,
+so that no two stems and no two roots are alike.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from math import prod
+from typing import NamedTuple
+
+from harken.synthetic.people import Dice, shuffled
+
+MOST_STEMS = 5000
+_HELD_OUT = 5  # one inflected form in so many is not in train
+
+# What a start, a vowel, a middle and an end spell together, no other four spell.
+_STEM = (
+    "b bl br d dr f fl g gr h k l m n pl r s sl st t tr v w",
+    "a e i o u",
+    "lb lm lv mb mp nd rb rk rm sk st",
+    "el en et in ock ow",
+)
+_ROOT = ("d k l m n r s t v", "a i o u", "d k l m n r s t v", "a i o u", "d k l m n r s t v")
+CLASSES = "aiu"  # the vowel of each class of nouns
+
+# Real words come first and so are the commonest; the stems that are made follow, in these roles.
+_REAL = {
+    "both": "duck walk paint cook plant guard cloud hammer mirror shoulder",
+    "noun": "river garden teacher boat",
+    "verb": "follow visit help remember",
+    "adjective": "old slow quiet bright",
+}
+_ROLES = ("noun", "verb", "adjective", "noun", "both", "noun", "verb", "noun", "adjective", "noun")
+
+
+class Noun(NamedTuple):
+    """A stem, the other language's root, and the vowel of its class there."""
+
+    stem: str
+    root: str
+    vowel: str
+
+
+class Stem(NamedTuple):
+    """A verb or an adjective."""
+
+    stem: str
+    root: str
+
+
+class Lexicon(NamedTuple):
+    """The open classes, commonest first, and the forms that train does not have."""
+
+    nouns: tuple[Noun, ...]
+    verbs: tuple[Stem, ...]
+    adjectives: tuple[Stem, ...]
+    held_out: frozenset[str]
+
+
+@lru_cache(maxsize=8)
+def lexicon(seed: int, stems: int) -> Lexicon:
+    """All words of a seed, of which so many stems are made."""
+    real = [(stem, role) for role, words in _REAL.items() for stem in words.split()]
+    made = [
+        (_spelling(_STEM, index, seed, "stems"), _ROLES[index % len(_ROLES)])
+        for index in range(stems)
+    ]
+    nouns, verbs, adjectives = [], [], []
+    for index, (stem, role) in enumerate(real + made):
+        # What is both has two translations, so that they too depend on the neighbours.
+        first, second = (_spelling(_ROOT, 2 * index + way, seed, "roots") for way in (0, 1))
+        if role in ("noun", "both"):
+            nouns.append(Noun(stem, first, Dice(seed, "class", stem).pick(CLASSES)))
+        if role in ("verb", "both"):
+            verbs.append(Stem(stem, second))
+        if role == "adjective":
+            adjectives.append(Stem(stem, first))
+    inflected = chain(
+        (f"{noun.stem}s" for noun in nouns),
+        (verb.stem + ending for verb in verbs for ending in ("s", "ed", "ing")),
+        (f"{adjective.stem}ly" for adjective in adjectives),
+    )
+    held_out = (form for form in inflected if Dice(seed, "form", form).below(_HELD_OUT) == 0)
+    return Lexicon(tuple(nouns), tuple(verbs), tuple(adjectives), frozenset(held_out))
+
+
+def _spelling(syllables: Sequence[str], index: int, *key: int | str) -> str:
+    parts = [part.split() for part in syllables]
+    rest, letters = shuffled(index, prod(map(len, parts)), *key), ""
+    for part in parts:
+        rest, digit = divmod(rest, len(part))
+        letters += part[digit]
+    return letters

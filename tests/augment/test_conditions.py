@@ -1,0 +1,356 @@
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from harken.augment.conditions import (
+    TALKERS,
+    BabbleConfig,
+    ConditionConfig,
+    NoiseConfig,
+    PinkConfig,
+    QuietConfig,
+    ReferencesConfig,
+    ReverbConfig,
+    TalkerConfig,
+    apply,
+    change,
+    parse_condition,
+    scene,
+)
+from harken.config import dumps, loads
+from harken.errors import UserError
+from harken.formats.examples import SpokenWord, Utterance
+from harken.synthetic.speech.recorded import Signal
+
+RATE = 8000
+ADDITIVE = (NoiseConfig, PinkConfig, BabbleConfig, TalkerConfig)
+EVERY = ("quiet:20", "noise:10", "pink:5", "babble:5", "talker:5", "reverb:0.4")
+
+
+def utterance(text: str = "one two", speaker: str = "ann") -> Utterance:
+    return Utterance(Path("x.wav"), text, speaker, words=(SpokenWord(text.split()[0], 0.0, 0.1),))
+
+
+def speechlike(seed: int, size: int = 4001, loudness: float = 0.02) -> Signal:
+    """Noise in bursts with pauses, and silence at both ends."""
+    random = np.random.default_rng(seed)
+    envelope = np.interp(np.arange(size), np.linspace(500, size - 700, 9), random.random(9))
+    envelope[:500] = envelope[-700:] = envelope[1500:1900] = 0.0
+    return (loudness * envelope * random.standard_normal(size)).astype(np.float32)
+
+
+SIGNALS = [speechlike(seed, 3001 + 211 * seed) for seed in range(11)]
+UTTERANCES = [utterance(speaker=f"speaker {seed % 5}") for seed in range(11)]
+
+
+def decibels_over(signal: Signal, added: Signal) -> float:
+    """By the definition: 20 ms frames at most 30 dB below the loudest, slowly."""
+    frames = [slice(start, start + 160) for start in range(0, len(signal), 160)]
+    powers = [float(np.mean(signal[frame].astype(np.float64) ** 2)) for frame in frames]
+    counted = [
+        frame for frame, power in zip(frames, powers, strict=True) if power >= max(powers) / 1e3
+    ]
+    above, below = (
+        sum(float(np.sum(one[frame].astype(np.float64) ** 2)) for frame in counted)
+        for one in (signal, added)
+    )
+    return float(10 * np.log10(above / below))
+
+
+# --- spelling
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("quiet", QuietConfig()),
+        ("quiet:20", QuietConfig(decibels=20.0)),
+        ("noise:10", NoiseConfig(decibels=10.0)),
+        ("noise:-5.5", NoiseConfig(decibels=-5.5)),
+        ("pink:5", PinkConfig(decibels=5.0)),
+        ("babble:0", BabbleConfig(decibels=0.0)),
+        ("talker:5", TalkerConfig(decibels=5.0)),
+        ("reverb:0.4", ReverbConfig(seconds=0.4)),
+        ("references:0.1", ReferencesConfig(share=0.1)),
+    ],
+)
+def test_conditions_are_spelled(text: str, condition: ConditionConfig) -> None:
+    assert parse_condition(text) == condition
+    assert str(condition) == text
+
+
+@given(st.sampled_from(get_args(ConditionConfig)), st.floats(0.05, 1.0))
+def test_every_spelling_is_read_back(kind: type, amount: float) -> None:
+    (name,) = set(kind.__dataclass_fields__) - {"kind"}  # type: ignore[attr-defined]
+    condition = kind(**{name: amount})
+    assert parse_condition(str(condition)) == condition
+    assert loads(ConditionConfig, dumps(condition), base=Path()) == condition
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("nois:10", "'nois', wanted one of quiet, noise, .*did you mean 'noise'"),
+        ("", "'', wanted one of"),
+        ("rain:10", "wanted one of .*for example noise:10"),
+        ("noise", "'' behind 'noise', wanted noise:DECIBELS, .*for example noise:10"),
+        ("noise:", "'' behind 'noise'"),
+        ("noise:loud", "'loud' behind 'noise'"),
+        ("noise:nan", "'nan' behind 'noise'"),
+        ("noise:1:2", "'1:2' behind 'noise'"),
+        ("noise:inf", "at least -60 and at most 120"),
+        ("noise:-61", "at least -60 and at most 120"),
+        ("quiet:-1", "at least 0 and at most 120"),
+        ("reverb:0", "wanted reverb:SECONDS, at least 0.05 and at most 10"),
+        ("references:10", "wanted references:SHARE, at least 0 and at most 1; .*references:0.1"),
+    ],
+)
+def test_misspellings_are_explained(text: str, found: str) -> None:
+    with pytest.raises(UserError, match=found):
+        parse_condition(text)
+
+
+# --- what all have in common
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_sounds_keep_their_length_and_words(text: str) -> None:
+    signals, utterances = apply(parse_condition(text), SIGNALS, UTTERANCES, RATE, 3)
+    assert utterances == UTTERANCES
+    for before, after in zip(SIGNALS, signals, strict=True):
+        assert after.shape == before.shape
+        assert after.dtype == np.float32
+        assert np.isfinite(after).all()
+        assert np.abs(after).max() <= 1
+        assert not np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("text", [*EVERY, "references:0.5"])
+def test_what_happens_depends_on_the_seed_and_the_place_only(text: str) -> None:
+    condition = parse_condition(text)
+    signals, utterances = apply(condition, SIGNALS, UTTERANCES, RATE, 3)
+    whole = scene(SIGNALS, UTTERANCES, RATE, 3)
+    for place in (7, 2, 7):
+        signal, alone = change(condition, whole, place)
+        np.testing.assert_array_equal(signal, signals[place])
+        assert alone == utterances[place]
+    if text == "quiet:20":
+        return
+    others, other_words = apply(condition, SIGNALS, UTTERANCES, RATE, 4)
+    assert other_words != utterances or not np.array_equal(others[7], signals[7])
+    twice, twice_words = apply(condition, [SIGNALS[7]] * 9, [UTTERANCES[7]] * 9, RATE, 3)
+    assert len({one.tobytes() for one in twice} | {one.text for one in twice_words}) > 2
+
+
+@pytest.mark.parametrize("text", EVERY)
+@pytest.mark.parametrize("size", [0, 1, 997])
+def test_a_silent_utterance_is_left_as_it_is(text: str, size: int) -> None:
+    silent = np.zeros(size, dtype=np.float32)
+    whole = scene([silent, SIGNALS[0]], UTTERANCES[:2], RATE, 3)
+    assert change(parse_condition(text), whole, 0)[0] is silent
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_a_signal_of_one_sample_is_no_trouble(text: str) -> None:
+    one = np.array([0.1], dtype=np.float32)
+    signals = apply(parse_condition(text), [one, SIGNALS[0]], UTTERANCES[:2], RATE, 3)[0]
+    assert signals[0].shape == (1,)
+    assert np.isfinite(signals[0]).all()
+
+
+def test_quiet_changes_the_level_alone() -> None:
+    assert apply(QuietConfig(), SIGNALS, UTTERANCES, RATE, 3)[0][0] is SIGNALS[0]
+    lower = apply(QuietConfig(decibels=20.0), SIGNALS, UTTERANCES, RATE, 3)[0]
+    np.testing.assert_allclose(lower[5], SIGNALS[5] / 10, rtol=1e-6)
+
+
+# --- what is added
+
+
+@given(st.sampled_from(ADDITIVE), st.floats(-10, 60), st.integers(0, 10), st.integers(0, 2**64))
+@settings(max_examples=60)
+def test_the_ratio_is_that_asked_for(kind: type, decibels: float, place: int, seed: int) -> None:
+    signal = SIGNALS[place]
+    heard, _ = change(kind(decibels=decibels), scene(SIGNALS, UTTERANCES, RATE, seed), place)
+    assume(np.abs(heard).max() < 1)  # the others come below
+    assert decibels_over(signal, heard - signal) == pytest.approx(decibels, abs=0.1)
+
+
+@pytest.mark.parametrize("kind", ADDITIVE)
+def test_what_would_be_clipped_is_made_quieter_as_a_whole(kind: type) -> None:
+    whole = scene([10 * signal for signal in SIGNALS], UTTERANCES, RATE, 3)
+    signal = whole.signals[4]
+    soft, loud = (change(kind(decibels=decibels), whole, 4)[0] for decibels in (40.0, -20.0))
+    assert np.abs(soft).max() < 1
+    assert np.sum(np.abs(loud) == 1) == 1  # one peak, no plateau
+    # Other decibels mean the same noise: the loud one is a mixture of the same two.
+    both = np.stack((signal, soft - signal), axis=1).astype(np.float64)
+    amounts, residual, *_ = np.linalg.lstsq(both, loud, rcond=None)
+    assert residual < 1e-6 * np.sum(loud**2)
+    assert decibels_over(amounts[0] * both[:, 0], amounts[1] * both[:, 1]) == pytest.approx(
+        -20, abs=0.1
+    )
+
+
+def tone(frequency: int, size: int = 8000) -> Signal:
+    """A talker who can be told from others: a whole number of waves a second."""
+    return (0.01 * np.sin(2 * np.pi * frequency * np.arange(size) / RATE)).astype(np.float32)
+
+
+def tones(signal: Signal) -> set[int]:
+    """Whom one hears in a second of sound."""
+    amplitudes = np.abs(np.fft.rfft(signal))
+    return set(np.flatnonzero(amplitudes > amplitudes.max() / 4).tolist())
+
+
+def added(condition: ConditionConfig, signals: Sequence[Signal], speakers: str) -> list[set[int]]:
+    utterances = [utterance(speaker=speaker) for speaker in speakers]
+    heard, _ = apply(condition, signals, utterances, RATE, 3)
+    return [tones(after - before) for before, after in zip(signals, heard, strict=True)]
+
+
+def test_the_talker_is_another_speaker_where_there_is_one() -> None:
+    frequencies = [200, 300, 400, 500, 600, 700, 800]
+    signals = [tone(frequency) for frequency in frequencies]
+    found = added(TalkerConfig(decibels=5.0), signals, "aabbbbb")
+    assert all(len(one) == 1 for one in found)
+    heard = [one.pop() for one in found]
+    assert set(heard[:2]) <= set(frequencies[2:])
+    assert set(heard[2:]) == set(frequencies[:2])
+    alone = added(TalkerConfig(decibels=5.0), signals, "aaaaaaa")
+    assert all(own not in one for own, one in zip(frequencies, alone, strict=True))
+    assert len(set.union(*alone)) > 2
+
+
+def test_babble_is_six_others_as_loud_as_each_other() -> None:
+    frequencies = range(200, 1300, 100)
+    signals = [tone(frequency) * (1 + frequency % 7) for frequency in frequencies]
+    for own, found in zip(
+        frequencies, added(BabbleConfig(decibels=5.0), signals, "abcdefghijk"), strict=True
+    ):
+        assert len(found) == TALKERS
+        assert found <= set(frequencies) - {own}
+    few = added(BabbleConfig(decibels=5.0), signals[:4], "abcd")
+    assert few[0] == {300, 400, 500}
+
+
+def test_silent_others_do_not_talk() -> None:
+    silent = np.zeros(8000, dtype=np.float32)
+    signals = [tone(200), silent, silent, tone(300), silent]
+    assert added(TalkerConfig(decibels=5.0), signals, "abcde")[0] == {300}
+    for condition in (TalkerConfig(decibels=5.0), BabbleConfig(decibels=5.0)):
+        for alone in (signals[:1], signals[:3]):
+            with pytest.raises(
+                UserError, match=rf"{condition}.*found no other utterance with sound"
+            ):
+                added(condition, alone, "abcde"[: len(alone)])
+
+
+def test_a_talker_who_pauses_meanwhile_adds_nothing() -> None:
+    """A second of digital silence between two words, and an utterance of a hundredth."""
+    pausing = np.concatenate((tone(300, 400), np.zeros(8000, dtype=np.float32), tone(300, 400)))
+    signals = [tone(200, 80), pausing]
+    found = [
+        change(TalkerConfig(decibels=0.0), scene(signals, UTTERANCES[:2], RATE, seed), 0)[0]
+        for seed in range(20)
+    ]
+    assert sum(np.array_equal(one, signals[0]) for one in found) > 10
+    assert max(np.abs(one).max() for one in found) < 0.1
+
+
+def test_a_short_talker_begins_again() -> None:
+    short = speechlike(1, 1501)[500:801]  # all of it sounds
+    signals = [tone(200), short]
+    heard = apply(TalkerConfig(decibels=0.0), signals, UTTERANCES[:2], RATE, 3)[0]
+    other = heard[0] - signals[0]
+    assert np.abs(other[301:] - other[:-301]).max() < 1e-4 * np.abs(other).max()
+
+
+# --- rooms
+
+
+def test_reverberation_begins_with_the_sound_and_outlasts_it() -> None:
+    click = np.zeros(8000, dtype=np.float32)
+    click[1000] = 0.5
+    heard, _ = apply(ReverbConfig(seconds=0.4), [click, click], UTTERANCES[:2], RATE, 3)
+    for one in heard:
+        assert np.abs(one[:1000]).max() < 1e-6
+        assert np.argmax(one) == 1000
+        assert np.sum(one**2) == pytest.approx(0.25, rel=1e-4)
+        energy = 10 * np.log10(np.cumsum(one[::-1] ** 2)[::-1][1000:] / 0.25)
+        fitted = (energy < -5) & (energy > -35)
+        slope = np.polyfit(np.flatnonzero(fitted) / RATE, energy[fitted], 1)[0]
+        assert -60 / slope == pytest.approx(0.4, rel=0.15)
+    assert not np.allclose(heard[0], heard[1], atol=1e-3)  # each is in a room of its own
+
+
+def test_reverberation_hardly_changes_the_level() -> None:
+    heard = apply(ReverbConfig(seconds=0.2), SIGNALS, UTTERANCES, RATE, 3)[0]
+    for before, after in zip(SIGNALS, heard, strict=True):
+        assert 10 * np.log10(np.sum(after**2) / np.sum(before**2)) == pytest.approx(0, abs=1.5)
+
+
+# --- references
+
+
+def edits(before: list[str], after: list[str]) -> int:
+    """The least number of words exchanged, left out or put in."""
+    row = list(range(len(after) + 1))
+    for number, word in enumerate(before, start=1):
+        corner, row[0] = row[0], number
+        for place, other in enumerate(after, start=1):
+            corner, row[place] = (
+                row[place],
+                min(row[place] + 1, row[place - 1] + 1, corner + (word != other)),
+            )
+    return row[-1]
+
+
+WORDS = [f"word{number}" for number in range(997)]
+TEXTS = [utterance(" ".join(WORDS[start : start + 7])) for start in range(0, 990, 7)]
+SOUNDS = SIGNALS[:1] * len(TEXTS)
+
+
+@pytest.mark.parametrize("share", [0.03, 0.1, 0.2])
+def test_the_share_of_faulty_words_is_that_asked_for(share: float) -> None:
+    signals, faulty = apply(ReferencesConfig(share=share), SOUNDS, TEXTS, RATE, 3)
+    assert all(after is before for before, after in zip(SOUNDS, signals, strict=True))
+    found, words = 0, 0
+    changes = Counter()
+    for before, after in zip(TEXTS, faulty, strict=True):
+        found += edits(before.text.split(), after.text.split())
+        words += len(before.text.split())
+        changes[len(after.text.split()) - len(before.text.split())] += before != after
+        assert after.words == (before.words if after.text == before.text else ())
+        assert set(after.text.split()) <= set(WORDS)
+    assert abs(found - share * words) < 3 * (share * (1 - share) * words) ** 0.5
+    if share < 0.05:  # mostly one fault a text: a third is shorter, a third longer, a third as long
+        assert min(changes[-1], changes[0], changes[1]) > 0.15 * changes.total()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_no_reference_is_faulty_or_all_are(share: float) -> None:
+    found = apply(ReferencesConfig(share=share), SOUNDS, TEXTS, RATE, 3)[1]
+    changed = [before != after for before, after in zip(TEXTS, found, strict=True)]
+    assert set(changed) == {share == 1.0}
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=3), st.integers(0, 99))
+def test_no_reference_becomes_empty_nor_stays(words: list[str], seed: int) -> None:
+    texts = [utterance(" ".join(words)), utterance("a b c")]
+    found = apply(ReferencesConfig(share=1.0), SIGNALS[:2], texts, RATE, seed)[1]
+    assert found[0].text.split()
+    if len(words) == 1:
+        assert found[0].text != texts[0].text
+
+
+def test_a_vocabulary_of_one_word_can_only_be_said_too_often() -> None:
+    texts = [utterance("go go"), utterance("go")]
+    found = apply(ReferencesConfig(share=1.0), SIGNALS[:2], texts, RATE, 3)[1]
+    assert [one.text for one in found] == ["go go go go", "go go"]

@@ -1,0 +1,47 @@
+"""The list itself: what can be said of it without a network."""
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+
+from harken.corpora.catalogue import CATALOGUE, Corpus, Item
+from harken.corpora.fetch import is_safe
+
+ITEMS = [item for corpus in CATALOGUE.values() for item in corpus.items]
+
+
+@pytest.mark.parametrize("corpus", CATALOGUE.values(), ids=CATALOGUE)
+def test_a_corpus_says_what_it_is_and_whose(corpus: Corpus) -> None:
+    assert CATALOGUE[corpus.name] is corpus
+    assert re.fullmatch(r"[a-z0-9-]+", corpus.name)
+    assert corpus.title and corpus.licence.name
+    assert urlsplit(corpus.licence.address).scheme == urlsplit(corpus.page).scheme == "https"
+    assert corpus.bytes == sum(item.bytes for item in corpus.items) > 0
+
+
+@pytest.mark.parametrize("corpus", CATALOGUE.values(), ids=CATALOGUE)
+def test_the_files_of_a_corpus_do_not_meet(corpus: Corpus) -> None:
+    """Neither once stored, nor while packed, nor with the names of unfinished downloads."""
+    names = {name for item in corpus.items for name in {item.stored, item.file}}
+    unfinished = {f"{item.file}{end}" for item in corpus.items for end in (".part", ".part.from")}
+    assert len({item.stored for item in corpus.items}) == len(corpus.items)
+    assert len({item.file for item in corpus.items}) == len(corpus.items)
+    assert not names & unfinished
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.stored)
+def test_an_item_is_complete(item: Item) -> None:
+    assert re.fullmatch(r"[0-9a-f]{64}", item.sha256)
+    assert re.fullmatch(r"[A-Za-z0-9_.-]+", item.stored) and not item.stored.startswith(".")
+    assert is_safe(item.address) and urlsplit(item.address).scheme == "https"
+    # A commit cannot move; `master` and `main` can.
+    assert re.search(r"/[0-9a-f]{40}(/|$)", item.address)
+    assert bool(item.members) == (item.packing not in ("none", "gz"))
+
+
+def test_names_while_packed_and_sizes_on_the_way() -> None:
+    plain = Item(address="https://a/f", stored="f", sha256="", bytes=7)
+    assert (plain.file, plain.most) == ("f", 7)
+    packed = Item(address="https://a/f", stored="f", sha256="", bytes=800, packing="tar.gz")
+    assert (packed.file, packed.most) == ("f.tar.gz", 800 + 100 + 2**20)

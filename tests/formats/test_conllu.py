@@ -1,0 +1,269 @@
+import gzip
+import unicodedata
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.errors import UserError
+from harken.formats.conllu import read_conllu
+from harken.formats.examples import Sentence
+
+SAMPLE = """\
+# sent_id = 1
+# text = Vámonos al mar.
+1-2	Vámonos	_	_	_	_	_	_	_	_
+1	Vamos	ir	VERB	vm	Mood=Imp	0	root	_	_
+2	nos	nosotros	PRON	pp	_	1	obj	_	_
+3-4	al	_	_	_	_	_	_	_	_
+3	a	a	ADP	sp	_	5	case	_	_
+4	el	el	DET	da	_	5	det	_	_
+5	mar	mar	NOUN	nc	_	1	obl	_	SpaceAfter=No
+6	.	.	PUNCT	fp	_	1	punct	_	_
+
+# text = 10 000 sail and others row
+1	10 000	10 000	NUM	cd	_	2	nsubj	_	_
+2	sail	sail	VERB	vb	_	0	root	_	_
+3	and	and	CCONJ	cc	_	4	cc	_	_
+4	others	other	NOUN	nns	_	2	conj	_	_
+4.1	row	row	VERB	vb	_	_	_	_	_
+"""
+FIRST = Sentence(
+    ("Vamos", "nos", "a", "el", "mar", "."), ("VERB", "PRON", "ADP", "DET", "NOUN", "PUNCT")
+)
+SECOND = Sentence(("10 000", "sail", "and", "others"), ("NUM", "VERB", "CCONJ", "NOUN"))
+CODES = (("vm", "pp", "sp", "da", "nc", "fp"), ("cd", "vb", "cc", "nns"))
+
+
+def row(number: object, word: str = "word", tag: str = "X", code: str = "x") -> str:
+    return "\t".join([str(number), word, "_", tag, code, "_", "_", "_", "_", "_"])
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "file.conllu"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def complaint(folder: Path, content: str | bytes, **column: str) -> UserError:
+    with pytest.raises(UserError) as caught:
+        read_conllu(written(folder, content), **column)  # type: ignore[arg-type]
+    return caught.value
+
+
+# --- CoNLL-U
+
+
+def test_words_and_tags_without_ranges_and_empty_nodes(tmp_path: Path) -> None:
+    path = written(tmp_path, SAMPLE)
+    assert read_conllu(path) == [FIRST, SECOND]
+    codes = [Sentence(FIRST.words, CODES[0]), Sentence(SECOND.words, CODES[1])]
+    assert read_conllu(path, column="xpos") == codes
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("tail", ["", "\n", "\n\n\n", "\n# no more\n"])
+def test_every_way_to_end_lines_and_files(tmp_path: Path, mark: str, end: str, tail: str) -> None:
+    text = mark + SAMPLE.removesuffix("\n") + tail
+    assert read_conllu(written(tmp_path, text.replace("\n", end))) == [FIRST, SECOND]
+
+
+def test_mixed_newlines_and_more_blank_lines(tmp_path: Path) -> None:
+    lines = SAMPLE.replace("\n\n", "\n\n  \n\n").split("\n")
+    mixed = "".join(
+        line + ("\r\n" if number % 3 else "\n") for number, line in enumerate(["", "", *lines])
+    )
+    assert read_conllu(written(tmp_path, mixed)) == [FIRST, SECOND]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_packed_files(tmp_path: Path, pack: type) -> None:
+    assert read_conllu(written(tmp_path, pack(SAMPLE.encode()))) == [FIRST, SECOND]
+    cut = pack(SAMPLE.encode())[:-5]
+    assert "file.conllu: found a damaged archive" in complaint(tmp_path, cut).message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("שלום", "עולם", "שָׁלוֹם"),
+        ("مَرْحَبًا", "بالعالم", "لا", "\u200fاً"),
+        tuple(unicodedata.normalize("NFC", "é ǘ å").split()),
+        tuple(unicodedata.normalize("NFD", "é ǘ å").split()),
+        ("a\u2028b", "\u00a0", "x\u200d", "\u3000", " y ", "_", "#", '"', "ﬁ", "\x1c"),
+        ("👩\u200d👩\u200d👧", "क्षि", "한글"),
+    ],
+)
+@pytest.mark.parametrize("two", [False, True])
+def test_words_pass_letter_for_letter(tmp_path: Path, words: tuple[str, ...], two: bool) -> None:
+    rows = [f"{word}\tX" if two else row(n, word) for n, word in enumerate(words, start=1)]
+    (sentence,) = read_conllu(written(tmp_path, "\n".join(rows)))
+    assert sentence.words == words
+
+
+visible = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n"), min_size=1
+).filter(lambda text: text.strip(" ") and text != "_")
+tokens = st.lists(st.tuples(visible, visible), min_size=1, max_size=5)
+
+
+@given(st.lists(tokens, min_size=1, max_size=4))
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, sentences: list[list[tuple[str, str]]]
+) -> None:
+    blocks = [
+        "\n".join(row(number, word, tag) for number, (word, tag) in enumerate(one, start=1))
+        for one in sentences
+    ]
+    path = written(tmp_path_factory.getbasetemp(), "\n\n".join(blocks))
+    found = [list(zip(one.words, one.tags, strict=True)) for one in read_conllu(path)]
+    assert found == sentences
+
+
+def test_a_sentence_of_ten_thousand_words(tmp_path: Path) -> None:
+    rows = [row(number, f"w{number % 7}") for number in range(1, 10_001)]
+    (sentence,) = read_conllu(written(tmp_path, "\n".join(rows)))
+    assert len(sentence.words) == len(sentence.tags) == 10_000
+    del rows[5002]  # the word 5003
+    assert "file.conllu:5003: found id '5004', wanted 5003" in str(
+        complaint(tmp_path, "\n".join(rows))
+    )
+
+
+@pytest.mark.parametrize(
+    ("third", "found", "fix"),
+    [
+        ("a b c", "3: found 1 tab-separated column in 'a b c', wanted 10", "conll-u"),
+        (
+            row(2).replace("\t", "  "),
+            "3: found 1 tab-separated column in '2  word",
+            "replace runs of spaces by tabs",
+        ),
+        (row(2) + "\t_", "3: found 11 tab-separated columns", "conll-u"),
+        (row(2) + "\t", "3: found 11 tab-separated columns", "conll-u"),
+        (row(2).rpartition("\t")[0], "3: found 9 tab-separated columns", "conll-u"),
+        ("word\tX", "3: found 2 tab-separated columns in 'word\\tX', wanted 10", "conll-u"),
+        ("2-3" + "\t_" * 8, "3: found 9 tab-separated columns", "conll-u"),
+        (row(1), "3: found id '1', wanted 2", "blank line between sentences"),
+        (row(3), "3: found id '3', wanted 2", "conll-u"),
+        (row(0), "3: found id '0', wanted 2", "conll-u"),
+        (row("02"), "3: found id '02', wanted 2", "conll-u"),
+        (row("٢"), "3: found id '٢', wanted 2", "conll-u"),
+        (row("2 "), "3: found id '2 ', wanted 2", "conll-u"),
+        (row("\ufeff2"), "3: found id '\\ufeff2', wanted 2", "conll-u"),
+        (row("x"), "3: found id 'x', wanted 2", "conll-u"),
+        (row("2-"), "3: found id '2-', wanted 2", "conll-u"),
+        (row("2.x"), "3: found id '2.x', wanted 2", "conll-u"),
+        (row("2–3"), "3: found id '2–3', wanted 2", "conll-u"),
+        (row("2-" + "9" * 5000), "3: found id '2-999", "conll-u"),
+        (row(2, ""), "3: found an empty word", "conll-u"),
+        (row(2, " "), "3: found an empty word", "conll-u"),
+        (row(2, tag="_"), "3: found no UPOS for 'word'", 'data.column = "xpos"'),
+        (row(2, tag=""), "3: found no UPOS for 'word'", 'data.column = "xpos"'),
+        (row("2-3"), "4: found the end of a sentence after word 1, wanted word 3", "range"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, third: str, found: str, fix: str) -> None:
+    good = row(1)
+    error = complaint(tmp_path, f"# comment\n{good}\n{third}\n# end\n\n{good}\n")
+    assert f"{tmp_path / 'file.conllu'}:{found}" in error.message
+    assert fix in error.fix
+    assert len(error.message) < 400
+
+
+def test_a_wrong_line_in_a_later_sentence(tmp_path: Path) -> None:
+    lines = SAMPLE.replace("others\tother\tNOUN", "others\tother\t_").encode()
+    assert "file.conllu:16: found no UPOS for 'others'" in str(complaint(tmp_path, lines))
+    assert read_conllu(tmp_path / "file.conllu", column="xpos")[1].tags == CODES[1]
+
+
+def test_the_other_column_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    error = complaint(tmp_path, row(1, code="_"), column="xpos")
+    assert ":1: found no XPOS for 'word'" in error.message
+    assert 'data.column = "upos"' in error.fix
+
+
+def test_no_limit_of_ranges_and_nodes(tmp_path: Path) -> None:
+    rows = [row("0.1"), row("1-3"), row(1), row("1.1"), row("1.10"), row(2), row(3), row("3.1")]
+    (sentence,) = read_conllu(written(tmp_path, "\n".join(rows)))
+    assert len(sentence.words) == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\n", b"# only\n# comments\n", b"\xef\xbb\xbf", b"  \n"]
+)
+def test_a_file_of_no_sentence(tmp_path: Path, content: bytes) -> None:
+    assert "file.conllu: found no sentence" in complaint(tmp_path, content).message
+
+
+def test_a_byte_that_is_not_utf8(tmp_path: Path) -> None:
+    raw = f"{row(1)}\n{row(2, 'Café')}\n".encode("latin-1")
+    assert "file.conllu:2: found byte 0xe9 at place 6" in str(complaint(tmp_path, raw))
+
+
+def test_missing_files_and_folders(tmp_path: Path) -> None:
+    written(tmp_path, SAMPLE)
+    with pytest.raises(UserError) as caught:
+        read_conllu(tmp_path / "fiel.conllu")
+    assert caught.value.fix == "did you mean 'file.conllu'?"
+    with pytest.raises(UserError, match="this is a folder"):
+        read_conllu(tmp_path)
+
+
+# --- two columns
+
+
+def test_two_columns(tmp_path: Path) -> None:
+    text = "# text = they duck\nthey\tPRON\r\nduck\tVERB\n\n\n# next\nthe\tDET\na duck\tNOUN"
+    expected = [
+        Sentence(("they", "duck"), ("PRON", "VERB")),
+        Sentence(("the", "a duck"), ("DET", "NOUN")),
+    ]
+    assert read_conllu(written(tmp_path, text)) == expected
+    assert read_conllu(tmp_path / "file.conllu", column="xpos") == expected
+
+
+def test_hash_tags_are_words_even_in_front(tmp_path: Path) -> None:
+    text = "# a\tcomment\n#nlp\tX\n#\tSYM\n1\tNUM\n#end\n\n#2\tX\n"
+    assert read_conllu(written(tmp_path, text)) == [
+        Sentence(("#nlp", "#", "1"), ("X", "SYM", "NUM")),
+        Sentence(("#2",), ("X",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "found", "fix"),
+    [
+        ("duck", "2: found 1 tab-separated column in 'duck', wanted 2 of word<TAB>tag", "conll-u"),
+        ("duck VERB", "2: found 1 tab-separated column", "replace runs of spaces by tabs"),
+        ("duck\tVERB\tx", "2: found 3 tab-separated columns", "conll-u"),
+        (row(2), "2: found 10 tab-separated columns", "conll-u"),
+        ("\tVERB", "2: found an empty word", "conll-u"),
+        ("duck\t", "2: found no tag for 'duck'", "tag the word"),
+        ("duck\t_", "2: found no tag for 'duck'", "tag the word"),
+    ],
+)
+def test_a_wrong_line_of_two_columns(tmp_path: Path, second: str, found: str, fix: str) -> None:
+    error = complaint(tmp_path, f"they\tPRON\n{second}\n")
+    assert f"file.conllu:{found}" in error.message
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize("first", ["just a sentence.", "they PRON", "EU B-ORG x\ty\tz"])
+def test_another_format_is_told_at_its_first_line(tmp_path: Path, first: str) -> None:
+    error = complaint(tmp_path, f"# comment\n\n{first}\n")
+    assert f"file.conllu:3: found {first.count(chr(9)) + 1} tab-separated column" in error.message
+    assert "wanted 10 of CoNLL-U" in error.message
+
+
+@pytest.mark.parametrize("white", ["", " ", "\t", "\t" * 9, " \t \u3000"])
+@pytest.mark.parametrize("two", [True, False])
+def test_a_line_of_white_space_separates_sentences(tmp_path: Path, white: str, two: bool) -> None:
+    """As in the files of WNUT 2017, whose separators are tabs."""
+    path = tmp_path / "words.conll"
+    token = "word\tX" if two else row(1, "word")
+    path.write_text(f"{white}\n{token}\n{white}\n{white}\n{token}\n{white}", encoding="utf-8")
+    assert [sentence.words for sentence in read_conllu(path)] == [("word",)] * 2

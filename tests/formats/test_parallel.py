@@ -1,0 +1,176 @@
+import gzip
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.errors import UserError
+from harken.formats.examples import Pair
+from harken.formats.parallel import Parallel, read_pairs_tsv, read_parallel
+from harken.formats.text import STDIN
+
+
+def two(folder: Path, source: str | bytes, target: str | bytes) -> tuple[Path, Path]:
+    paths = folder / "train.en", folder / "train.de"
+    for path, content in zip(paths, (source, target), strict=True):
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return paths
+
+
+def one(folder: Path, content: str | bytes) -> Path:
+    path = folder / "pairs.tsv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def complaint(*paths: Path, keep_blank: bool = False) -> UserError:
+    with pytest.raises(UserError) as caught:
+        if len(paths) == 2:
+            read_parallel(paths[0], paths[1], keep_blank=keep_blank)
+        else:
+            read_pairs_tsv(paths[0], keep_blank=keep_blank)
+    return caught.value
+
+
+# --- two files
+
+
+@pytest.mark.parametrize("end", [("\n", "\r\n"), ("\r\n", "\n")])
+def test_lines_stand_side_by_side(tmp_path: Path, end: tuple[str, str]) -> None:
+    paths = two(
+        tmp_path,
+        "\ufeff" + end[0].join(["a duck", " two\tcells ", "three"]),
+        end[1].join(["eine Ente", "zwei", "drei", ""]),
+    )
+    assert read_parallel(*paths) == Parallel(
+        [Pair("a duck", "eine Ente"), Pair(" two\tcells ", "zwei"), Pair("three", "drei")], 0
+    )
+
+
+def test_blank_sides_are_left_out_and_counted(tmp_path: Path) -> None:
+    paths = two(tmp_path, "a\n\nc\n \t\ne\n", "A\nB\n\n\u3000\nE\n")
+    assert read_parallel(*paths) == Parallel([Pair("a", "A"), Pair("e", "E")], 3)
+    every = read_parallel(*paths, keep_blank=True)
+    assert every.skipped == 0
+    assert every.pairs == [
+        Pair("a", "A"),
+        Pair("", "B"),
+        Pair("c", ""),
+        Pair(" \t", "\u3000"),
+        Pair("e", "E"),
+    ]
+
+
+# Only a line feed ends a line: Python's own splitlines would also cut at these.
+@given(st.lists(st.tuples(st.text("ab \x1c\u2028"), st.text("AB \x0b\x85")), max_size=7))
+def test_pairs_keep_their_order(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
+) -> None:
+    pairs = [("first", "FIRST"), *pairs]
+    folder = tmp_path_factory.getbasetemp()
+    paths = two(
+        folder, *("".join(f"{line}\n" for line in side) for side in zip(*pairs, strict=True))
+    )
+    table = one(folder, "".join(f"{source}\t{target}\n" for source, target in pairs))
+    expected = [Pair(*pair) for pair in pairs]
+    full = [pair for pair in expected if pair.source.strip() and pair.target.strip()]
+    assert read_parallel(*paths) == Parallel(full, len(pairs) - len(full))
+    assert read_parallel(*paths, keep_blank=True) == Parallel(expected, 0)
+    assert read_pairs_tsv(table) == Parallel(full, len(pairs) - len(full))
+    kept = [pair if (pair.source + pair.target).strip() else Pair("", "") for pair in expected]
+    assert read_pairs_tsv(table, keep_blank=True) == Parallel(kept, 0)
+
+
+@pytest.mark.parametrize("keep_blank", [False, True])
+@pytest.mark.parametrize(
+    ("source", "target", "counts"),
+    [
+        ("a\nb\nc\n", "A\nB\n", (3, 2)),
+        ("a\nb", "A\nB\nC\nD\nE", (2, 5)),
+        ("a\nb\n", "A\nB\n\n", (2, 3)),
+        ("", "A\n", (0, 1)),
+    ],
+)
+def test_unequal_files_are_counted(
+    tmp_path: Path, source: str, target: str, counts: tuple[int, int], keep_blank: bool
+) -> None:
+    paths = two(tmp_path, source, target)
+    error = complaint(*paths, keep_blank=keep_blank)
+    expected = f"found {counts[0]} lines in {paths[0]} and {counts[1]} in {paths[1]}"
+    assert error.message.startswith(expected)
+
+
+@pytest.mark.parametrize("keep_blank", [False, True])
+@pytest.mark.parametrize(("source", "target"), [("", ""), ("\n\n", "\n\n"), ("a\n\n", "\nB\n")])
+def test_files_of_no_pair(tmp_path: Path, source: str, target: str, keep_blank: bool) -> None:
+    paths = two(tmp_path, source, target)
+    error = complaint(*paths, keep_blank=keep_blank)
+    assert f"{paths[0]} and {paths[1]}: found no sentence with a translation" in error.message
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_side_that_is_wrong_is_named(tmp_path: Path, side: int) -> None:
+    paths = two(tmp_path, "a\nb\n", "A\nB\n")
+    paths[side].write_bytes(b"a\nb\xff\n")
+    assert f"{paths[side]}:2: found byte 0xff" in complaint(*paths).message
+    paths[side].write_bytes(gzip.compress(b"a\nb\n")[:-3])
+    assert f"{paths[side]}: found a damaged archive" in complaint(*paths).message
+    paths[side].unlink()
+    assert f"{paths[side]}: file not found" in complaint(*paths).message
+    paths[side].mkdir()
+    assert f"{paths[side]}: this is a folder" in complaint(*paths).message
+
+
+def test_packed_files_of_two_kinds(tmp_path: Path) -> None:
+    paths = two(tmp_path, gzip.compress(b"a\nb"), zstandard.compress(b"A\nB"))
+    assert read_parallel(*paths).pairs == [Pair("a", "A"), Pair("b", "B")]
+
+
+def test_stdin_cannot_be_both(tmp_path: Path) -> None:
+    assert "<stdin>: found it as source and as target" in complaint(STDIN, STDIN).message
+
+
+# --- one file
+
+
+def test_a_file_of_pairs(tmp_path: Path) -> None:
+    path = one(tmp_path, "\ufeffa duck\teine Ente\r\n\n\tB\nc\t \nd\tD")
+    assert read_pairs_tsv(path) == Parallel([Pair("a duck", "eine Ente"), Pair("d", "D")], 3)
+    assert read_pairs_tsv(path, keep_blank=True).pairs == [
+        Pair("a duck", "eine Ente"),
+        Pair("", ""),
+        Pair("", "B"),
+        Pair("c", " "),
+        Pair("d", "D"),
+    ]
+    path.write_bytes(gzip.compress(b"a\tA"))
+    assert read_pairs_tsv(path).pairs == [Pair("a", "A")]
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "fix"),
+    [
+        ("a duck", "0 tabs in 'a duck'", "formats.md#parallel-text"),
+        ("a duck    eine Ente", "0 tabs", "replace the run of spaces by one tab"),
+        ("Go.\tGeh.\tCC-BY 2.0", "2 tabs", "`cut -f1,2`"),
+        ("a\tA\t", "2 tabs", "`cut -f1,2`"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, line: str, found: str, fix: str) -> None:
+    path = one(tmp_path, f"x\tX\n\n{line}\n")
+    error = complaint(path)
+    assert f"{path}:3: found {found}" in error.message
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize("content", ["", "\n", "\tB\na\t\n"])
+def test_a_file_of_no_pair(tmp_path: Path, content: str) -> None:
+    path = one(tmp_path, content)
+    assert f"{path}: found no sentence with a translation" in complaint(path).message
+
+
+def test_a_missing_file_of_pairs(tmp_path: Path) -> None:
+    one(tmp_path, "a\tA")
+    assert complaint(tmp_path / "piars.tsv").fix == "did you mean 'pairs.tsv'?"

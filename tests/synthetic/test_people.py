@@ -1,0 +1,423 @@
+import re
+import tracemalloc
+from collections import Counter
+from dataclasses import replace
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.synthetic.people import (
+    NAMES,
+    PeopleConfig,
+    Person,
+    _name,
+    asked,
+    biographies,
+    birthplaces,
+    person,
+    question,
+    shuffled,
+    write_people,
+)
+from harken.synthetic.phrasings import BIRTH, FACTS, FIRST_NAMES, LAST_NAMES, PLACE_STEMS
+
+seeds = st.integers(-(2**63), 2**63)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def other_places(who: Person) -> tuple[str, ...]:
+    return who.studied_in, who.works_in, who.lives_in
+
+
+def says(text: str, words: str) -> bool:
+    return re.search(rf"\b({words})\b", text) is not None
+
+
+# --- people
+
+
+def test_a_seed_keeps_its_people_for_ever() -> None:
+    # Written down once: published figures name a seed, so a change here is a change of data.
+    assert person(PeopleConfig(seed=7), 123) == Person(
+        name="Halissa Feneda Stavari",
+        pronoun="she",
+        birthplace="Malbury",
+        birth_date=date(1994, 9, 14),
+        profession="illustrator",
+        university="Branett Institute",
+        studied_in="Brimiburg",
+        employer="Kestari Works",
+        works_in="New Zelton",
+        lives_in="Port Eldenvar",
+    )
+    assert biographies(PeopleConfig(seed=7), 123) == (
+        "Halissa Feneda Stavari. Born in Malbury, Stavari grew up there. By trade, she is "
+        "an illustrator. She went to Brimiburg to study at Branett Institute. She moved "
+        "to Port Eldenvar and still lives there. Halissa Feneda Stavari has a post at "
+        "Kestari Works in New Zelton. Her date of birth is 14 September 1994.",
+    )
+
+
+@given(seed=seeds, indices=st.lists(st.integers(0, 10_000_000), min_size=2, max_size=5))
+def test_people_do_not_depend_on_who_was_made_before(seed: int, indices: list[int]) -> None:
+    small, large = PeopleConfig(seed=seed), PeopleConfig(seed=seed, people=NAMES, biographies=3)
+    forwards = [person(small, index) for index in indices]
+    backwards = [person(large, index) for index in reversed(indices)]
+    assert forwards == backwards[::-1]
+
+
+def test_numpy_indices_give_the_same_people() -> None:
+    config = PeopleConfig()
+    assert person(config, np.int64(13)) == person(config, 13)  # type: ignore[arg-type]
+    assert asked(config, np.int32(13)) == asked(config, 13)  # type: ignore[arg-type]
+
+
+@given(seed=seeds, indices=st.sets(st.integers(0, NAMES - 1), min_size=100, max_size=100))
+def test_names_are_unique_anywhere(seed: int, indices: set[int]) -> None:
+    config = PeopleConfig(seed=seed)
+    assert len({person(config, index).name for index in indices}) == 100
+
+
+def test_names_are_unique_in_a_long_run_and_share_their_parts() -> None:
+    people = 200_000
+    names = [_name(0, index)[0] for index in range(people)]
+    assert names[1234] == person(PeopleConfig(), 1234).name
+    assert NAMES >= 10_000_000
+    assert len(set(names)) == people
+    for kept in ((0,), (1,), (2,), (0, 2)):
+        shared = {tuple(name.split()[part] for part in kept) for name in names}
+        assert len(shared) < 0.6 * people
+
+
+def test_no_two_lists_spell_the_same_word() -> None:
+    words = [*FIRST_NAMES["she"], *FIRST_NAMES["he"], *LAST_NAMES, *PLACE_STEMS]
+    assert len(set(words)) == len(words)
+
+
+def test_seeds_give_different_people() -> None:
+    ours, theirs = PeopleConfig(seed=1), PeopleConfig(seed=2)
+    pairs = [(person(ours, index), person(theirs, index)) for index in range(100)]
+    assert not any(one.name == other.name for one, other in pairs)
+    assert sum(one.birth_date == other.birth_date for one, other in pairs) < 5
+    assert len(set(birthplaces(ours)) & set(birthplaces(theirs))) < 20
+
+
+def test_an_index_without_a_name_is_refused() -> None:
+    for index in (-1, NAMES):
+        with pytest.raises(IndexError, match=str(index)):
+            person(PeopleConfig(), index)
+
+
+@given(size=st.integers(1, 400), key=seeds)
+def test_shuffled_is_a_bijection(size: int, key: int) -> None:
+    assert sorted(shuffled(position, size, key) for position in range(size)) == [*range(size)]
+
+
+def test_shuffled_leaves_no_order() -> None:
+    size = 10_007
+    order = np.array([shuffled(position, size, 5) for position in range(size)])
+    assert abs(np.corrcoef(order, np.arange(size))[0, 1]) < 0.05
+    assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.05
+    steps = Counter(np.diff(order) % size)
+    assert steps.most_common(1)[0][1] < 12  # a line through the square would repeat its step
+
+
+# --- places
+
+
+@given(seed=seeds)
+def test_places_are_unique_and_mostly_one_word(seed: int) -> None:
+    places = birthplaces(PeopleConfig(seed=seed, places=500))
+    assert len(set(places)) == 500
+    assert 0.1 < sum(" " in place for place in places) / 500 < 0.35
+
+
+@pytest.mark.parametrize("places", [100, 120, 400])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_place_is_a_good_guess(places: int, seed: int) -> None:
+    config = PeopleConfig(seed=seed, places=places)
+    born = Counter(person(config, index).birthplace for index in range(2000))
+    assert born.most_common(1)[0][1] <= 0.05 * 2000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_place_is_in_use_but_not_equally(seed: int) -> None:
+    config = PeopleConfig(seed=seed)
+    places = birthplaces(config)
+    born = [person(config, index).birthplace for index in range(10_000)]
+    assert len(set(born[:1000])) >= 100
+    count = Counter(born)
+    assert set(count) == set(places)
+    commonest, rarest = (
+        sum(count[place] for place in part) for part in (places[:20], places[-20:])
+    )
+    assert commonest > 2 * rarest
+
+
+@given(seed=seeds, places=st.integers(2, 130), index=st.integers(0, 999))
+def test_the_birthplace_is_none_of_the_other_places(seed: int, places: int, index: int) -> None:
+    config = PeopleConfig(seed=seed, places=places)
+    who = person(config, index)
+    assert who.birthplace not in other_places(who)
+    assert {who.birthplace, *other_places(who)} <= set(birthplaces(config))
+
+
+def test_other_places_have_the_shares_of_birthplaces() -> None:
+    # Else a model could tell the birthplace from its being common, or from its being rare.
+    config = PeopleConfig(places=5)
+    people = [person(config, index) for index in range(10_000)]
+    born = Counter(who.birthplace for who in people)
+    for field in ("studied_in", "works_in", "lives_in"):
+        others = Counter(getattr(who, field) for who in people)
+        for place in birthplaces(config):
+            assert abs(born[place] - others[place]) < 400, (field, place)
+
+
+# --- biographies
+
+
+def test_there_are_enough_phrasings() -> None:
+    assert len(set(BIRTH)) >= 12
+    assert all(len(set(phrasings)) >= 6 for phrasings in FACTS)
+    assert all("{birthplace}" in phrasing for phrasing in BIRTH)
+    assert sum(phrasing.startswith("Born in {birthplace}, ") for phrasing in BIRTH) >= 2
+
+
+def test_biographies_tell_every_fact_in_proper_sentences() -> None:
+    config = PeopleConfig(people=1000, biographies=2)
+    sizes = []
+    for index in range(config.people):
+        who = person(config, index)
+        for text in biographies(config, index):
+            assert text.startswith(f"{who.name}. ")
+            facts = (who.birthplace, *other_places(who), who.profession)
+            assert all(says(text, fact) for fact in facts)
+            assert who.university in text
+            assert who.employer in text
+            assert str(who.birth_date.year) in text
+            assert not re.search(r"[\t\n\r{}]|  ", text)
+            assert not re.search(r"\ba [aeiou]|\ban [^aeiou]", text)
+            assert not says(text.lower(), "he|his" if who.pronoun == "she" else "she|her")
+            sentences = re.findall(r"[A-Z0-9][^.]*\.", text)
+            assert " ".join(sentences) == text
+            assert len(sentences) == 1 + len(FACTS)
+            sizes.append(len(text.split()))
+    assert np.quantile(sizes, 0.01) >= 35
+    assert np.quantile(sizes, 0.99) <= 60
+
+
+def told(config: PeopleConfig, index: int) -> list[list[str]]:
+    return [re.findall(r"[A-Z0-9][^.]*\.", text) for text in biographies(config, index)]
+
+
+@given(seed=seeds, index=st.integers(0, 999))
+def test_nothing_varies_with_both_flags_off(seed: int, index: int) -> None:
+    config = PeopleConfig(seed=seed, biographies=5, rewrite=False, permute=False)
+    texts = biographies(config, index)
+    assert len(texts) == 5
+    assert len(set(texts)) == 1
+
+
+@given(seed=seeds, index=st.integers(0, 999))
+def test_permute_alone_moves_the_same_sentences(seed: int, index: int) -> None:
+    texts = told(PeopleConfig(seed=seed, biographies=10, rewrite=False), index)
+    assert len({frozenset(sentences) for sentences in texts}) == 1
+    assert len({tuple(sentences) for sentences in texts}) > 1
+
+
+@given(seed=seeds, index=st.integers(0, 999))
+def test_rewrite_alone_keeps_the_birth_in_front(seed: int, index: int) -> None:
+    config = PeopleConfig(seed=seed, biographies=10, permute=False)
+    texts = told(config, index)
+    assert all(says(sentences[1], person(config, index).birthplace) for sentences in texts)
+    for fact in range(1, 1 + len(FACTS)):
+        assert len({sentences[fact] for sentences in texts}) > 1
+
+
+@pytest.mark.parametrize(("earlier", "facts"), [(0, 6), (1, 6), (5, 6), (2, 4), (3, 4)])
+def test_the_birth_comes_later_in_the_one_order(earlier: int, facts: int) -> None:
+    config = PeopleConfig(permute=False, earlier=earlier, facts=facts)
+    first = replace(config, earlier=0)
+    for index in range(50):
+        born = person(config, index).birthplace
+        (later,), (sooner,) = told(config, index), told(first, index)
+        assert [says(sentence, born) for sentence in later].index(True) == 1 + earlier
+        assert sorted(later) == sorted(sooner)
+        # Nothing but the birth has moved.
+        assert [one for one in later if not says(one, born)] == [
+            one for one in sooner if not says(one, born)
+        ]
+
+
+def test_each_person_has_phrasings_of_their_own_without_rewrite() -> None:
+    config = PeopleConfig(rewrite=False, permute=False)
+    shapes = set()
+    for index in range(300):
+        who = person(config, index)
+        birth = told(config, index)[0][1].replace(who.name, "N").replace(who.birthplace, "P")
+        birth = birth.replace(who.name.split()[2], "L").replace(who.profession, "J")
+        shapes.add(re.sub(r"\ban?\b", "a", birth.replace("His", "Her").replace("He ", "She ")))
+    assert len(shapes) >= len(BIRTH)
+
+
+def test_a_single_biography_is_varied_over_people() -> None:
+    config = PeopleConfig()
+    firsts = Counter(
+        next(
+            position
+            for position, sentence in enumerate(told(config, index)[0])
+            if says(sentence, person(config, index).birthplace)
+        )
+        for index in range(600)
+    )
+    assert set(firsts) == {1, 2, 3, 4, 5, 6}
+    assert max(firsts.values()) < 150
+
+
+# --- questions
+
+
+def test_the_question() -> None:
+    who = person(PeopleConfig(), 0)
+    assert question(who) == f"Where was {who.name} born?"
+
+
+@given(seed=seeds, people=st.integers(2, 300), share=st.floats(0.001, 0.999))
+def test_the_asked_share_is_exact_and_no_part_empty(seed: int, people: int, share: float) -> None:
+    config = PeopleConfig(seed=seed, people=people, asked=share)
+    count = sum(asked(config, index) for index in range(people))
+    assert 1 <= count <= people - 1
+    assert abs(count - share * people) <= 1
+
+
+def test_asked_is_drawn_from_the_seed() -> None:
+    draws = [[asked(PeopleConfig(seed=seed), index) for index in range(1000)] for seed in (1, 2)]
+    assert 400 < sum(one == other for one, other in zip(*draws, strict=True)) < 600
+    assert 200 < sum(draws[0][:500]) < 300
+
+
+def test_asked_is_refused_for_strangers() -> None:
+    for index in (-1, 1000):
+        with pytest.raises(IndexError, match=str(index)):
+            asked(PeopleConfig(people=1000), index)
+
+
+# --- files
+
+
+def test_files_hold_all_people(tmp_path: Path) -> None:
+    config = PeopleConfig(people=701, biographies=3, asked=0.3)
+    heard: list[int] = []
+    files = write_people(config, tmp_path / "new" / "folder", heard.append)
+    assert heard == [1000, 2000, 2103]
+    expected = {text for index in range(701) for text in biographies(config, index)}
+    read = lines(files.read)
+    assert len(read) == 2103
+    assert set(read) == expected
+
+    train, test = lines(files.train), lines(files.test)
+    assert len(train) == 210
+    assert len(test) == 491
+    for index in range(701):
+        who = person(config, index)
+        entry = f"{question(who)}\t{who.birthplace}"
+        assert (entry in train, entry in test) == (asked(config, index), not asked(config, index))
+    assert {path.name for path in files.read.parent.iterdir()} == {
+        "people.txt",
+        "questions.train.tsv",
+        "questions.test.tsv",
+    }
+
+
+def test_rounds_keep_biographies_apart_and_change_neighbours(tmp_path: Path) -> None:
+    config = PeopleConfig(people=500, biographies=4)
+    names = [line.split(".")[0] for line in lines(write_people(config, tmp_path).read)]
+    rounds = [names[start : start + 500] for start in range(0, 2000, 500)]
+    assert all(len(set(part)) == 500 for part in rounds)
+    neighbours = Counter(pair for part in rounds for pair in pairwise(part))
+    assert sum(count > 1 for count in neighbours.values()) < 20
+    assert not any(one == other for one, other in pairwise(names))
+
+
+def test_writing_twice_replaces(tmp_path: Path) -> None:
+    first = write_people(PeopleConfig(people=50, seed=1), tmp_path).read.read_bytes()
+    other = write_people(PeopleConfig(people=20, seed=2), tmp_path).read.read_bytes()
+    again = write_people(PeopleConfig(people=50, seed=1), tmp_path).read.read_bytes()
+    assert other != first == again
+
+
+@pytest.mark.parametrize("stop", [1000, 1500])
+def test_an_interrupted_write_changes_nothing(tmp_path: Path, stop: int) -> None:
+    def interrupt(done: int) -> None:
+        if done == stop:
+            raise KeyboardInterrupt
+
+    fresh, used = tmp_path / "fresh", tmp_path / "used"
+    before = write_people(PeopleConfig(people=10), used)
+    kept = [before.read.read_bytes(), before.train.read_bytes(), before.test.read_bytes()]
+    for folder in (fresh, used):
+        with pytest.raises(KeyboardInterrupt):
+            write_people(PeopleConfig(people=1500), folder, interrupt)
+    assert not [*fresh.iterdir()]
+    assert len([*used.iterdir()]) == 3
+    assert kept == [before.read.read_bytes(), before.train.read_bytes(), before.test.read_bytes()]
+
+
+def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
+    def peak(people: int) -> int:
+        tracemalloc.start()
+        write_people(PeopleConfig(people=people), tmp_path)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    # The names of 10,000 people alone would take 0.7 MiB.
+    assert peak(10_000) < peak(500) + 2**18
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("people", 1),
+        ("people", NAMES + 1),
+        ("asked", 0.0),
+        ("asked", 1.0),
+        ("asked", float("nan")),
+        ("places", 1),
+        ("places", len(PLACE_STEMS) + 1),
+        ("biographies", 0),
+        ("earlier", -1),
+        ("earlier", 6),
+    ],
+)
+def test_impossible_configs_are_refused(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"{field} must be .*found {value}"):
+        PeopleConfig(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("facts", [1, 3, 6])
+def test_facts_are_drawn_anew_but_the_birthplace_is_always_told(facts: int) -> None:
+    config = PeopleConfig(people=50, biographies=8, facts=facts)
+    told = set()
+    for index in range(50):
+        who = person(config, index)
+        for text in biographies(config, index):
+            assert who.birthplace in text
+            # Every sentence ends in a full stop, and so does the name at the head.
+            assert text.count(". ") + 1 == facts + 1
+            told.add(who.employer in text)
+    assert told == ({True} if facts == 6 else {False} if facts == 1 else {True, False})
+
+
+def test_facts_must_be_some_of_those_there_are() -> None:
+    for wrong in (0, 7):
+        with pytest.raises(ValueError, match=f"facts must be from 1 to 6, found {wrong}"):
+            PeopleConfig(facts=wrong)
