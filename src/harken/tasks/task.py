@@ -6,7 +6,7 @@ A task is one file with a subclass of `Task` and a `Predictor`, and one line in 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -40,7 +40,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class SplitFiles(Protocol[S_co]):
-    """The part of a [data] table that names the splits; a number for `dev` is a share of `train`."""
+    """The keys of [data] that name the splits; a number for `dev` is a share of `train`."""
 
     @property
     def train(self) -> S_co: ...
@@ -64,23 +64,15 @@ class Splits(Mapping[str, Sequence[E]]):
         read_train: Callable[[S], Sequence[E]] | None = None,
     ) -> None:
         """`hold_out(examples, share)` returns (train, dev); `read_train` is `read` by default."""
-        dev, test = data.dev, data.test
-
-        @cache
-        def whole() -> Sequence[E]:
-            return (read_train or read)(data.train)
-
-        self._readers: dict[str, Callable[[], Sequence[E]]] = {"train": whole}
+        train, dev, test = partial(read_train or read, data.train), data.dev, data.test
+        self._readers: dict[str, Callable[[], Sequence[E]]] = {"train": cache(train)}
         if isinstance(dev, float):
-            share = dev
-            parts = cache(lambda: hold_out(whole(), share))
+            parts = cache(partial(lambda share: hold_out(train(), share), dev))
             self._readers |= {"train": lambda: parts()[0], "dev": lambda: parts()[1]}
         else:
-            file = dev
-            self._readers["dev"] = cache(lambda: read(file))
+            self._readers["dev"] = cache(partial(read, dev))
         if test is not None:
-            test_file = test
-            self._readers["test"] = cache(lambda: read(test_file))
+            self._readers["test"] = cache(partial(read, test))
 
     def __getitem__(self, name: str) -> Sequence[E]:
         return self._readers[name]()
@@ -97,7 +89,7 @@ class Layout(Generic[R, E]):
     """What `harken new` knows about a task.
 
     `template` follows the lines of [data] that name the files. `{model.…}` in it is a value of the
-    recipe, so that each default is written once; a plain number differs from the default on purpose.
+    recipe, so that each default is written once; a plain number differs from the default.
     """
 
     calls: Mapping[str, Sequence[str]]  # file names of a call -> their keys of [data]
@@ -115,7 +107,8 @@ class Layout(Generic[R, E]):
 class ProbeSizes(NamedTuple):
     """Sizes of a training step that is traced without data.
 
-    `letters`: B rows, T tokens, M source tokens, S frames, F features per frame, W letters per word.
+    `letters`: B rows, T tokens, M source tokens, S frames, F features of a frame, W letters of a
+    word.
     """
 
     stage: StageConfig  # in which a run spends most of its time
