@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float, UInt8
 
 from harken.formats.examples import SpokenWord
-from harken.inspection.refs import is_cross_attention, is_decoder_attention
 from harken.models.language_model import LanguageModel
 from harken.tasks.prediction import Truncation
 
@@ -84,35 +83,6 @@ def self_view(
     """Self-attention over the input."""
     return AttentionView(
         title=f"{what}, looking at each other", matches=matches, queries=names, keys=names
-    )
-
-
-def decoder_view(what: str, outputs: Sequence[str], inputs: Sequence[str]) -> AttentionView:
-    """Causal self-attention of a decoder."""
-    return AttentionView(
-        title=f"{what} written, looking at those before them",
-        matches=is_decoder_attention,
-        queries=outputs,
-        keys=inputs,
-    )
-
-
-def cross_view(
-    title: str,
-    outputs: Sequence[str],
-    keys: Sequence[str],
-    *,
-    sound: AudioView | None = None,
-    picture: ImageView | None = None,
-) -> AttentionView:
-    """Cross-attention from output tokens to encoder states."""
-    return AttentionView(
-        title=title,
-        matches=is_cross_attention,
-        queries=outputs,
-        keys=keys,
-        sound=sound,
-        picture=picture,
     )
 
 
