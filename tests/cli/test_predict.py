@@ -23,7 +23,7 @@ from harken.cli.inputs import TOGETHER, arriving
 from harken.cli.main import main
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
-from harken.measure.judged import judge
+from harken.measure.scored_answers import score_answers
 from harken.run import Run
 from harken.tasks.answer import AnswerTask
 from harken.tasks.tag import TagTask
@@ -317,7 +317,7 @@ def test_a_task_that_does_not_search(
 
 @pytest.fixture
 def sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is as sure as its input says, and whose dev questions are judged as below."""
+    """A run that is as sure as its input says, and whose dev questions are scored as below."""
 
     def answer(
         run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = ()
@@ -325,12 +325,12 @@ def sure(monkeypatch: pytest.MonkeyPatch) -> None:
         return [Prediction(input=one, output=f"<{one}>", confidence=float(one)) for one in inputs]
 
     # From 0.6 on all are right, below all are wrong; of 65 the bound is 15.8 %, of 70 23.4 %.
-    judged = judge(
+    scored = score_answers(
         [0.6 + at / 200 for at in range(60)] + [0.2 + at / 200 for at in range(40)],
         [True] * 60 + [False] * 40,
     )
     monkeypatch.setattr(Run, "predict", answer)
-    monkeypatch.setattr(AnswerTask, "judged", lambda self, trained: judged)
+    monkeypatch.setattr(AnswerTask, "scored", lambda self, trained: scored)
 
 
 LINES = "0.61\n\n0.6\n0.59\nnan\n0.2\n"
