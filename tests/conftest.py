@@ -104,10 +104,10 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
         run.mkdir(parents=True)
         recipe = load_recipe(path, SMALL_OF[name])
         task = task_of(recipe)
-        vocabulary = task.fit(recipe, task.read(recipe))
+        vocabulary = task.fit(recipe, task.read_splits(recipe)["train"])
         (run / RECIPE).write_text(config.dumps(recipe), encoding="utf-8")
         (run / TOKENIZER).write_text(vocabulary.to_json(), encoding="utf-8")
-        write_tensors(run / MODEL, weights_of(task.build(recipe, vocabulary)))
+        write_tensors(run / MODEL, weights_of(task.build(recipe, vocabulary.sizes)))
         write_manifest(run, {file: file for file in (RECIPE, TOKENIZER, MODEL)})
         return run
 

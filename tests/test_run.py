@@ -104,7 +104,7 @@ def test_objects_have_a_short_repr(run: Run, people: PeopleFiles) -> None:
     evaluation = run.evaluate()
     with harken.record(run.model) as recorded:
         predictions = run.predict("John")
-    for value in (run, run.trained, evaluation, recorded[0], predictions[0], run.fitted):
+    for value in (run, run.trained, evaluation, recorded[0], predictions[0], run.vocabulary):
         assert len(repr(value)) < 400
         assert repr(value).count("\n") < 5
     assert repr(run).startswith("Run(task='answer', folder=")
@@ -117,7 +117,7 @@ def test_objects_have_a_short_repr(run: Run, people: PeopleFiles) -> None:
 def test_runs_of_other_tasks(untrained_run: Callable[[str], Path], task: str) -> None:
     """A vocabulary of words has a short repr too; a sound may be a path object."""
     run = harken.load(untrained_run(task))
-    assert all(len(repr(value)) < 400 for value in (run, run.fitted, run.evaluate()))
+    assert all(len(repr(value)) < 400 for value in (run, run.vocabulary, run.evaluate()))
     if task == "transcribe":
         sound = run.folder.parent.parent / "tone.wav"
         assert run.predict(sound) == run.predict([str(sound)])

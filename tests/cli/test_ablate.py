@@ -33,12 +33,12 @@ def test_json_has_every_head_and_what_evaluate_says_without_it(
     }
     assert len(printed.err.splitlines()) == 4
     run = load(small_run)
-    examples = run.task.read(run.recipe)["dev"][:7]
-    before = run.task.evaluate(run.trained, examples)
+    examples = run.task.read_splits(run.recipe)["dev"][:7]
+    before = run.predictor.evaluate(examples)
     assert found["whole"]["value"] == before.samples["exact_match"].value
     first = found["parts"][0]
     with removed(run.model, [HeadRef(first["module"], first["head"])]):
-        after = run.task.evaluate(run.trained, examples)
+        after = run.predictor.evaluate(examples)
     assert first["value"]["value"] == after.metrics["exact_match"].value
     found = difference(before.samples["exact_match"], after.samples["exact_match"])
     assert first["difference"] == asdict(found)

@@ -74,7 +74,7 @@ def test_only_chosen_layers_and_heads(
 ) -> None:
     run = load(small_run)
     assert isinstance(run.task, Looking)
-    glimpse = run.task.look(run.trained, QUESTION)
+    glimpse = run.attention(QUESTION)
     assert glimpse is not None
     (whole,) = looking.look(run.model, glimpse)
     (some,) = looking.look(run.model, glimpse, [HeadPattern(layer=2)], [HeadPattern(head=2)])
@@ -182,7 +182,7 @@ def test_a_truncated_input_is_named_wherever_it_is_shown(
 
 def test_attention_that_is_no_number_is_told(small_run: Path) -> None:
     run: Any = load(small_run)
-    glimpse = run.task.look(run.trained, QUESTION)
+    glimpse = run.attention(QUESTION)
     run.model.embedding.weight.data.fill_(float("nan"))
     with pytest.raises(looking.Failure, match="is no number"):
         looking.look(run.model, glimpse)

@@ -59,7 +59,7 @@ def test_every_call_of_the_help_gives_a_recipe(
     text = (desk / "recipe.toml").read_text()
     recipe = load_recipe(Path("recipe.toml"))
     code: Task = TASKS[task]
-    splits = code.read(recipe)
+    splits = code.read_splits(recipe)
     layout = LAYOUTS[task]
     for name, examples in splits.items():
         assert re.search(rf"^{name}\b.*\b{layout.count(examples)} {layout.examples}", text, re.M)

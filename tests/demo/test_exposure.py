@@ -190,7 +190,7 @@ def test_all_conditions_have_the_same_words(told: list[PeopleFiles]) -> None:
     for files in told:
         recipe = exposure_recipe(files)
         task = AnswerTask()
-        fitted = task.fit(recipe, task.read(recipe))
+        fitted = task.fit(recipe, task.read_splits(recipe)["train"])
         units.add(frozenset(fitted.pieces(range(len(fitted)))))
     assert len(units) == 1
 
@@ -206,8 +206,8 @@ def test_reading_is_plain_text_and_nothing_chooses_weights(
 ) -> None:
     recipe = exposure_recipe(told[0])
     task = task_of(recipe)
-    splits = task.read(recipe)
-    fitted = task.fit(recipe, splits)
+    splits = task.read_splits(recipe)
+    fitted = task.fit(recipe, splits["train"])
     reading, asking = task.stages(recipe, splits, fitted, tmp_path)
     texts = set(told[0].read.read_text().splitlines())
     for step in range(3):

@@ -65,8 +65,8 @@ def test_a_long_question_keeps_its_end(vocabulary: Vocabulary) -> None:
 def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
     """Every batch fits its budget, counts no padding, and is a function of its number."""
     recipe = load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"])
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
     reading, questions = TASK.stages(recipe, splits, vocabulary, tmp_path)
     assert (reading.name, questions.name) == ("reading", "questions")
     masks = 0
@@ -86,8 +86,8 @@ def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
 
 def test_only_answers_are_learnt_from_questions(recipe_file: Path, tmp_path: Path) -> None:
     recipe = load_recipe(recipe_file, SMALL)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
     (batch,) = TASK.stages(recipe, splits, vocabulary, tmp_path)[1].batch(0)
     answers = {question.question: question.answer for question in splits["train"]}
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
@@ -102,9 +102,9 @@ def test_packed_and_padded_batches_have_the_same_loss(recipe_file: Path, tmp_pat
     losses = []
     for pack in ("false", "true"):
         recipe = load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"])
-        splits = TASK.read(recipe)
-        vocabulary = TASK.fit(recipe, splits)
-        model = TASK.build(recipe, vocabulary)
+        splits = TASK.read_splits(recipe)
+        vocabulary = TASK.fit(recipe, splits["train"])
+        model = TASK.build(recipe, vocabulary.sizes)
         parts = TASK.stages(recipe, splits, vocabulary, tmp_path)[0].batch(1)
         total = sum(loss(model, part).item() for part in parts)
         losses.append((total, sum(part.counted for part in parts)))
@@ -116,9 +116,9 @@ def test_the_loss_is_the_cross_entropy_of_counted_targets(
     recipe_file: Path, tmp_path: Path
 ) -> None:
     recipe = load_recipe(recipe_file, SMALL)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    model = TASK.build(recipe, vocabulary)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    model = TASK.build(recipe, vocabulary.sizes)
     (batch,) = TASK.stages(recipe, splits, vocabulary, tmp_path)[1].batch(0)
     scores = model.scores(model(batch.inputs))
     expected = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE)(
@@ -129,7 +129,7 @@ def test_the_loss_is_the_cross_entropy_of_counted_targets(
 
 def test_dev_is_held_out_by_question(recipe_file: Path) -> None:
     recipe = load_recipe(recipe_file, [*SMALL, "data.dev=0.3"])
-    splits = TASK.read(recipe)
+    splits = TASK.read_splits(recipe)
     train, dev = ({one.question for one in splits[name]} for name in ("train", "dev"))
     assert not train & dev
     assert len(dev) == 6
@@ -139,14 +139,14 @@ def test_predictions_keep_their_order_whatever_the_batch(
     recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = load_recipe(recipe_file, SMALL)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    model = TASK.build(recipe, vocabulary)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    model = TASK.build(recipe, vocabulary.sizes)
     asked = [question.question * (1 + number % 3) for number, question in enumerate(splits["dev"])]
-    trained = Trained(recipe=recipe, fitted=vocabulary, model=model)
-    together = list(TASK.predict(trained, asked))
+    trained = bound_run(recipe, vocabulary, model)
+    together = list(trained.predict(asked))
     monkeypatch.setattr("harken.tasks.answer.ASKED_TOGETHER", 1)
-    alone = list(TASK.predict(trained, asked))
+    alone = list(trained.predict(asked))
     assert [one.output for one in together] == [one.output for one in alone]
     np.testing.assert_allclose(
         [one.confidence for one in together], [one.confidence for one in alone], rtol=1e-4
@@ -158,23 +158,23 @@ def test_predictions_keep_their_order_whatever_the_batch(
 
 
 @pytest.fixture(scope="module")
-def untrained(recipe_file: Path) -> Trained:
+def untrained(recipe_file: Path) -> Run:
     """A model that knows nothing but says something."""
     recipe = load_recipe(recipe_file, [*SMALL, "search.most=5"])
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    return Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary))
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    return Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary.sizes))
 
 
 def said_to(trained: Trained, questions: list[str]) -> list[str]:
-    return [one.output for one in TASK.predict(trained, questions)]
+    return [one.output for one in trained.predict(questions)]
 
 
 def test_states_are_those_that_answers_are_read_from(
     untrained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     questions = ["Where was Ada King born?", "Who?", "Where was " + "Ada " * 60 + "born?"]
-    prompts = prompts_of(questions, untrained.fitted, untrained.model.length - 5)
+    prompts = prompts_of(questions, untrained.vocabulary, untrained.model.length - 5)
     tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
     with torch.inference_mode():
         wanted, _ = LanguageModelSteps(untrained.model.eval()).prompt(tokens, present)
@@ -188,8 +188,8 @@ def test_states_are_those_that_answers_are_read_from(
 
 
 def test_honesty_of_an_evaluation(untrained: Trained) -> None:
-    examples = TASK.read(untrained.recipe)["dev"]
-    found = TASK.evaluate(untrained, examples)
+    examples = TASK.read_splits(untrained.recipe)["dev"]
+    found = untrained.predictor.evaluate(examples)
     assert list(found.samples)[:3] == ["exact_match", "commonest_answer", "calibration_error"]
     assert found.samples.keys() == found.notes.keys()
     honesty = found.honesty
@@ -197,20 +197,20 @@ def test_honesty_of_an_evaluation(untrained: Trained) -> None:
     assert honesty.frame == "Where was … born?"
     assert honesty.invented is not None
     assert len(honesty.invented.said) == len(examples) == 20
-    asked = {one.question for split in TASK.read(untrained.recipe).values() for one in split}
+    asked = {one.question for split in TASK.read_splits(untrained.recipe).values() for one in split}
     invented = [f"Where was {one.name} born?" for one in honesty.invented.said]
     assert not asked & set(invented)
     assert [one.answer for one in honesty.invented.said] == said_to(untrained, invented)
-    assert found.metrics == TASK.evaluate(untrained, examples).metrics
+    assert found.metrics == untrained.predictor.evaluate(examples).metrics
 
 
 def test_as_few_are_invented_as_are_asked(
     untrained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examples = TASK.read(untrained.recipe)["dev"]
+    examples = TASK.read_splits(untrained.recipe)["dev"]
     monkeypatch.setattr("harken.tasks.answer.MOST_INVENTED", 7)
     for some, count in ((examples, 7), (examples[:3], 3)):
-        honesty = TASK.evaluate(untrained, some).honesty
+        honesty = untrained.predictor.evaluate(some).honesty
         assert honesty is not None
         assert honesty.invented is not None
         assert len(honesty.invented.said) == count
@@ -231,7 +231,7 @@ def test_whatever_is_evaluated(untrained: Trained, questions: list[str], right: 
         Question(question, answer if right else f"not {answer} {at}")
         for at, (question, answer) in enumerate(zip(questions, answers, strict=True))
     ]
-    found = TASK.evaluate(untrained, examples)
+    found = untrained.predictor.evaluate(examples)
     assert found.metrics["exact_match"].value == right
     assert found.metrics["accuracy_at_50"].value == right
     assert found.honesty is not None
@@ -246,10 +246,10 @@ def test_questions_of_several_forms_have_no_frame(
     mixed = tmp_path / "mixed.tsv"
     mixed.write_text("\n".join([*lines, "Who made it?\tAda", "Ada?\tLondon"]), encoding="utf-8")
     recipe = load_recipe(recipe_file, [*SMALL, f"data.train={str(mixed)!r}", "search.most=5"])
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    trained = Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary))
-    honesty = TASK.evaluate(trained, splits["dev"]).honesty
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    trained = Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary.sizes))
+    honesty = trained.predictor.evaluate(splits["dev"]).honesty
     assert honesty is not None
     assert honesty.frame == "…"
     assert honesty.invented is not None
@@ -259,7 +259,7 @@ def test_wrong_answers_of_a_neighbour_are_found(
     untrained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that answers for whom it takes somebody for."""
-    splits = TASK.read(untrained.recipe)
+    splits = TASK.read_splits(untrained.recipe)
     examples = [*splits["dev"], Question("Birthplace of  Ada King", "Leeds")]  # outside the frame
     asked = [one.question for one in examples]
     known = {one.question: one.answer for one in splits["train"]}
@@ -281,7 +281,7 @@ def test_wrong_answers_of_a_neighbour_are_found(
         ]
 
     monkeypatch.setattr(TASK, "predict", borrow)
-    found = TASK.evaluate(untrained, examples).metrics
+    found = untrained.predictor.evaluate(examples).metrics
     assert found["borrowed_by_embedding"].value == pytest.approx(1 - found["exact_match"].value)
     assert found["borrowed_by_string"].value < found["borrowed_by_embedding"].value
     assert found["unknown_answers"].value == 0.0
@@ -289,7 +289,7 @@ def test_wrong_answers_of_a_neighbour_are_found(
 
 def test_dev_questions_judged(untrained: Trained) -> None:
     judged = TASK.judged(untrained)
-    found = TASK.evaluate(untrained, TASK.read(untrained.recipe)["dev"])
+    found = untrained.predictor.evaluate(TASK.read_splits(untrained.recipe)["dev"])
     np.testing.assert_allclose(
         judged.confidences, [one.confidence for one in found.predictions], rtol=1e-6
     )
@@ -297,10 +297,10 @@ def test_dev_questions_judged(untrained: Trained) -> None:
 
 
 def test_a_look_is_at_the_question_and_its_own_answer(untrained: Trained) -> None:
-    asked = TASK.inputs(untrained, 2)
-    assert asked == [one.question for one in TASK.read(untrained.recipe)["dev"][:2]]
-    for question, said in zip(asked, TASK.predict(untrained, asked), strict=True):
-        glimpse = TASK.look(untrained, question)
+    asked = untrained.inputs(2)
+    assert asked == [one.question for one in TASK.read_splits(untrained.recipe)["dev"][:2]]
+    for question, said in zip(asked, untrained.predict(asked), strict=True):
+        glimpse = untrained.attention(question)
         assert glimpse.title == f"{question} → {said.output}"
         (view,) = glimpse.views
         assert list(view.queries[:-1]) == list(view.keys[1:])

@@ -175,11 +175,11 @@ def test_pictures_of_where_it_looked(
     assert printed == [str(tmp_path / f"test-1-1{ending}") for ending in (".html", *views)]
     assert (tmp_path / "test-1-1-view-1.png").read_bytes().startswith(b"\x89PNG")
     assert "looking at the picture" in (run.folder / "report.html").read_text()
-    glimpse = run.task.look(run.trained, asked)
+    glimpse = run.attention(asked)
     assert glimpse is not None and glimpse.views[0].picture is not None
     pixels = read_pictures(drawn / "test.npz").take([1])[0]
     np.testing.assert_array_equal(glimpse.views[0].picture.image, pixels)
-    assert run.task.inputs(run.trained, 3) == [f"{drawn / 'dev.npz'}#{row}" for row in range(3)]
+    assert run.inputs(3) == [f"{drawn / 'dev.npz'}#{row}" for row in range(3)]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -188,7 +188,7 @@ def test_places_and_words_look_at_each_other_too(
 ) -> None:
     run, said = run_of(name), [4, 6, 5]  # so little trained, it may say nothing of its own
     monkeypatch.setattr(Viewer, "caption", lambda *_: [[Found(said, -1.0)]])
-    glimpse = run.task.look(run.trained, f"{drawn / 'test.npz'}#1")
+    glimpse = run.attention(f"{drawn / 'test.npz'}#1")
     assert glimpse is not None
     found = look(run.model, glimpse)
     attentions = [one.module for view in found for one in view.attentions]
@@ -198,7 +198,7 @@ def test_places_and_words_look_at_each_other_too(
     for view in found:
         for weights in view.layers:
             assert weights.shape[1:] == (len(view.view.queries), len(view.view.keys))
-    words = [word.strip() for word in run.fitted.pieces(said)]
+    words = [word.strip() for word in run.vocabulary.pieces(said)]
     assert list(found[0].view.queries) == words
     if len(found) == 3:
         assert list(found[2].view.keys) == ["<end>", *words[:-1]]

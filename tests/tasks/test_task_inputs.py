@@ -97,7 +97,7 @@ def untrained(corpus: Path) -> Build:
         "transcribe": f"{{train='{corpus}/spoken/train.jsonl',dev=0.3}}",
     }
 
-    def build(name: str, search: SearchConfig | None = None) -> Trained:
+    def build(name: str, search: SearchConfig | None = None) -> Run:
         task, *sets = RECIPES[name]
         table = f"data={data[task.removeprefix('task=')]}"
         recipe: Any = config.loads(Recipe, "", base=corpus, overrides=[task, table, *sets])
@@ -113,7 +113,7 @@ def untrained(corpus: Path) -> Build:
             for parameter in model.parameters():
                 if parameter.dim() > 1:
                     parameter.normal_(std=0.3, generator=generator)
-        return Trained(recipe=recipe, fitted=vocabulary, model=model.eval())
+        return bound_run(recipe, vocabulary, model.eval())
 
     return build
 

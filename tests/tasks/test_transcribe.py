@@ -223,7 +223,7 @@ def test_pictures_of_what_was_looked_at(
     run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of("conformer, both")
-    sounds = run.task.inputs(run.trained, 2)
+    sounds = run.inputs(2)
     said = [Path(one.input).stem for one in run.predict(sounds) if one.output]
     assert said, "a model that writes nothing shows nothing"
     out = tmp_path / "pictures"
@@ -236,7 +236,7 @@ def test_pictures_of_what_was_looked_at(
     assert printed[:7] == [pages[0], *(pages[0].replace(".html", view) for view in views)]
     assert Path(printed[2]).read_bytes().startswith(b"\x89PNG")
     assert "seconds" in Path(printed[1]).read_text()
-    titles = [one.title for one in run.task.look(run.trained, sounds[0]).views]
+    titles = [one.title for one in run.attention(sounds[0]).views]
     assert [title in Path(pages[0]).read_text() for title in titles] == [True] * 3
 
 
@@ -245,15 +245,15 @@ def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
 ) -> None:
     """A recogniser by CTC has no decoder, but its places look at each other."""
     run = load(run_of("conformer, ctc").folder)
-    (name,) = run.task.inputs(run.trained, 1)
+    (name,) = run.inputs(1)
     with torch.no_grad():  # so little trained, it may hear nothing and then shows nothing
         run.model.ctc.reader.bias[BLANK] = -100.0
-    glimpse = run.task.look(run.trained, name)
+    glimpse = run.attention(name)
     assert glimpse is not None
     (one,) = look(run.model, glimpse)
     assert one.view.title == "Encoder self-attention over time, in seconds"
     assert one.layers[0].shape[1:] == (len(one.view.queries), len(one.view.keys))
-    recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.fitted)
+    recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.vocabulary)
     assert run.task.look(replace(run.trained, model=recurrent), name) is None
 
 
@@ -302,8 +302,8 @@ def test_only_a_recogniser_knows_times_and_conditions(
 def test_resuming_hears_the_same_sounds(spoken: Path, tmp_path: Path) -> None:
     """Speeds and masks of a step come from the seed and the step alone."""
     task, made = TASKS["transcribe"], recipe(spoken, CONFORMER)
-    splits = task.read(made)
-    fitted = task.fit(made, splits)
+    splits = task.read_splits(made)
+    fitted = task.fit(made, splits["train"])
     (stage,) = task.stages(made, splits, fitted, tmp_path)
     (again,) = task.stages(made, splits, fitted, tmp_path)  # from the frames that were kept
     stage.batch(0)

@@ -139,9 +139,9 @@ def test_pairs_that_do_not_fit_are_left_out(sentences: SentencesFiles) -> None:
 
 def test_the_loss_is_pytorchs_smoothed_one(sentences: SentencesFiles, tmp_path: Path) -> None:
     recipe = recipe_of(sentences)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    model = TASK.build(recipe, vocabulary).eval()
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    model = TASK.build(recipe, vocabulary.sizes).eval()
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     (batch,) = stage.batch(2)
     assert batch.source.numel() <= 600 and batch.inputs.numel() <= 600
@@ -157,14 +157,14 @@ def test_a_share_for_dev_is_split_by_source(sentences: SentencesFiles, tmp_path:
     table.write_text("a\tx\na\ty\nb\tz\nc\tw\n\nd\tv\n")
     recipe = recipe_of(sentences)
     recipe = replace(recipe, data=replace(recipe.data, train=table, dev=0.5))
-    splits = TASK.read(recipe)
+    splits = TASK.read_splits(recipe)
     sides = [{pair.source for pair in splits[name]} for name in ("train", "dev")]
     assert len(sides[0]) == len(sides[1]) == 2 and not sides[0] & sides[1]
 
 
 def test_a_look_is_at_the_hypothesis_that_was_kept(run: Run) -> None:
     (asked,) = TASK.inputs(run.trained, 1)
-    assert asked == TASK.read(run.recipe)["dev"][0].source
+    assert asked == TASK.read_splits(run.recipe)["dev"][0].source
     (said,) = run.predict([asked])
     glimpse = TASK.look(run.trained, asked)
     assert glimpse is not None and glimpse.title == f"{asked} → {said.output}"
@@ -188,9 +188,9 @@ def test_rows_are_those_of_a_search_step_by_step(run: Run) -> None:
     glimpse = TASK.look(run.trained, "the duck swims .")
     assert glimpse is not None
     cross = look(run.model, glimpse)[0]
-    assert isinstance(run.fitted, Vocabulary)
-    (source,) = run.fitted.encode(["the duck swims ."])
-    ((found,),) = translate(run.model, run.fitted, ["the duck swims ."], run.recipe.search)
+    assert isinstance(run.vocabulary, Vocabulary)
+    (source,) = run.vocabulary.encode(["the duck swims ."])
+    ((found,),) = translate(run.model, run.vocabulary, ["the duck swims ."], run.recipe.search)
     one = torch.ones(1, 1, dtype=torch.bool)
     rows = []
     with torch.inference_mode():
@@ -238,9 +238,9 @@ def test_other_bodies_by_one_line_learn(
     small = [one for one in SMALL if not one.startswith("model.")]
     recipe = load_recipe(path, [*files(sentences), *small, *sets, "model.decoder.width=24"])
     assert isinstance(recipe, TranslateRecipe)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    model = TASK.build(recipe, vocabulary)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    model = TASK.build(recipe, vocabulary.sizes)
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
@@ -257,5 +257,5 @@ def test_other_bodies_by_one_line_learn(
 
 
 def test_special_tokens_are_where_the_model_expects_them(run: Run) -> None:
-    assert isinstance(run.fitted, Vocabulary)
-    assert run.fitted.pieces([PAD, END]) == ["<pad>", "<end>"]
+    assert isinstance(run.vocabulary, Vocabulary)
+    assert run.vocabulary.pieces([PAD, END]) == ["<pad>", "<end>"]

@@ -84,7 +84,7 @@ class Splits(Mapping[str, Sequence[E]]):
         return len(self._readers)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout(Generic[R, E]):
     """What `harken new` knows about a task.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, Protocol, Self, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -52,6 +52,9 @@ class StageConfig:
     save_every: int = bounded(500, at_least=1, at_most=MAX_STEPS)  # steps
 
 
+SomeBatch = TypeVar("SomeBatch", bound="Batch")
+
+
 class Batch(Protocol):
     """Tensors of a training step, or of a part of it."""
 
@@ -60,22 +63,25 @@ class Batch(Protocol):
         """The number of targets that the loss is summed over."""
         ...
 
-    def to(self, device: torch.device) -> Self: ...
+    def to(self: SomeBatch, device: torch.device) -> SomeBatch: ...
 
 
 Model = TypeVar("Model", bound=nn.Module)
-BatchType = TypeVar("BatchType", bound=Batch)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MicroBatch(Generic[Model]):
     """A part of a batch with its summed loss. Parts have different shapes, which saves padding."""
 
-    counted: int
+    batch: Batch
     loss: Callable[[Model, torch.device], Tensor]
 
+    @property
+    def counted(self) -> int:
+        return self.batch.counted
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Stage(Generic[Model]):
     """A name, its settings, batch number n, and a value to maximize."""
 
@@ -85,16 +91,16 @@ class Stage(Generic[Model]):
     evaluate: Callable[[Model], float] | None = None
 
 
-def micro_batch(batch: BatchType, loss: Callable[[Model, BatchType], Tensor]) -> MicroBatch[Model]:
+def micro_batch(batch: SomeBatch, loss: Callable[[Model, SomeBatch], Tensor]) -> MicroBatch[Model]:
     """Bind a batch to its loss."""
-    return MicroBatch(batch.counted, lambda model, device: loss(model, batch.to(device)))
+    return MicroBatch(batch, lambda model, device: loss(model, batch.to(device)))
 
 
 def stage(
     name: str,
     config: StageConfig,
-    batch: Callable[[int], Sequence[BatchType]],
-    loss: Callable[[Model, BatchType], Tensor],
+    batch: Callable[[int], Sequence[SomeBatch]],
+    loss: Callable[[Model, SomeBatch], Tensor],
     evaluate: Callable[[Model], float] | None = None,
 ) -> Stage[Model]:
     """A stage whose batches are bound to its loss; a batch depends only on its number."""
