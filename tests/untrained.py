@@ -11,6 +11,7 @@ from harken.files import write_tensors, write_text
 from harken.recipe import Recipe, task_of
 from harken.run import MODEL, RECIPE, TOKENIZER, Run
 from harken.training.checkpoint import weights_of, write_manifest
+from harken.training.loop import Stage
 
 
 def untrained_run(
@@ -41,3 +42,8 @@ def bound_run(recipe: Any, vocabulary: Any, model: nn.Module) -> Run:
         vocabulary=vocabulary,
         model=model,
     )
+
+
+def batches(stage: Stage[Any], number: int) -> list[Any]:
+    """The parts of a training batch without their loss."""
+    return [part.batch for part in stage.batch(number)]

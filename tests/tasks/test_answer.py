@@ -18,6 +18,7 @@ from harken.errors import DataWarning
 from harken.formats.examples import Question
 from harken.inspection.record import record
 from harken.recipe import TASKS, load_recipe
+from harken.run import Run
 from harken.synthetic.people import PeopleFiles
 from harken.tasks.answer import (
     AnswerTask,
@@ -29,6 +30,7 @@ from harken.tasks.answer import (
 )
 from harken.tasks.task import Judging, Prediction, Trained
 from small_recipe import SMALL
+from untrained import batches, bound_run
 
 TASK = AnswerTask()
 
@@ -79,7 +81,7 @@ def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
             masks += int((batch.inputs == MASK).sum())
     assert masks > 0
     resumed = TASK.stages(recipe, splits, vocabulary, tmp_path)[0]
-    for again, before in zip(resumed.batch(3), reading.batch(3), strict=True):
+    for again, before in zip(resumed.batch(3), batches(reading, 3), strict=True):
         assert torch.equal(again.inputs, before.inputs)
         assert torch.equal(again.targets, before.targets)
 
@@ -163,7 +165,7 @@ def untrained(recipe_file: Path) -> Run:
     recipe = load_recipe(recipe_file, [*SMALL, "search.most=5"])
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
-    return Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary.sizes))
+    return bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
 
 
 def said_to(trained: Trained, questions: list[str]) -> list[str]:
@@ -248,7 +250,7 @@ def test_questions_of_several_forms_have_no_frame(
     recipe = load_recipe(recipe_file, [*SMALL, f"data.train={str(mixed)!r}", "search.most=5"])
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
-    trained = Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary.sizes))
+    trained = bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
     honesty = trained.predictor.evaluate(splits["dev"]).honesty
     assert honesty is not None
     assert honesty.frame == "…"

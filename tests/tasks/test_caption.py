@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from harken.tasks.seeing import Viewer
 
 from harken import config
 from harken.cli.main import main
@@ -19,7 +20,6 @@ from harken.recipe import TASKS, Recipe
 from harken.report.looking import look
 from harken.run import Run
 from harken.synthetic.scenes.made import DrawnConfig, write_drawn
-from harken.tasks.seeing import Viewer
 from harken.tasks.task import Looking
 
 SMALL = (

@@ -13,8 +13,10 @@ from harken.errors import UserError
 from harken.models.blank import BlankModel
 from harken.pipeline import train
 from harken.recipe import load_recipe
-from harken.tasks import fill
-from harken.tasks.fill import FillRecipe, FillTask, loss, read_blanks
+from harken.run import Run
+from harken.tasks.fill import FillRecipe, FillTask, cloze_loss
+from harken.tasks.fill_predictor import encode_blanks
+from untrained import batches, bound_run
 
 TASK = FillTask()
 NAMES = ["Ada", "Alan", "Bob", "Eve", "Ida"]
@@ -113,7 +115,7 @@ def test_words_that_never_meet_again_are_refused(recipe_file: Path, tmp_path: Pa
     (tmp_path / "few.txt").write_text("a b c\nd e f\n", encoding="utf-8")
     recipe = recipe_of(recipe_file, "rnn", f"data.train={tmp_path / 'few.txt'}", "data.dev=0.5")
     with pytest.raises(UserError, match=r"few.txt: found no word 2 times") as raised:
-        TASK.read_splits(recipe)
+        dict(TASK.read_splits(recipe))
     assert "encode.least = 1" in str(raised.value.fix)
 
 
@@ -132,7 +134,7 @@ def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     (resumed,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     for number in (5, 0, 3):
-        (batch,), (again,) = stage.batch(number), resumed.batch(number)
+        (batch,), (again,) = batches(stage, number), batches(resumed, number)
         assert all(torch.equal(one, two) for one, two in zip(batch, again, strict=True))
         assert batch.tokens.numel() <= 256
         assert not (batch.tokens[batch.present] == PAD).any()
@@ -143,7 +145,7 @@ def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
             assert torch.equal(batch.blanks, batch.present)
         else:
             assert ((share > 0.24) & (share < 0.36)).all()
-    (first,), (second,) = stage.batch(0), stage.batch(8)
+    (first,), (second,) = batches(stage, 0), batches(stage, 8)
     assert not torch.equal(first.blanks, second.blanks) or not torch.equal(
         first.tokens, second.tokens
     )
@@ -155,9 +157,9 @@ def test_long_lines_are_met_in_pieces(recipe_file: Path, tmp_path: Path) -> None
     vocabulary = TASK.fit(recipe, splits["train"])
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     for step in range(4):
-        (batch,) = stage.batch(step)
+        (batch,) = batches(stage, step)
         assert batch.tokens.shape[1] <= 7  # without the two ends
-    trained = Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary.sizes))
+    trained = bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
     evaluation = trained.predictor.evaluate(splits["dev"][:2])
     assert evaluation.n == sum(map(len, vocabulary.encode(splits["dev"][:2])))
     assert all(len(vocabulary.encode([one.input])[0]) < 12 for one in evaluation.predictions)
@@ -172,10 +174,10 @@ def test_the_loss_is_the_cross_entropy_of_the_blanks(
     trained = untrained(recipe_of(recipe_file, kind))
     splits = TASK.read_splits(trained.recipe)
     (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
-    (batch,) = stage.batch(2)
+    (batch,) = batches(stage, 2)
     scores = trained.model.scores(trained.model(batch.tokens, batch.present, batch.blanks))
     expected = nn.CrossEntropyLoss(reduction="sum")(scores, batch.tokens[batch.blanks])
-    torch.testing.assert_close(loss(trained.model, batch), expected)
+    torch.testing.assert_close(cloze_loss(trained.model, batch), expected)
     assert batch.counted == int(batch.blanks.sum())
 
 
@@ -185,8 +187,8 @@ def test_every_word_is_blanked_alone(
     recipe_file: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against a loop that asks for one word at a time; small batches must not matter."""
-    monkeypatch.setattr(fill, "TOGETHER_WORDS", 31)
-    monkeypatch.setattr(fill, "TOGETHER_SCORES", 100)
+    monkeypatch.setattr(fill_predictor, "BATCH_WORDS", 31)
+    monkeypatch.setattr(fill_predictor, "BATCH_LOGITS", 100)
     trained = untrained(recipe_of(recipe_file, kind))
     dev = [*TASK.read_splits(trained.recipe)["dev"][:3], "Zoë was (born", "in"]
     evaluation = trained.predictor.evaluate(dev)
@@ -233,8 +235,8 @@ def test_what_is_shown_can_be_asked_again(recipe_file: Path, kind: str) -> None:
 def test_large_files_are_measured_by_lot(
     recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fill, "MOST_BLANKS", 23)
-    monkeypatch.setattr(fill, "KEPT", 11)
+    monkeypatch.setattr(fill_predictor, "MAX_BLANKS", 23)
+    monkeypatch.setattr(fill_predictor, "MAX_KEPT", 11)
     trained = untrained(recipe_of(recipe_file, "rnn"))
     dev = TASK.read_splits(trained.recipe)["dev"]
     one, two = trained.predictor.evaluate(dev), trained.predictor.evaluate(dev)
@@ -318,8 +320,10 @@ def test_a_line_without_a_blank_is_refused(recipe_file: Path) -> None:
 
 
 def test_blanks_are_read_wherever_they_stand(recipe_file: Path) -> None:
-    vocabulary: Vocabulary = TASK.fit(recipe := recipe_of(recipe_file, "rnn"), TASK.read_splits(recipe))
-    lines, blanks = read_blanks(["__Ada(___)", "_____"], vocabulary)
+    vocabulary: Vocabulary = TASK.fit(
+        recipe := recipe_of(recipe_file, "rnn"), TASK.read_splits(recipe)
+    )
+    lines, blanks = encode_blanks(["__Ada(___)", "_____"], vocabulary)
     (ada, opening, closing) = vocabulary.encode(["Ada ( )"])[0].tolist()
     assert lines.values.tolist() == [UNKNOWN, ada, opening, UNKNOWN, closing, UNKNOWN]
     assert lines.lengths.tolist() == [5, 1]
@@ -339,7 +343,7 @@ def test_predictions_keep_their_order_whatever_the_batch(
         "(in ___), far in ___ .",
     ]
     together = list(trained.predict(asked))
-    monkeypatch.setattr(fill, "TOGETHER_LINES", 1)
+    monkeypatch.setattr(fill_predictor, "BATCH_LINES", 1)
     alone = list(trained.predict(asked))
     assert [one.output for one in together] == [one.output for one in alone]
     assert [one.input for one in together] == asked
@@ -355,13 +359,13 @@ def test_only_attention_can_be_looked_at(recipe_file: Path) -> None:
     for recipe in (windows, recipe_of(recipe_file, "rnn")):
         trained = untrained(recipe)
         evaluation = trained.predictor.evaluate(TASK.read_splits(recipe)["dev"][:2])
-        assert TASK.glimpse(trained, evaluation) is None
+        assert trained.attention(evaluation.example) is None
 
 
 def test_a_glimpse_shows_the_line_as_it_was_read(recipe_file: Path) -> None:
     trained = untrained(recipe_of(recipe_file, "masked"))
     evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"][:1])
-    glimpse = TASK.glimpse(trained, evaluation)
+    glimpse = trained.attention(evaluation.example)
     assert glimpse is not None
     (view,) = glimpse.views
     assert view.queries[0] == view.queries[-1] == SPECIAL[END]

@@ -18,6 +18,7 @@ from harken.errors import Failure, UserError
 from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import load_recipe
+from harken.run import Run
 from harken.tasks import lm
 from harken.tasks.lm import (
     LanguageModelRecipe,
@@ -27,6 +28,7 @@ from harken.tasks.lm import (
     surprise_of,
     token_nats,
 )
+from untrained import batches, bound_run
 
 TASK = LanguageModelTask()
 WORDS = ["to", "be,", "or", "not", "the", "question", "king", "crown", "sleep", "dream"]
@@ -118,7 +120,7 @@ def test_a_text_too_short_to_share_is_told(
     short.write_text("x", encoding="utf-8")
     recipe = recipe_of(recipe_path, f"data.train={short}", f"data.documents={documents}")
     with pytest.raises(UserError, match=r"short.txt: found 1 \w+, wanted enough to hold out"):
-        TASK.read_splits(recipe)
+        dict(TASK.read_splits(recipe))
 
 
 @pytest.mark.parametrize("share", ["0.0", "1.0"])
@@ -149,11 +151,11 @@ def test_batches_are_windows_of_the_training_text(
     windows = {tuple(whole[at : at + LENGTH + 1]) for at in range(len(whole) - LENGTH)}
     (resumed,) = TASK.stages(recipe, {**splits, "train": ["unread"]}, vocabulary, tmp_path)
     for step in (5, 0):
-        (batch,) = stage.batch(step)
+        (batch,) = batches(stage, step)
         assert batch.inputs.shape == (88 // LENGTH, LENGTH)
         rows = torch.cat((batch.inputs, batch.targets[:, -1:]), dim=1).tolist()
         assert {tuple(row) for row in rows} <= windows
-        (again,) = resumed.batch(step)
+        (again,) = batches(resumed, step)
         assert torch.equal(again.inputs, batch.inputs)
     ends = END in whole
     assert ends == (documents == "lines")
@@ -163,7 +165,7 @@ def test_the_loss_is_the_cross_entropy_of_all_targets(recipe_path: Path, tmp_pat
     trained = trained_of(recipe_of(recipe_path, *GPT))
     splits = TASK.read_splits(trained.recipe)
     (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
-    (batch,) = stage.batch(0)
+    (batch,) = batches(stage, 0)
     scores = trained.model.scores(trained.model(batch.inputs))
     expected = F.cross_entropy(scores.flatten(0, 1), batch.targets.flatten(), reduction="sum")
     torch.testing.assert_close(stage.loss(trained.model, batch), expected)
@@ -334,7 +336,7 @@ def test_a_glimpse_shows_the_beginning_of_the_held_out_text(recipe_path: Path) -
     trained = trained_of(recipe_of(recipe_path, *GPT))
     dev = TASK.read_splits(trained.recipe)["dev"]
     evaluation = trained.predictor.evaluate(dev)
-    glimpse = TASK.glimpse(trained, evaluation)
+    glimpse = trained.attention(evaluation.example)
     assert glimpse is not None
     (view,) = glimpse.views
     text, _, after = glimpse.title.rpartition(" → ")
@@ -368,7 +370,7 @@ def test_without_attention_there_is_nothing_to_look_at(
 ) -> None:
     trained = trained_of(recipe_of(recipe_path, *sets))
     evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"])
-    assert TASK.glimpse(trained, evaluation) is None
+    assert trained.attention(evaluation.example) is None
 
 
 @every_model

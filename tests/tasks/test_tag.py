@@ -3,7 +3,6 @@
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +21,7 @@ from harken.recipe import load_recipe
 from harken.run import Run
 from harken.tasks.tag import TagRecipe, TagTask, neighbors_loss, tags_loss
 from harken.tasks.tag_predictor import BATCH_WORDS, MAX_LENGTH, TaggedSentence, TagPredictor
-from harken.training.loop import Stage
-from untrained import bound_run
+from untrained import batches, bound_run
 
 TASK = TagTask()
 SMALL = (
@@ -121,11 +119,6 @@ def untrained(desk: Path, body: str = "lstm") -> Run:
     return bound_run(recipe, fitted, model)
 
 
-def only_batch(stage: Stage[Tagger], number: int) -> Any:
-    (part,) = stage.batch(number)
-    return part.batch
-
-
 def whole_sentence(run: Run, words: list[str]) -> torch.Tensor:
     """Scores of a sentence that the model reads at once."""
     corpus = word_corpus(*run.vocabulary.encode([words]))
@@ -188,11 +181,11 @@ def test_batches_are_a_function_of_their_number(desk: Path, tmp_path: Path) -> N
     again = TASK.stages(recipe, splits, fitted, tmp_path)
     assert [stage.name for stage in first] == ["vectors", "tags"]
     for one, other in zip(first, again, strict=True):
-        far, near, same = only_batch(one, 7), only_batch(one, 0), only_batch(other, 7)
+        far, near, same = batches(one, 7)[0], batches(one, 0)[0], batches(other, 7)[0]
         assert not torch.equal(far[0], near[0])
         for mine, theirs in zip(far, same, strict=True):
             assert mine is theirs is None or torch.equal(mine, theirs)
-    batch = only_batch(first[1], 7)
+    batch = batches(first[1], 7)[0]
     assert (batch.rows == UNKNOWN).any()
     assert batch.rows.numel() <= 256
 
@@ -216,7 +209,7 @@ def test_the_loss_is_the_cross_entropy_of_the_tags(desk: Path, tmp_path: Path) -
     trained = untrained(desk)
     splits = TASK.read_splits(trained.recipe)
     (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
-    batch = only_batch(stage, 3)
+    batch = batches(stage, 3)[0]
     scores = trained.model(*batch[:-1])
     wanted = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE)(
         scores.flatten(0, 1), batch.tags.flatten()
@@ -233,7 +226,7 @@ def test_words_alone_in_their_sentence_are_not_foretold(desk: Path, tmp_path: Pa
     fitted = TASK.fit(recipe, splits["train"])
     model = TASK.build(recipe, fitted.sizes)
     assert model.neighbours is not None
-    batch = only_batch(TASK.stages(recipe, splits, fitted, tmp_path)[0], 0)
+    batch = batches(TASK.stages(recipe, splits, fitted, tmp_path)[0], 0)[0]
     assert batch.counted == 3
     (rows,) = fitted.encode([["lo", "ba", "dis"]]).rows
     vectors = model.words.weight[torch.from_numpy(rows)]
@@ -339,7 +332,10 @@ def test_figures_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Sentence(("lo", "Ba", "."), ("DET", "NOUN", "PUNCT")),
         Sentence(("Lo", "lo", "so far"), ("DET", "VERB", "X")),
     ]
-    said = [TaggedSentence(["DET", "VERB", "PUNCT"], [-1.0] * 3), TaggedSentence(["DET"] * 3, [-2.0] * 3)]
+    said = [
+        TaggedSentence(["DET", "VERB", "PUNCT"], [-1.0] * 3),
+        TaggedSentence(["DET"] * 3, [-2.0] * 3),
+    ]
     monkeypatch.setattr(TagPredictor, "tag", lambda self, words: iter(said))
     found = trained.predictor.evaluate(sentences)
     assert found.n == 2

@@ -28,6 +28,7 @@ from harken.tasks.translate import (
     smoothed_loss,
     translate,
 )
+from untrained import batches
 
 TASK = TranslateTask()
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
@@ -143,7 +144,7 @@ def test_the_loss_is_pytorchs_smoothed_one(sentences: SentencesFiles, tmp_path: 
     vocabulary = TASK.fit(recipe, splits["train"])
     model = TASK.build(recipe, vocabulary.sizes).eval()
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
-    (batch,) = stage.batch(2)
+    (batch,) = batches(stage, 2)
     assert batch.source.numel() <= 600 and batch.inputs.numel() <= 600
     theirs = torch.nn.CrossEntropyLoss(label_smoothing=0.1, reduction="sum")
     scores = model.scores(model(batch.source, batch.present, batch.inputs))
@@ -245,7 +246,7 @@ def test_other_bodies_by_one_line_learn(
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for step in range(25):
-        (batch,) = stage.batch(step)
+        (batch,) = batches(stage, step)
         loss = stage.loss(model, batch) / batch.counted
         optimiser.zero_grad()
         loss.backward()

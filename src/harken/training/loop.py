@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -55,6 +55,7 @@ class StageConfig:
 SomeBatch = TypeVar("SomeBatch", bound="Batch")
 
 
+@runtime_checkable
 class Batch(Protocol):
     """Tensors of a training step, or of a part of it."""
 
