@@ -33,7 +33,7 @@ from harken.formats.text import read_lines
 from harken.formats.titles import head_of
 from harken.layers.entropy import entropy
 from harken.measure.accuracy import exact_matches
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 from harken.tasks.answer_predictor import AnswerPredictor, encode_prompts
 from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import (
@@ -134,7 +134,7 @@ class AnswerRecipe:
     search: SearchConfig = SearchConfig()
 
 
-class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, LanguageModel]):
+class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
     """Closed-book question answering."""
 
     name = "answer"
@@ -178,7 +178,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, LanguageModel]):
     def load_vocabulary(self, path: Path) -> Vocabulary:
         return Vocabulary.load(path)
 
-    def build(self, recipe: AnswerRecipe, sizes: VocabularySizes) -> LanguageModel:
+    def build(self, recipe: AnswerRecipe, sizes: VocabularySizes) -> GPT:
         return recipe.model.build(sizes.entries, recipe.seed)
 
     def stages(
@@ -187,7 +187,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, LanguageModel]):
         splits: Splits[Question],
         vocabulary: Vocabulary,
         cache: Path,
-    ) -> list[Stage[LanguageModel]]:
+    ) -> list[Stage[GPT]]:
         pretrain, finetune = recipe.training.pretrain, recipe.training.finetune
         training = encode_questions(splits["train"], vocabulary, recipe.model.length)
         order = Order(training.sequences.lengths, finetune.batch_tokens, recipe.seed)
@@ -198,7 +198,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, LanguageModel]):
             chosen, first = training.take(order.batch(step))
             return [next_token_batch(chosen, first, PAD)]
 
-        def dev_accuracy(model: LanguageModel) -> float:
+        def dev_accuracy(model: GPT) -> float:
             predictor = self.bind(recipe, splits, vocabulary, model)
             outputs = [prediction.output for prediction in predictor.predict(questions)]
             return float(np.mean(exact_matches(outputs, answers)))
@@ -231,7 +231,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, LanguageModel]):
         recipe: AnswerRecipe,
         splits: Splits[Question],
         vocabulary: Vocabulary,
-        model: LanguageModel,
+        model: GPT,
     ) -> AnswerPredictor:
         return AnswerPredictor(
             splits=splits,
@@ -248,7 +248,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, LanguageModel]):
 
     def probe(
         self, recipe: AnswerRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
-    ) -> MicroBatch[LanguageModel]:
+    ) -> MicroBatch[GPT]:
         generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
         inputs, targets = (random_tokens(generator, vocabulary.entries, *shape) for _ in range(2))
         return micro_batch(TokenBatch(inputs, targets), answer_loss)
@@ -289,8 +289,8 @@ def count_titles(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
     return np.fromiter((len(title) for title in titles), dtype=np.int64)
 
 
-def answer_loss(model: LanguageModel, batch: TokenBatch) -> Tensor:
+def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:
     """Cross-entropy, summed over the counted targets."""
-    states = model(batch.inputs, positions=batch.positions, documents=batch.documents)
     counted = batch.targets != IGNORE
-    return entropy(model.scores(states[counted]), batch.targets[counted]).sum()
+    packing = {"positions": batch.positions, "documents": batch.documents}
+    return entropy(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()

@@ -21,7 +21,7 @@ from harken.measure.borrowing import known_of
 from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.scored_answers import Answer
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from harken.synthetic.fictional_names import invent_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
 from harken.tasks.prediction import (
@@ -46,7 +46,7 @@ class AnswerPredictor(Predictor[Question]):
 
     splits: Splits[Question]  # the training questions are the baseline
     vocabulary: Vocabulary
-    model: LanguageModel
+    model: GPT
     search: SearchConfig
     seed: int
 
@@ -140,7 +140,7 @@ class AnswerPredictor(Predictor[Question]):
             rows = by_length[start : start + BATCH_SIZE]
             tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
             last = present.sum(dim=1) - 1
-            found = model(tokens.to(self._device))[torch.arange(len(rows)), last]
+            found = model.states(tokens.to(self._device))[torch.arange(len(rows)), last]
             states[rows] = found.float().cpu().numpy()
         return states
 

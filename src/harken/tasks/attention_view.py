@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, UInt8
 
 from harken.formats.examples import SpokenWord
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from harken.tasks.prediction import Truncation
 
 TokenTexts = Callable[[Sequence[int]], list[str]]
@@ -87,7 +87,7 @@ def self_view(
 
 
 def causal_example(
-    model: LanguageModel,
+    model: GPT,
     tokens: Sequence[int],
     token_texts: TokenTexts,
     title: str,
@@ -102,12 +102,12 @@ def causal_example(
         keys=token_texts(tokens[:-1]),
     )
     return AttentionExample(
-        title=title, run=lambda: model(inputs), views=[view], truncation=truncation
+        title=title, run=lambda: model.states(inputs), views=[view], truncation=truncation
     )
 
 
 @torch.inference_mode()
-def next_token(model: LanguageModel, tokens: Sequence[int]) -> int:
+def next_token(model: GPT, tokens: Sequence[int]) -> int:
     """The most probable token after these."""
     inputs = torch.tensor([tokens], device=model.embedding.weight.device)
-    return int(model.scores(model(inputs)[:, -1]).argmax())
+    return int(model.logits(model.states(inputs)[:, -1]).argmax())

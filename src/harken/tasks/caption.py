@@ -36,10 +36,10 @@ from harken.formats.images.gallery import Files, Numbers, Rows, picture_named
 from harken.formats.split import hold_out
 from harken.formats.text import require_file
 from harken.inputs import is_file
+from harken.layers.entropy import entropy
 from harken.layers.front import ImageSizes, MapFrontConfig
 from harken.measure.captions import caption_samples
 from harken.models.captioner import Captioner, CaptionerConfig
-from harken.models.writing import writing_loss
 from harken.tasks.caption_examples import (
     CaptionExample,
     encode_captions,
@@ -361,8 +361,8 @@ def caption_loss(smoothing: float) -> Callable[[Captioner, CaptionBatch], Tensor
     """Cross-entropy with label smoothing, summed over the targets."""
 
     def loss(model: Captioner, batch: CaptionBatch) -> Tensor:
-        states = model(batch.pictures, batch.inputs)
         counted = batch.targets != IGNORE
-        return writing_loss(model.scores, states, batch.targets, counted, smoothing)
+        logits = model(batch.pictures, batch.inputs, at=counted)
+        return entropy(logits, batch.targets[counted], smoothing).sum()
 
     return loss

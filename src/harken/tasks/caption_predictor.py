@@ -106,7 +106,7 @@ class CaptionPredictor(Predictor[CaptionExample]):
         output = output_title(self.vocabulary.decode([found.tokens])[0])
         return AttentionExample(
             title=f"{Path(text).name}: {output}",
-            run=lambda: self.model(pixels, inputs),
+            run=lambda: self.model.states(pixels, inputs),
             views=output_views(
                 "Words",
                 outputs,

@@ -213,5 +213,4 @@ class ClozeBatches:
 
 def cloze_loss(model: BlankModel, batch: BlankBatch) -> Tensor:
     """Cross-entropy, summed over the blanks."""
-    states = model(batch.tokens, batch.present, batch.blanks)
-    return entropy(model.scores(states), batch.targets).sum()
+    return entropy(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()

@@ -135,11 +135,11 @@ class FillPredictor(Predictor[str]):
         size = max(1, BATCH_LOGITS // entries)
         for rows in like_lengths(queries.rows.lengths, BATCH_WORDS):
             batch = queries.take(rows).batch(PAD).to(self._device)
-            states = model(batch.tokens, batch.present, batch.blanks)
+            states = model.states(batch.tokens, batch.present, batch.blanks)
             blanks = take_slices(np.arange(total), (np.cumsum(counts) - counts)[rows], counts[rows])
             for start in range(0, len(states), size):
                 part = slice(start, start + size)
-                scores = model.scores(states[part]).float().log_softmax(dim=-1)
+                scores = model.logits(states[part]).float().log_softmax(dim=-1)
                 at = blanks.values[part]
                 true_logs[at] = scores.gather(1, batch.targets[part, None])[:, 0].cpu()
                 scores[:, : len(SPECIAL)] = -torch.inf

@@ -20,7 +20,7 @@ from harken.layers.entropy import entropy
 from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import Surprise, mean_nats
 from harken.models.fixed_state import FixedStateModel
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from harken.tasks.attention_view import AttentionExample, causal_example, next_token
 from harken.tasks.prediction import (
     Evaluation,
@@ -40,7 +40,7 @@ BATCH_TOKENS = 4096  # in one batch of evaluation
 MAX_CHUNK = 4096  # tokens; longer chunks, as of a text without spaces, are cut
 SHOWN, SHOWN_CHARACTERS, SHOWN_TOKENS = 3, 64, 100  # continuations, of prompts, of continuations
 
-AnyLanguageModel = LanguageModel | FixedStateModel
+AnyLanguageModel = GPT | FixedStateModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +111,7 @@ class LanguageModelPredictor(Predictor[str]):
 
     def attention(self, text: str) -> AttentionExample | None:
         """Attention over the end of the text, as much as the model reads, and the next token."""
-        if not isinstance(self.model, LanguageModel):
+        if not isinstance(self.model, GPT):
             return None
         prompt = self._prompt(text, self.model.length)
         tokens = prompt.tokens.tolist()
@@ -157,9 +157,8 @@ class LanguageModelPredictor(Predictor[str]):
 
 def losses(model: AnyLanguageModel, batch: TokenBatch) -> Float[Tensor, "targets"]:
     """Cross-entropy of every counted target, in reading order."""
-    states = model(batch.inputs)
     counted = batch.targets != IGNORE
-    return entropy(model.scores(states[counted]), batch.targets[counted])
+    return entropy(model(batch.inputs, at=counted), batch.targets[counted])
 
 
 @torch.inference_mode()

@@ -285,7 +285,5 @@ def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:
 
 def neighbors_loss(model: Tagger, batch: TokenBatch) -> Tensor:
     """Cross-entropy of CBOW, summed over the words that have neighbors."""
-    assert model.neighbours is not None, "the model was built without this stage"
-    present = batch.targets != IGNORE
-    scores = model.neighbours(model.words(batch.inputs), present)
-    return entropy(scores, batch.targets[present]).sum()
+    counted = batch.targets != IGNORE
+    return entropy(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()

@@ -39,9 +39,9 @@ from harken.formats.sound.audio import MOST_SECONDS, sound_rate, sound_seconds
 from harken.formats.speech.manifest import read_utterances
 from harken.formats.speech.sounds import Sounds, name_of
 from harken.formats.split import hold_out
+from harken.layers.entropy import entropy
 from harken.models.ctc import ctc_loss
 from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
-from harken.models.writing import writing_loss
 from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import (
     Layout,
@@ -352,20 +352,20 @@ def speech_loss(config: TranscribeStage) -> Callable[[Recogniser, UtteranceBatch
     """CTC and cross-entropy, summed over the targets; one of them alone has weight 1."""
 
     def loss(model: Recogniser, batch: UtteranceBatch) -> Tensor:
-        written = model(batch.frames, batch.present, batch.inputs)
         counted = batch.targets != IGNORE
+        ctc_logits, present, decoder_logits = model(
+            batch.frames, batch.present, batch.inputs, at=counted
+        )
         losses = []
-        if written.symbols is not None:
-            weight = config.ctc_weight if written.states is not None else 1.0
+        if ctc_logits is not None:
+            weight = config.ctc_weight if decoder_logits is not None else 1.0
             tokens = counted & (batch.targets != END)
-            ctc = ctc_loss(written.symbols, written.present, batch.targets, tokens, blank=BLANK)
+            ctc = ctc_loss(ctc_logits, present, batch.targets, tokens, blank=BLANK)
             losses.append(weight * ctc)
-        if written.states is not None:
-            weight = 1.0 - config.ctc_weight if written.symbols is not None else 1.0
-            nats = writing_loss(
-                model.scores, written.states, batch.targets, counted, config.smoothing
-            )
-            losses.append(weight * nats)
+        if decoder_logits is not None:
+            weight = 1.0 - config.ctc_weight if ctc_logits is not None else 1.0
+            nats = entropy(decoder_logits, batch.targets[counted], config.smoothing)
+            losses.append(weight * nats.sum())
         return torch.stack(losses).sum()
 
     return loss

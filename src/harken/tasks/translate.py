@@ -31,9 +31,9 @@ from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.formats.parallel import read_pairs_tsv, read_parallel
 from harken.formats.split import hold_out
+from harken.layers.entropy import entropy
 from harken.measure.bleu import bleu, bleu_counts
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from harken.models.writing import writing_loss
 from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import Layout, ProbeSizes, Splits, Task, random_tokens, require_share
 from harken.tasks.translate_predictor import TranslatePredictor
@@ -310,8 +310,8 @@ def translation_loss(smoothing: float) -> Callable[[EncoderDecoder, PairBatch], 
     """Cross-entropy with label smoothing, summed over the targets."""
 
     def loss(model: EncoderDecoder, batch: PairBatch) -> Tensor:
-        states = model(batch.source, batch.present, batch.inputs)
         counted = batch.targets != IGNORE
-        return writing_loss(model.scores, states, batch.targets, counted, smoothing)
+        logits = model(batch.source, batch.present, batch.inputs, at=counted)
+        return entropy(logits, batch.targets[counted], smoothing).sum()
 
     return loss

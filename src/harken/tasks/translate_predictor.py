@@ -98,7 +98,7 @@ class TranslatePredictor(Predictor[Pair]):
         encoder = self_view("Words read", vocabulary.pieces(chunk.tolist()), is_encoder_attention)
         return AttentionExample(
             title=f"{text} → {output_title(vocabulary.decode([found.tokens])[0])}",
-            run=lambda: model(source, torch.ones_like(source, dtype=torch.bool), inputs),
+            run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
             views=output_views(
                 "Words", outputs, vocabulary.pieces, encoder, "Words written, looking at words read"
             ),
