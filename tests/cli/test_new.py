@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harken.cli.layouts import LAYOUTS
 
 from harken import config
-from harken.cli.layouts import LAYOUTS
 from harken.cli.main import main
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.synthetic.speech.recorded import write_wav

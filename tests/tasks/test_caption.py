@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harken.tasks.seeing import Viewer
 
 from harken import config
 from harken.cli.main import main
@@ -20,7 +19,7 @@ from harken.recipe import TASKS, Recipe
 from harken.report.looking import look
 from harken.run import Run
 from harken.synthetic.scenes.made import DrawnConfig, write_drawn
-from harken.tasks.task import Looking
+from harken.tasks.caption_predictor import CaptionPredictor
 
 SMALL = (
     "model.width=12",
@@ -158,7 +157,7 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_told(drawn: Path, sets: list[str], sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         made = recipe(drawn, *sets)
-        TASKS["caption"].read(made)
+        dict(TASKS["caption"].read_splits(made))
     assert sentence in f"{caught.value}; {caught.value.fix}"
 
 
@@ -166,7 +165,6 @@ def test_pictures_of_where_it_looked(
     run_of: Any, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of("attention over a map of a CNN")
-    assert isinstance(run.task, Looking)
     asked = f"{drawn / 'test.npz'}#1"
     assert run.predict([asked])[0].output, "a model that writes nothing shows nothing"
     assert main(["inspect", str(run.folder), asked, "--out", str(tmp_path)]) == 0
@@ -187,7 +185,7 @@ def test_places_and_words_look_at_each_other_too(
     name: str, run_of: Any, drawn: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, said = run_of(name), [4, 6, 5]  # so little trained, it may say nothing of its own
-    monkeypatch.setattr(Viewer, "caption", lambda *_: [[Found(said, -1.0)]])
+    monkeypatch.setattr(CaptionPredictor, "_search", lambda *_: [[Found(said, -1.0)]])
     glimpse = run.attention(f"{drawn / 'test.npz'}#1")
     assert glimpse is not None
     found = look(run.model, glimpse)

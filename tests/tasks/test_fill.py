@@ -14,6 +14,7 @@ from harken.models.blank import BlankModel
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import Run
+from harken.tasks import fill_predictor
 from harken.tasks.fill import FillRecipe, FillTask, cloze_loss
 from harken.tasks.fill_predictor import encode_blanks
 from untrained import batches, bound_run
@@ -319,9 +320,8 @@ def test_a_line_without_a_blank_is_refused(recipe_file: Path) -> None:
 
 
 def test_blanks_are_read_wherever_they_stand(recipe_file: Path) -> None:
-    vocabulary: Vocabulary = TASK.fit(
-        recipe := recipe_of(recipe_file, "rnn"), TASK.read_splits(recipe)
-    )
+    recipe = recipe_of(recipe_file, "rnn")
+    vocabulary: Vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
     lines, blanks = encode_blanks(["__Ada(___)", "_____"], vocabulary)
     (ada, opening, closing) = vocabulary.encode(["Ada ( )"])[0].tolist()
     assert lines.values.tolist() == [UNKNOWN, ada, opening, UNKNOWN, closing, UNKNOWN]

@@ -19,15 +19,9 @@ from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import Run
-from harken.tasks import lm
-from harken.tasks.lm import (
-    LanguageModelRecipe,
-    LanguageModelTask,
-    kept_of,
-    losses,
-    surprise_of,
-    token_nats,
-)
+from harken.tasks import lm_predictor
+from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask, kept_of
+from harken.tasks.lm_predictor import chunk_losses, losses, token_nats
 from untrained import batches, bound_run
 
 TASK = LanguageModelTask()
@@ -168,7 +162,8 @@ def test_the_loss_is_the_cross_entropy_of_all_targets(recipe_path: Path, tmp_pat
     (batch,) = batches(stage, 0)
     scores = trained.model(batch.inputs)
     expected = F.cross_entropy(scores.flatten(0, 1), batch.targets.flatten(), reduction="sum")
-    torch.testing.assert_close(stage.loss(trained.model, batch), expected)
+    loss = stage.batch(0)[0].loss(trained.model, torch.device("cpu"))
+    torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(losses(trained.model, batch).sum(), expected)
 
 
@@ -185,7 +180,7 @@ def test_damaged_tokens_are_told(recipe_path: Path, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def slow_nats(trained: Trained, tokens: list[int], window: int, stride: int) -> list[float]:
+def slow_nats(trained: Run, tokens: list[int], window: int, stride: int) -> list[float]:
     """Every target on its own: the window that counts it, cut off before it."""
     nats = []
     for target in range(1, len(tokens)):
@@ -248,10 +243,10 @@ def test_training_stops_to_look_at_windows_side_by_side(recipe_path: Path, tmp_p
 
 
 def test_long_pieces_are_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lm, "LONGEST_UNIT", 4)
+    monkeypatch.setattr(lm_predictor, "MAX_CHUNK", 4)
     nats = np.arange(1.0, 14.0)
     pieces = [np.zeros(3, dtype=np.int64), np.zeros(10, dtype=np.int64)]
-    surprise = surprise_of(nats, pieces, np.array([[3.0, 6.0], [1.0, 20.0]]))
+    surprise = chunk_losses(nats, pieces, np.array([[3.0, 6.0], [1.0, 20.0]]))
     assert surprise.nats.tolist() == [6, 22, 38, 25]
     assert surprise.tokens.tolist() == [3, 4, 4, 2]
     np.testing.assert_allclose(surprise.words, [3, 0.4, 0.4, 0.2])
@@ -286,7 +281,7 @@ def test_a_prompt_is_continued_by_the_likeliest(
     """The long one loses its beginning, where a model has a length; the order stays."""
     trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
     greedy = replace(trained, recipe=replace(trained.recipe, search=SearchConfig(most=5)))
-    monkeypatch.setattr(lm, "CONTINUED_TOGETHER", 3)
+    monkeypatch.setattr(lm_predictor, "BATCH_SIZE", 3)
     prompts = ["to be", "", "the question of the crown", "☃ is no", "sleep "]
     predictions = list(greedy.predict(prompts))
     assert [one.input for one in predictions] == prompts
