@@ -16,7 +16,7 @@ from harken.encode.tokenizer_file import MAX_BYTES
 from harken.errors import UserError
 from harken.foreign import TOKENIZER, is_foreign, read_foreign
 from harken.report.looking import look
-from harken.tasks.task import Truncation
+from harken.tasks.prediction import Truncation
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "bank", "of", "a", "river", "▁duck", "ä"]

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -25,9 +24,8 @@ from harken.decode.search import SearchConfig
 from harken.errors import UserError
 from harken.measure.scored_answers import score_answers
 from harken.run import Run
-from harken.tasks.answer import AnswerTask
-from harken.tasks.tag import TagTask
-from harken.tasks.task import Hypothesis, Prediction
+from harken.tasks.prediction import Hypothesis, Prediction
+from harken.tasks.task import Task
 
 Asked = tuple[SearchConfig | None, list[str], int]
 Say = Callable[..., str]
@@ -39,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     seen: list[Asked] = []
 
     def answer(
-        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = ()
+        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = (), **_: Any
     ) -> list[Prediction]:
         seen.append((run.search, list(inputs), nbest))
         return [
@@ -320,7 +318,7 @@ def sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is as sure as its input says, and whose dev questions are scored as below."""
 
     def answer(
-        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = ()
+        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = (), **_: Any
     ) -> list[Prediction]:
         return [Prediction(input=one, output=f"<{one}>", confidence=float(one)) for one in inputs]
 
@@ -330,7 +328,7 @@ def sure(monkeypatch: pytest.MonkeyPatch) -> None:
         [True] * 60 + [False] * 40,
     )
     monkeypatch.setattr(Run, "predict", answer)
-    monkeypatch.setattr(AnswerTask, "scored", lambda self, trained: scored)
+    monkeypatch.setattr(Run, "scored_answers", lambda self: scored)
 
 
 LINES = "0.61\n\n0.6\n0.59\nnan\n0.2\n"
@@ -399,12 +397,7 @@ def test_the_rate_that_is_offered_can_be_kept(say: Say) -> None:
 def test_a_task_that_cannot_judge(
     small_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import harken.run
-
-    load = harken.run.load
-    monkeypatch.setattr(
-        harken.run, "load", lambda folder, device: replace(load(folder, device), task=TagTask())
-    )
+    monkeypatch.setattr(AnswerTask, "target", Task.target)
     told = refused(small_run, capsys, "--max-error", "0.1")
     assert "--max-error: expected a run whose outputs are right or wrong as a whole" in told
 

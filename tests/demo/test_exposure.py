@@ -28,6 +28,7 @@ from harken.recipe import load_recipe, task_of
 from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from harken.tasks.answer import AnswerRecipe, AnswerTask
 from harken.training.loop import Event, Stepped
+from untrained import batches
 
 FEW = PeopleConfig(people=40, places=5, earlier=1)
 SOME = (
@@ -211,8 +212,8 @@ def test_reading_is_plain_text_and_nothing_chooses_weights(
     reading, asking = task.stages(recipe, splits, fitted, tmp_path)
     texts = set(told[0].read.read_text().splitlines())
     for step in range(3):
-        for batch in reading.batch(step):
-            for row in batch.inputs.tolist():  # type: ignore[attr-defined]
+        for batch in batches(reading, step):
+            for row in batch.inputs.tolist():
                 kept = [token for token in row if token not in (PAD, END)]
                 assert fitted.decode([kept])[0].strip() in texts
     # The people measured on must not choose the weights.

@@ -182,7 +182,7 @@ def run_recipe(folder: Path, rng: random.Random) -> None:
         cache = folder / "cache"
         for stage in task_code.stages(recipe, splits, vocabulary, cache / str(rng.random())):
             for part in stage.batch(0)[:1]:
-                stage.loss(model, part).backward()
+                part.loss(model, torch.device("cpu")).backward()
             set_rates(optimizers := stage.config.optimiser.build(model), 0.5)
             for optimizer in optimizers:
                 optimizer.step()
