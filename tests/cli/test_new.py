@@ -319,3 +319,15 @@ def refused_predict(capsys: pytest.CaptureFixture[str], *options: str) -> str:
     assert main(["predict", "run", "asked.txt", *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
+
+
+def test_a_misspelled_task_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "tga", "x"]) == 2
+    line = capsys.readouterr().err
+    assert "TASK: unknown value 'tga'" in line and "did you mean 'tag'?" in line
+
+
+def test_a_task_without_files_lists_its_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "tag"]) == 2
+    line = capsys.readouterr().err
+    assert all(f"`harken new tag {call}`" in line for call in TASKS["tag"].layout.calls)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import zstandard
@@ -24,6 +25,7 @@ from harken.decode.search import SearchConfig
 from harken.errors import UserError
 from harken.measure.scored_answers import score_answers
 from harken.run import Run
+from harken.tasks.answer import AnswerTask
 from harken.tasks.prediction import Hypothesis, Prediction
 from harken.tasks.task import Task
 

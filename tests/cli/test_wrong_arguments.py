@@ -158,7 +158,6 @@ def test_wrong_arguments_are_explained_in_one_line(
         ("design shfit", "harken design: unknown kind 'shfit'; did you mean 'shift'?"),
         ("design shift --ofset 3", "design shift: unknown option --ofset; did you mean --offset?"),
         ("data people --otu x", "harken data people: unknown option --otu; did you mean --out?"),
-        ("new tga x", "harken new: argument TASK: unknown value 'tga'; did you mean 'tag'?"),
         ("predict", "harken predict: the following arguments are required: RUN. See"),
         ("doctor now", "harken doctor: unexpected argument 'now'. See `harken doctor --help`"),
         ("predict x --nbest -x", "harken predict: argument --nbest: expected one argument"),
