@@ -23,7 +23,7 @@ def untrained_run(
     write_text(folder / RECIPE, config.dumps(recipe))
     vocabulary = task.fit(recipe, task.read_splits(recipe)["train"])
     write_text(folder / TOKENIZER, vocabulary.to_json())
-    model = task.build(recipe, task.load_vocabulary(folder / TOKENIZER).sizes)
+    model = task.build(recipe, task.vocabulary_type.load(folder / TOKENIZER).sizes)
     if change is not None:
         change(model)
     write_tensors(folder / MODEL, weights_of(model))

@@ -162,7 +162,7 @@ def _train_stages(
     if not (folder / TOKENIZER).exists():
         fitted = run_interruptibly(lambda: task.fit(recipe, splits["train"]))
         write_text(folder / TOKENIZER, fitted.to_json())
-    vocabulary = task.load_vocabulary(folder / TOKENIZER)
+    vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
     check_model_size(
         lambda: task.build(recipe, vocabulary.sizes),
         "recipe",

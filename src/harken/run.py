@@ -269,7 +269,7 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     prepare(chosen)
     recipe = load_recipe(folder / RECIPE)
     task = task_of(recipe)
-    vocabulary = task.load_vocabulary(folder / TOKENIZER)
+    vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
     check_model_size(
         lambda: task.build(recipe, vocabulary.sizes),
         str(folder / RECIPE),

@@ -1,64 +1,49 @@
 """A complete task: a GPT reads a word twice and the second time writes its letters backwards."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from harken.batch.bucketing import seeded
-from harken.batch.padding import IGNORE, TokenBatch, pad
-from harken.batch.ragged import ragged
+from harken.batch.padding import IGNORE, TokenBatch
 from harken.encode.subwords import CharactersConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
-from harken.formats.text import hold_out_lines, read_lines
-from harken.measure.accuracy import exact_matches
+from harken.formats.text import read_lines
 from harken.measure.interval import share
 from harken.models.language_model import GPT, GPTConfig
 from harken.tasks.attention_view import AttentionExample, self_view
+from harken.tasks.lm import LanguageModelTraining
 from harken.tasks.prediction import Evaluation, Indices, Prediction
-from harken.tasks.task import Layout, Predictor, ProbeSizes, Splits, Task, file_calls, random_tokens
-from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
-from harken.training.machine import MachineConfig
+from harken.tasks.task import Layout, Predictor, ProbeSizes, SplitPaths, Splits, Task, random_tokens
+from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReverseData:
-    train: Path
-    dev: Path | float = 0.2
-    test: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReverseTraining(StageConfig):
-    machine: MachineConfig = field(default_factory=MachineConfig)
-    words: int = 32  # of a batch
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReverseRecipe:
+class Reverse:
     task: Literal["reverse"] = "reverse"
     seed: int = 0
-    data: ReverseData
+    data: SplitPaths
     encode: CharactersConfig = CharactersConfig()
     model: GPTConfig = GPTConfig(layers=2, width=32, length=32)
-    training: ReverseTraining = field(default_factory=ReverseTraining)
+    training: LanguageModelTraining = field(default_factory=LanguageModelTraining)
 
 
 def encode(words: Sequence[str], vocabulary: Vocabulary) -> TokenBatch:
-    letters = [tokens[1:] for tokens in vocabulary.encode(words)]  # without the space before them
-    inputs, _ = pad(ragged([word.repeat(2).reshape(-1, 2).T.ravel() for word in letters]), PAD)
-    targets, _ = pad(ragged([[IGNORE] * len(word) + [*word[::-1]] for word in letters]), IGNORE)
-    return TokenBatch(inputs, targets)
+    letters = [tokens[1:].tolist() for tokens in vocabulary.encode(words)]  # no space before them
+    inputs = [torch.tensor([*word, *word]) for word in letters]
+    targets = [torch.tensor([IGNORE] * len(word) + word[::-1]) for word in letters]
+    return TokenBatch(pad_sequence(inputs, True, PAD), pad_sequence(targets, True, IGNORE))
 
 
 def loss(model: GPT, batch: TokenBatch) -> Tensor:
     counted = batch.targets != IGNORE
-    return F.cross_entropy(model(batch.inputs, at=counted), batch.targets[counted], reduction="sum")
+    logits = model(batch.inputs, at=counted)
+    return nn.functional.cross_entropy(logits, batch.targets[counted], reduction="sum")
 
 
 @dataclass(frozen=True)
@@ -75,14 +60,12 @@ class ReversePredictor(Predictor[str]):
             logits = self.model.eval()(batch.inputs, at=batch.targets != IGNORE)
             logs, tokens = logits.log_softmax(-1).max(-1)
             output = self.vocabulary.decode([tokens.tolist()])[0]
-            yield Prediction(input=word, output=output, confidence=math.exp(logs.sum()))
+            yield Prediction(input=word, output=output, confidence=float(logs.sum().exp()))
 
     def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
         found, expected = list(self.predict(examples)), [word[::-1] for word in examples]
-        samples = {"exact_match": share(exact_matches([one.output for one in found], expected))}
-        return Evaluation(
-            n=len(found), samples=samples, notes={}, predictions=found, expected=expected
-        )
+        samples = {"exact_match": share([one.output == one.input[::-1] for one in found])}
+        return Evaluation(n=len(found), samples=samples, predictions=found, expected=expected)
 
     def attention(self, text: str) -> AttentionExample | None:
         tokens = encode([text], self.vocabulary).inputs
@@ -90,24 +73,16 @@ class ReversePredictor(Predictor[str]):
         return AttentionExample(title=text, run=lambda: self.model.states(tokens), views=[view])
 
 
-class ReverseTask(Task[ReverseRecipe, str, Vocabulary, GPT]):
-    name = "reverse"
-    recipe_type = ReverseRecipe
-    layout = Layout[ReverseRecipe, str](
-        calls=file_calls("words.txt", "train.txt", "dev.txt"),
-        template="\n[training]\nsteps = {training.steps}\n",
-        examples="words",
-    )
+class ReverseTask(Task[Reverse, str, Vocabulary, GPT]):
+    recipe_type = Reverse
+    vocabulary_type = Vocabulary
+    layout = Layout[Reverse, str](calls={"words.txt": ["train"]}, examples="words")
 
-    def read(self, recipe: ReverseRecipe, paths: Sequence[Path]) -> list[str]:
+    def read(self, recipe: Reverse, paths: Sequence[Path]) -> list[str]:
         return [line.text.strip() for line in read_lines(paths[0])]
 
-    def read_splits(self, recipe: ReverseRecipe) -> Splits[str]:
-        return Splits(
-            recipe.data,
-            lambda path: self.read(recipe, [path]),
-            lambda words, part: hold_out_lines(words, part, recipe.seed),
-        )
+    def read_splits(self, recipe: Reverse) -> Splits[str]:
+        return Splits(recipe.data, lambda path: self.read(recipe, [path]), seed=recipe.seed)
 
     def input(self, example: str) -> str:
         return example
@@ -115,38 +90,31 @@ class ReverseTask(Task[ReverseRecipe, str, Vocabulary, GPT]):
     def target(self, example: str) -> str:
         return example[::-1]
 
-    def fit(self, recipe: ReverseRecipe, train: Sequence[str]) -> Vocabulary:
+    def fit(self, recipe: Reverse, train: Sequence[str]) -> Vocabulary:
         return recipe.encode.fit(train)
 
-    def load_vocabulary(self, path: Path) -> Vocabulary:
-        return Vocabulary.load(path)
-
-    def build(self, recipe: ReverseRecipe, sizes: VocabularySizes) -> GPT:
+    def build(self, recipe: Reverse, sizes: VocabularySizes) -> GPT:
         return recipe.model.build(sizes.entries, recipe.seed)
 
     def stages(
-        self, recipe: ReverseRecipe, splits: Splits[str], vocabulary: Vocabulary, cache: Path
+        self, recipe: Reverse, splits: Splits[str], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[GPT]]:
-        words, config = splits["train"], recipe.training
-
         def batch(step: int) -> list[TokenBatch]:
-            chosen = seeded(recipe.seed, step).integers(len(words), size=config.words)
-            return [encode([words[index] for index in chosen], vocabulary)]
+            chosen = seeded(recipe.seed, step).choice(splits["train"], size=32)
+            return [encode(chosen.tolist(), vocabulary)]
 
-        return [stage("words", config, batch, loss)]
+        return [stage("words", recipe.training, batch, loss)]
 
     def bind(
-        self, recipe: ReverseRecipe, splits: Splits[str], vocabulary: Vocabulary, model: GPT
+        self, recipe: Reverse, splits: Splits[str], vocabulary: Vocabulary, model: GPT
     ) -> ReversePredictor:
         return ReversePredictor(vocabulary, model)
 
-    def probe_sizes(
-        self, recipe: ReverseRecipe, rows: int | None, length: int | None
-    ) -> ProbeSizes:
-        return ProbeSizes(recipe.training, {"B": rows or recipe.training.words, "T": length or 16})
+    def probe_sizes(self, recipe: Reverse, rows: int | None, length: int | None) -> ProbeSizes:
+        return ProbeSizes(recipe.training, {"B": rows or 32, "T": length or 16})
 
     def probe(
-        self, recipe: ReverseRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+        self, recipe: Reverse, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[GPT]:
         tokens = random_tokens(torch.Generator(), vocabulary.entries, letters["B"], letters["T"])
         return micro_batch(TokenBatch(tokens, tokens), loss)

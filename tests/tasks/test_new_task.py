@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 import reverse
+
 from harken.cli.main import main
 from harken.pipeline import train
 from harken.recipe import TASKS, load_recipe
@@ -28,8 +28,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_new_task_is_small() -> None:
-    lines = Path(reverse.__file__).read_text(encoding="utf-8").splitlines()
-    assert len([line for line in lines if line]) <= 120
+    assert len(Path(reverse.__file__).read_text(encoding="utf-8").splitlines()) <= 120
 
 
 def test_every_command_works(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +49,9 @@ def test_every_command_works(desk: Path, capsys: pytest.CaptureFixture[str]) -> 
         train(recipe, "stopped", listener=stop_early)
     train(recipe, "stopped", resume=True)
     run = train(recipe, "run")
-    weights, resumed = (load_weights(Path(name, "model.safetensors")) for name in ("run", "stopped"))
+    weights, resumed = (
+        load_weights(Path(name, "model.safetensors")) for name in ("run", "stopped")
+    )
     assert all(weights[name].equal(resumed[name]) for name in weights)
     evaluated = json.loads(call("evaluate", "run", "--json"))
     assert evaluated == json.loads(Path("run/metrics.json").read_text(encoding="utf-8"))

@@ -28,7 +28,7 @@ from harken.decode.search import SearchConfig
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Question
-from harken.formats.questions import hold_out, read_questions
+from harken.formats.questions import read_questions
 from harken.formats.text import read_lines
 from harken.formats.titles import head_of
 from harken.layers.entropy import entropy
@@ -44,6 +44,7 @@ from harken.tasks.task import (
     random_tokens,
     require_one_file,
     require_share,
+    token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.machine import MachineConfig
@@ -137,8 +138,8 @@ class AnswerRecipe:
 class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
     """Closed-book question answering."""
 
-    name = "answer"
     recipe_type = AnswerRecipe
+    vocabulary_type = Vocabulary
     layout = Layout[AnswerRecipe, Question](
         calls={
             "texts.txt questions.tsv": ("read", "train"),
@@ -160,8 +161,9 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         return Splits(
             recipe.data,
             read_questions,
-            lambda questions, share: hold_out(questions, share, recipe.seed),
-            read_train,
+            seed=recipe.seed,
+            key=lambda question: question.question,
+            read_train=read_train,
         )
 
     def input(self, example: Question) -> str:
@@ -174,9 +176,6 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         questions = ((question.question, question.answer) for question in train)
         texts = read_texts(recipe.data.read)
         return recipe.encode.fit(chain(texts, chain.from_iterable(questions)))
-
-    def load_vocabulary(self, path: Path) -> Vocabulary:
-        return Vocabulary.load(path)
 
     def build(self, recipe: AnswerRecipe, sizes: VocabularySizes) -> GPT:
         return recipe.model.build(sizes.entries, recipe.seed)
@@ -242,9 +241,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         )
 
     def probe_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> ProbeSizes:
-        config, tokens = recipe.training.pretrain, length or recipe.model.length
-        rows = rows or max(1, config.batch_tokens // tokens)
-        return ProbeSizes(config, {"B": rows, "T": tokens})
+        stage = recipe.training.pretrain
+        return token_sizes(stage, rows, length, stage.batch_tokens, recipe.model.length)
 
     def probe(
         self, recipe: AnswerRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]

@@ -33,7 +33,6 @@ from harken.errors import UserError
 from harken.formats.images.arrays import FeatureMaps, Pictures, read_maps, read_pictures
 from harken.formats.images.captions import read_captions
 from harken.formats.images.gallery import Files, Numbers, Rows, picture_named
-from harken.formats.split import hold_out
 from harken.formats.text import require_file
 from harken.inputs import is_file
 from harken.layers.entropy import entropy
@@ -190,9 +189,9 @@ def array_sizes(files: Sequence[Path]) -> list[str]:
 class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
     """Image captioning."""
 
-    name = "caption"
     inputs = "pictures"
     recipe_type = CaptionRecipe
+    vocabulary_type = Vocabulary
     layout = Layout[CaptionRecipe, CaptionExample](
         calls=file_calls(
             "captions.jsonl", "captions.jsonl", "dev-captions.jsonl", "test-captions.jsonl"
@@ -207,20 +206,13 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         return read_examples(recipe, require_one_file(paths, "captions"))
 
     def read_splits(self, recipe: CaptionRecipe) -> Splits[CaptionExample]:
-        return Splits(
-            recipe.data,
-            partial(read_examples, recipe),
-            lambda examples, share: hold_out(examples, share, recipe.seed, key=identity),
-        )
+        return Splits(recipe.data, partial(read_examples, recipe), seed=recipe.seed, key=identity)
 
     def input(self, example: CaptionExample) -> str:
         return example.name
 
     def fit(self, recipe: CaptionRecipe, train: Sequence[CaptionExample]) -> Vocabulary:
         return recipe.encode.units.fit(text for example in train for text in example.captions)
-
-    def load_vocabulary(self, path: Path) -> Vocabulary:
-        return Vocabulary.load(path)
 
     def build(self, recipe: CaptionRecipe, sizes: VocabularySizes) -> Captioner:
         return recipe.model.build(sizes.entries, recipe.image_sizes, recipe.seed)

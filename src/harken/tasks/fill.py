@@ -10,6 +10,7 @@ each held-out word is blanked with all others shown. Tokens are whole words; rar
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,26 +25,26 @@ from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.encode.whole_words import WholeWordsConfig, split_words
 from harken.errors import UserError
-from harken.formats.text import hold_out_lines, read_lines
+from harken.formats.text import read_lines
 from harken.layers.entropy import entropy
 from harken.models.blank import BlankConfig, BlankModel, RecurrentBlankConfig
 from harken.tasks.fill_predictor import MAX_LENGTH, FillPredictor, choose_some
 from harken.tasks.task import (
     Layout,
     ProbeSizes,
+    SplitPaths,
     Splits,
     Task,
     file_calls,
     random_tokens,
     require_one_file,
-    require_share,
+    token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, OptimiserConfig
 
 DEV_BLANKS = 3_000  # measured between two steps of training
-PROBE_LENGTH = 32  # words
 TEMPLATE = """
 [encode]
 least = {encode.least}    # times that a word must be met to be known
@@ -62,15 +63,8 @@ evaluate_every = {training.evaluate_every}    # steps; the best on dev is kept; 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FillData:
+class FillData(SplitPaths):
     """One sentence or document per line; a share for `dev` keeps equal lines on one side."""
-
-    train: Path
-    dev: Path | float = 0.1
-    test: Path | None = None
-
-    def __post_init__(self) -> None:
-        require_share(self.dev)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +98,8 @@ class FillRecipe:
 class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
     """Cloze; an example is a line without a blank."""
 
-    name = "fill"
     recipe_type = FillRecipe
+    vocabulary_type = Vocabulary
     layout = Layout[FillRecipe, str](
         calls=file_calls("text.txt", "train.txt", "dev.txt", "test.txt"),
         template=TEMPLATE,
@@ -117,14 +111,13 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
         return [line.text for line in read_lines(require_one_file(paths, "text"))]
 
     def read_splits(self, recipe: FillRecipe) -> Splits[str]:
-        def read(path: Path) -> list[str]:
-            return self.read(recipe, [path])
-
-        def hold_out(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
-            train, dev = hold_out_lines(texts, share, recipe.seed)
-            return require_words(recipe, train), dev
-
-        return Splits(recipe.data, read, hold_out, lambda path: require_words(recipe, read(path)))
+        return Splits(
+            recipe.data,
+            lambda path: self.read(recipe, [path]),
+            seed=recipe.seed,
+            key=str,
+            check_train=partial(require_words, recipe),
+        )
 
     def input(self, example: str) -> str:
         """The line with its middle word blanked."""
@@ -140,9 +133,6 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
 
     def fit(self, recipe: FillRecipe, train: Sequence[str]) -> Vocabulary:
         return recipe.encode.fit(train)
-
-    def load_vocabulary(self, path: Path) -> Vocabulary:
-        return Vocabulary.load(path)
 
     def build(self, recipe: FillRecipe, sizes: VocabularySizes) -> BlankModel:
         return recipe.model.build(sizes.entries, mask=MASK, end=END, seed=recipe.seed)
@@ -167,10 +157,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
         return FillPredictor(config=recipe.model, splits=splits, vocabulary=vocabulary, model=model)
 
     def probe_sizes(self, recipe: FillRecipe, rows: int | None, length: int | None) -> ProbeSizes:
-        words = length or PROBE_LENGTH
-        rows = rows or max(1, recipe.training.batch_tokens // words)
-        assumed = () if length else (f"a length of {words} (--length)",)
-        return ProbeSizes(recipe.training, {"B": rows, "T": words}, assumed)
+        return token_sizes(recipe.training, rows, length, recipe.training.batch_tokens, None)
 
     def probe(
         self, recipe: FillRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
@@ -185,15 +172,14 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
         return micro_batch(batch, cloze_loss)
 
 
-def require_words(recipe: FillRecipe, texts: list[str]) -> list[str]:
-    """Return the training lines if a word occurs often enough to be an answer."""
+def require_words(recipe: FillRecipe, texts: Sequence[str]) -> None:
+    """Raise unless a word of the training lines occurs often enough to be an answer."""
     if not recipe.encode.knows_any(texts):
         raise UserError(
             f"{recipe.data.train}: found no word {recipe.encode.least} times among "
             f"{len(texts)} training lines, wanted words to choose from",
             fix="add lines, or set encode.least = 1",
         )
-    return texts
 
 
 class ClozeBatches:

@@ -38,12 +38,13 @@ from harken.tasks.lm_predictor import (
 from harken.tasks.task import (
     Layout,
     ProbeSizes,
+    SplitPaths,
     Splits,
     Task,
     file_calls,
     random_tokens,
     require_one_file,
-    require_share,
+    token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.machine import MachineConfig
@@ -76,16 +77,10 @@ most = {search.most}    # tokens of a continuation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LanguageModelData:
+class LanguageModelData(SplitPaths):
     """A text; a share for `dev` is its end, counted in characters or, with `lines`, in lines."""
 
-    train: Path
-    dev: Path | float = 0.1
-    test: Path | None = None
     documents: Documents = "file"
-
-    def __post_init__(self) -> None:
-        require_share(self.dev)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,8 +130,8 @@ def suggest_dropout(recipe: LanguageModelRecipe, splits: Splits[str]) -> dict[st
 class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageModel]):
     """Language modeling; an example is a line, or a chunk of a file."""
 
-    name = "lm"
     recipe_type = LanguageModelRecipe
+    vocabulary_type = Vocabulary
     layout = Layout[LanguageModelRecipe, str](
         calls=file_calls("text.txt", "train.txt", "dev.txt", "test.txt"),
         template=TEMPLATE,
@@ -163,16 +158,13 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
             kept = kept_of(len(text), share, path, "characters")
             return stretches(text[:kept]), stretches(text[kept:])
 
-        return Splits(recipe.data, lambda file: self.read(recipe, [file]), hold_out_end)
+        return Splits(recipe.data, lambda file: self.read(recipe, [file]), split=hold_out_end)
 
     def input(self, example: str) -> str:
         return example
 
     def fit(self, recipe: LanguageModelRecipe, train: Sequence[str]) -> Vocabulary:
         return recipe.encode.fit(train)
-
-    def load_vocabulary(self, path: Path) -> Vocabulary:
-        return Vocabulary.load(path)
 
     def build(self, recipe: LanguageModelRecipe, sizes: VocabularySizes) -> AnyLanguageModel:
         return recipe.model.build(sizes.entries, recipe.seed)
@@ -225,9 +217,8 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
     def probe_sizes(
         self, recipe: LanguageModelRecipe, rows: int | None, length: int | None
     ) -> ProbeSizes:
-        tokens = length or recipe.window
-        rows = rows or max(1, recipe.training.batch_tokens // tokens)
-        return ProbeSizes(recipe.training, {"B": rows, "T": tokens})
+        stage = recipe.training
+        return token_sizes(stage, rows, length, stage.batch_tokens, recipe.window)
 
     def probe(
         self, recipe: LanguageModelRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]

@@ -73,7 +73,7 @@ class Evaluation:
 
     n: int
     samples: Mapping[str, Sample]  # from which each metric is computed, for comparing runs
-    notes: Mapping[str, str]  # explanations of metrics
+    notes: Mapping[str, str] = field(default_factory=dict)  # explanations of metrics
     predictions: Sequence[Prediction] = ()
     expected: Sequence[str] = ()
     tables: Sequence[Table] = ()

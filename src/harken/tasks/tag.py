@@ -36,7 +36,6 @@ from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
 from harken.errors import UserError
 from harken.formats.conllu import read_conllu
 from harken.formats.examples import Sentence
-from harken.formats.split import hold_out
 from harken.layers.entropy import entropy
 from harken.measure.tagging import words_right
 from harken.models.tagger import Tagger, TaggerConfig
@@ -45,19 +44,20 @@ from harken.tasks.tag_predictor import MAX_LENGTH, TagPredictor
 from harken.tasks.task import (
     Layout,
     ProbeSizes,
+    SplitPaths,
     Splits,
     Task,
     file_calls,
     random_tokens,
     require_one_file,
-    require_share,
+    token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, OptimiserConfig
 
 MAX_SENTENCE = 500  # words; a longer only sentence is a file without blank lines
-PROBE_LENGTH, PROBE_LETTERS = 32, 12  # words of a sentence, letters of the longest word
+PROBE_LETTERS = 12  # of the longest word of a batch
 TEMPLATE = """\
 column = "{data.column}"    # or "xpos", the language's own tags
 
@@ -75,16 +75,10 @@ evaluate_every = {training.tags.evaluate_every}    # steps; the best on dev is k
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TagData:
+class TagData(SplitPaths):
     """CoNLL-U files; a share for `dev` keeps equal sentences on one side."""
 
-    train: Path
-    dev: Path | float = 0.1
-    test: Path | None = None
     column: Literal["upos", "xpos"] = "upos"
-
-    def __post_init__(self) -> None:
-        require_share(self.dev)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,8 +139,8 @@ def check_sentences(files: Sequence[Path]) -> list[str]:
 class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
     """Sequence labeling."""
 
-    name = "tag"
     recipe_type = TagRecipe
+    vocabulary_type = WordsAndCharacters
     layout = Layout[TagRecipe, Sentence](
         calls=file_calls("train.conllu", "train.conllu", "dev.conllu", "test.conllu"),
         template=TEMPLATE,
@@ -162,9 +156,8 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         return Splits(
             recipe.data,
             lambda path: self.read(recipe, [path]),
-            lambda sentences, share: hold_out(
-                sentences, share, recipe.seed, key=lambda sentence: "\t".join(sentence.words)
-            ),
+            seed=recipe.seed,
+            key=lambda sentence: "\t".join(sentence.words),
         )
 
     def input(self, example: Sentence) -> str:
@@ -175,9 +168,6 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
 
     def fit(self, recipe: TagRecipe, train: Sequence[Sentence]) -> WordsAndCharacters:
         return recipe.encode.fit(train)
-
-    def load_vocabulary(self, path: Path) -> WordsAndCharacters:
-        return WordsAndCharacters.load(path)
 
     def build(self, recipe: TagRecipe, sizes: VocabularySizes) -> Tagger:
         vectors = recipe.training.vectors
@@ -224,16 +214,12 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         return TagPredictor(vocabulary=vocabulary, model=model)
 
     def probe_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> ProbeSizes:
-        config, words = recipe.training.tags, length or PROBE_LENGTH
-        assumed = [] if length else [f"a length of {words} (--length)"]
-        if recipe.model.characters.width:
-            assumed.append(f"words of {PROBE_LETTERS} letters, all different")
-        letters = {
-            "B": rows or max(1, config.batch_tokens // words),
-            "T": words,
-            "W": PROBE_LETTERS,
-        }
-        return ProbeSizes(config, letters, tuple(assumed))
+        stage, letters = recipe.training.tags, f"words of {PROBE_LETTERS} letters, all different"
+        sizes = token_sizes(stage, rows, length, stage.batch_tokens, None)
+        return sizes._replace(
+            letters={**sizes.letters, "W": PROBE_LETTERS},
+            assumed=(*sizes.assumed, *([letters] if recipe.model.characters.width else [])),
+        )
 
     def probe(
         self, recipe: TagRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from jaxtyping import Int
@@ -16,9 +16,12 @@ from torch import Tensor, nn
 
 from harken.encode.vocabulary import SPECIAL, VocabularySizes
 from harken.errors import UserError
+from harken.formats.split import hold_out
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Indices, Prediction
 from harken.training.loop import MicroBatch, Stage, StageConfig
+
+PROBE_LENGTH = 32  # tokens of a row, if the recipe does not state it
 
 
 class TaskVocabulary(Protocol):
@@ -28,6 +31,11 @@ class TaskVocabulary(Protocol):
     def sizes(self) -> VocabularySizes: ...
 
     def to_json(self) -> str: ...
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `to_json` wrote."""
+        ...
 
 
 S = TypeVar("S")
@@ -50,6 +58,18 @@ class SplitFiles(Protocol[S_co]):
     def test(self) -> S_co | None: ...
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitPaths:
+    """One file for each split; a number for `dev` is a share of `train`."""
+
+    train: Path
+    dev: Path | float = 0.1
+    test: Path | None = None
+
+    def __post_init__(self) -> None:
+        require_share(self.dev)
+
+
 class Splits(Mapping[str, Sequence[E]]):
     """Examples of `train`, `dev` and, if the recipe names it, `test`.
 
@@ -60,15 +80,27 @@ class Splits(Mapping[str, Sequence[E]]):
         self,
         data: SplitFiles[S],
         read: Callable[[S], Sequence[E]],
-        hold_out: Callable[[Sequence[E], float], tuple[Sequence[E], Sequence[E]]],
+        *,
+        seed: int = 0,
+        key: Callable[[E], str] = str,
+        split: Callable[[Sequence[E], float], tuple[Sequence[E], Sequence[E]]] | None = None,
         read_train: Callable[[S], Sequence[E]] | None = None,
+        check_train: Callable[[Sequence[E]], None] = lambda train: None,
     ) -> None:
-        """`hold_out(examples, share)` returns (train, dev); `read_train` is `read` by default."""
-        train, dev, test = partial(read_train or read, data.train), data.dev, data.test
-        self._readers: dict[str, Callable[[], Sequence[E]]] = {"train": cache(train)}
+        """A share for `dev` holds out examples by `key`, or as `split(examples, share)` does."""
+        whole, dev, test = partial(read_train or read, data.train), data.dev, data.test
+        divide = split or partial(hold_out, seed=seed, key=key)
+        parts = cache(lambda: divide(whole(), dev) if isinstance(dev, float) else (whole(), []))
+
+        @cache
+        def train() -> Sequence[E]:
+            examples, _ = parts()
+            check_train(examples)
+            return examples
+
+        self._readers: dict[str, Callable[[], Sequence[E]]] = {"train": train}
         if isinstance(dev, float):
-            parts = cache(partial(lambda share: hold_out(train(), share), dev))
-            self._readers |= {"train": lambda: parts()[0], "dev": lambda: parts()[1]}
+            self._readers["dev"] = lambda: parts()[1]
         else:
             self._readers["dev"] = cache(partial(read, dev))
         if test is not None:
@@ -93,8 +125,8 @@ class Layout(Generic[R, E]):
     """
 
     calls: Mapping[str, Sequence[str]]  # file names of a call -> their keys of [data]
-    template: str
     examples: str  # what a split holds, in the plural
+    template: str = ""
     stage: str | None = None  # the key of the stage whose `evaluate_every` depends on its steps
     count: Callable[[Sequence[E]], int] = len  # of `examples` in a split
     check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # notes for the user
@@ -114,6 +146,15 @@ class ProbeSizes(NamedTuple):
     stage: StageConfig  # in which a run spends most of its time
     letters: Mapping[str, int]
     assumed: tuple[str, ...] = ()  # sizes that the recipe does not state, in words
+
+
+def token_sizes(
+    stage: StageConfig, rows: int | None, length: int | None, batch_tokens: int, stated: int | None
+) -> ProbeSizes:
+    """Rows of as many tokens as the recipe states, or of a usual length if it states none."""
+    tokens = length or stated or PROBE_LENGTH
+    assumed = () if length or stated else (f"a length of {tokens} (--length)",)
+    return ProbeSizes(stage, {"B": rows or max(1, batch_tokens // tokens), "T": tokens}, assumed)
 
 
 class Predictor(ABC, Generic[E_contra]):
@@ -149,9 +190,9 @@ class Predictor(ABC, Generic[E_contra]):
 class Task(ABC, Generic[R, E, V, M]):
     """A task with its types of recipe, example, vocabulary and model."""
 
-    name: ClassVar[str]
     inputs: ClassVar[Literal["lines", "sounds", "pictures"]] = "lines"
     recipe_type: type[R]
+    vocabulary_type: type[V]
     layout: Layout[R, E]
 
     @abstractmethod
@@ -171,10 +212,6 @@ class Task(ABC, Generic[R, E, V, M]):
 
     @abstractmethod
     def fit(self, recipe: R, train: Sequence[E]) -> V: ...
-
-    @abstractmethod
-    def load_vocabulary(self, path: Path) -> V:
-        """Read what `to_json` of the vocabulary wrote."""
 
     @abstractmethod
     def build(self, recipe: R, sizes: VocabularySizes) -> M: ...

@@ -38,7 +38,6 @@ from harken.formats.examples import Utterance
 from harken.formats.sound.audio import MOST_SECONDS, sound_rate, sound_seconds
 from harken.formats.speech.manifest import read_utterances
 from harken.formats.speech.sounds import Sounds, name_of
-from harken.formats.split import hold_out
 from harken.layers.entropy import entropy
 from harken.models.ctc import ctc_loss
 from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
@@ -46,12 +45,12 @@ from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import (
     Layout,
     ProbeSizes,
+    SplitPaths,
     Splits,
     Task,
     file_calls,
     random_tokens,
     require_one_file,
-    require_share,
 )
 from harken.tasks.transcribe_predictor import SpeechPredictor
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
@@ -96,16 +95,10 @@ beam = {search.beam}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TranscribeData:
+class TranscribeData(SplitPaths):
     """Manifests of sound and text; a share for `dev` is of the utterances."""
 
-    train: Path
-    dev: Path | float = 0.1
-    test: Path | None = None
     most_seconds: float = bounded(MOST_SECONDS, above=0.0, at_most=1e5)  # of one sound
-
-    def __post_init__(self) -> None:
-        require_share(self.dev)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,9 +185,9 @@ def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[
 class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
     """Speech recognition."""
 
-    name = "transcribe"
     inputs = "sounds"
     recipe_type = TranscribeRecipe
+    vocabulary_type = Vocabulary
     layout = Layout[TranscribeRecipe, Utterance](
         calls=file_calls("train.jsonl", "train.jsonl", "dev.jsonl", "test.jsonl"),
         template=TEMPLATE,
@@ -207,11 +200,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
         return read_utterances(require_one_file(paths, "utterances"))
 
     def read_splits(self, recipe: TranscribeRecipe) -> Splits[Utterance]:
-        return Splits(
-            recipe.data,
-            read_utterances,
-            lambda utterances, share: hold_out(utterances, share, recipe.seed, key=identity),
-        )
+        return Splits(recipe.data, read_utterances, seed=recipe.seed, key=identity)
 
     def input(self, example: Utterance) -> str:
         return name_of(example)
@@ -221,9 +210,6 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
 
     def fit(self, recipe: TranscribeRecipe, train: Sequence[Utterance]) -> Vocabulary:
         return recipe.encode.units.fit(utterance.text for utterance in train)
-
-    def load_vocabulary(self, path: Path) -> Vocabulary:
-        return Vocabulary.load(path)
 
     def build(self, recipe: TranscribeRecipe, sizes: VocabularySizes) -> Recogniser:
         sound = recipe.encode.filterbank

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -30,19 +31,25 @@ from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.formats.parallel import read_pairs_tsv, read_parallel
-from harken.formats.split import hold_out
 from harken.layers.entropy import entropy
 from harken.measure.bleu import bleu, bleu_counts
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.prediction import warn_unfit
-from harken.tasks.task import Layout, ProbeSizes, Splits, Task, random_tokens, require_share
+from harken.tasks.task import (
+    Layout,
+    ProbeSizes,
+    Splits,
+    Task,
+    random_tokens,
+    require_share,
+    token_sizes,
+)
 from harken.tasks.translate_predictor import TranslatePredictor
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, MuonConfig, OptimiserConfig
 
 DEV_SENTENCES = 500  # translated greedily at each evaluation during training
-PROBE_LENGTH = 32  # tokens
 BLEU_ORDER = 4
 # Scripts without spaces, whose characters count as words, and all other words.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+")
@@ -165,8 +172,8 @@ KEYS = tuple(
 class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
     """Translation."""
 
-    name = "translate"
     recipe_type = TranslateRecipe
+    vocabulary_type = Vocabulary
     layout = Layout[TranslateRecipe, Pair](
         calls={
             "pairs.tsv": ("train",),
@@ -191,8 +198,9 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         return Splits(
             recipe.data,
             read_pairs,
-            lambda pairs, share: hold_out(pairs, share, recipe.seed, key=lambda pair: pair.source),
-            lambda files: read_pairs(files, keep_blank=False),
+            seed=recipe.seed,
+            key=lambda pair: pair.source,
+            read_train=partial(read_pairs, keep_blank=False),
         )
 
     def input(self, example: Pair) -> str:
@@ -200,9 +208,6 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
 
     def fit(self, recipe: TranslateRecipe, train: Sequence[Pair]) -> Vocabulary:
         return recipe.encode.fit(chain.from_iterable((pair.source, pair.target) for pair in train))
-
-    def load_vocabulary(self, path: Path) -> Vocabulary:
-        return Vocabulary.load(path)
 
     def build(self, recipe: TranslateRecipe, sizes: VocabularySizes) -> EncoderDecoder:
         return recipe.model.build(sizes.entries, recipe.seed)
@@ -253,10 +258,10 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
     def probe_sizes(
         self, recipe: TranslateRecipe, rows: int | None, length: int | None
     ) -> ProbeSizes:
-        config, tokens = recipe.training.pairs, length or PROBE_LENGTH
-        rows = rows or max(1, config.batch_tokens // tokens)
-        assumed = () if length else (f"a length of {tokens} (--length)",)
-        return ProbeSizes(config, {"B": rows, "M": tokens, "T": tokens}, assumed)
+        stage = recipe.training.pairs
+        sizes = token_sizes(stage, rows, length, stage.batch_tokens, None)
+        length = sizes.letters["T"]
+        return sizes._replace(letters={"B": sizes.letters["B"], "M": length, "T": length})
 
     def probe(
         self, recipe: TranslateRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
