@@ -184,7 +184,7 @@ def test_what_a_position_says_comes_on_top_of_every_score(
     bias = kind.build(SIZES).double().bias(slots, slots)
     seen = attention.remember(inputs)
     without, with_it = (
-        explicit_weights(attention.compare(inputs, seen, arrangement), CAUSAL)
+        explicit_weights(attention.terms(inputs, seen, arrangement), CAUSAL)
         for arrangement in (plain, replace(plain, bias=bias))
     )
     expected = without * bias.exp()

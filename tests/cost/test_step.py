@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import harken
 from harken.attention.attend import Compared
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.pair import Pair, ScoreSizes
+from harken.attention.query_key import Pair, ScoreSizes
 from harken.cost.exercise import Workload, language_model_loss, workload
 from harken.cost.memory import footprint
 from harken.cost.recipes import trace_workload

@@ -41,7 +41,7 @@ def weights_of(layer: MultiHead, tokens, position) -> torch.Tensor:
     places = torch.arange(LENGTH)[None]
     arrangement = arrange(position, CAUSAL, places, places)
     seen = layer.remember(tokens, arrangement.rotation)
-    compared: Compared = layer.compare(tokens, seen, arrangement)
+    compared: Compared = layer.terms(tokens, seen, arrangement)
     return explicit_weights(compared, CAUSAL)
 
 
@@ -170,7 +170,7 @@ def test_a_penalty_pulls_towards_the_design() -> None:
 @pytest.mark.parametrize(
     ("score", "choices", "said"),
     [
-        (AdditiveConfig(), {"key_width": 17}, "squeezes"),
+        (AdditiveConfig(), {"key_width": 17}, "inside a tanh"),
         (SynthesizerConfig(), {}, "no query"),
         (RelativeProductConfig(), {"key_width": 17}, "distances"),
         (ScaledConfig(), {"key_width": 13}, "key width 14"),
@@ -192,7 +192,7 @@ def test_other_misfits() -> None:
     with pytest.raises(UserError, match="width 22"):
         install(head, layer_of(ScaledConfig(), width=23, key_width=17), 0)
     constant = copy(torch.eye(WIDTH, dtype=torch.float64), 0, 0.1)
-    with pytest.raises(UserError, match="without offsets"):
+    with pytest.raises(UserError, match="have no bias"):
         install(constant, layer_of(ScaledConfig(), key_width=WIDTH), 0)
     with pytest.raises(UserError, match="'merged' has none"):
         install(constant, layer_of(MergedConfig()), 0)

@@ -138,7 +138,7 @@ def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
     [
         (LearnedConfig(), "contents of their own size"),
         (NoPositionConfig(), "nothing"),
-        (AlibiConfig(), "fixed word"),
+        (AlibiConfig(), "fixed bias"),
         (RelativeConfig(), "one table for all layers"),
     ],
 )
@@ -152,7 +152,7 @@ def test_other_refusals() -> None:
         begin(sites(model_of()), [StartConfig(layer=3)])
     with pytest.raises(UserError, match="head 4 is not in layer 1"):
         begin(sites(model_of()), [StartConfig(head=4)])
-    with pytest.raises(UserError, match="squeezes"):
+    with pytest.raises(UserError, match="inside a tanh"):
         begin(sites(model_of(score=AdditiveConfig())), [SHIFT])
-    with pytest.raises(UserError, match="wanted a shift"):
+    with pytest.raises(UserError, match="expected 'shift'"):
         begin(sites(model_of(RotaryConfig())), [StartConfig(kind="band")])

@@ -68,7 +68,7 @@ def attention_of(score: ScoreConfig, width: int = WIDTH, **settings: object) -> 
 def model_scores(attention: MultiHead, tokens: Tensor, arrangement: Arrangement) -> Tensor:
     """What the kernel would take the softmax of."""
     seen = attention.remember(tokens, arrangement.rotation)
-    compared = attention.compare(tokens, seen, arrangement)
+    compared = attention.terms(tokens, seen, arrangement)
     keys = compared.keys.repeat_interleave(HEADS // compared.keys.shape[1], dim=1)
     scores = compared.scale * compared.queries @ keys.mT
     return scores if compared.bias is None else scores + compared.bias

@@ -83,14 +83,16 @@ def test_a_score_states_its_kind_and_factors_or_why_it_has_none(config) -> None:
     assert (attention.score_kind, attention.heads) == (config.kind, 3)
     factors = attention.score.factors()
     if factors is None:
-        assert attention.score.no_factors
-        with pytest.raises(Exception, match=f"score '{config.kind}'.*{attention.score.no_factors}"):
+        assert attention.score.not_a_product
+        with pytest.raises(
+            Exception, match=f"score '{config.kind}'.*{attention.score.not_a_product}"
+        ):
             query_key(attention)
         return
     # Without positions and offsets the score of two tokens is their product with W~.
     tokens = torch.randn(1, 1, 11)
     queries = attention.score.queries(tokens)
-    terms = attention.score.compare(
+    terms = attention.score.terms(
         tokens, queries, attention.score.keys(tokens), torch.zeros(1, 1).long(),
         torch.zeros(1, 1).long(),
     )  # fmt: skip

@@ -312,6 +312,6 @@ def test_a_causal_flag_over_a_cache_sees_all_that_came_before(
     monkeypatch.setattr("harken.inspection.record.BLOCK", 1)
     with record(attention) as seen:
         _, remembered = attention(tokens[:, 4:], arrangement, past)
-    compared = attention.compare(tokens[:, 4:], remembered, arrangement)
+    compared = attention.terms(tokens[:, 4:], remembered, arrangement)
     wanted = attend_explicit(compared, remembered.values, CAUSAL).weights
     assert_close(seen[0].weights, wanted, rtol=0, atol=1e-14)

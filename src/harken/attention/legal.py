@@ -5,33 +5,14 @@ from typing import get_args
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import FourierConfig, PositionConfig, width_inside
 from harken.attention.relative import RotaryConfig
-from harken.attention.scores import (
-    AdditiveConfig,
-    MergedConfig,
-    ScoreConfig,
-    SynthesizerConfig,
-)
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.scores import ScoreConfig
 
 YES = "yes"
 
 
 def clash(score: ScoreConfig, position: PositionConfig) -> str | None:
-    """Why a score and a position kind do not go together; None where they do."""
-    if isinstance(position, RotaryConfig):
-        if isinstance(score, SynthesizerConfig):
-            return "position 'rotary' turns queries and keys, and score 'synthesizer' has none"
-        if isinstance(score, AdditiveConfig):
-            return (
-                "position 'rotary' makes products depend on distance, "
-                "and score 'additive' adds queries and keys"
-            )
-        if isinstance(score, RelativeProductConfig):
-            return (
-                "position 'rotary' turns queries and keys by distance, "
-                "and score 'relative_product' compares distances already"
-            )
-    return None
+    """Return why a score and a position kind do not go together, or None where they do."""
+    return score.conflicts.get(position.kind)
 
 
 def check_choices(
@@ -50,7 +31,7 @@ def check_choices(
         raise ValueError(f"{reason}; choose another position or score")
     _, key_width = attention.head_widths(width)
     if isinstance(position, RotaryConfig) and key_width % 2:
-        even = "width" if isinstance(attention.score, MergedConfig) else "attention.key_width"
+        even = "width" if attention.score.whole_tokens else "attention.key_width"
         raise ValueError(
             f"position 'rotary' turns pairs, and a key has {key_width} numbers; make {even} even"
         )

@@ -7,7 +7,7 @@ here knows of recording.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 from einops import rearrange
@@ -16,14 +16,9 @@ from torch import Tensor, nn
 
 from harken.attention.attend import Compared, Kernel, attend_fast
 from harken.attention.masks import Mask
-from harken.attention.pair import ScoreSizes, split_heads
+from harken.attention.query_key import ScoreSizes, split_heads
 from harken.attention.relative import Rotation, rotate
-from harken.attention.scores import (
-    MergedConfig,
-    ScaledConfig,
-    Score,
-    ScoreConfig,
-)
+from harken.attention.scores import ScaledConfig, ScoreConfig
 from harken.config import bounded
 
 
@@ -66,16 +61,17 @@ class MultiHeadConfig:
                 f"{self.heads} heads cannot share {groups} key_value_heads evenly; "
                 "make heads a multiple"
             )
-        if isinstance(self.score, MergedConfig) and self.key_width is not None:
-            raise ValueError("score 'merged' compares whole tokens; leave out key_width")
+        if self.score.whole_tokens and self.key_width is not None:
+            raise ValueError(
+                f"score {self.score.kind!r} compares whole tokens; leave out key_width"
+            )
         if not self.value_matrix and self.head_width is not None:
             raise ValueError("without value_matrix a head carries tokens; leave out head_width")
 
     def check_even(self, width: int) -> None:
         """Refuse a width that does not divide where it must."""
-        merged = isinstance(self.score, MergedConfig)
         shared = (self.value_matrix and self.head_width is None) or (
-            not merged and self.key_width is None
+            not self.score.whole_tokens and self.key_width is None
         )
         if shared and width % self.heads:
             raise ValueError(
@@ -97,7 +93,7 @@ class MultiHeadConfig:
         """(I, U) for a model of this width."""
         head_width = self.head_width or width // self.heads
         key_width = self.key_width or width // self.heads
-        if isinstance(self.score, MergedConfig):
+        if self.score.whole_tokens:
             key_width = width
         return (head_width if self.value_matrix else width), key_width
 
@@ -117,6 +113,7 @@ class MultiHead(nn.Module):
         memory_width = width if memory_width is None else memory_width
         head_width, key_width = config.head_widths(width)
         groups = config.key_value_heads or config.heads
+        self.kind: Literal["self", "cross"] = "cross" if cross else "self"
         self.heads, self.groups, self.dropout = config.heads, groups, config.dropout
         self.score_kind: str = config.score.kind
         self.score = config.score.build(
@@ -145,22 +142,21 @@ class MultiHead(nn.Module):
         self, memory: Float[Tensor, "B S J"], rotation: Rotation | None = None
     ) -> KeyValues:
         """Keys and values of tokens that will be looked at, once for all queries."""
-        keys = cast(Score, self.score).keys(memory)
+        keys = self.score.keys(memory)
         if rotation is not None and keys is not None:
             keys = rotate(keys, rotation)
         if self.to_values is None:
             return KeyValues(keys, memory[:, None])
         return KeyValues(keys, split_heads(self.to_values(memory), self.groups))
 
-    def compare(
+    def terms(
         self, inputs: Float[Tensor, "B T J"], seen: KeyValues, arrangement: Arrangement
     ) -> Compared:
-        """What the kernel is told of inputs and what is remembered."""
-        score = cast(Score, self.score)
-        queries = score.queries(inputs)
+        """Return the terms of the scores between inputs and cached keys."""
+        queries = self.score.queries(inputs)
         if arrangement.rotation is not None and queries is not None:
             queries = rotate(queries, arrangement.rotation)
-        compared = score.compare(
+        compared = self.score.terms(
             inputs, queries, seen.keys, arrangement.query_positions, arrangement.key_positions
         )
         return with_bias(compared, arrangement.bias)
@@ -172,7 +168,7 @@ class MultiHead(nn.Module):
 
         As wide as the inputs where there is an output matrix, else as the heads side by side.
         """
-        compared = self.compare(inputs, seen, arrangement)
+        compared = self.terms(inputs, seen, arrangement)
         dropout = self.dropout if self.training else 0.0
         mixed = self.kernel(compared, seen.values, arrangement.mask, dropout)
         joined = rearrange(mixed, "B k T I -> B T (k I)")

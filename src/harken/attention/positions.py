@@ -22,12 +22,15 @@ from torch import Tensor, nn
 
 from harken.attention.relative import (
     AlibiConfig,
+    Nowhere,
+    PositionKind,
     PositionSizes,
     RelativeConfig,
     RotaryConfig,
     Rotation,
     angles,
 )
+from harken.attention.waves import Waves
 from harken.config import bounded
 
 Place = Literal["add", "concat"]
@@ -38,37 +41,47 @@ class Position(Protocol):
     """What a model asks of a position kind."""
 
     length: int | None  # the longest input along an axis, or None for any
-    width: int  # J of the tokens that leave
+    axes: int
+    token_width: int  # J of the tokens that it gets
+    width: int  # J of the tokens that it returns
+    place: Literal["add", "concat", "heads"]  # on the inputs of a model, or in every head
+    no_waves: str  # where `waves` is None, what a head gets instead
 
     def enter(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
     ) -> Float[Tensor, "B T width"]:
-        """Tokens that know where they stand."""
+        """Return the inputs with their positions."""
         ...
 
     def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
-        """How queries and keys are turned, if they are."""
+        """Return how queries and keys are rotated, or None."""
         ...
 
     def bias(
         self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
     ) -> Float[Tensor, "#B k T S"] | None:
-        """What is added to the scores, if anything is."""
+        """Return what is added to the scores, or None."""
+        ...
+
+    def waves(self) -> Waves | None:
+        """Return the sines and cosines along one axis from which a head can be designed."""
+        ...
+
+    def without(self) -> "Position":
+        """Return a position kind of the same widths that holds no information."""
         ...
 
 
-class Entering(nn.Module):
-    """Kinds that speak at the entrance and nowhere else; `vectors` is all that differs."""
+class Entering(PositionKind):
+    """Kinds that act on the inputs of a model and nowhere else; they differ in `vectors`."""
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
-        super().__init__()
+        super().__init__(sizes)
         self.place = place
-        self.length: int | None = None
-        self.token_width = sizes.width
         self.width = sizes.width * (2 if place == "concat" else 1)
 
     def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
-        raise AssertionError("each kind has its own")
+        raise NotImplementedError
 
     def enter(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
@@ -78,34 +91,16 @@ class Entering(nn.Module):
             return inputs + placed
         return torch.cat((inputs, placed.expand(inputs.shape[0], -1, -1)), dim=-1)
 
-    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
-        return None
-
-    def bias(
-        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
-    ) -> Float[Tensor, "#B k T S"] | None:
-        return None
-
 
 def shares(width: int, axes: int) -> list[int]:
     """The width as even parts as can be, the first axes the wider."""
     return [(width + axes - 1 - axis) // axes for axis in range(axes)]
 
 
-class Nowhere(Entering):
-    """No position: attention is then blind to order but for its mask."""
-
-    def __init__(self, sizes: PositionSizes) -> None:
-        super().__init__(sizes, "add")
-
-    def enter(
-        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
-    ) -> Float[Tensor, "B T width"]:
-        return inputs
-
-
 class Learned(Entering):
     """One free vector a position and axis; none beyond `length`."""
+
+    no_waves = "free vectors, mixed with contents of their own size"
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
         super().__init__(sizes, place)
@@ -126,6 +121,9 @@ class Sinusoid(Entering):
         super().__init__(sizes, place)
         self.parts, self.base = shares(sizes.width, sizes.axes), base
 
+    def waves(self) -> Waves | None:
+        return None if self.axes > 1 else Waves(width=self.token_width, base=self.base)
+
     def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
         waves = []
         for axis, part in enumerate(self.parts):
@@ -141,6 +139,11 @@ class Fourier(Entering):
         super().__init__(sizes, place)
         self.parts, self.span = shares(sizes.width, sizes.axes), span
         self.length = span
+
+    def waves(self) -> Waves | None:
+        if self.axes > 1:
+            return None
+        return Waves(kind="fourier", width=self.token_width, span=self.span)
 
     def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
         waves = []

@@ -10,12 +10,13 @@
                  `scaled` in cross-attention, where there is no distance i-t
 
 A new score is one class that implements `Score`, its config with `build`, and one member of
-`ScoreConfig`; a subclass of `Pair` needs only `compare`. Conversion between a pair and a merged
-matrix is in `merging.py`.
+`ScoreConfig`; a subclass of `QueryKeyScore` needs only `terms`. Conversion between two projections
+and a merged matrix is in `merging.py`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from einops import einsum
@@ -23,28 +24,34 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.attend import Compared, serve
+from harken.attention.head import Head, Patch
 from harken.attention.low_rank import LowRank
-from harken.attention.pair import Pair, ScoreSizes
-from harken.attention.pair import Product as Product
+from harken.attention.query_key import Product as Product
+from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits, cannot_install
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import bounded
+from harken.errors import UserError
+
+INITIAL_STD = 0.02
 
 
 @runtime_checkable
 class Score(Protocol):
-    """Queries and keys are made apart, so that keys can be remembered; `compare` joins them.
+    """Queries and keys are computed apart, so that keys can be cached; `terms` combines them.
 
     `factors` returns the product of two tokens that the score is, or the part of it that compares
-    their contents; None where it is no such product, and then `no_factors` says why.
+    their contents. It is None for other scores, and then `not_a_product` says why.
     """
 
-    no_factors: str
+    not_a_product: str
+    key_width: int | None  # U of each head; None for scores without query and key projections
+    table: nn.Parameter | None  # scores of all pairs of positions, k T S; None if they need tokens
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"] | None: ...
 
     def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"] | None: ...
 
-    def compare(
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
@@ -55,18 +62,29 @@ class Score(Protocol):
 
     def factors(self) -> LowRank | None: ...
 
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Draw the initial values of the parameters it holds itself, not those of submodules."""
+        ...
 
-class Additive(Pair):
+    def install(self, head: Head, index: int) -> list[Patch]:
+        """Return the patches that write a head, or raise a `UserError` with the reason."""
+        ...
+
+
+class Additive(QueryKeyScore):
     """v . tanh(q + k): no product, so it reaches the kernel as a bias."""
 
-    no_factors = "it adds query and key inside a tanh"
+    not_a_product = "it adds query and key inside a tanh"
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__(sizes)
         self.direction = nn.Parameter(torch.zeros(sizes.heads, sizes.key_width))
         nn.init.normal_(self.direction, std=sizes.key_width**-0.5)
 
-    def compare(
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        nn.init.normal_(self.direction, std=self.direction.shape[-1] ** -0.5, generator=generator)
+
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
@@ -80,20 +98,26 @@ class Additive(Pair):
 
 
 class Merged(nn.Module):
-    """x_i . W~ x_t: the query is carried into the space of tokens, a token is its own key.
+    """x_i . W~ x_t: the query is mapped to the space of tokens, and a token is its own key.
 
-    W~ = scale * unscaled. Of J^2 products each must be small for their sum to be of size one;
-    what is learned is not, or a step of Adam, which is of one size whatever it is taken for, would
-    be many times W~ and leave all attention at one place.
+    W~ = scale * unscaled. A sum of J^2 products is of size one only if each is small. The learned
+    parameter is not small: Adam's steps have one size for all parameters, and would be many times
+    as large as W~.
     """
 
-    no_factors = ""
+    not_a_product = ""
+    key_width: int | None = None
+    table: nn.Parameter | None = None
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
         self.unscaled = nn.Parameter(torch.zeros(sizes.heads, sizes.width, sizes.memory_width))
         self.scale: float = (sizes.width * sizes.memory_width) ** -0.5
         nn.init.normal_(self.unscaled)
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Give W~ the standard deviation of a product of two matrices."""
+        nn.init.normal_(self.unscaled, std=INITIAL_STD**2 / self.scale, generator=generator)
 
     @property
     def matrix(self) -> Float[Tensor, "k J memory"]:
@@ -106,7 +130,7 @@ class Merged(nn.Module):
     def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B 1 S J"]:
         return inputs[:, None]
 
-    def compare(
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
@@ -122,11 +146,21 @@ class Merged(nn.Module):
         zeros = self.unscaled.new_zeros(heads, memory_width)
         return LowRank(self.matrix.mT, identity.expand(heads, -1, -1), zeros, zeros)
 
+    def install(self, head: Head, index: int) -> list[Patch]:
+        head.check_width(self.unscaled.shape[1])
+        if head.query_offset is not None or head.key_offset is not None:
+            raise UserError(
+                "install: the head has offsets, and score 'merged' has none",
+                fix="use score 'scaled' with attention.bias = true, or fold them in (`steady`)",
+            )
+        return [Patch(self.unscaled, (index,), head.queries.T @ head.keys / self.scale)]
+
 
 class Synthesized(nn.Module):
     """No queries, no keys: a row of scores over key positions, from the token or learned."""
 
-    no_factors = "it compares no query with any key"
+    not_a_product = "it compares no query with any key"
+    key_width: int | None = None
 
     def __init__(self, sizes: ScoreSizes, hidden: int | None) -> None:
         super().__init__()
@@ -144,17 +178,21 @@ class Synthesized(nn.Module):
             self.to_scores = nn.Parameter(torch.zeros(heads, hidden, length))
             self.score_offsets = nn.Parameter(torch.zeros(heads, 1, length))
 
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        drawn = self.to_scores if self.table is None else self.table
+        nn.init.normal_(drawn, std=INITIAL_STD, generator=generator)
+
     def queries(self, inputs: Float[Tensor, "B T J"]) -> None:
         return None
 
     def keys(self, inputs: Float[Tensor, "B S J"]) -> None:
         return None
 
-    def compare(
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
-        queries: None,
-        keys: None,
+        queries: Float[Tensor, "B k T U"] | None,
+        keys: Float[Tensor, "B groups S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
     ) -> Compared:
@@ -170,6 +208,9 @@ class Synthesized(nn.Module):
     def factors(self) -> None:
         return None
 
+    def install(self, head: Head, index: int) -> list[Patch]:
+        raise cannot_install(self.not_a_product)
+
 
 def at_positions(
     rows: Float[Tensor, "#B k T places"], key_positions: Int[Tensor, "#B S"]
@@ -183,7 +224,7 @@ def at_positions(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DotConfig:
+class DotConfig(ScoreTraits):
     """q . k, unscaled."""
 
     kind: Literal["dot"] = "dot"
@@ -193,7 +234,7 @@ class DotConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScaledConfig:
+class ScaledConfig(ScoreTraits):
     """q . k / sqrt(U)."""
 
     kind: Literal["scaled"] = "scaled"
@@ -203,30 +244,39 @@ class ScaledConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AdditiveConfig:
+class AdditiveConfig(ScoreTraits):
     """v . tanh(q + k), as in the first attention for translation; quadratic in memory."""
 
     kind: Literal["additive"] = "additive"
+    conflicts: ClassVar[Mapping[str, str]] = {
+        "rotary": "position 'rotary' makes products depend on distance, "
+        "and score 'additive' adds queries and keys"
+    }
 
     def build(self, sizes: ScoreSizes) -> Additive:
         return Additive(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MergedConfig:
+class MergedConfig(ScoreTraits):
     """x . W~ x, the scale inside W~; J^2 weights a head in place of 2 U J."""
 
     kind: Literal["merged"] = "merged"
+    whole_tokens: ClassVar[bool] = True
 
     def build(self, sizes: ScoreSizes) -> Merged:
         return Merged(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SynthesizerConfig:
+class SynthesizerConfig(ScoreTraits):
     """Scores without a query-key product; `hidden` is a head's width between the dense layers."""
 
     kind: Literal["synthesizer"] = "synthesizer"
+    conflicts: ClassVar[Mapping[str, str]] = {
+        "rotary": "position 'rotary' turns queries and keys, and score 'synthesizer' has none"
+    }
+    per_position: ClassVar[bool] = True
     form: Literal["dense", "random"] = "dense"
     hidden: int | None = bounded(None, at_least=1)  # the key width where not given
 

@@ -12,8 +12,9 @@ turning p by the query's place leaves a product with the key's own waves, in whi
 remain. So any positions will do: those of a packed row or of remembered keys as well.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from einops import rearrange
@@ -22,14 +23,14 @@ from torch import Tensor, nn
 
 from harken.attention.attend import Compared
 from harken.attention.low_rank import LowRank
-from harken.attention.pair import Pair, Product, ScoreSizes
+from harken.attention.query_key import Product, QueryKeyScore, ScoreSizes, ScoreTraits
 from harken.config import bounded
 
 
-class RelativeProduct(Pair):
+class RelativeProduct(QueryKeyScore):
     """Content and distance, each compared with the query and an offset of its own."""
 
-    no_factors = ""
+    not_a_product = "its queries are compared with distances as well"
 
     def __init__(self, sizes: ScoreSizes, base: float) -> None:
         super().__init__(sizes)
@@ -39,7 +40,7 @@ class RelativeProduct(Pair):
         self.content_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # u
         self.distance_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # v
 
-    def compare(
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
@@ -91,7 +92,7 @@ def turn(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RelativeProductConfig:
+class RelativeProductConfig(ScoreTraits):
     """The Conformer's own score; it knows distances along one axis, so it needs no position.
 
     In cross-attention it is the scaled dot product: positions of a target and of its source are
@@ -99,6 +100,11 @@ class RelativeProductConfig:
     """
 
     kind: Literal["relative_product"] = "relative_product"
+    conflicts: ClassVar[Mapping[str, str]] = {
+        "rotary": "position 'rotary' turns queries and keys by distance, "
+        "and score 'relative_product' compares distances already"
+    }
+    distances: ClassVar[bool] = True
     base: float = bounded(10000.0, above=1.0, at_most=1e12)
 
     def build(self, sizes: ScoreSizes) -> RelativeProduct | Product:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from harken.attention.pair import ScoreSizes
+from harken.attention.query_key import ScoreSizes
 from harken.attention.scores import Synthesized, SynthesizerConfig
 from harken.claims import formulas
 from harken.claims.claim import EXACT, Case, Claim, Setting, worst
@@ -51,7 +51,7 @@ def synthesised(setting: Setting) -> Sequence[Case]:
     )
 
     def rows(score: Synthesized, inputs: torch.Tensor) -> torch.Tensor:
-        bias = score.compare(inputs[None], None, None, places, places).bias
+        bias = score.terms(inputs[None], None, None, places, places).bias
         assert isinstance(bias, torch.Tensor)
         return bias[0]
 

@@ -17,8 +17,8 @@ from harken.attention.attend import Compared, explicit_weights
 from harken.attention.masks import EVERYTHING, Mask
 from harken.attention.merging import merge_pair, split_merged
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.pair import ScoreSizes
-from harken.attention.scores import DotConfig, Merged, MergedConfig, ScaledConfig
+from harken.attention.query_key import ScoreSizes
+from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig
 from harken.claims import formulas, parallel
 from harken.claims.claim import EXACT, Array, Case, Claim, Setting, worst
 from harken.claims.drawn import array, filled, normal
@@ -187,8 +187,9 @@ def writer(generator: torch.Generator) -> AttentiveDecoder:
 def written(decoder: AttentiveDecoder, memory: Array, state: Array, words: list[int]) -> Array:
     """The sources' four lines for each word that is consumed; the memory may be of places."""
     named = {name: array(weight) for name, weight in decoder.named_parameters()}
-    assert isinstance(decoder.attention.score, Merged)
-    to_memory = array(decoder.attention.score.matrix[0])
+    factors = decoder.attention.score.factors()
+    assert factors is not None
+    to_memory = array(factors.left[0].mT)
     found = []
     for word in words:
         looked = formulas.softmax(state @ to_memory @ memory.T)

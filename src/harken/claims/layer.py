@@ -9,7 +9,7 @@ from torch import Tensor
 from harken.attention.attend import explicit_weights
 from harken.attention.masks import EVERYTHING, Mask
 from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
-from harken.attention.pair import Pair
+from harken.attention.query_key import QueryKeyScore
 from harken.claims.claim import Array
 from harken.claims.drawn import array, filled
 
@@ -40,7 +40,7 @@ def layer(
 def matrices(attention: MultiHead) -> Matrices:
     """Of a layer whose score has queries and keys."""
     score, values = attention.score, attention.to_values
-    assert isinstance(score, Pair) and values is not None
+    assert isinstance(score, QueryKeyScore) and values is not None
 
     def by_head(weight: Tensor) -> Array:
         return array(weight).reshape(score.heads, -1, weight.shape[1])
@@ -79,4 +79,4 @@ def weights(
     """Self-attention itself."""
     seen = attention.remember(tokens[None])
     arranged = arrangement(len(tokens), len(tokens), mask)
-    return explicit_weights(attention.compare(tokens[None], seen, arranged), mask)[0]
+    return explicit_weights(attention.terms(tokens[None], seen, arranged), mask)[0]

@@ -7,31 +7,15 @@ Queries and keys are turned by their places where there is a `rotation`, as in a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from harken.attention.attend import Compared, explicit_weights
+from harken.attention.head import Head as Head
 from harken.attention.masks import Order, mask_between
 from harken.attention.relative import Rotation, rotate
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Head:
-    """The matrices of one head; its sharpness is in the queries."""
-
-    queries: Float[Tensor, "U J"]
-    keys: Float[Tensor, "U J"]
-    query_offset: Float[Tensor, "U"] | None = None
-    key_offset: Float[Tensor, "U"] | None = None
-    values: Float[Tensor, "I J"] | None = None
-    output: Float[Tensor, "J I"] | None = None
-
-    @property
-    def key_width(self) -> int:
-        return self.queries.shape[0]
 
 
 def attention(

@@ -17,7 +17,6 @@ itself what its factors are, or why it has none (`Score.factors`).
 """
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from einops import einsum, rearrange
@@ -34,11 +33,11 @@ from harken.layers.norm import RootMeanSquare
 
 def query_key(attention: MultiHead) -> LowRank:
     """W~ with the scale inside; of `relative_product` the part that compares contents."""
-    score = cast(Score, attention.score)
+    score = attention.score
     factors = score.factors()
     if factors is None:
         raise UserError(
-            f"score {attention.score_kind!r} has no query-key matrix: {score.no_factors}",
+            f"score {attention.score_kind!r} has no query-key matrix: {score.not_a_product}",
             fix="read its heads out of scores of random tokens (harken.inspection.readout)",
         )
     return factors
@@ -154,7 +153,7 @@ def split_scores(attention: MultiHead, streams: Streams, arrangement: Arrangemen
     heard_place = turned(_image(product.right, streams.place) + product.right_offset[:, None])
     content_position = asked @ heard_place.mT
     position_position = asked_place @ heard_place.mT
-    distances = _distances(cast(Score, attention.score), streams, arrangement)
+    distances = _distances(attention.score, streams, arrangement)
     if distances is not None:
         content_position = content_position + distances[0]
         position_position = position_position + distances[1]
@@ -182,7 +181,7 @@ def _distances(
 
     def bias_of(queries: Tensor | None) -> Tensor | None:
         at, keys_at = arrangement.query_positions, arrangement.key_positions
-        return score.compare(streams.tokens, queries, queries, at, keys_at).bias
+        return score.terms(streams.tokens, queries, queries, at, keys_at).bias
 
     alone, both = (bias_of(score.queries(part)) for part in (streams.place, streams.tokens))
     return None if alone is None or both is None else (both - alone, alone)

@@ -33,7 +33,6 @@ from harken.attention.masks import EVERYTHING, Order
 from harken.attention.multihead import Arrangement, KeyValues, MultiHead
 from harken.attention.positions import Position
 from harken.layers.conformer import ConformerBlock
-from harken.layers.spatial import SpatialEncoder
 from harken.layers.transformer import TransformerBlock
 
 DROP = 1.0  # nats: attention at the edge of a band is 1/e of that at its peak
@@ -79,12 +78,13 @@ def entrance_of(model: nn.Module, name: str) -> Entrance | None:
     above = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
     block = modules[above[0]]
     owner = next((modules[one] for one in above if hasattr(modules[one], "position")), None)
-    if owner is None or isinstance(owner, SpatialEncoder) or steps[-1] != "attention":
-        return None
-    if not isinstance(block, TransformerBlock | ConformerBlock):
+    attention = modules[name]
+    if not isinstance(block, TransformerBlock | ConformerBlock) or owner is None:
         return None
     position = owner.position
-    assert isinstance(position, Position)
+    assert isinstance(attention, MultiHead) and isinstance(position, Position)
+    if attention.kind == "cross" or position.axes > 1:
+        return None
     blocks = modules[above[1]]
     assert isinstance(blocks, nn.ModuleList)
     before = list(blocks)[: int(steps[-2])]
@@ -95,7 +95,7 @@ def entrance_of(model: nn.Module, name: str) -> Entrance | None:
     return Entrance(
         position=position,
         norms=tuple(norms),
-        table=_table(modules, above, getattr(position, "token_width", position.width)),
+        table=_table(modules, above, position.token_width),
         order=getattr(owner, "order", "causal" if _writes(block) else "any"),
         window=getattr(owner, "window", None),
         first=not before and isinstance(block, TransformerBlock),
@@ -174,7 +174,7 @@ def _plain(
     attention: MultiHead, tokens: Tensor, seen: KeyValues, arrangement: Arrangement
 ) -> Float[Tensor, "k T S"]:
     """Scores of one row before any mask."""
-    compared = attention.compare(tokens, seen, arrangement)
+    compared = attention.terms(tokens, seen, arrangement)
     scores = tokens.new_zeros(()) if compared.bias is None else compared.bias[0]
     if compared.queries is not None and compared.keys is not None:
         queries = compared.queries[0] * compared.scale

@@ -18,7 +18,6 @@ from harken.attention.legal import check_choices
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
-from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -41,9 +40,10 @@ class SpatialConfig:
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
-        if isinstance(self.attention.score, RelativeProductConfig):
+        if self.attention.score.distances:
             raise ValueError(
-                "score 'relative_product' knows distances along one axis, and places have two; "
+                f"score {self.attention.score.kind!r} knows distances along one axis, and places "
+                "have two; "
                 "choose score 'scaled' with position 'relative', 'alibi' or 'rotary'"
             )
 

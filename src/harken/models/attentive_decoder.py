@@ -25,7 +25,6 @@ from harken.attention.attend import explicit_weights
 from harken.attention.masks import Mask, padding_mask
 from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
 from harken.attention.scores import MergedConfig
-from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
@@ -60,10 +59,10 @@ class AttentiveDecoderConfig:
 
     def __post_init__(self) -> None:
         self.attention.check_even(self.hidden)
-        if isinstance(self.attention.score, RelativeProductConfig):
+        if self.attention.score.distances:
             raise ValueError(
-                "score 'relative_product' compares positions of one sequence, and an RNN decoder "
-                "attends to the memory only; choose score 'scaled'"
+                f"score {self.attention.score.kind!r} compares positions of one sequence, and an "
+                "RNN decoder attends to the memory only; choose score 'scaled'"
             )
         if self.cell.direction != "forward":
             raise ValueError(
@@ -191,7 +190,7 @@ class AttentiveDecoder(nn.Module):
         output, cell = self.cell(read, state.cell)
         located = state.location
         if located is not None:
-            compared = self.attention.compare(query[:, None], state.memory, arrangement)
+            compared = self.attention.terms(query[:, None], state.memory, arrangement)
             looked = explicit_weights(compared, mask).mean(dim=1)[:, 0]
             located = located._replace(looked=looked)
         return output, state._replace(cell=cell, location=located)

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from harken.attention.scores import INITIAL_STD
 from harken.config import bounded
 from harken.layers.convolution import (
     CausalConvolutionConfig,
@@ -22,7 +23,7 @@ from harken.layers.convolution import (
     Tails,
 )
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig, RecurrentState
-from harken.models.initialise import SPREAD, initialise
+from harken.models.initialise import initialise
 from harken.models.inputs import check_rows
 from harken.models.language_model import GPTConfig
 
@@ -159,7 +160,7 @@ def _ready(model: FixedStateModel, layers: int, seed: int, *, tied: bool) -> Fix
     initialise(model, layers, seed)
     with torch.no_grad():
         size = model.embedding.embedding_dim**-0.5 if tied else 1.0
-        model.embedding.weight.mul_(size / SPREAD)
+        model.embedding.weight.mul_(size / INITIAL_STD)
     if tied:
         model.reader.weight = model.embedding.weight
     return model

@@ -13,7 +13,6 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.scores import SynthesizerConfig
 from harken.layers.entropy import entropy
 from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig
 from harken.models.body import RecurrentBody
@@ -38,14 +37,15 @@ def build_decoder(
 
 def check_memory(config: DecoderConfig, longest: int | None) -> None:
     """Refuse a score with fewer positions than the longest memory; None for one without limit."""
-    if not isinstance(config.attention.score, SynthesizerConfig):
+    if not config.attention.score.per_position:
         return
     if longest is None or longest > config.length:
         limit = "no limit" if longest is None else f"up to {longest}"
         fix = "" if longest is None else f"set decoder.length = {longest}, or "
         raise ValueError(
-            f"score 'synthesizer' of the decoder has {config.length} positions (decoder.length), "
-            f"and the encoder output has {limit}; {fix}choose another decoder.attention.score"
+            f"score {config.attention.score.kind!r} of the decoder has {config.length} positions "
+            f"(decoder.length), and the encoder output has {limit}; {fix}choose another "
+            "decoder.attention.score"
         )
 
 
