@@ -87,7 +87,7 @@ def credited_late(patch: pytest.MonkeyPatch) -> None:
 def forgets_the_future(patch: pytest.MonkeyPatch) -> None:
     """The recurrent term of back-propagation is missing."""
     patch.setattr(
-        "harken.layers.backpropagation.through_time", lambda direct, history, weights: direct
+        "harken.claims.backpropagation.through_time", lambda direct, history, weights: direct
     )
 
 

@@ -18,6 +18,7 @@ from harken.attention.attend import Compared, Kernel, attend_fast
 from harken.attention.masks import Mask
 from harken.attention.query_key import ScoreSizes, split_heads
 from harken.attention.relative import Rotation, rotate
+from harken.attention.residual import ResidualLinear
 from harken.attention.scores import ScaledConfig, ScoreConfig
 from harken.config import bounded
 
@@ -135,7 +136,7 @@ class MultiHead(nn.Module):
             head_width = memory_width
         self.join: nn.Linear | None = None
         if config.output_matrix:
-            self.join = nn.Linear(config.heads * head_width, width, bias=config.bias)
+            self.join = ResidualLinear(config.heads * head_width, width, bias=config.bias)
         self.kernel: Kernel = attend_fast
 
     def remember(

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from harken.attention.masks import mask_between
 from harken.claims import formulas
+from harken.claims.backpropagation import TanhWeights, backpropagate
 from harken.claims.claim import Array, Case, Claim, Setting, worst
 from harken.claims.drawn import array, filled, normal
-from harken.layers.backpropagation import TanhWeights, backpropagate
 from harken.layers.recurrent import TanhConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig, Location
 from harken.models.recogniser import RecogniserConfig
@@ -50,7 +50,7 @@ def through_time(setting: Setting) -> Sequence[Case]:
     assert learned.grad is not None
     return [
         worst(
-            "dL/dV, the formula's steps in layers/backpropagation.py",
+            "dL/dV, the formula's steps in claims/backpropagation.py",
             predicted,
             by_hand.weights.states,
         ),

@@ -33,6 +33,7 @@ from harken.attention.masks import EVERYTHING, Order
 from harken.attention.multihead import Arrangement, KeyValues, MultiHead
 from harken.attention.positions import Position
 from harken.layers.conformer import ConformerBlock
+from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
 from harken.layers.transformer import TransformerBlock
 
 DROP = 1.0  # nats: attention at the edge of a band is 1/e of that at its peak
@@ -228,14 +229,12 @@ def _passed(block: nn.Module) -> list[nn.Module]:
 
 def _table(modules: dict[str, nn.Module], above: list[str], width: int) -> Float[Tensor, "V J"]:
     """The embeddings nearest above the attention, with the segment that BERT adds; else zeros."""
-    names = [f"{one}.embedding".lstrip(".") for one in above]
     # An encoder may share its decoder's.
-    names += [name for name in modules if name.endswith("embedding")]
-    for name in names:
-        table = modules.get(name)
-        if isinstance(table, nn.Embedding) and table.embedding_dim == width:
-            segment = modules.get(name.removesuffix("embedding") + "segment")
-            first = segment.weight[0] if isinstance(segment, nn.Embedding) else 0.0
-            return table.weight.detach() + first
+    for parent in [*(modules[name] for name in above), *modules.values()]:
+        segments = [part for part in parent.children() if isinstance(part, SegmentEmbedding)]
+        for table in parent.children():
+            if isinstance(table, TokenEmbedding) and table.embedding_dim == width:
+                first = segments[0].weight[0] if segments else 0.0
+                return table.weight.detach() + first
     weight = next(modules[""].parameters())
     return weight.new_zeros(1, width)

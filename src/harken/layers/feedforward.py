@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from harken.attention.residual import ResidualLinear
 from harken.config import bounded
 
 
@@ -40,7 +41,7 @@ class FeedForward(nn.Module):
         self.gate: nn.Linear | None = None
         if config.activation == "swiglu":
             self.gate = nn.Linear(width, inner, bias=config.bias)
-        self.narrow = nn.Linear(inner, width, bias=config.bias)
+        self.narrow = ResidualLinear(inner, width, bias=config.bias)
 
     def forward(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B T J"]:
         wide = self.widen(inputs)

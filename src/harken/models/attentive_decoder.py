@@ -27,8 +27,10 @@ from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
 from harken.attention.scores import MergedConfig
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
 from harken.models.initialise import initialise
+from harken.models.state import select_rows
 
 BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), value_matrix=False, output_matrix=False)
 """The sources' own attention: one head, W_key alone."""
@@ -84,6 +86,14 @@ class AttentiveState(NamedTuple):
     memory: KeyValues
     memory_present: Bool[Tensor, "B M"]
     location: "Located | None"
+
+    def select(self, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> "AttentiveState":
+        """Return these rows; the memory stays if they belong to the same prompts as before."""
+        cell, location = select_rows((self.cell, self.location), rows)
+        memory, present = self.memory, self.memory_present
+        if not same_prompts:
+            memory, present = select_rows((memory, present), rows)
+        return AttentiveState(cell, memory, present, location)
 
 
 class Located(NamedTuple):
@@ -144,7 +154,7 @@ class AttentiveDecoder(nn.Module):
         if not attention.output_matrix:
             own, _ = attention.head_widths(hidden)
             context = attention.heads * (own if attention.value_matrix else memory_width)
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.attention = attention.build(hidden, config.length, memory_width)
         self.cell = config.cell.build_cell(context + config.width, hidden)
         self.first: nn.Linear | None = None

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harken.config import bounded
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig, build_body, check_body
 from harken.models.initialise import initialise
@@ -123,7 +124,7 @@ class RecurrentBlank(nn.Module):
     ) -> None:
         super().__init__()
         self.end = end
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.forwards: Recurrent = config.cell.build(config.width)
         self.backwards: Recurrent = replace(config.cell, direction="backward").build(config.width)
         self.from_left = nn.Linear(self.forwards.width, config.width, bias=False)
@@ -172,7 +173,7 @@ class MaskedBlank(nn.Module):
     ) -> None:
         super().__init__()
         self.mask, self.end = mask, end
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.body = build_body(config.body, config.width)
         self.out = nn.Linear(self.body.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)

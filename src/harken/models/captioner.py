@@ -33,7 +33,6 @@ from harken.models.writing import (
     build_decoder,
     check_memory,
     layers_of,
-    select_state,
 )
 
 NO_RNN = 0  # width of a right-to-left RNN's state in the memory: places have no such order
@@ -128,4 +127,4 @@ class Captioner(nn.Module):
         return self.decoder.logits(states)
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-        return select_state(state, rows, same_prompts=same_prompts)
+        return state.select(rows, same_prompts=same_prompts)

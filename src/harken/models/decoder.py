@@ -20,12 +20,14 @@ from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig, width_inside
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.output import OutputLinear
 from harken.layers.stack import Stack, StackState
 from harken.layers.transformer import Memory, TransformerConfig
 from harken.models.initialise import initialise
+from harken.models.state import select_rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +63,14 @@ class DecoderState(NamedTuple):
     memory: StackState
     memory_present: Bool[Tensor, "B M"]
 
+    def select(self, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> "DecoderState":
+        """Return these rows; the memory stays if they belong to the same prompts as before."""
+        layers, positions, present = select_rows((self.layers, self.positions, self.present), rows)
+        memory, memory_present = self.memory, self.memory_present
+        if not same_prompts:
+            memory, memory_present = select_rows((memory, memory_present), rows)
+        return DecoderState(layers, positions, present, memory, memory_present)
+
 
 class TransformerDecoder(nn.Module):
     """The writing half of the encoder-decoder Transformer."""
@@ -76,7 +86,7 @@ class TransformerDecoder(nn.Module):
             dropout=config.dropout,
         )
         self.length = config.length
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.position = build_position(
             config.position, config.attention, config.width, config.length
         )

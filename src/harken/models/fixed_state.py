@@ -22,6 +22,7 @@ from harken.layers.convolution import (
     GatedConvolutionConfig,
     Tails,
 )
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.output import OutputLinear
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig, RecurrentState
 from harken.models.initialise import initialise
@@ -99,7 +100,7 @@ class FixedStateModel(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, width)
+        self.embedding = TokenEmbedding(vocabulary, width)
         self.body = body
         self.dropout = nn.Dropout(dropout)
         self.lm_head = OutputLinear(state_width, vocabulary, bias=False)

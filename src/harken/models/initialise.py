@@ -9,13 +9,15 @@ import math
 import torch
 from torch import nn
 
-from harken.attention.multihead import MultiHead
+from harken.attention.residual import ResidualLinear
 from harken.attention.scores import INITIAL_STD, Score
-from harken.layers.feedforward import FeedForward
 
 
 def initialise(model: nn.Module, layers: int, seed: int) -> None:
-    """Draw every weight from one seeded stream, whatever was drawn before."""
+    """Draw every weight from one seeded stream, whatever was drawn before.
+
+    Modules of PyTorch are initialized here; a score initializes the parameters it holds itself.
+    """
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
@@ -36,7 +38,5 @@ def initialise(model: nn.Module, layers: int, seed: int) -> None:
     shrink = 1.0 / math.sqrt(2 * layers)
     with torch.no_grad():
         for module in model.modules():
-            if isinstance(module, MultiHead) and module.join is not None:
-                module.join.weight.mul_(shrink)
-            elif isinstance(module, FeedForward):
-                module.narrow.weight.mul_(shrink)
+            if isinstance(module, ResidualLinear):
+                module.weight.mul_(shrink)

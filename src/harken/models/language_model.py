@@ -21,6 +21,7 @@ from harken.attention.positions import LearnedConfig, PositionConfig, width_insi
 from harken.config import MAX_LAYERS, bounded
 from harken.design.start import StartConfig, begin, stack_sites
 from harken.layers.dropout import Dropout
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.output import OutputLinear
@@ -81,7 +82,7 @@ class GPT(nn.Module):
             dropout=config.dropout,
         )
         self.order, self.window = config.order, config.window
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.position = build_position(config.position, config.attention, config.width, length)
         self.length = min(length, self.position.length or length)
         self.dropout = Dropout(config.dropout)

@@ -31,7 +31,6 @@ from harken.models.writing import (
     build_decoder,
     check_memory,
     layers_of,
-    select_state,
 )
 
 BLANK = 0
@@ -172,4 +171,4 @@ class Recogniser(nn.Module):
         return self.decoder.logits(states)
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-        return select_state(state, rows, same_prompts=same_prompts)
+        return state.select(rows, same_prompts=same_prompts)

@@ -9,19 +9,15 @@ not here.
 
 from typing import Any
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig
 from harken.models.body import RecurrentBody
 from harken.models.decoder import TransformerDecoder, TransformerDecoderConfig
-from harken.models.state import select_rows
 
 DecoderConfig = TransformerDecoderConfig | AttentiveDecoderConfig
 Decoder = TransformerDecoder | AttentiveDecoder
-
-OF_THE_PROMPT = ("memory", "memory_present")
-"""Parts of a decoder's state that all hypotheses about one memory have in common."""
 
 
 def build_decoder(
@@ -80,13 +76,3 @@ def first_state(
         return memory[:, 0, memory.shape[2] - backward_width :]
     counted = present[..., None].to(memory.dtype)
     return (memory * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1.0)
-
-
-def select_state(state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-    """Rows of a state; what belongs to the prompt is not moved where prompts stay in place."""
-    if not same_prompts:
-        return select_rows(state, rows)
-    parts = zip(state._fields, state, strict=True)
-    return type(state)(
-        *(part if name in OF_THE_PROMPT else select_rows(part, rows) for name, part in parts)
-    )
