@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 
-from harken.attention.legal import clash
+from harken.attention.compatibility import conflict
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
     AlibiConfig,
@@ -55,7 +55,7 @@ LEGAL = [
     (score, position)
     for score in SCORES
     for position in POSITIONS
-    if clash(SCORES[score], POSITIONS[position]) is None
+    if conflict(SCORES[score], POSITIONS[position]) is None
 ]
 Norm = Literal["pre", "post"]
 Seen = Literal["causal", "strict", "window"]

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask
+from harken.attention.masks import CAUSAL, NO_MASK, Mask
 from harken.attention.merging import merge_pair, split_merged
-from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig, ScoreConfig
 
 BATCH, HEADS, TIME, KEYS = 2, 3, 7, 5
@@ -34,12 +34,12 @@ def attention(
 
 
 def look(module: MultiHead, inputs: Tensor, memory: Tensor, mask: Mask) -> Tensor:
-    arrangement = Arrangement(
+    context = AttentionContext(
         mask=mask,
         query_positions=torch.arange(inputs.shape[1])[None],
         key_positions=torch.arange(memory.shape[1])[None],
     )
-    return module.look(inputs, module.remember(memory), arrangement)
+    return module.look(inputs, module.remember(memory), context)
 
 
 def matrices(module: MultiHead, key_width: int) -> tuple[Tensor, Tensor]:
@@ -63,8 +63,8 @@ def test_merging_changes_no_output(
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, memory_width, dtype=torch.float64)
     assert_close(
-        look(merged, inputs, memory, EVERYTHING),
-        look(pair, inputs, memory, EVERYTHING),
+        look(merged, inputs, memory, NO_MASK),
+        look(pair, inputs, memory, NO_MASK),
         rtol=0,
         atol=1e-12,
     )
@@ -102,7 +102,7 @@ def test_splitting_a_merged_pair_changes_no_output(key_width: int, memory_width:
     pair.score.to_keys.weight.copy_(split.keys.flatten(0, 1))
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, memory_width, dtype=torch.float64)
-    ours, theirs = (look(one, inputs, memory, EVERYTHING) for one in (pair, merged))
+    ours, theirs = (look(one, inputs, memory, NO_MASK) for one in (pair, merged))
     assert_close(ours, theirs, rtol=0, atol=1e-11)
 
 

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.attend import explicit_weights
-from harken.attention.masks import EVERYTHING
+from harken.attention.kernels import attention_weights
+from harken.attention.masks import NO_MASK
 from harken.attention.query_key import ScoreSizes
 from harken.attention.scores import (
     AdditiveConfig,
@@ -60,10 +60,10 @@ def test_queries_and_keys_are_linear_images_head_by_head() -> None:
         for head in range(HEADS):
             rows = matrix[head * KEY_WIDTH : (head + 1) * KEY_WIDTH]
             assert_close(ours[:, head], inputs @ rows.T, rtol=0, atol=1e-12)
-    compared = score.terms(
+    terms = score.terms(
         inputs, score.queries(inputs), score.keys(inputs), torch.arange(3)[None], KEYS_AT[:, :3]
     )
-    assert compared.bias is None
+    assert terms.bias is None
 
 
 def rows_of(places: Tensor, batch: int) -> Tensor:
@@ -141,10 +141,10 @@ def test_pairs_with_shared_keys_equal_a_loop(
     memory = torch.randn(2, 5, 13, dtype=torch.float64)
     keys = score.keys(memory)
     assert keys.shape == (2, groups, 5, KEY_WIDTH)
-    compared = score.terms(
+    terms = score.terms(
         inputs, score.queries(inputs), keys, torch.arange(3)[None], torch.arange(5)[None]
     )
-    ours = explicit_weights(compared, EVERYTHING).log()
+    ours = attention_weights(terms, NO_MASK).log()
     for b in range(2):
         for h in range(6):
             group = h // (6 // groups)
@@ -159,14 +159,14 @@ def test_pairs_with_shared_keys_equal_a_loop(
                             weight * math.tanh(one + other)
                             for weight, (one, other) in zip(direction, pairs, strict=True)
                         )
-                        assert compared.bias[b, h, i, t].item() == pytest.approx(total, abs=1e-12)
+                        assert terms.bias[b, h, i, t].item() == pytest.approx(total, abs=1e-12)
                     else:
                         total = sum(one * other for one, other in pairs)
                     totals.append(total)
                 logs = torch.tensor(totals, dtype=torch.float64).log_softmax(dim=0)
                 assert_close(ours[b, h, i], logs, rtol=0, atol=1e-10)
     if isinstance(config, AdditiveConfig):
-        assert compared.queries is None and compared.keys is None
+        assert terms.queries is None and terms.keys is None
 
 
 @torch.no_grad()
@@ -186,11 +186,11 @@ def test_merged_equals_a_loop() -> None:
     )
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, memory_width, dtype=torch.float64)
-    compared = score.terms(
+    terms = score.terms(
         inputs, score.queries(inputs), score.keys(memory), torch.arange(3)[None], KEYS_AT
     )
-    assert compared.bias is None
-    assert compared.keys.shape == (2, 1, 5, memory_width)  # a token is the key of every head
+    assert terms.bias is None
+    assert terms.keys.shape == (2, 1, 5, memory_width)  # a token is the key of every head
     for b in range(2):
         for h in range(HEADS):
             for i in range(3):
@@ -202,5 +202,5 @@ def test_merged_equals_a_loop() -> None:
                         for one in range(WIDTH)
                         for other in range(memory_width)
                     )
-                    ours = compared.scale * (compared.queries[b, h, i] @ compared.keys[b, 0, t])
+                    ours = terms.scale * (terms.queries[b, h, i] @ terms.keys[b, 0, t])
                     assert ours.item() == pytest.approx(total, abs=1e-11)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.attend import explicit_weights
-from harken.attention.masks import EVERYTHING, mask_between
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.kernels import attention_weights
+from harken.attention.masks import NO_MASK, build_mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.query_key import ScoreSizes
 from harken.attention.transformer_xl import RelativeProduct, RelativeProductConfig, waves
 
@@ -41,10 +41,10 @@ def wave(distance: int, width: int) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def scores_of(compared: Any) -> Tensor:
+def scores_of(terms: Any) -> Tensor:
     """Queries with the keys of their group, and the bias: the numbers before softmax."""
-    keys = compared.keys.repeat_interleave(HEADS // GROUPS, dim=1)
-    return compared.queries @ keys.transpose(-2, -1) * compared.scale + compared.bias
+    keys = terms.keys.repeat_interleave(HEADS // GROUPS, dim=1)
+    return terms.queries @ keys.transpose(-2, -1) * terms.scale + terms.bias
 
 
 @pytest.mark.parametrize("width", [10, 11])
@@ -88,8 +88,8 @@ def test_later_and_earlier_keys_are_told_apart() -> None:
     same = torch.randn(1, 1, WIDTH, dtype=torch.float64)
     memory = torch.randn(1, 1, MEMORY_WIDTH, dtype=torch.float64).expand(1, 2, -1)
     queries, keys = score.queries(same), score.keys(memory)
-    compared = score.terms(same, queries, keys, torch.tensor([[4]]), torch.tensor([[2, 6]]))
-    weights = explicit_weights(compared, EVERYTHING)
+    terms = score.terms(same, queries, keys, torch.tensor([[4]]), torch.tensor([[2, 6]]))
+    weights = attention_weights(terms, NO_MASK)
     assert (weights[..., 0] - weights[..., 1]).abs().min() > 1e-3
 
 
@@ -103,10 +103,10 @@ def test_going_on_from_remembered_keys_equals_the_whole_row() -> None:
         nn.init.normal_(parameter, std=0.5)
     inputs = torch.randn(BATCH, KEYS, WIDTH, dtype=torch.float64)
 
-    def causal(first: int, last: int) -> Arrangement:
+    def causal(first: int, last: int) -> AttentionContext:
         queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
-        mask = mask_between("causal", queries_at, keys_at)
-        return Arrangement(mask=mask, query_positions=queries_at, key_positions=keys_at)
+        mask = build_mask("causal", queries_at, keys_at)
+        return AttentionContext(mask=mask, query_positions=queries_at, key_positions=keys_at)
 
     whole, _ = attention(inputs, causal(0, KEYS))
     early, past = attention(inputs[:, :4], causal(0, 4))
@@ -118,8 +118,8 @@ def test_every_part_learns() -> None:
     score = built()
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, MEMORY_WIDTH, dtype=torch.float64)
-    compared = score.terms(inputs, score.queries(inputs), score.keys(memory), QUERIES_AT, KEYS_AT)
-    explicit_weights(compared, EVERYTHING).square().sum().backward()
+    terms = score.terms(inputs, score.queries(inputs), score.keys(memory), QUERIES_AT, KEYS_AT)
+    attention_weights(terms, NO_MASK).square().sum().backward()
     for name, parameter in score.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
         if name != "to_keys.bias":  # the same for all keys: softmax forgets it

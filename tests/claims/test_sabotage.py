@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harken.attention.masks import Mask, mask_between
+from harken.attention.masks import Mask, build_mask
 from harken.attention.merging import merge_pair
 from harken.attention.positions import interleave
 from harken.attention.relative import angles
@@ -60,16 +60,16 @@ def sees_itself(patch: pytest.MonkeyPatch) -> None:
     """The diagonal of the strict mask is left unmasked."""
 
     def causal(order: str, queries: Tensor, keys: Tensor, **_: object) -> Mask:
-        return mask_between("causal", queries, keys)
+        return build_mask("causal", queries, keys)
 
-    patch.setattr("harken.claims.lecture.mask_between", causal)
+    patch.setattr("harken.claims.lecture.build_mask", causal)
 
 
 def shares_over_queries(patch: pytest.MonkeyPatch) -> None:
     """Softmax over the wrong axis."""
     patch.setattr(
-        "harken.attention.attend.explicit_weights",
-        lambda compared, mask: (compared.queries @ compared.keys.mT).softmax(dim=-2),
+        "harken.attention.kernels.attention_weights",
+        lambda terms, mask: (terms.queries @ terms.keys.mT).softmax(dim=-2),
     )
 
 

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import harken
-from harken.attention.attend import Compared
+from harken.attention.kernels import ScoreTerms
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.query_key import Pair, ScoreSizes
 from harken.cost.exercise import Workload, language_model_loss, workload
@@ -150,9 +150,9 @@ class Cosine(Pair):
 
     def compare(
         self, inputs: Any, queries: Any, keys: Any, query_positions: Any, key_positions: Any
-    ) -> Compared:
+    ) -> ScoreTerms:
         queries, keys = F.normalize(queries, dim=-1), F.normalize(keys, dim=-1)
-        return Compared(queries=queries, keys=keys, scale=10.0)
+        return ScoreTerms(queries=queries, keys=keys, scale=10.0)
 
 
 class CosineConfig:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from harken.attention.arrange import arrange, build_position
-from harken.attention.attend import Compared, explicit_weights
+from harken.attention.context import attention_context, build_position
+from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import CAUSAL
 from harken.attention.multihead import MultiHead, MultiHeadConfig
 from harken.attention.positions import FourierConfig, LearnedConfig, SinusoidConfig
@@ -39,10 +39,10 @@ def layer_of(score, width: int = WIDTH, **choices) -> MultiHead:
 def weights_of(layer: MultiHead, tokens, position) -> torch.Tensor:
     """B k T S, as the layer itself compares."""
     places = torch.arange(LENGTH)[None]
-    arrangement = arrange(position, CAUSAL, places, places)
-    seen = layer.remember(tokens, arrangement.rotation)
-    compared: Compared = layer.terms(tokens, seen, arrangement)
-    return explicit_weights(compared, CAUSAL)
+    context = attention_context(position, CAUSAL, places, places)
+    seen = layer.remember(tokens, context.rotation)
+    terms: ScoreTerms = layer.terms(tokens, seen, context)
+    return attention_weights(terms, CAUSAL)
 
 
 def position_of(config, width: int = WIDTH, attention=None):
@@ -135,7 +135,7 @@ def test_what_is_carried_arrives() -> None:
     tokens[..., 5:27] = wave_vectors(plan.waves, LENGTH)
     told = position_of(SinusoidConfig())
     places = torch.arange(LENGTH)[None]
-    mixed, _ = layer(tokens, arrange(told, CAUSAL, places, places))
+    mixed, _ = layer(tokens, attention_context(told, CAUSAL, places, places))
     torch.testing.assert_close(mixed[0, 2:, 27:], tokens[0, :-2, :5], rtol=0, atol=1e-3)
     assert not mixed[..., :27].any()
 
@@ -145,7 +145,7 @@ def test_frozen_weights_get_no_gradient_and_others_do() -> None:
     install(shift(PLAN), layer, 1, "freeze")
     places = torch.arange(LENGTH)[None]
     tokens = torch.randn(2, LENGTH, WIDTH).double()
-    mixed, _ = layer(tokens, arrange(position_of(SinusoidConfig()), CAUSAL, places, places))
+    mixed, _ = layer(tokens, attention_context(position_of(SinusoidConfig()), CAUSAL, places, places))
     mixed.square().sum().backward()
     for linear in (layer.score.to_queries, layer.score.to_keys):
         assert not linear.weight.grad[17:34].any()

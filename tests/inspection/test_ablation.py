@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.attend import attend_fast
+from harken.attention.kernels import fused_attention
 from harken.attention.multihead import MultiHead, MultiHeadConfig
 from harken.inspection.ablation import (
     AttentionRef,
@@ -282,7 +282,7 @@ def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
         pytest.fail("never entered")
     assert torch.equal(model(TOKENS), whole)
     kernels = {one.kernel for one in model.modules() if isinstance(one, MultiHead)}
-    assert kernels == {attend_fast}
+    assert kernels == {fused_attention}
     assert not any(one._forward_hooks for one in model.modules())
 
 

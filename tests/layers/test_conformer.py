@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.masks import EVERYTHING, mask_between, padding_mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.masks import NO_MASK, build_mask, padding_mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.scores import ScaledConfig
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.inspection.record import record
@@ -41,10 +41,10 @@ def stirred(module: Any) -> Any:
     return module
 
 
-def among(present: Tensor | None, time: int = TIME) -> Arrangement:
+def among(present: Tensor | None, time: int = TIME) -> AttentionContext:
     slots = torch.arange(time)[None]
-    mask = EVERYTHING if present is None else padding_mask(present)
-    return Arrangement(mask=mask, query_positions=slots, key_positions=slots)
+    mask = NO_MASK if present is None else padding_mask(present)
+    return AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
 
 
 def some_frames() -> Tensor:
@@ -223,11 +223,11 @@ def test_attention_can_be_looked_at() -> None:
 
 def test_a_mask_over_time_is_kept_by_attention_while_the_kernel_sees_both_sides() -> None:
     block, inputs, slots = built("layer"), some_frames(), torch.arange(TIME)[None]
-    causal = mask_between("causal", slots, slots)
-    arrangement = Arrangement(mask=causal, query_positions=slots, key_positions=slots)
+    causal = build_mask("causal", slots, slots)
+    context = AttentionContext(mask=causal, query_positions=slots, key_positions=slots)
     other = inputs.clone()
     other[:, 8] += torch.randn(WIDTH)
-    moved = (block(other, arrangement) - block(inputs, arrangement)).abs().amax(dim=(0, 2))
+    moved = (block(other, context) - block(inputs, context)).abs().amax(dim=(0, 2))
     assert (moved[:6] == 0).all() and (moved[6:] > 1e-6).all()  # 8 less half the kernel
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.masks import EVERYTHING
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.masks import NO_MASK
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import (
     FourierConfig,
     LearnedConfig,
@@ -222,7 +222,7 @@ def test_the_stack_is_that_of_every_other_model() -> None:
     """Equal to flattening: blocks over a row of tokens that know nothing of x and y."""
     encoder, maps = built("none"), some_maps()
     slots = torch.arange(len(PLACES))[None]
-    plain = Arrangement(mask=EVERYTHING, query_positions=slots, key_positions=slots)
+    plain = AttentionContext(mask=NO_MASK, query_positions=slots, key_positions=slots)
     flat, _ = encoder.stack(maps.flatten(1, 2), plain)
     assert_close(encoder.over_map(maps), flat.view_as(maps), rtol=0, atol=1e-11)
 

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.masks import CAUSAL, NO_MASK, Mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.transformer import TransformerBlock, TransformerConfig
@@ -28,9 +28,9 @@ def built(norm: str, activation: str, dropout: float = 0.0) -> TransformerBlock:
     return block.double().eval()
 
 
-def in_order(mask: Mask) -> Arrangement:
+def in_order(mask: Mask) -> AttentionContext:
     slots = torch.arange(TIME)[None]
-    return Arrangement(mask=mask, query_positions=slots, key_positions=slots)
+    return AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
 
 
 def pytorchs(ours: TransformerBlock, norm: str, activation: Any) -> nn.TransformerEncoderLayer:
@@ -84,7 +84,7 @@ def test_agrees_with_pytorch(norm: str, activation: str, causal: bool) -> None:
     theirs = pytorchs(ours, norm, ACTIVATIONS[activation])
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1) if causal else None
-    output, _ = ours(inputs, in_order(CAUSAL if causal else EVERYTHING))
+    output, _ = ours(inputs, in_order(CAUSAL if causal else NO_MASK))
     assert_close(output, theirs(inputs, src_mask=hidden), rtol=0, atol=1e-11)
 
 

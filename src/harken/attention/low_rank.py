@@ -9,7 +9,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.attend import serve
+from harken.attention.kernels import repeat_kv
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +30,4 @@ def split_projection(
     offset = weight.new_zeros(weight.shape[:2])
     if projection.bias is not None:
         offset = projection.bias.view(groups, -1)
-    return serve(heads, weight[None])[0], serve(heads, offset[None, :, None])[0, :, 0]
+    return repeat_kv(heads, weight[None])[0], repeat_kv(heads, offset[None, :, None])[0, :, 0]

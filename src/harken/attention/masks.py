@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-Order = Literal["any", "causal", "strict"]
+MaskKind = Literal["any", "causal", "strict"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,12 +28,12 @@ class Mask:
     causal: bool = False
 
 
-EVERYTHING = Mask()
+NO_MASK = Mask()
 CAUSAL = Mask(causal=True)
 
 
-def mask_between(
-    order: Order,
+def build_mask(
+    order: MaskKind,
     query_positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
     *,
@@ -63,10 +63,10 @@ def mask_between(
 
 def padding_mask(present: Bool[Tensor, "B S"] | None) -> Mask:
     """Every key that is no padding."""
-    return EVERYTHING if present is None else Mask(visible=present[:, None, None, :])
+    return NO_MASK if present is None else Mask(visible=present[:, None, None, :])
 
 
-def visible_table(
+def dense_mask(
     mask: Mask, queries: int, keys: int, device: torch.device
 ) -> Bool[Tensor, "#B 1 #T S"]:
     """The table in full, for kernels that need to see it."""

@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared, Kernel, attend_fast
+from harken.attention.kernels import ScoreTerms, AttentionKernel, fused_attention
 from harken.attention.masks import Mask
 from harken.attention.query_key import ScoreSizes, split_heads
 from harken.attention.relative import Rotation, rotate
@@ -24,7 +24,7 @@ from harken.config import bounded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Arrangement:
+class AttentionContext:
     """Where queries and keys stand and who may look at whom; made once a forward for all layers."""
 
     mask: Mask
@@ -137,7 +137,7 @@ class MultiHead(nn.Module):
         self.join: nn.Linear | None = None
         if config.output_matrix:
             self.join = ResidualLinear(config.heads * head_width, width, bias=config.bias)
-        self.kernel: Kernel = attend_fast
+        self.kernel: AttentionKernel = fused_attention
 
     def remember(
         self, memory: Float[Tensor, "B S J"], rotation: Rotation | None = None
@@ -151,49 +151,49 @@ class MultiHead(nn.Module):
         return KeyValues(keys, split_heads(self.to_values(memory), self.groups))
 
     def terms(
-        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, arrangement: Arrangement
-    ) -> Compared:
+        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
+    ) -> ScoreTerms:
         """Return the terms of the scores between inputs and cached keys."""
         queries = self.score.queries(inputs)
-        if arrangement.rotation is not None and queries is not None:
-            queries = rotate(queries, arrangement.rotation)
-        compared = self.score.terms(
-            inputs, queries, seen.keys, arrangement.query_positions, arrangement.key_positions
+        if context.rotation is not None and queries is not None:
+            queries = rotate(queries, context.rotation)
+        terms = self.score.terms(
+            inputs, queries, seen.keys, context.query_positions, context.key_positions
         )
-        return with_bias(compared, arrangement.bias)
+        return with_bias(terms, context.bias)
 
     def look(
-        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, arrangement: Arrangement
+        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
     ) -> Float[Tensor, "B T mixed"]:
         """Mix what is remembered, by the score of each input with each of it.
 
         As wide as the inputs where there is an output matrix, else as the heads side by side.
         """
-        compared = self.terms(inputs, seen, arrangement)
+        terms = self.terms(inputs, seen, context)
         dropout = self.dropout if self.training else 0.0
-        mixed = self.kernel(compared, seen.values, arrangement.mask, dropout)
+        mixed = self.kernel(terms, seen.values, context.mask, dropout)
         joined = rearrange(mixed, "B k T I -> B T (k I)")
         return joined if self.join is None else self.join(joined)
 
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
-        arrangement: Arrangement,
+        context: AttentionContext,
         past: KeyValues | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
         """Self-attention over `past` and the inputs."""
-        seen = self.remember(inputs, arrangement.rotation)
+        seen = self.remember(inputs, context.rotation)
         if past is not None:
             keys = seen.keys
             if keys is not None and past.keys is not None:
                 keys = torch.cat((past.keys, keys), dim=2)
             seen = KeyValues(keys, torch.cat((past.values, seen.values), dim=2))
-        return self.look(inputs, seen, arrangement), seen
+        return self.look(inputs, seen, context), seen
 
 
-def with_bias(compared: Compared, bias: Tensor | None) -> Compared:
+def with_bias(terms: ScoreTerms, bias: Tensor | None) -> ScoreTerms:
     """The same comparison with the position kind's word on top."""
     if bias is None:
-        return compared
-    total = bias if compared.bias is None else compared.bias + bias
-    return Compared(queries=compared.queries, keys=compared.keys, scale=compared.scale, bias=total)
+        return terms
+    total = bias if terms.bias is None else terms.bias + bias
+    return ScoreTerms(queries=terms.queries, keys=terms.keys, scale=terms.scale, bias=total)

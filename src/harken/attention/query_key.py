@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared
+from harken.attention.kernels import ScoreTerms
 from harken.attention.head import Head, Patch, pad_rows
 from harken.attention.low_rank import LowRank, split_projection
 from harken.errors import UserError
@@ -143,8 +143,8 @@ class Product(QueryKeyScore):
         keys: Float[Tensor, "B groups S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
-        return Compared(queries=queries, keys=keys, scale=self.scale)
+    ) -> ScoreTerms:
+        return ScoreTerms(queries=queries, keys=keys, scale=self.scale)
 
     def factors(self) -> LowRank:
         return self.linear_factors(self.scale)

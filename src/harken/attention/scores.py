@@ -23,7 +23,7 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared, serve
+from harken.attention.kernels import ScoreTerms, repeat_kv
 from harken.attention.head import Head, Patch
 from harken.attention.low_rank import LowRank
 from harken.attention.query_key import Product as Product
@@ -58,7 +58,7 @@ class Score(Protocol):
         keys: Float[Tensor, "B groups S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared: ...
+    ) -> ScoreTerms: ...
 
     def factors(self) -> LowRank | None: ...
 
@@ -91,10 +91,10 @@ class Additive(QueryKeyScore):
         keys: Float[Tensor, "B groups S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
+    ) -> ScoreTerms:
         assert queries is not None and keys is not None
-        joined = torch.tanh(queries[:, :, :, None] + serve(self.heads, keys)[:, :, None])
-        return Compared(bias=einsum(joined, self.direction, "B k T S U, k U -> B k T S"))
+        joined = torch.tanh(queries[:, :, :, None] + repeat_kv(self.heads, keys)[:, :, None])
+        return ScoreTerms(bias=einsum(joined, self.direction, "B k T S U, k U -> B k T S"))
 
 
 class Merged(nn.Module):
@@ -137,8 +137,8 @@ class Merged(nn.Module):
         keys: Float[Tensor, "B groups S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
-        return Compared(queries=queries, keys=keys)
+    ) -> ScoreTerms:
+        return ScoreTerms(queries=queries, keys=keys)
 
     def factors(self) -> LowRank:
         heads, _, memory_width = self.unscaled.shape
@@ -195,7 +195,7 @@ class Synthesized(nn.Module):
         keys: Float[Tensor, "B groups S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
+    ) -> ScoreTerms:
         if self.from_token is None:
             assert self.table is not None
             # Rows first, keys after: indexing both at once would move the heads last.
@@ -203,7 +203,7 @@ class Synthesized(nn.Module):
         else:
             hidden = self.from_token(inputs).transpose(1, 2)
             rows = hidden @ self.to_scores + self.score_offsets
-        return Compared(bias=at_positions(rows, key_positions))
+        return ScoreTerms(bias=at_positions(rows, key_positions))
 
     def factors(self) -> None:
         return None

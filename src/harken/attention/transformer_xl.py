@@ -21,7 +21,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared
+from harken.attention.kernels import ScoreTerms
 from harken.attention.low_rank import LowRank
 from harken.attention.query_key import Product, QueryKeyScore, ScoreSizes, ScoreTraits
 from harken.config import bounded
@@ -47,13 +47,13 @@ class RelativeProduct(QueryKeyScore):
         keys: Float[Tensor, "B groups S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
+    ) -> ScoreTerms:
         assert queries is not None and keys is not None
         carry = rearrange(self.to_distances.weight, "(k U) J -> k U J", k=self.heads)
         asked = ((queries + self.distance_offset) * self.scale) @ carry
         turned = turn(asked, waves(query_positions, self.wave_width, self.base, queries.dtype))
         standing = waves(key_positions, self.wave_width, self.base, queries.dtype)
-        return Compared(
+        return ScoreTerms(
             queries=queries + self.content_offset,
             keys=keys,
             scale=self.scale,

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from harken.attention.attend import Compared, explicit_weights
-from harken.attention.masks import EVERYTHING, Mask
+from harken.attention.kernels import ScoreTerms, attention_weights
+from harken.attention.masks import NO_MASK, Mask
 from harken.attention.merging import merge_pair, split_merged
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.query_key import ScoreSizes
@@ -62,7 +62,7 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
     merged = merge_pair(query, key, inner**-0.5)
     score = MergedConfig().build(sizes(width, inner))
     score.double().unscaled.data.copy_(merged / score.scale)
-    compared = Compared(queries=score.queries(tokens[None]), keys=score.keys(tokens[None]))
+    terms = ScoreTerms(queries=score.queries(tokens[None]), keys=score.keys(tokens[None]))
     known = array(tokens)
     predicted = np.stack(
         [
@@ -71,16 +71,16 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
         ]
     )
     back = split_merged(merged, inner)
-    again = Compared(
+    again = ScoreTerms(
         queries=torch.einsum("tj,kuj->kut", tokens, back.queries).mT[None],
         keys=torch.einsum("tj,kuj->kut", tokens, back.keys).mT[None],
     )
     singular = np.stack([np.linalg.svd(array(one), compute_uv=False) for one in merged])
     half = split_merged(merged, inner // 2)
     return [
-        worst("α of the merged matrix", predicted, explicit_weights(compared, EVERYTHING)[0]),
+        worst("α of the merged matrix", predicted, attention_weights(terms, NO_MASK)[0]),
         worst(
-            "α of a pair split back out of it", predicted, explicit_weights(again, EVERYTHING)[0]
+            "α of a pair split back out of it", predicted, attention_weights(again, NO_MASK)[0]
         ),
         worst("largest singular value left out at I/2", singular[:, inner // 2], half.truncation),
         *(
@@ -209,11 +209,11 @@ def credited(
     kernel, looks = decoder.attention.kernel, 0
 
     def disturbed(
-        compared: Compared, values: torch.Tensor, mask: Mask, dropout: float
+        terms: ScoreTerms, values: torch.Tensor, mask: Mask, dropout: float
     ) -> torch.Tensor:
         nonlocal looks
         looks += 1
-        return kernel(compared, values, mask, dropout) + float(looks == look)
+        return kernel(terms, values, mask, dropout) + float(looks == look)
 
     calm = decoder(tokens[None], begun)
     decoder.attention.kernel = disturbed

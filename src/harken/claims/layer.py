@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.attend import explicit_weights
-from harken.attention.masks import EVERYTHING, Mask
-from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
+from harken.attention.kernels import attention_weights
+from harken.attention.masks import NO_MASK, Mask
+from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.attention.query_key import QueryKeyScore
 from harken.claims.claim import Array
 from harken.claims.drawn import array, filled
@@ -53,9 +53,9 @@ def matrices(attention: MultiHead) -> Matrices:
     )
 
 
-def arrangement(queries: int, keys: int, mask: Mask = EVERYTHING) -> Arrangement:
+def context(queries: int, keys: int, mask: Mask = NO_MASK) -> AttentionContext:
     """Tokens one after the other."""
-    return Arrangement(
+    return AttentionContext(
         mask=mask,
         query_positions=torch.arange(queries)[None],
         key_positions=torch.arange(keys)[None],
@@ -66,17 +66,17 @@ def looked(
     attention: MultiHead,
     tokens: Float[Tensor, "T J"],
     memory: Float[Tensor, "S width"],
-    mask: Mask = EVERYTHING,
+    mask: Mask = NO_MASK,
 ) -> Float[Tensor, "T mixed"]:
     """What the layer gives for each token."""
     seen = attention.remember(memory[None])
-    return attention.look(tokens[None], seen, arrangement(len(tokens), len(memory), mask))[0]
+    return attention.look(tokens[None], seen, context(len(tokens), len(memory), mask))[0]
 
 
 def weights(
-    attention: MultiHead, tokens: Float[Tensor, "T J"], mask: Mask = EVERYTHING
+    attention: MultiHead, tokens: Float[Tensor, "T J"], mask: Mask = NO_MASK
 ) -> Float[Tensor, "k T S"]:
     """Self-attention itself."""
     seen = attention.remember(tokens[None])
-    arranged = arrangement(len(tokens), len(tokens), mask)
-    return explicit_weights(attention.terms(tokens[None], seen, arranged), mask)[0]
+    arranged = context(len(tokens), len(tokens), mask)
+    return attention_weights(attention.terms(tokens[None], seen, arranged), mask)[0]

@@ -12,16 +12,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.attend import Compared, explicit_weights
+from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.head import Head as Head
-from harken.attention.masks import Order, mask_between
+from harken.attention.masks import MaskKind, build_mask
 from harken.attention.relative import Rotation, rotate
 
 
 def attention(
     head: Head,
     tokens: Float[Tensor, "T J"],
-    order: Order = "causal",
+    order: MaskKind = "causal",
     rotation: Rotation | None = None,
 ) -> Float[Tensor, "T S"]:
     """What each token gives to each; a row of zeros for one that sees nothing."""
@@ -32,12 +32,12 @@ def attention(
     if rotation is not None:
         queries, keys = rotate(queries, rotation), rotate(keys, rotation)
     places = torch.arange(len(tokens))[None]
-    compared = Compared(queries=queries, keys=keys)
-    return explicit_weights(compared, mask_between(order, places, places))[0, 0]
+    terms = ScoreTerms(queries=queries, keys=keys)
+    return attention_weights(terms, build_mask(order, places, places))[0, 0]
 
 
 def carry(
-    heads: Sequence[Head], tokens: Float[Tensor, "T J"], order: Order = "causal"
+    heads: Sequence[Head], tokens: Float[Tensor, "T J"], order: MaskKind = "causal"
 ) -> Float[Tensor, "T J"]:
     """Tokens behind layers of one head each, every one adding what it carries; no norms."""
     for head in heads:

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.masks import Order
+from harken.attention.masks import MaskKind
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
 from harken.config import bounded
@@ -70,7 +70,7 @@ class Site:
     norm: nn.Module  # identity where tokens come as they are
     position: Position
     length: int
-    order: Order = "causal"
+    order: MaskKind = "causal"
 
 
 def places(site: Site) -> Float[Tensor, "T J"]:
@@ -82,7 +82,7 @@ def places(site: Site) -> Float[Tensor, "T J"]:
     return normed.double()
 
 
-def stack_sites(stack: Stack, position: Position, length: int, order: Order) -> list[Site]:
+def stack_sites(stack: Stack, position: Position, length: int, order: MaskKind) -> list[Site]:
     """The layers of a stack, each with the norm that its tokens have passed."""
     before: nn.Module = nn.Identity()
     found = []

@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared, Kernel
+from harken.attention.kernels import ScoreTerms, AttentionKernel
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
@@ -195,9 +195,9 @@ def only_head(part: HeadRef, written: Float[Tensor, "B k T I"]) -> Tensor:
 
 
 def _changed_mixed(
-    kernel: Kernel, change: Change, compared: Compared, values: Tensor, mask: Mask, dropout: float
+    kernel: AttentionKernel, change: Change, terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float
 ) -> Tensor:
-    return change(kernel(compared, values, mask, dropout))
+    return change(kernel(terms, values, mask, dropout))
 
 
 def _changed_output(change: Change, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:

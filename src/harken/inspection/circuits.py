@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.low_rank import LowRank, split_projection
-from harken.attention.multihead import Arrangement, MultiHead
+from harken.attention.multihead import AttentionContext, MultiHead
 from harken.attention.relative import rotate
 from harken.attention.scores import Score
 from harken.errors import UserError
@@ -140,12 +140,12 @@ class ScoreParts:
         return about_content + self.content_position + self.position_position
 
 
-def split_scores(attention: MultiHead, streams: Streams, arrangement: Arrangement) -> ScoreParts:
+def split_scores(attention: MultiHead, streams: Streams, context: AttentionContext) -> ScoreParts:
     """The parts of self-attention over these tokens; `Streams` are those behind its norm."""
     product = query_key(attention)
 
     def turned(heads: Tensor) -> Tensor:
-        return heads if arrangement.rotation is None else rotate(heads, arrangement.rotation)
+        return heads if context.rotation is None else rotate(heads, context.rotation)
 
     asked = turned(_image(product.left, streams.content))
     asked_place = turned(_image(product.left, streams.place) + product.left_offset[:, None])
@@ -153,12 +153,12 @@ def split_scores(attention: MultiHead, streams: Streams, arrangement: Arrangemen
     heard_place = turned(_image(product.right, streams.place) + product.right_offset[:, None])
     content_position = asked @ heard_place.mT
     position_position = asked_place @ heard_place.mT
-    distances = _distances(attention.score, streams, arrangement)
+    distances = _distances(attention.score, streams, context)
     if distances is not None:
         content_position = content_position + distances[0]
         position_position = position_position + distances[1]
-    if arrangement.bias is not None:
-        position_position = position_position + arrangement.bias
+    if context.bias is not None:
+        position_position = position_position + context.bias
     return ScoreParts(
         content_content=asked @ heard.mT,
         content_position=content_position,
@@ -172,7 +172,7 @@ def _image(factor: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _distances(
-    score: Score, streams: Streams, arrangement: Arrangement
+    score: Score, streams: Streams, context: AttentionContext
 ) -> tuple[Tensor, Tensor] | None:
     """The bias of a score by what the query holds and by the rest; it is linear in q.
 
@@ -180,7 +180,7 @@ def _distances(
     """
 
     def bias_of(queries: Tensor | None) -> Tensor | None:
-        at, keys_at = arrangement.query_positions, arrangement.key_positions
+        at, keys_at = context.query_positions, context.key_positions
         return score.terms(streams.tokens, queries, queries, at, keys_at).bias
 
     alone, both = (bias_of(score.queries(part)) for part in (streams.place, streams.tokens))

@@ -27,10 +27,10 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange
-from harken.attention.attend import serve
-from harken.attention.masks import EVERYTHING, Order
-from harken.attention.multihead import Arrangement, KeyValues, MultiHead
+from harken.attention.context import attention_context
+from harken.attention.kernels import repeat_kv
+from harken.attention.masks import NO_MASK, MaskKind
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHead
 from harken.attention.positions import Position
 from harken.layers.conformer import ConformerBlock
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
@@ -47,7 +47,7 @@ class Entrance:
     position: Position
     norms: tuple[nn.Module, ...]  # on the direct path, in order
     table: Float[Tensor, "V J"]  # of contents
-    order: Order
+    order: MaskKind
     window: int | None
     first: bool  # nothing else writes to what the attention reads
 
@@ -150,10 +150,10 @@ def _scores(
     seen = attention.remember(
         asked.reshape(1, tokens * length, -1), position.rotation(keys_at[..., None])
     )
-    arrangement = arrange(position, EVERYTHING, slots, keys_at)
+    context = attention_context(position, NO_MASK, slots, keys_at)
     means, variances = [], []
     for one in asking:
-        row = _plain(attention, one[None], seen, arrangement)
+        row = _plain(attention, one[None], seen, context)
         scores = rearrange(row, "k T (tokens S) -> k T tokens S", tokens=tokens)
         means.append(scores.mean(dim=-2))
         variances.append(scores.var(dim=-2, correction=1 if tokens > 1 else 0))
@@ -172,14 +172,14 @@ def _entered(
 
 
 def _plain(
-    attention: MultiHead, tokens: Tensor, seen: KeyValues, arrangement: Arrangement
+    attention: MultiHead, tokens: Tensor, seen: KeyValues, context: AttentionContext
 ) -> Float[Tensor, "k T S"]:
     """Scores of one row before any mask."""
-    compared = attention.terms(tokens, seen, arrangement)
-    scores = tokens.new_zeros(()) if compared.bias is None else compared.bias[0]
-    if compared.queries is not None and compared.keys is not None:
-        queries = compared.queries[0] * compared.scale
-        scores = scores + queries @ serve(len(queries), compared.keys)[0].mT
+    terms = attention.terms(tokens, seen, context)
+    scores = tokens.new_zeros(()) if terms.bias is None else terms.bias[0]
+    if terms.queries is not None and terms.keys is not None:
+        queries = terms.queries[0] * terms.scale
+        scores = scores + queries @ repeat_kv(len(queries), terms.keys)[0].mT
     return scores
 
 

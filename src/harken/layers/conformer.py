@@ -11,7 +11,7 @@ with a kernel of its own for every number of a frame, centred. Its norm is over 
 each frame. Beyond both ends of a row there are zeros, and so there are at its padding; a norm over
 the batch does not count padding either.
 
-Which keys are padding is said by the arrangement, as for any attention. Streaming is not here: a
+Which keys are padding is said by the context, as for any attention. Streaming is not here: a
 centred kernel wants to see what is still to come.
 """
 
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.convolution import only_present
@@ -65,12 +65,12 @@ class ConformerBlock(nn.Module):
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
-        arrangement: Arrangement,
+        context: AttentionContext,
         present: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T J"]:
         """What stands where nothing is present has no meaning, and no influence."""
         frames = inputs + 0.5 * self.dropout(self.before(self.before_norm(inputs)))
-        mixed, _ = self.attention(self.attention_norm(frames), arrangement)
+        mixed, _ = self.attention(self.attention_norm(frames), context)
         frames = frames + self.dropout(mixed)
         near = self.convolution(self.convolution_norm(frames), present)
         frames = frames + self.dropout(near)

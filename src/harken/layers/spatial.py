@@ -13,10 +13,10 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.arrange import build_position
-from harken.attention.legal import check_choices
+from harken.attention.context import build_position
+from harken.attention.compatibility import check_choices
 from harken.attention.masks import padding_mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
@@ -81,7 +81,7 @@ class SpatialEncoder(nn.Module):
         position = self.position
         # Scores that have a place for each position count places row by row.
         places = coordinates[..., 1] * self.columns + coordinates[..., 0]
-        arrangement = Arrangement(
+        context = AttentionContext(
             mask=padding_mask(present),
             query_positions=places,
             key_positions=places,
@@ -90,7 +90,7 @@ class SpatialEncoder(nn.Module):
         )
         entered = self.dropout(position.enter(tokens, coordinates))
         states: Tensor
-        states, _ = self.stack(entered, arrangement)
+        states, _ = self.stack(entered, context)
         return states
 
     def over_map(

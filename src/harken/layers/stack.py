@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import Arrangement, KeyValues
+from harken.attention.multihead import AttentionContext, KeyValues
 from harken.layers.transformer import Memory, TransformerBlock, TransformerConfig
 
 StackState = tuple[KeyValues, ...]
@@ -38,7 +38,7 @@ class Stack(nn.Module):
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
-        arrangement: Arrangement,
+        context: AttentionContext,
         past: StackState | None = None,
         memory: Sequence[Memory] | None = None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
@@ -46,6 +46,6 @@ class Stack(nn.Module):
         for depth, block in enumerate(self.blocks):
             before = None if past is None else past[depth]
             known = None if memory is None else memory[depth]
-            inputs, state = block(inputs, arrangement, before, known)
+            inputs, state = block(inputs, context, before, known)
             states.append(state)
         return self.norm(inputs), tuple(states)

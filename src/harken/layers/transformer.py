@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHeadConfig
 from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -39,7 +39,7 @@ class Memory(NamedTuple):
     """What cross-attention looks at: keys and values of a layer, and who may see them."""
 
     seen: KeyValues
-    arrangement: Arrangement
+    context: AttentionContext
 
 
 class TransformerBlock(nn.Module):
@@ -63,7 +63,7 @@ class TransformerBlock(nn.Module):
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
-        arrangement: Arrangement,
+        context: AttentionContext,
         past: KeyValues | None = None,
         memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
@@ -72,7 +72,7 @@ class TransformerBlock(nn.Module):
         def attend(tokens: Tensor) -> Tensor:
             nonlocal seen
             mixed: Tensor
-            mixed, seen = self.attention(tokens, arrangement, past)
+            mixed, seen = self.attention(tokens, context, past)
             return mixed
 
         tokens = self._add(inputs, attend, self.attention_norm)
@@ -80,7 +80,7 @@ class TransformerBlock(nn.Module):
             assert memory is not None, "a decoder's block is given its memory"
             cross, known = self.cross, memory
             tokens = self._add(
-                tokens, lambda one: cross.look(one, known.seen, known.arrangement), self.cross_norm
+                tokens, lambda one: cross.look(one, known.seen, known.context), self.cross_norm
             )
         return self._add(tokens, self.feedforward, self.feedforward_norm), seen
 

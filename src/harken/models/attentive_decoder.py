@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import explicit_weights
+from harken.attention.kernels import attention_weights
 from harken.attention.masks import Mask, padding_mask
-from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHeadConfig
 from harken.attention.scores import MergedConfig
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
@@ -150,13 +150,13 @@ class AttentiveDecoder(nn.Module):
     ) -> None:
         super().__init__()
         attention, hidden = config.attention, config.hidden
-        context = hidden
+        attended = hidden
         if not attention.output_matrix:
             own, _ = attention.head_widths(hidden)
-            context = attention.heads * (own if attention.value_matrix else memory_width)
+            attended = attention.heads * (own if attention.value_matrix else memory_width)
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.attention = attention.build(hidden, config.length, memory_width)
-        self.cell = config.cell.build_cell(context + config.width, hidden)
+        self.cell = config.cell.build_cell(attended + config.width, hidden)
         self.first: nn.Linear | None = None
         if source_width != hidden:
             self.first = nn.Linear(source_width, hidden, bias=False)
@@ -192,16 +192,16 @@ class AttentiveDecoder(nn.Module):
         if self.location is not None and state.location is not None:
             bias = self.location.bias(query, state.location)
             mask = self.location.mask(state.location, state.memory_present)
-        arrangement = Arrangement(
+        context = AttentionContext(
             mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
         )
-        context = self.attention.look(query[:, None], state.memory, arrangement)[:, 0]
-        read = self.dropout(torch.cat((context, words), dim=-1))
+        attended = self.attention.look(query[:, None], state.memory, context)[:, 0]
+        read = self.dropout(torch.cat((attended, words), dim=-1))
         output, cell = self.cell(read, state.cell)
         located = state.location
         if located is not None:
-            compared = self.attention.terms(query[:, None], state.memory, arrangement)
-            looked = explicit_weights(compared, mask).mean(dim=1)[:, 0]
+            terms = self.attention.terms(query[:, None], state.memory, context)
+            looked = attention_weights(terms, mask).mean(dim=1)[:, 0]
             located = located._replace(looked=looked)
         return output, state._replace(cell=cell, location=located)
 

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange, build_position
-from harken.attention.legal import check_choices
+from harken.attention.context import attention_context, build_position
+from harken.attention.compatibility import check_choices
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
@@ -108,9 +108,9 @@ class TransformerBody(nn.Module):
             positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
         else:
             positions = (present.cumsum(dim=1) - 1).clamp(min=0)
-        arrangement = arrange(self.position, padding_mask(present), positions, positions)
+        context = attention_context(self.position, padding_mask(present), positions, positions)
         entered = self.dropout(self.norm(self.position.enter(inputs, positions[..., None])))
-        states: Tensor = self.stack(entered, arrangement)[0]
+        states: Tensor = self.stack(entered, context)[0]
         return states
 
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange, build_position
+from harken.attention.context import attention_context, build_position
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig, PositionConfig
@@ -70,8 +70,8 @@ class ConformerBody(nn.Module):
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T H"]:
         positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
-        arrangement = arrange(self.position, padding_mask(present), positions, positions)
+        context = attention_context(self.position, padding_mask(present), positions, positions)
         states: Tensor = self.dropout(self.position.enter(inputs, positions[..., None]))
         for block in self.blocks:
-            states = block(states, arrangement, present)
+            states = block(states, context, present)
         return states

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange, build_position
-from harken.attention.legal import check_choices
-from harken.attention.masks import CAUSAL, Mask, mask_between, padding_mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.context import attention_context, build_position
+from harken.attention.compatibility import check_choices
+from harken.attention.masks import CAUSAL, Mask, build_mask, padding_mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig, width_inside
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
@@ -122,7 +122,7 @@ class TransformerDecoder(nn.Module):
         at = (gone + present.cumsum(dim=1) - 1).clamp(min=0)
         keys_at = torch.cat((state.positions, at), dim=1)
         keys_present = torch.cat((state.present, present), dim=1)
-        mask = mask_between("causal", at, keys_at, present=keys_present)
+        mask = build_mask("causal", at, keys_at, present=keys_present)
         states, layers = self._run(tokens, at, keys_at, mask, state)
         return states, state._replace(layers=layers, positions=keys_at, present=keys_present)
 
@@ -139,10 +139,10 @@ class TransformerDecoder(nn.Module):
         mask: Mask,
         state: DecoderState,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        own = arrange(self.position, mask, positions, key_positions)
+        own = attention_context(self.position, mask, positions, key_positions)
         # Positions of the output say nothing of those of the memory: no rotation, no bias.
         places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
-        across = Arrangement(
+        across = AttentionContext(
             mask=padding_mask(state.memory_present),
             query_positions=positions,
             key_positions=places,

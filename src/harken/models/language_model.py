@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange, build_position
-from harken.attention.legal import check_choices
-from harken.attention.masks import CAUSAL, Mask, mask_between
+from harken.attention.context import attention_context, build_position
+from harken.attention.compatibility import check_choices
+from harken.attention.masks import CAUSAL, Mask, build_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
 from harken.config import MAX_LAYERS, bounded
@@ -121,7 +121,7 @@ class GPT(nn.Module):
         if positions is None and self.order == "causal" and self.window is None:
             mask = CAUSAL
         else:
-            mask = mask_between(
+            mask = build_mask(
                 self.order,
                 order,
                 order,
@@ -153,7 +153,7 @@ class GPT(nn.Module):
         positions = (gone + present.cumsum(dim=1) - 1).clamp(min=0)
         key_positions = torch.cat((state.positions, positions), dim=1)
         key_present = torch.cat((state.present, present), dim=1)
-        mask = mask_between(
+        mask = build_mask(
             self.order, positions, key_positions, window=self.window, present=key_present
         )
         states, layers = self._run(tokens, positions, key_positions, mask, state.layers or None)
@@ -167,7 +167,7 @@ class GPT(nn.Module):
         mask: Mask,
         past: StackState | None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        arrangement = arrange(self.position, mask, positions, key_positions)
+        context = attention_context(self.position, mask, positions, key_positions)
         entered = self.dropout(self.position.enter(self.embedding(tokens), positions[..., None]))
-        states, layers = self.stack(entered, arrangement, past)
+        states, layers = self.stack(entered, context, past)
         return states, layers

@@ -4,7 +4,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from harken.attention.masks import Mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import Position, PositionConfig, width_inside
 from harken.attention.relative import PositionSizes
 
@@ -20,15 +20,15 @@ def build_position(
     return position.build(sizes)
 
 
-def arrange(
+def attention_context(
     position: Position,
     mask: Mask,
     positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
-) -> Arrangement:
+) -> AttentionContext:
     """Tokens in a row, whose positions are their only coordinates."""
     at, keys_at = positions[..., None], key_positions[..., None]
-    return Arrangement(
+    return AttentionContext(
         mask=mask,
         query_positions=positions,
         key_positions=key_positions,

@@ -10,7 +10,7 @@ from harken.attention.scores import ScoreConfig
 YES = "yes"
 
 
-def clash(score: ScoreConfig, position: PositionConfig) -> str | None:
+def conflict(score: ScoreConfig, position: PositionConfig) -> str | None:
     """Return why a score and a position kind do not go together, or None where they do."""
     return score.conflicts.get(position.kind)
 
@@ -26,7 +26,7 @@ def check_choices(
             "offsets could be read two ways; make it as long, or leave it out"
         )
     attention.check(width)
-    reason = clash(attention.score, position)
+    reason = conflict(attention.score, position)
     if reason is not None:
         raise ValueError(f"{reason}; choose another position or score")
     _, key_width = attention.head_widths(width)
@@ -37,12 +37,12 @@ def check_choices(
         )
 
 
-def legal_table() -> list[list[str]]:
+def compatibility_table() -> list[list[str]]:
     """A header of position kinds, then one row a score: `yes`, or why not."""
     positions = [kind() for kind in get_args(PositionConfig)]
     header = ["score", *(position.kind for position in positions)]
     rows = [
-        [score.kind, *(clash(score, position) or YES for position in positions)]
+        [score.kind, *(conflict(score, position) or YES for position in positions)]
         for score in (kind() for kind in get_args(ScoreConfig))
     ]
     return [header, *rows]
