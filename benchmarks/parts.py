@@ -26,7 +26,7 @@ from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
 from harken.attention.relative import PositionSizes, RotaryConfig
 from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.layers.conformer import ConformerConfig
 from harken.layers.convolution import (
     CausalConvolutionConfig,
@@ -96,7 +96,7 @@ def pytorch_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[Row
         "Transformer decoder block",
         "nn.TransformerDecoderLayer",
         decoder,
-        lambda x: decoder(x, own, None, Memory(decoder.cross.remember(known), across))[0],
+        lambda x: decoder(x, own, None, Memory(decoder.cross.project_kv(known), across))[0],
         layer,
         lambda x: layer(x, known, tgt_mask=hidden, tgt_is_causal=True),
     )
@@ -191,7 +191,7 @@ def conformer_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[R
     layer = theirs.Wav2Vec2ConformerEncoderLayer(config)
     waves = theirs.Wav2Vec2ConformerRelPositionalEmbedding(config)(torch.zeros(1, steps, width))
     block = ConformerConfig(
-        attention=MultiHeadConfig(heads=heads, bias=True, score=RelativeProductConfig())
+        attention=MultiHeadConfig(heads=heads, bias=True, score=TransformerXLConfig())
     ).build(width, steps)
     context = in_order(steps, NO_MASK)
     yield (

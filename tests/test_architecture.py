@@ -226,7 +226,7 @@ def kinds_of_scores_and_positions() -> set[str]:
 def test_scores_and_positions_describe_themselves() -> None:
     """Only `attention/` asks which kind of score or position it has."""
     kinds = kinds_of_scores_and_positions()
-    assert {"MergedConfig", "Merged", "RotaryConfig", "Rotary"} <= kinds
+    assert {"MergedConfig", "MergedScore", "RotaryConfig", "Rotary"} <= kinds
     calls = [
         f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
         for room, paths in rooms().items()

@@ -118,7 +118,7 @@ def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | Fouri
     ).build(19, seed=0)
     assert model.lm_head.weight.shape == (19, 12)
     assert model.embedding.weight.shape == (19, 6)
-    assert model.stack.blocks[0].attention.join.weight.shape == (12, 12)
+    assert model.stack.blocks[0].attention.out_proj.weight.shape == (12, 12)
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_without_an_output_matrix_widths_must_be_equal(
         assert GPTConfig(width=12, attention=fits).attention == fits
 
 
-@pytest.mark.parametrize("groups", [2, 3, 7, 10])
-def test_heads_that_cannot_share_evenly_are_refused(groups: int) -> None:
-    with pytest.raises(ValueError, match=f"5 heads cannot share {groups} key_value_heads evenly"):
-        MultiHeadConfig(heads=5, key_value_heads=groups)
+@pytest.mark.parametrize("kv_heads", [2, 3, 7, 10])
+def test_heads_that_cannot_share_evenly_are_refused(kv_heads: int) -> None:
+    with pytest.raises(ValueError, match=f"5 heads cannot share {kv_heads} key_value_heads evenly"):
+        MultiHeadConfig(heads=5, key_value_heads=kv_heads)
     assert MultiHeadConfig(heads=5, key_value_heads=1).key_value_heads == 1
 
 

@@ -183,13 +183,13 @@ def test_fast_equals_explicit(
     )
 
     def run(context: AttentionContext = context) -> Tensor:
-        entered = of_inputs.enter(inputs, queries_on)
+        entered = of_inputs.embed(inputs, queries_on)
         assert entered.shape == (BATCH, queries, WIDTH)
         if setting != "cross":
             return attention(entered, context)[0]
-        remembered = of_memory.enter(memory, keys_on)
-        seen = attention.remember(remembered, of_memory.rotation(keys_on))
-        return attention.look(entered, seen, context)
+        remembered = of_memory.embed(memory, keys_on)
+        seen = attention.project_kv(remembered, of_memory.rotation(keys_on))
+        return attention.attend(entered, seen, context)
 
     mixed = memory if setting == "cross" else inputs
     leaves = [mixed, *modules.parameters(), *([inputs] if setting == "cross" else [])]
@@ -214,7 +214,7 @@ def test_fast_equals_explicit(
     assert slow_gradients[0].any()
     if mask_kind.startswith("strict"):
         blind = torch.zeros(BATCH, WIDTH, dtype=torch.float64)
-        if attention.join is not None and attention.join.bias is not None:
-            blind = blind + attention.join.bias
+        if attention.out_proj is not None and attention.out_proj.bias is not None:
+            blind = blind + attention.out_proj.bias
         assert torch.equal(fast[:, 0], blind)
         assert torch.equal(slow[:, 0], blind)

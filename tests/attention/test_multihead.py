@@ -48,10 +48,10 @@ def test_agrees_with_pytorch(causal: bool) -> None:
     with torch.no_grad():
         theirs.in_proj_weight.copy_(
             torch.cat(
-                (ours.score.to_queries.weight, ours.score.to_keys.weight, ours.to_values.weight)
+                (ours.score.q_proj.weight, ours.score.k_proj.weight, ours.v_proj.weight)
             )
         )
-        theirs.out_proj.weight.copy_(ours.join.weight)
+        theirs.out_proj.weight.copy_(ours.out_proj.weight)
     inputs = torch.randn(BATCH, TIME, 15, dtype=torch.float64)
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1) if causal else None
     expected, _ = theirs(inputs, inputs, inputs, attn_mask=hidden)
@@ -68,22 +68,22 @@ def test_separate_widths_of_keys_and_values_equal_a_loop(score: ScoreConfig, sca
     output, seen = ours(inputs, in_order(NO_MASK))
     assert seen.keys.shape == (BATCH, heads, TIME, key_width)
     assert seen.values.shape == (BATCH, heads, TIME, head_width)
-    to_queries = ours.score.to_queries.weight.view(heads, key_width, width)
-    to_keys = ours.score.to_keys.weight.view(heads, key_width, width)
-    to_values = ours.to_values.weight.view(heads, head_width, width)
+    q_proj = ours.score.q_proj.weight.view(heads, key_width, width)
+    k_proj = ours.score.k_proj.weight.view(heads, key_width, width)
+    v_proj = ours.v_proj.weight.view(heads, head_width, width)
     for b in range(BATCH):
         for i in range(TIME):
             mixtures = []
             for h in range(heads):
-                query = to_queries[h] @ inputs[b, i]
-                scores = [scale * (query @ (to_keys[h] @ token)) for token in inputs[b]]
+                query = q_proj[h] @ inputs[b, i]
+                scores = [scale * (query @ (k_proj[h] @ token)) for token in inputs[b]]
                 masses = torch.stack(scores).exp()
-                values = [to_values[h] @ token for token in inputs[b]]
+                values = [v_proj[h] @ token for token in inputs[b]]
                 mixtures.append(
                     sum(mass * value for mass, value in zip(masses, values, strict=True))
                     / masses.sum()
                 )
-            expected = ours.join.weight @ torch.cat(mixtures)
+            expected = ours.out_proj.weight @ torch.cat(mixtures)
             assert_close(output[b, i], expected, rtol=0, atol=1e-12)
 
 
@@ -182,7 +182,7 @@ def test_what_a_position_says_comes_on_top_of_every_score(
     plain = in_order(CAUSAL)
     slots = plain.query_positions[..., None]
     bias = kind.build(SIZES).double().bias(slots, slots)
-    seen = attention.remember(inputs)
+    seen = attention.project_kv(inputs)
     without, with_it = (
         attention_weights(attention.terms(inputs, seen, context), CAUSAL)
         for context in (plain, replace(plain, bias=bias))

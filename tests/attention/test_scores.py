@@ -13,7 +13,7 @@ from harken.attention.scores import (
     DotConfig,
     MergedConfig,
     ScaledConfig,
-    Synthesized,
+    SynthesizerScore,
     SynthesizerConfig,
 )
 
@@ -27,7 +27,7 @@ def sizes(key_width: int = KEY_WIDTH) -> ScoreSizes:
         width=WIDTH,
         memory_width=WIDTH,
         heads=HEADS,
-        groups=HEADS,
+        kv_heads=HEADS,
         key_width=key_width,
         length=LENGTH,
     )
@@ -39,7 +39,7 @@ def stirred(module: nn.Module) -> nn.Module:
     return module.double()
 
 
-def synthesizer(**choices: object) -> Synthesized:
+def synthesizer(**choices: object) -> SynthesizerScore:
     built = SynthesizerConfig(**choices).build(sizes())
     return stirred(built)
 
@@ -53,8 +53,8 @@ def test_queries_and_keys_are_linear_images_head_by_head() -> None:
     score = stirred(ScaledConfig().build(sizes()))
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     for ours, matrix in (
-        (score.queries(inputs), score.to_queries.weight),
-        (score.keys(inputs), score.to_keys.weight),
+        (score.queries(inputs), score.q_proj.weight),
+        (score.keys(inputs), score.k_proj.weight),
     ):
         assert ours.shape == (2, HEADS, 3, KEY_WIDTH)
         for head in range(HEADS):
@@ -107,14 +107,14 @@ def test_random_synthesizer_looks_up_both_positions(queries_at: Tensor, keys_at:
                     assert ours[b, h, i, t] == score.table[h, query_at, key_at]
 
 
-def a_pair(config: AdditiveConfig | DotConfig, groups: int, memory_width: int = 13) -> nn.Module:
+def a_pair(config: AdditiveConfig | DotConfig, kv_heads: int, memory_width: int = 13) -> nn.Module:
     return stirred(
         config.build(
             ScoreSizes(
                 width=WIDTH,
                 memory_width=memory_width,
                 heads=6,
-                groups=groups,
+                kv_heads=kv_heads,
                 key_width=KEY_WIDTH,
                 length=LENGTH,
                 bias=True,
@@ -129,29 +129,29 @@ def images(linear: nn.Linear, token: Tensor, head: int) -> list[float]:
     return (linear.weight[rows] @ token + linear.bias[rows]).tolist()
 
 
-@pytest.mark.parametrize("groups", [6, 3, 2, 1])
+@pytest.mark.parametrize("kv_heads", [6, 3, 2, 1])
 @pytest.mark.parametrize("config", [AdditiveConfig(), DotConfig()])
 @torch.no_grad()
 def test_pairs_with_shared_keys_equal_a_loop(
-    config: AdditiveConfig | DotConfig, groups: int
+    config: AdditiveConfig | DotConfig, kv_heads: int
 ) -> None:
-    """Neighbours share: of six heads over two groups, the first three read the first."""
-    score = a_pair(config, groups)
+    """Neighbours share: of six heads over two kv_heads, the first three read the first."""
+    score = a_pair(config, kv_heads)
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, 13, dtype=torch.float64)
     keys = score.keys(memory)
-    assert keys.shape == (2, groups, 5, KEY_WIDTH)
+    assert keys.shape == (2, kv_heads, 5, KEY_WIDTH)
     terms = score.terms(
         inputs, score.queries(inputs), keys, torch.arange(3)[None], torch.arange(5)[None]
     )
     ours = attention_weights(terms, NO_MASK).log()
     for b in range(2):
         for h in range(6):
-            group = h // (6 // groups)
+            group = h // (6 // kv_heads)
             for i in range(3):
-                query, totals = images(score.to_queries, inputs[b, i], h), []
+                query, totals = images(score.q_proj, inputs[b, i], h), []
                 for t in range(5):
-                    key = images(score.to_keys, memory[b, t], group)
+                    key = images(score.k_proj, memory[b, t], group)
                     pairs = list(zip(query, key, strict=True))
                     if isinstance(config, AdditiveConfig):
                         direction = score.direction[h].tolist()
@@ -178,7 +178,7 @@ def test_merged_equals_a_loop() -> None:
                 width=WIDTH,
                 memory_width=memory_width,
                 heads=HEADS,
-                groups=HEADS,
+                kv_heads=HEADS,
                 key_width=memory_width,
                 length=LENGTH,
             )

@@ -10,7 +10,7 @@ from harken.attention.kernels import attention_weights
 from harken.attention.masks import NO_MASK, build_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.query_key import ScoreSizes
-from harken.attention.transformer_xl import RelativeProduct, RelativeProductConfig, waves
+from harken.attention.transformer_xl import TransformerXLScore, TransformerXLConfig, sinusoids
 
 BATCH, TIME, KEYS = 2, 5, 7
 WIDTH, MEMORY_WIDTH, HEADS, GROUPS, KEY_WIDTH, BASE = 11, 13, 6, 3, 5, 50.0
@@ -19,17 +19,17 @@ QUERIES_AT = torch.tensor([[0, 3, 1, 40, 2], [9, 8, 7, 6, 5]])
 KEYS_AT = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [6, 0, 30, 3, 1, 2, 0]])
 
 
-def built(width: int = WIDTH) -> RelativeProduct:
+def built(width: int = WIDTH) -> TransformerXLScore:
     sizes = ScoreSizes(
         width=width,
         memory_width=MEMORY_WIDTH,
         heads=HEADS,
-        groups=GROUPS,
+        kv_heads=GROUPS,
         key_width=KEY_WIDTH,
         length=1,
         bias=True,
     )
-    score = RelativeProductConfig(base=BASE).build(sizes).double()
+    score = TransformerXLConfig(base=BASE).build(sizes).double()
     for parameter in score.parameters():
         nn.init.normal_(parameter)
     return score
@@ -56,7 +56,7 @@ def test_the_score_by_the_formula(width: int) -> None:
     queries, keys = score.queries(inputs), score.keys(memory)
     ours = scores_of(score.terms(inputs, queries, keys, QUERIES_AT, KEYS_AT))
     assert ours.shape == (BATCH, HEADS, TIME, KEYS)
-    distances = score.to_distances.weight.view(HEADS, KEY_WIDTH, width)
+    distances = score.pos_proj.weight.view(HEADS, KEY_WIDTH, width)
     for b in range(BATCH):
         for h in range(HEADS):
             for i in range(TIME):
@@ -96,7 +96,7 @@ def test_later_and_earlier_keys_are_told_apart() -> None:
 @torch.no_grad()
 def test_going_on_from_remembered_keys_equals_the_whole_row() -> None:
     config = MultiHeadConfig(
-        heads=3, head_width=5, key_width=7, score=RelativeProductConfig(base=BASE)
+        heads=3, head_width=5, key_width=7, score=TransformerXLConfig(base=BASE)
     )
     attention = config.build(WIDTH, length=TIME).double()
     for parameter in attention.parameters():
@@ -122,12 +122,12 @@ def test_every_part_learns() -> None:
     attention_weights(terms, NO_MASK).square().sum().backward()
     for name, parameter in score.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        if name != "to_keys.bias":  # the same for all keys: softmax forgets it
+        if name != "k_proj.bias":  # the same for all keys: softmax forgets it
             assert parameter.grad.abs().max() > 1e-6, name
 
 
 def test_late_positions_do_not_blur_in_half_precision() -> None:
     at = torch.arange(2000, 2003)[None]
-    ours = waves(at, WIDTH, BASE, torch.bfloat16).double()
-    exact = waves(at, WIDTH, BASE, torch.float64)
+    ours = sinusoids(at, WIDTH, BASE, torch.bfloat16).double()
+    exact = sinusoids(at, WIDTH, BASE, torch.float64)
     assert (ours - exact).abs().max() < 5e-3  # bfloat16's own spacing below one

@@ -11,7 +11,7 @@ from harken.attention.masks import Mask, build_mask
 from harken.attention.merging import merge_pair
 from harken.attention.positions import interleave
 from harken.attention.relative import angles
-from harken.attention.scores import Product, ScaledConfig
+from harken.attention.scores import DotProductScore, ScaledConfig
 from harken.claims.claim import Setting, judge
 from harken.claims.laboratory import chosen
 from harken.design.waves import shift_matrix
@@ -46,9 +46,9 @@ def another_base(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def unscaled(patch: pytest.MonkeyPatch) -> None:
+def weight(patch: pytest.MonkeyPatch) -> None:
     """No 1 / sqrt(I) in the score."""
-    patch.setattr(ScaledConfig, "build", lambda self, sizes: Product(sizes, scale=1.0))
+    patch.setattr(ScaledConfig, "build", lambda self, sizes: DotProductScore(sizes, scale=1.0))
 
 
 def merged_unscaled(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ SABOTAGES = [
     (cosine_before_sine, "A1"),
     (another_base, "A1"),
     (another_base, "A3"),
-    (unscaled, "B6"),
+    (weight, "B6"),
     (merged_unscaled, "B8"),
     (sees_itself, "B5"),
     (shares_over_queries, "B1"),

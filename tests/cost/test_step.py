@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "lm dropout": ("model.layers=2", "model.attention.dropout=0.1", "model.norm.kind=rms"),
     "lm swiglu": ("model.layers=2", "model.feedforward.activation=swiglu", "model.order=strict"),
-    "lm groups": ("model.layers=2", "model.attention.key_value_heads=2"),
+    "lm kv_heads": ("model.layers=2", "model.attention.key_value_heads=2"),
     "fill masked": ("model.kind=masked",),
     "tag pyramid": ("model.body={kind='stride2',layers=3}",),
     "tag gated": ("model.body={kind='gated',layers=2}", "model.characters={kind='lstm',width=64}"),
@@ -85,7 +85,7 @@ def convolution_backward(
     *rest: Any,
     out_shape: Any = None,
 ) -> int:
-    """Each gradient costs what the forward pass does; PyTorch's own count ignores the groups."""
+    """Each gradient costs what the forward pass does; PyTorch's own count ignores the kv_heads."""
     transposed, wanted = rest[4], rest[7]
     places = math.prod((x_shape if transposed else grad_shape)[2:])
     return int(2 * x_shape[0] * places * math.prod(w_shape) * (wanted[0] + wanted[1]))

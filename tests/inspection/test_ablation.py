@@ -93,7 +93,7 @@ def test_removing_nothing_changes_no_bit() -> None:
 def test_a_head_without_output_columns_is_a_head_removed(name: str) -> None:
     """Its columns of W_O set to zero: what a head mixes can then reach nothing."""
     model, other = small(), small()
-    join = other.get_submodule(name).join.weight
+    join = other.get_submodule(name).out_proj.weight
     join[:, HEAD_WIDTH : 2 * HEAD_WIDTH] = 0.0
     with removed(model, [HeadRef(name, 2)]):
         assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
@@ -110,7 +110,7 @@ def test_an_attention_without_heads_writes_the_bias_of_its_output_matrix() -> No
     for parts in every:
         with removed(model, parts):
             model(TOKENS)
-        assert torch.equal(written.pop(), attention.join.bias.expand(3, 5, 12))
+        assert torch.equal(written.pop(), attention.out_proj.bias.expand(3, 5, 12))
 
 
 def test_a_mean_and_another_row_stand_where_a_head_was() -> None:
@@ -202,7 +202,7 @@ def test_heads_over_a_picture() -> None:
     whole = model.over_map(picture)
     with removed(model, [HeadRef(FIRST, 1)]):
         bare = model.over_map(picture)
-    model.get_submodule(FIRST).join.weight[:, :4] = 0.0
+    model.get_submodule(FIRST).out_proj.weight[:, :4] = 0.0
     assert not torch.allclose(whole, bare)
     assert_close(bare, model.over_map(picture), rtol=0, atol=1e-12)
 

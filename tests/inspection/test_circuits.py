@@ -20,7 +20,7 @@ from harken.attention.positions import (
     RelativeConfig,
     RotaryConfig,
     SinusoidConfig,
-    width_inside,
+    model_width,
 )
 from harken.attention.scores import (
     DotConfig,
@@ -28,7 +28,7 @@ from harken.attention.scores import (
     ScaledConfig,
     ScoreConfig,
 )
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.errors import UserError
 from harken.inspection.circuits import (
     Streams,
@@ -44,7 +44,7 @@ from harken.inspection.circuits import (
 from harken.layers.norm import NormConfig
 
 HEADS, GROUPS, WIDTH, KEY_WIDTH, HEAD_WIDTH, TIME = 6, 3, 14, 4, 5, 7
-PRODUCTS: list[ScoreConfig] = [DotConfig(), ScaledConfig(), MergedConfig(), RelativeProductConfig()]
+PRODUCTS: list[ScoreConfig] = [DotConfig(), ScaledConfig(), MergedConfig(), TransformerXLConfig()]
 EXACT = {"rtol": 0, "atol": 1e-10}
 
 
@@ -67,7 +67,7 @@ def attention_of(score: ScoreConfig, width: int = WIDTH, **settings: object) -> 
 
 def model_scores(attention: MultiHead, tokens: Tensor, context: AttentionContext) -> Tensor:
     """What the kernel would take the softmax of."""
-    seen = attention.remember(tokens, context.rotation)
+    seen = attention.project_kv(tokens, context.rotation)
     terms = attention.terms(tokens, seen, context)
     keys = terms.keys.repeat_interleave(HEADS // terms.keys.shape[1], dim=1)
     scores = terms.scale * terms.queries @ keys.mT
@@ -94,8 +94,8 @@ def test_the_score_is_that_of_the_factors_with_biases_and_shared_keys(score: Sco
 @torch.no_grad()
 def test_the_query_comes_first() -> None:
     attention = attention_of(DotConfig(), bias=False)
-    queries = attention.score.to_queries.weight.view(HEADS, KEY_WIDTH, WIDTH)
-    keys = attention.score.to_keys.weight.view(GROUPS, KEY_WIDTH, WIDTH)
+    queries = attention.score.q_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
+    keys = attention.score.k_proj.weight.view(GROUPS, KEY_WIDTH, WIDTH)
     merged = whole(query_key(attention))
     x, y = random(WIDTH, seed=1), random(WIDTH, seed=2)
     assert_close(x @ merged[5] @ y, (queries[5] @ x) @ (keys[2] @ y), **EXACT)
@@ -115,7 +115,7 @@ def test_what_heads_write_adds_up_to_the_output(settings: dict[str, object]) -> 
     written = whole(product) @ token[0, 0] + torch.einsum(
         "hij,hi->hj", product.left, product.right_offset
     )
-    assert_close(written.sum(dim=0) + attention.join.bias, expected[0, 0], **EXACT)
+    assert_close(written.sum(dim=0) + attention.out_proj.bias, expected[0, 0], **EXACT)
 
 
 @torch.no_grad()
@@ -123,7 +123,7 @@ def test_heads_side_by_side_write_to_places_of_their_own() -> None:
     attention = attention_of(DotConfig(), output_matrix=False, key_value_heads=None, bias=False)
     matrices = whole(output_value(attention))
     assert matrices.shape == (HEADS, HEADS * HEAD_WIDTH, WIDTH)
-    assert_close(matrices.sum(dim=0), attention.to_values.weight, **EXACT)
+    assert_close(matrices.sum(dim=0), attention.v_proj.weight, **EXACT)
     assert not matrices[1, :HEAD_WIDTH].any()
 
 
@@ -181,7 +181,7 @@ def streams_at(
     position: PositionConfig, score: ScoreConfig = PRODUCTS[0]
 ) -> tuple[Streams, AttentionContext, int]:
     """Contents and places of two rows, as they come in, and the context of both."""
-    width = width_inside(position, WIDTH)
+    width = model_width(position, WIDTH)
     key_width = None if isinstance(score, MergedConfig) else KEY_WIDTH
     sizes = MultiHeadConfig(heads=HEADS, key_width=key_width, score=score)
     kind = build_position(position, sizes, WIDTH, TIME).double()
@@ -190,8 +190,8 @@ def streams_at(
             parameter.copy_(random(*parameter.shape, seed=seed + 50))
     slots = torch.arange(TIME)[None]
     content = random(2, TIME, WIDTH, seed=9)
-    entered = kind.enter(content, slots[..., None])
-    alone = kind.enter(torch.zeros_like(content), slots[..., None])
+    entered = kind.embed(content, slots[..., None])
+    alone = kind.embed(torch.zeros_like(content), slots[..., None])
     context = attention_context(kind, NO_MASK, slots, slots)
     return Streams(entered - alone, alone), context, width
 
@@ -255,7 +255,7 @@ def test_each_part_is_the_product_of_its_two_sides() -> None:
 def test_distance_alone_has_no_content_in_it() -> None:
     """Of `relative_product`: other contents at the same places leave it as it was."""
     streams, context, width = streams_at(AlibiConfig())
-    attention = attention_of(RelativeProductConfig(), width)
+    attention = attention_of(TransformerXLConfig(), width)
     other = Streams(random(2, TIME, width, seed=77), streams.place)
     parts = [split_scores(attention, one, context) for one in (streams, other)]
     assert_close(parts[0].position_position, parts[1].position_position, **EXACT)

@@ -63,8 +63,8 @@ def test_weights_are_those_of_queries_and_keys_in_every_layer() -> None:
     stream = model.embedding(TOKENS) + model.position.tables[0].weight[:7]
     for block, one in zip(model.stack.blocks, seen, strict=True):
         read, attention = block.attention_norm(stream), block.attention
-        queries = attention.score.to_queries.weight.view(HEADS, KEY_WIDTH, WIDTH)
-        keys = attention.score.to_keys.weight.view(HEADS, KEY_WIDTH, WIDTH)
+        queries = attention.score.q_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
+        keys = attention.score.k_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
         for b in range(2):
             for h in range(HEADS):
                 for i in range(7):
@@ -202,7 +202,7 @@ def test_queries_keys_and_values_are_those_that_make_weights_and_output() -> Non
     model = stirred(replace(config, attention=attention))
     mixed: list[Tensor] = []
     for block in model.stack.blocks:
-        block.attention.join.register_forward_pre_hook(lambda _, given: mixed.append(given[0]))
+        block.attention.out_proj.register_forward_pre_hook(lambda _, given: mixed.append(given[0]))
     with record(model, Choice(heads=(4, 2), queries=True, keys=True, values=True)) as seen:
         model(TOKENS)
     for one, joined in zip(seen, mixed, strict=True):
@@ -307,7 +307,7 @@ def test_a_causal_flag_over_a_cache_sees_all_that_came_before(
     torch.manual_seed(0)
     attention = MultiHeadConfig(heads=3, head_width=5, key_width=4).build(WIDTH, 11).double()
     tokens, slots = torch.randn(2, 7, WIDTH).double(), torch.arange(7)[None]
-    past = attention.remember(tokens[:, :4])
+    past = attention.project_kv(tokens[:, :4])
     context = AttentionContext(mask=CAUSAL, query_positions=slots[:, 4:], key_positions=slots)
     monkeypatch.setattr("harken.inspection.record.BLOCK", 1)
     with record(attention) as seen:

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from harken.attention.masks import NO_MASK, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.scores import ScaledConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.conformer import ConformerBlock, ConformerConfig, FrameBatchNorm
 from harken.layers.feedforward import FeedForwardConfig
@@ -21,7 +21,7 @@ LENGTHS = [11, 6, 1]
 
 def built(norm: str = "batch", dropout: float = 0.0, score: Any = None) -> ConformerBlock:
     block = ConformerConfig(
-        attention=MultiHeadConfig(heads=HEADS, bias=True, score=score or RelativeProductConfig()),
+        attention=MultiHeadConfig(heads=HEADS, bias=True, score=score or TransformerXLConfig()),
         feedforward=FeedForwardConfig(activation="silu", inner=INNER),
         kernel=KERNEL,
         convolution_norm=norm,
@@ -80,7 +80,7 @@ def hugging_faces(ours: ConformerBlock) -> Any:
     copied = {
         "self_attn.pos_bias_u": score.content_offset[:, 0],
         "self_attn.pos_bias_v": score.distance_offset[:, 0],
-        "self_attn.linear_pos.weight": score.to_distances.weight,
+        "self_attn.linear_pos.weight": score.pos_proj.weight,
         "conv_module.pointwise_conv1.weight": convolution.widen.weight[..., None],
         "conv_module.depthwise_conv.weight": convolution.depthwise.weight[..., 0],
         "conv_module.pointwise_conv2.weight": convolution.narrow.weight[..., None],
@@ -90,10 +90,10 @@ def hugging_faces(ours: ConformerBlock) -> Any:
         "ffn1.intermediate_dense": ours.before.widen,
         "ffn1.output_dense": ours.before.narrow,
         "self_attn_layer_norm": ours.attention_norm,
-        "self_attn.linear_q": score.to_queries,
-        "self_attn.linear_k": score.to_keys,
-        "self_attn.linear_v": attention.to_values,
-        "self_attn.linear_out": attention.join,
+        "self_attn.linear_q": score.q_proj,
+        "self_attn.linear_k": score.k_proj,
+        "self_attn.linear_v": attention.v_proj,
+        "self_attn.linear_out": attention.out_proj,
         "conv_module.layer_norm": ours.convolution_norm,
         "conv_module.batch_norm": convolution.norm.every,
         "ffn2_layer_norm": ours.after_norm,
@@ -133,7 +133,7 @@ def test_agrees_with_hugging_face_on_each_row_of_a_padded_batch() -> None:
         assert_close(output[row, :length], alone[0], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("score", [RelativeProductConfig(), ScaledConfig()])
+@pytest.mark.parametrize("score", [TransformerXLConfig(), ScaledConfig()])
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 @pytest.mark.parametrize("training", [False, True])
 def test_padding_changes_nothing(norm: str, score: Any, training: bool) -> None:
@@ -205,7 +205,7 @@ def test_gradients_reach_every_weight() -> None:
     block(inputs, among(present), present)[present].sin().sum().backward()
     for name, parameter in block.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 1e-8 or name == "attention.score.to_keys.bias", name
+        assert parameter.grad.abs().max() > 1e-8 or name == "attention.score.k_proj.bias", name
     assert inputs.grad is not None and inputs.grad.isfinite().all()
     assert (inputs.grad[~present] == 0).all() and (inputs.grad[present] != 0).all()
 

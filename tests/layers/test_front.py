@@ -74,7 +74,7 @@ def test_speech_by_the_formula(factor: int, time: int) -> None:
         planes = convolved(frames[row][None], front.first, (2, 2))
         planes = convolved(planes, front.second, (factor // 2, 2))
         for t, token in enumerate(ours.tokens[row]):
-            wanted = front.join.weight @ planes[:, t].flatten() + front.join.bias
+            wanted = front.proj.weight @ planes[:, t].flatten() + front.proj.bias
             assert_close(token, wanted, rtol=0, atol=1e-11)
 
 
@@ -130,7 +130,7 @@ def test_patches_equal_a_loop() -> None:
     for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
         assert t == 5 * y + x
         square = images[:, :, 3 * y : 3 * y + 3, 3 * x : 3 * x + 3].flatten(1)
-        wanted = square @ front.join.weight.T + front.join.bias
+        wanted = square @ front.proj.weight.T + front.proj.bias
         assert_close(ours.tokens[:, t], wanted, rtol=0, atol=1e-12)
 
 
@@ -140,8 +140,8 @@ def test_patches_agree_with_hugging_face() -> None:
     config = vit.ViTConfig(image_size=(6, 15), patch_size=3, num_channels=2, hidden_size=WIDTH)
     theirs = vit.ViTPatchEmbeddings(config).double()
     ours = drawn(IMAGES["patch"].build(SIZES, WIDTH))
-    theirs.projection.weight.copy_(ours.join.weight.view_as(theirs.projection.weight))
-    theirs.projection.bias.copy_(ours.join.bias)
+    theirs.projection.weight.copy_(ours.proj.weight.view_as(theirs.projection.weight))
+    theirs.projection.bias.copy_(ours.proj.bias)
     images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
     assert_close(ours(images).tokens, theirs(images), rtol=0, atol=1e-12)
 
@@ -172,7 +172,7 @@ def test_the_small_cnn_by_the_formula(kernel: int) -> None:
             planes = convolved(planes, layer, (2, 2))
         for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
             assert_close(features[row, x, y], planes[:, y, x], rtol=0, atol=1e-11)
-            wanted = front.places.join.weight @ planes[:, y, x] + front.places.join.bias
+            wanted = front.places.proj.weight @ planes[:, y, x] + front.places.proj.bias
             assert_close(ours.tokens[row, t], wanted, rtol=0, atol=1e-11)
 
 
@@ -184,7 +184,7 @@ def test_every_place_of_a_map_is_a_token() -> None:
     assert (front.columns, front.rows) == (5, 3)
     assert ours.coordinates[0].tolist() == [[x, y] for y in range(3) for x in range(5)]
     for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
-        wanted = maps[:, x, y] @ front.join.weight.T + front.join.bias
+        wanted = maps[:, x, y] @ front.proj.weight.T + front.proj.bias
         assert_close(ours.tokens[:, t], wanted, rtol=0, atol=1e-12)
 
 

@@ -48,13 +48,13 @@ def pytorchs(ours: TransformerBlock, norm: str, activation: Any) -> nn.Transform
     copied = {
         "self_attn.in_proj_weight": torch.cat(
             [
-                attention.score.to_queries.weight,
-                attention.score.to_keys.weight,
-                attention.to_values.weight,
+                attention.score.q_proj.weight,
+                attention.score.k_proj.weight,
+                attention.v_proj.weight,
             ]
         ),
         "self_attn.in_proj_bias": torch.zeros(3 * WIDTH),
-        "self_attn.out_proj.weight": attention.join.weight,
+        "self_attn.out_proj.weight": attention.out_proj.weight,
         "self_attn.out_proj.bias": torch.zeros(WIDTH),
     }
     layers = {

@@ -93,7 +93,7 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
         powers = torch.zeros(COLUMNS, ROWS, dtype=torch.float64)
         for x in range(COLUMNS):
             for y in range(ROWS):
-                place = model.norm(model.front.join(maps[picture, x, y]))
+                place = model.norm(model.front.proj(maps[picture, x, y]))
                 assert_close(memory[picture, y * COLUMNS + x], place, rtol=0, atol=1e-12)
                 powers[x, y] = (query[picture] @ key_matrix @ place).exp()
                 total += float(powers[x, y])

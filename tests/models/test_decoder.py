@@ -44,11 +44,11 @@ def test_a_block_agrees_with_pytorch(place: str) -> None:
     ).eval()
     copied = {}
     for name, attention in (("self_attn", ours.attention), ("multihead_attn", ours.cross)):
-        parts = (attention.score.to_queries, attention.score.to_keys, attention.to_values)
+        parts = (attention.score.q_proj, attention.score.k_proj, attention.v_proj)
         copied[f"{name}.in_proj_weight"] = torch.cat([part.weight for part in parts])
         copied[f"{name}.in_proj_bias"] = torch.cat([part.bias for part in parts])
-        copied[f"{name}.out_proj.weight"] = attention.join.weight
-        copied[f"{name}.out_proj.bias"] = attention.join.bias
+        copied[f"{name}.out_proj.weight"] = attention.out_proj.weight
+        copied[f"{name}.out_proj.bias"] = attention.out_proj.bias
     layers = {
         "linear1": ours.feedforward.widen,
         "linear2": ours.feedforward.narrow,
@@ -64,7 +64,7 @@ def test_a_block_agrees_with_pytorch(place: str) -> None:
     at, places = torch.arange(TIME)[None], torch.arange(PLACES)[None]
     own = AttentionContext(mask=CAUSAL, query_positions=at, key_positions=at)
     across = AttentionContext(mask=NO_MASK, query_positions=at, key_positions=places)
-    output, _ = ours(tokens, own, None, Memory(ours.cross.remember(memory), across))
+    output, _ = ours(tokens, own, None, Memory(ours.cross.project_kv(memory), across))
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1)
     assert_close(output, theirs(tokens, memory, tgt_mask=hidden), rtol=0, atol=1e-11)
 

@@ -40,12 +40,12 @@ def test_what_is_added_to_the_stream_is_smaller_by_depth(score: str, layers: int
         elif name.endswith(("bias", "offset", "offsets")):
             assert not numbers.any()
         else:
-            adds = name.endswith(("join.weight", "narrow.weight"))
+            adds = name.endswith(("out_proj.weight", "narrow.weight"))
             spread = INITIAL_STD / math.sqrt(2 * layers) if adds else INITIAL_STD
             if name.endswith("score.direction"):
                 assert numbers.std().item() == pytest.approx(16**-0.5, rel=0.3)  # of 64 numbers
                 continue
-            if name.endswith("score.unscaled"):  # merged: like the product that it stands for
+            if name.endswith("score.weight"):  # merged: like the product that it stands for
                 spread = INITIAL_STD**2 * 64  # its scale is 1 / 64
             assert numbers.std().item() == pytest.approx(spread, rel=0.1), name
             assert abs(numbers.mean().item()) < spread / 10

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.decode.step import WritingSteps
 from harken.inspection.record import record
 from harken.layers.front import SpeechFrontConfig
@@ -20,7 +20,7 @@ from harken.models.writing import DecoderConfig
 
 VOCABULARY, WIDTH, FEATURES, START, HOP_MS = 13, 12, 19, 2, 10.0
 HEADS = MultiHeadConfig(heads=3)
-RELATIVE = MultiHeadConfig(heads=3, score=RelativeProductConfig())
+RELATIVE = MultiHeadConfig(heads=3, score=TransformerXLConfig())
 FRONT = SpeechFrontConfig(channels=5)
 BODIES: dict[str, BodyConfig] = {
     "conformer": ConformerBodyConfig(

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import FourierConfig, PositionConfig, width_inside
+from harken.attention.positions import FourierConfig, PositionConfig, model_width
 from harken.attention.relative import RotaryConfig
 from harken.attention.scores import ScoreConfig
 
@@ -19,7 +19,7 @@ def check_choices(
     attention: MultiHeadConfig, position: PositionConfig, width: int, length: int
 ) -> None:
     """Raise a ValueError that says why, where a model of tokens this wide cannot be built so."""
-    width = width_inside(position, width)
+    width = model_width(position, width)
     if isinstance(position, FourierConfig) and position.span and position.span < length:
         raise ValueError(
             f"span {position.span} is shorter than the model's length {length}, so that far "

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from harken.attention.masks import Mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
-from harken.attention.positions import Position, PositionConfig, width_inside
+from harken.attention.positions import Position, PositionConfig, model_width
 from harken.attention.relative import PositionSizes
 
 
@@ -13,7 +13,7 @@ def build_position(
     position: PositionConfig, attention: MultiHeadConfig, width: int, length: int, axes: int = 1
 ) -> Position:
     """A position kind for tokens this wide, in a model with this attention."""
-    _, key_width = attention.head_widths(width_inside(position, width))
+    _, key_width = attention.head_widths(model_width(position, width))
     sizes = PositionSizes(
         width=width, key_width=key_width, heads=attention.heads, length=length, axes=axes
     )

@@ -22,7 +22,7 @@ class ScoreTerms:
     """What is known of queries and keys: their vectors, or a bias in place of them, or both."""
 
     queries: Float[Tensor, "B k T U"] | None = None
-    keys: Float[Tensor, "B groups S U"] | None = None
+    keys: Float[Tensor, "B kv_heads S U"] | None = None
     scale: float = 1.0
     bias: Float[Tensor, "#B #k T S"] | None = None
 
@@ -36,15 +36,15 @@ class AttentionOutput:
 
 
 AttentionKernel = Callable[[ScoreTerms, Tensor, Mask, float], Tensor]
-"""(terms, values B groups S I, mask, dropout of weights) -> B k T I"""
+"""(terms, values B kv_heads S I, mask, dropout of weights) -> B k T I"""
 
 
-def repeat_kv(heads: int, shared: Float[Tensor, "B groups S U"]) -> Float[Tensor, "B k S U"]:
+def repeat_kv(heads: int, shared: Float[Tensor, "B kv_heads S U"]) -> Float[Tensor, "B k S U"]:
     """Repeat keys or values for the heads that share them."""
-    batch, groups, time, width = shared.shape
-    if groups == heads:
+    batch, kv_heads, time, width = shared.shape
+    if kv_heads == heads:
         return shared
-    wide = shared[:, :, None].expand(batch, groups, heads // groups, time, width)
+    wide = shared[:, :, None].expand(batch, kv_heads, heads // kv_heads, time, width)
     return wide.reshape(batch, heads, time, width)
 
 
@@ -67,7 +67,7 @@ def attention_weights(terms: ScoreTerms, mask: Mask) -> Float[Tensor, "B k T S"]
 
 
 def eager_attention(
-    terms: ScoreTerms, values: Float[Tensor, "B groups S I"], mask: Mask, dropout: float = 0.0
+    terms: ScoreTerms, values: Float[Tensor, "B kv_heads S I"], mask: Mask, dropout: float = 0.0
 ) -> AttentionOutput:
     """The formula, with its weights kept."""
     weights = attention_weights(terms, mask)
@@ -79,7 +79,7 @@ def eager_attention(
 
 
 def fused_attention(
-    terms: ScoreTerms, values: Float[Tensor, "B groups S I"], mask: Mask, dropout: float = 0.0
+    terms: ScoreTerms, values: Float[Tensor, "B kv_heads S I"], mask: Mask, dropout: float = 0.0
 ) -> Float[Tensor, "B k T I"]:
     """The same numbers through the fused kernel, in memory linear in time where it can."""
     queries, keys, bias = terms.queries, terms.keys, terms.bias
@@ -87,9 +87,9 @@ def fused_attention(
         # No product to fuse; dropout inside the fused kernel is slower than without fusing; and a
         # bias that wants a gradient makes it form all weights too, by a longer way.
         return eager_attention(terms, values, mask, dropout).output
-    groups, head_width = max(keys.shape[1], values.shape[1]), values.shape[-1]
-    queries, keys, values = _same_width(queries, repeat_kv(groups, keys), repeat_kv(groups, values))
-    grouped = groups != queries.shape[1]  # the fused kernel repeats keys itself
+    kv_heads, head_width = max(keys.shape[1], values.shape[1]), values.shape[-1]
+    queries, keys, values = _same_width(queries, repeat_kv(kv_heads, keys), repeat_kv(kv_heads, values))
+    grouped = kv_heads != queries.shape[1]  # the fused kernel repeats keys itself
     whole = queries.shape[2] == keys.shape[2]
     if mask.causal and mask.visible is None and bias is None and whole:
         mixed = F.scaled_dot_product_attention(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.attention.head import Head, Patch
-from harken.attention.query_key import Product
+from harken.attention.query_key import DotProductScore
 from harken.attention.scores import Score
 
 
@@ -53,10 +53,10 @@ def split_merged(merged: Float[Tensor, "k J memory"], key_width: int) -> SplitPa
 
 def truncate(score: Score, rank: int) -> list[Patch]:
     """Return the patches that keep the `rank` largest directions of W~ in every head of q . k."""
-    assert isinstance(score, Product), "W~ is a product of two matrices"
+    assert isinstance(score, DotProductScore), "W~ is a product of two matrices"
     queries, keys = (
         linear.weight.view(score.heads, -1, linear.in_features)
-        for linear in (score.to_queries, score.to_keys)
+        for linear in (score.q_proj, score.k_proj)
     )
     pair = split_merged(merge_pair(queries, keys, score.scale), min(rank, queries.shape[1]))
     heads = enumerate(zip(pair.queries, pair.keys, strict=True))

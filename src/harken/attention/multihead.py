@@ -1,8 +1,8 @@
 """k heads side by side: each compares and mixes, an output matrix joins them.
 
 Nothing is kept on the module between calls: what earlier tokens left behind is an argument and
-comes back extended. Self-attention is `forward`; cross-attention is `remember` once for the memory
-and `look` for every query. The kernel is an attribute so that a recorder can swap it; no other code
+comes back extended. Self-attention is `forward`; cross-attention is `project_kv` once for the memory
+and `attend` for every query. The kernel is an attribute so that a recorder can swap it; no other code
 here knows of recording.
 """
 
@@ -37,8 +37,8 @@ class AttentionContext:
 class KeyValues(NamedTuple):
     """What a layer remembers of tokens gone by; keys are None for scores that have none."""
 
-    keys: Float[Tensor, "B groups S U"] | None
-    values: Float[Tensor, "B groups S I"]
+    keys: Float[Tensor, "B kv_heads S U"] | None
+    values: Float[Tensor, "B kv_heads S I"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,10 +56,10 @@ class MultiHeadConfig:
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of attention weights, in training
 
     def __post_init__(self) -> None:
-        groups = self.key_value_heads or self.heads
-        if self.heads % groups:
+        kv_heads = self.key_value_heads or self.heads
+        if self.heads % kv_heads:
             raise ValueError(
-                f"{self.heads} heads cannot share {groups} key_value_heads evenly; "
+                f"{self.heads} heads cannot share {kv_heads} key_value_heads evenly; "
                 "make heads a multiple"
             )
         if self.score.whole_tokens and self.key_width is not None:
@@ -113,42 +113,42 @@ class MultiHead(nn.Module):
         cross = memory_width is not None
         memory_width = width if memory_width is None else memory_width
         head_width, key_width = config.head_widths(width)
-        groups = config.key_value_heads or config.heads
+        kv_heads = config.key_value_heads or config.heads
         self.kind: Literal["self", "cross"] = "cross" if cross else "self"
-        self.heads, self.groups, self.dropout = config.heads, groups, config.dropout
+        self.heads, self.kv_heads, self.dropout = config.heads, kv_heads, config.dropout
         self.score_kind: str = config.score.kind
         self.score = config.score.build(
             ScoreSizes(
                 width=width,
                 memory_width=memory_width,
                 heads=config.heads,
-                groups=groups,
+                kv_heads=kv_heads,
                 key_width=key_width,
                 length=length,
                 bias=config.bias,
                 cross=cross,
             )
         )
-        self.to_values: nn.Linear | None = None
+        self.v_proj: nn.Linear | None = None
         if config.value_matrix:
-            self.to_values = nn.Linear(memory_width, groups * head_width, bias=config.bias)
+            self.v_proj = nn.Linear(memory_width, kv_heads * head_width, bias=config.bias)
         else:
             head_width = memory_width
-        self.join: nn.Linear | None = None
+        self.out_proj: nn.Linear | None = None
         if config.output_matrix:
-            self.join = ResidualLinear(config.heads * head_width, width, bias=config.bias)
+            self.out_proj = ResidualLinear(config.heads * head_width, width, bias=config.bias)
         self.kernel: AttentionKernel = fused_attention
 
-    def remember(
+    def project_kv(
         self, memory: Float[Tensor, "B S J"], rotation: Rotation | None = None
     ) -> KeyValues:
         """Keys and values of tokens that will be looked at, once for all queries."""
         keys = self.score.keys(memory)
         if rotation is not None and keys is not None:
             keys = rotate(keys, rotation)
-        if self.to_values is None:
+        if self.v_proj is None:
             return KeyValues(keys, memory[:, None])
-        return KeyValues(keys, split_heads(self.to_values(memory), self.groups))
+        return KeyValues(keys, split_heads(self.v_proj(memory), self.kv_heads))
 
     def terms(
         self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
@@ -162,7 +162,7 @@ class MultiHead(nn.Module):
         )
         return with_bias(terms, context.bias)
 
-    def look(
+    def attend(
         self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
     ) -> Float[Tensor, "B T mixed"]:
         """Mix what is remembered, by the score of each input with each of it.
@@ -173,7 +173,7 @@ class MultiHead(nn.Module):
         dropout = self.dropout if self.training else 0.0
         mixed = self.kernel(terms, seen.values, context.mask, dropout)
         joined = rearrange(mixed, "B k T I -> B T (k I)")
-        return joined if self.join is None else self.join(joined)
+        return joined if self.out_proj is None else self.out_proj(joined)
 
     def forward(
         self,
@@ -182,13 +182,13 @@ class MultiHead(nn.Module):
         past: KeyValues | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
         """Self-attention over `past` and the inputs."""
-        seen = self.remember(inputs, context.rotation)
+        seen = self.project_kv(inputs, context.rotation)
         if past is not None:
             keys = seen.keys
             if keys is not None and past.keys is not None:
                 keys = torch.cat((past.keys, keys), dim=2)
             seen = KeyValues(keys, torch.cat((past.values, seen.values), dim=2))
-        return self.look(inputs, seen, context), seen
+        return self.attend(inputs, seen, context), seen
 
 
 def with_bias(terms: ScoreTerms, bias: Tensor | None) -> ScoreTerms:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from harken.attention.relative import (
     AlibiConfig,
-    Nowhere,
+    NoPosition,
     PositionKind,
     PositionSizes,
     RelativeConfig,
@@ -47,7 +47,7 @@ class Position(Protocol):
     place: Literal["add", "concat", "heads"]  # on the inputs of a model, or in every head
     no_waves: str  # where `waves` is None, what a head gets instead
 
-    def enter(
+    def embed(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
     ) -> Float[Tensor, "B T width"]:
         """Return the inputs with their positions."""
@@ -72,7 +72,7 @@ class Position(Protocol):
         ...
 
 
-class Entering(PositionKind):
+class InputPosition(PositionKind):
     """Kinds that act on the inputs of a model and nowhere else; they differ in `vectors`."""
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
@@ -83,7 +83,7 @@ class Entering(PositionKind):
     def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
         raise NotImplementedError
 
-    def enter(
+    def embed(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
     ) -> Float[Tensor, "B T width"]:
         placed = self.vectors(coordinates).to(inputs.dtype)
@@ -97,7 +97,7 @@ def shares(width: int, axes: int) -> list[int]:
     return [(width + axes - 1 - axis) // axes for axis in range(axes)]
 
 
-class Learned(Entering):
+class Learned(InputPosition):
     """One free vector a position and axis; none beyond `length`."""
 
     no_waves = "free vectors, mixed with contents of their own size"
@@ -114,7 +114,7 @@ class Learned(Entering):
         return torch.cat(looked_up, dim=-1)
 
 
-class Sinusoid(Entering):
+class Sinusoid(InputPosition):
     """The sines and cosines of "Attention is all you need", sine first."""
 
     def __init__(self, sizes: PositionSizes, place: Place, base: float) -> None:
@@ -132,7 +132,7 @@ class Sinusoid(Entering):
         return torch.cat(waves, dim=-1)
 
 
-class Fourier(Entering):
+class Fourier(InputPosition):
     """The lecture's basis: whole and half turns over the span, cosine first."""
 
     def __init__(self, sizes: PositionSizes, place: Place, span: int) -> None:
@@ -167,8 +167,8 @@ class NoPositionConfig:
 
     kind: Literal["none"] = "none"
 
-    def build(self, sizes: PositionSizes) -> Nowhere:
-        return Nowhere(sizes)
+    def build(self, sizes: PositionSizes) -> NoPosition:
+        return NoPosition(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,6 +217,6 @@ PositionConfig = (
 )
 
 
-def width_inside(position: PositionConfig, width: int) -> int:
+def model_width(position: PositionConfig, width: int) -> int:
     """J of a model whose tokens are this wide: twice that where position is set beside them."""
     return width * (2 if getattr(position, "place", "add") == "concat" else 1)

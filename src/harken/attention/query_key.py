@@ -21,7 +21,7 @@ class ScoreSizes:
     width: int  # J of queries
     memory_width: int  # J of keys
     heads: int  # k
-    groups: int  # heads of keys
+    kv_heads: int  # heads of keys
     key_width: int  # U
     length: int  # the longest input, for scores with parameters per position
     bias: bool = False  # of the two projections
@@ -64,21 +64,21 @@ class QueryKeyScore(nn.Module):
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
-        self.heads, self.groups = sizes.heads, sizes.groups
+        self.heads, self.kv_heads = sizes.heads, sizes.kv_heads
         self.key_width: int | None = sizes.key_width
-        self.to_queries = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=sizes.bias)
-        self.to_keys = nn.Linear(
-            sizes.memory_width, sizes.groups * sizes.key_width, bias=sizes.bias
+        self.q_proj = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=sizes.bias)
+        self.k_proj = nn.Linear(
+            sizes.memory_width, sizes.kv_heads * sizes.key_width, bias=sizes.bias
         )
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Nothing: the projections are submodules."""
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
-        return split_heads(self.to_queries(inputs), self.heads)
+        return split_heads(self.q_proj(inputs), self.heads)
 
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"]:
-        return split_heads(self.to_keys(inputs), self.groups)
+    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B kv_heads S U"]:
+        return split_heads(self.k_proj(inputs), self.kv_heads)
 
     def factors(self) -> LowRank | None:
         return None
@@ -88,19 +88,19 @@ class QueryKeyScore(nn.Module):
 
     def linear_factors(self, scale: float) -> LowRank:
         """Return scale * (W_Q x + b_Q) . (W_K y + b_K) of every head."""
-        left, left_offset = split_projection(self.to_queries, self.heads, self.heads)
-        right, right_offset = split_projection(self.to_keys, self.groups, self.heads)
+        left, left_offset = split_projection(self.q_proj, self.heads, self.heads)
+        right, right_offset = split_projection(self.k_proj, self.kv_heads, self.heads)
         return LowRank(left * scale, right, left_offset * scale, right_offset)
 
     def install_projections(self, head: Head, index: int, scale: float) -> list[Patch]:
         """Return the patches that make scale * q . k of head `index` the score of `head`."""
-        if self.groups != self.heads:
+        if self.kv_heads != self.heads:
             raise UserError(
-                f"install: {self.heads} heads share {self.groups} keys (expected a key per head)",
+                f"install: {self.heads} heads share {self.kv_heads} keys (expected a key per head)",
                 fix="leave out attention.key_value_heads",
             )
         assert self.key_width is not None
-        head.check_width(self.to_queries.in_features)
+        head.check_width(self.q_proj.in_features)
         if head.key_width > self.key_width:
             raise UserError(
                 f"install: the head has key width {head.key_width} "
@@ -110,8 +110,8 @@ class QueryKeyScore(nn.Module):
         rows = slice(index * self.key_width, (index + 1) * self.key_width)
         patches = []
         for linear, matrix, offset, divisor in (
-            (self.to_queries, head.queries, head.query_offset, scale),
-            (self.to_keys, head.keys, head.key_offset, 1.0),
+            (self.q_proj, head.queries, head.query_offset, scale),
+            (self.k_proj, head.keys, head.key_offset, 1.0),
         ):
             patches.append(
                 Patch(linear.weight, (rows,), pad_rows(matrix / divisor, self.key_width))
@@ -127,7 +127,7 @@ class QueryKeyScore(nn.Module):
         return patches
 
 
-class Product(QueryKeyScore):
+class DotProductScore(QueryKeyScore):
     """q . k, scaled or not."""
 
     not_a_product = ""
@@ -140,7 +140,7 @@ class Product(QueryKeyScore):
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
     ) -> ScoreTerms:

@@ -67,7 +67,7 @@ class PositionKind(nn.Module):
         self.length: int | None = None
         self.token_width = self.width = sizes.width
 
-    def enter(
+    def embed(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
     ) -> Float[Tensor, "B T width"]:
         return inputs
@@ -84,22 +84,22 @@ class PositionKind(nn.Module):
         return None
 
     def without(self) -> "PositionKind":
-        removed = Nowhere(self.sizes)
+        removed = NoPosition(self.sizes)
         removed.length, removed.width = self.length, self.width
         return removed
 
 
-class Nowhere(PositionKind):
+class NoPosition(PositionKind):
     """No position: attention does not see order, except through its mask."""
 
-    def enter(
+    def embed(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
     ) -> Float[Tensor, "B T width"]:
         """Append zeros where it stands in for a kind that makes tokens wider."""
         missing = self.width - inputs.shape[-1]
         return F.pad(inputs, (0, missing)) if missing else inputs
 
-    def without(self) -> "Nowhere":
+    def without(self) -> "NoPosition":
         return self
 
 

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from harken.attention.kernels import ScoreTerms, repeat_kv
 from harken.attention.head import Head, Patch
 from harken.attention.low_rank import LowRank
-from harken.attention.query_key import Product as Product
+from harken.attention.query_key import DotProductScore as DotProductScore
 from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits, cannot_install
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.config import bounded
 from harken.errors import UserError
 
@@ -49,13 +49,13 @@ class Score(Protocol):
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"] | None: ...
 
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"] | None: ...
+    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B kv_heads S U"] | None: ...
 
     def terms(
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
     ) -> ScoreTerms: ...
@@ -71,7 +71,7 @@ class Score(Protocol):
         ...
 
 
-class Additive(QueryKeyScore):
+class AdditiveScore(QueryKeyScore):
     """v . tanh(q + k): no product, so it reaches the kernel as a bias."""
 
     not_a_product = "it adds query and key inside a tanh"
@@ -88,7 +88,7 @@ class Additive(QueryKeyScore):
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
     ) -> ScoreTerms:
@@ -97,10 +97,10 @@ class Additive(QueryKeyScore):
         return ScoreTerms(bias=einsum(joined, self.direction, "B k T S U, k U -> B k T S"))
 
 
-class Merged(nn.Module):
+class MergedScore(nn.Module):
     """x_i . W~ x_t: the query is mapped to the space of tokens, and a token is its own key.
 
-    W~ = scale * unscaled. A sum of J^2 products is of size one only if each is small. The learned
+    W~ = scale * weight. A sum of J^2 products is of size one only if each is small. The learned
     parameter is not small: Adam's steps have one size for all parameters, and would be many times
     as large as W~.
     """
@@ -111,21 +111,21 @@ class Merged(nn.Module):
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
-        self.unscaled = nn.Parameter(torch.zeros(sizes.heads, sizes.width, sizes.memory_width))
+        self.weight = nn.Parameter(torch.zeros(sizes.heads, sizes.width, sizes.memory_width))
         self.scale: float = (sizes.width * sizes.memory_width) ** -0.5
-        nn.init.normal_(self.unscaled)
+        nn.init.normal_(self.weight)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Give W~ the standard deviation of a product of two matrices."""
-        nn.init.normal_(self.unscaled, std=INITIAL_STD**2 / self.scale, generator=generator)
+        nn.init.normal_(self.weight, std=INITIAL_STD**2 / self.scale, generator=generator)
 
     @property
     def matrix(self) -> Float[Tensor, "k J memory"]:
         """W~ itself."""
-        return self.scale * self.unscaled
+        return self.scale * self.weight
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
-        return einsum(inputs * self.scale, self.unscaled, "B T J, k J U -> B k T U")
+        return einsum(inputs * self.scale, self.weight, "B T J, k J U -> B k T U")
 
     def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B 1 S J"]:
         return inputs[:, None]
@@ -134,29 +134,29 @@ class Merged(nn.Module):
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
     ) -> ScoreTerms:
         return ScoreTerms(queries=queries, keys=keys)
 
     def factors(self) -> LowRank:
-        heads, _, memory_width = self.unscaled.shape
-        identity = torch.eye(memory_width, dtype=self.unscaled.dtype, device=self.unscaled.device)
-        zeros = self.unscaled.new_zeros(heads, memory_width)
+        heads, _, memory_width = self.weight.shape
+        identity = torch.eye(memory_width, dtype=self.weight.dtype, device=self.weight.device)
+        zeros = self.weight.new_zeros(heads, memory_width)
         return LowRank(self.matrix.mT, identity.expand(heads, -1, -1), zeros, zeros)
 
     def install(self, head: Head, index: int) -> list[Patch]:
-        head.check_width(self.unscaled.shape[1])
+        head.check_width(self.weight.shape[1])
         if head.query_offset is not None or head.key_offset is not None:
             raise UserError(
                 "install: the head has offsets, and score 'merged' has none",
                 fix="use score 'scaled' with attention.bias = true, or fold them in (`steady`)",
             )
-        return [Patch(self.unscaled, (index,), head.queries.T @ head.keys / self.scale)]
+        return [Patch(self.weight, (index,), head.queries.T @ head.keys / self.scale)]
 
 
-class Synthesized(nn.Module):
+class SynthesizerScore(nn.Module):
     """No queries, no keys: a row of scores over key positions, from the token or learned."""
 
     not_a_product = "it compares no query with any key"
@@ -192,7 +192,7 @@ class Synthesized(nn.Module):
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
     ) -> ScoreTerms:
@@ -225,12 +225,12 @@ def at_positions(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DotConfig(ScoreTraits):
-    """q . k, unscaled."""
+    """q . k, weight."""
 
     kind: Literal["dot"] = "dot"
 
-    def build(self, sizes: ScoreSizes) -> Product:
-        return Product(sizes, scale=1.0)
+    def build(self, sizes: ScoreSizes) -> DotProductScore:
+        return DotProductScore(sizes, scale=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,8 +239,8 @@ class ScaledConfig(ScoreTraits):
 
     kind: Literal["scaled"] = "scaled"
 
-    def build(self, sizes: ScoreSizes) -> Product:
-        return Product(sizes, scale=sizes.key_width**-0.5)
+    def build(self, sizes: ScoreSizes) -> DotProductScore:
+        return DotProductScore(sizes, scale=sizes.key_width**-0.5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,8 +253,8 @@ class AdditiveConfig(ScoreTraits):
         "and score 'additive' adds queries and keys"
     }
 
-    def build(self, sizes: ScoreSizes) -> Additive:
-        return Additive(sizes)
+    def build(self, sizes: ScoreSizes) -> AdditiveScore:
+        return AdditiveScore(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,8 +264,8 @@ class MergedConfig(ScoreTraits):
     kind: Literal["merged"] = "merged"
     whole_tokens: ClassVar[bool] = True
 
-    def build(self, sizes: ScoreSizes) -> Merged:
-        return Merged(sizes)
+    def build(self, sizes: ScoreSizes) -> MergedScore:
+        return MergedScore(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,9 +280,9 @@ class SynthesizerConfig(ScoreTraits):
     form: Literal["dense", "random"] = "dense"
     hidden: int | None = bounded(None, at_least=1)  # the key width where not given
 
-    def build(self, sizes: ScoreSizes) -> Synthesized:
+    def build(self, sizes: ScoreSizes) -> SynthesizerScore:
         hidden = (self.hidden or sizes.key_width) if self.form == "dense" else None
-        return Synthesized(sizes, hidden)
+        return SynthesizerScore(sizes, hidden)
 
 
 ScoreConfig = (
@@ -291,5 +291,5 @@ ScoreConfig = (
     | AdditiveConfig
     | MergedConfig
     | SynthesizerConfig
-    | RelativeProductConfig
+    | TransformerXLConfig
 )

@@ -61,7 +61,7 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
     tokens = normal(generator, QUERIES, width)
     merged = merge_pair(query, key, inner**-0.5)
     score = MergedConfig().build(sizes(width, inner))
-    score.double().unscaled.data.copy_(merged / score.scale)
+    score.double().weight.data.copy_(merged / score.scale)
     terms = ScoreTerms(queries=score.queries(tokens[None]), keys=score.keys(tokens[None]))
     known = array(tokens)
     predicted = np.stack(
@@ -98,7 +98,7 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
 def sizes(width: int, inner: int) -> ScoreSizes:
     """Of a score that compares whole tokens."""
     return ScoreSizes(
-        width=width, memory_width=width, heads=HEADS, groups=HEADS, key_width=inner, length=QUERIES
+        width=width, memory_width=width, heads=HEADS, kv_heads=HEADS, key_width=inner, length=QUERIES
     )
 
 

@@ -39,17 +39,17 @@ def layer(
 
 def matrices(attention: MultiHead) -> Matrices:
     """Of a layer whose score has queries and keys."""
-    score, values = attention.score, attention.to_values
+    score, values = attention.score, attention.v_proj
     assert isinstance(score, QueryKeyScore) and values is not None
 
     def by_head(weight: Tensor) -> Array:
         return array(weight).reshape(score.heads, -1, weight.shape[1])
 
     return Matrices(
-        query=by_head(score.to_queries.weight),
-        key=by_head(score.to_keys.weight),
+        query=by_head(score.q_proj.weight),
+        key=by_head(score.k_proj.weight),
         value=by_head(values.weight),
-        output=None if attention.join is None else array(attention.join.weight),
+        output=None if attention.out_proj is None else array(attention.out_proj.weight),
     )
 
 
@@ -69,14 +69,14 @@ def looked(
     mask: Mask = NO_MASK,
 ) -> Float[Tensor, "T mixed"]:
     """What the layer gives for each token."""
-    seen = attention.remember(memory[None])
-    return attention.look(tokens[None], seen, context(len(tokens), len(memory), mask))[0]
+    seen = attention.project_kv(memory[None])
+    return attention.attend(tokens[None], seen, context(len(tokens), len(memory), mask))[0]
 
 
 def weights(
     attention: MultiHead, tokens: Float[Tensor, "T J"], mask: Mask = NO_MASK
 ) -> Float[Tensor, "k T S"]:
     """Self-attention itself."""
-    seen = attention.remember(tokens[None])
+    seen = attention.project_kv(tokens[None])
     arranged = context(len(tokens), len(tokens), mask)
     return attention_weights(attention.terms(tokens[None], seen, arranged), mask)[0]

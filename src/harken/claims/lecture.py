@@ -14,7 +14,7 @@ import torch
 from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
 from harken.attention.masks import NO_MASK, build_mask
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import FourierConfig, Place, SinusoidConfig, width_inside
+from harken.attention.positions import FourierConfig, Place, SinusoidConfig, model_width
 from harken.attention.relative import PositionSizes
 from harken.attention.scores import DotConfig
 from harken.claims import formulas
@@ -103,7 +103,7 @@ def added_or_beside(setting: Setting) -> Sequence[Case]:
         Case(
             what="vectors, times as large",
             predicted=2.0,
-            measured=width_inside(SinusoidConfig(place="concat"), setting.width) / setting.width,
+            measured=model_width(SinusoidConfig(place="concat"), setting.width) / setting.width,
             tolerance=0.0,
         ),
         *(

@@ -83,10 +83,10 @@ def check(model: nn.Module, where: str) -> None:
         "is no product of two matrices": len(pairs) < len(layers)
         or any(score.not_a_product for score in pairs),
         "has offsets besides (attention.bias)": any(
-            score.to_queries.bias is not None for score in pairs
+            score.q_proj.bias is not None for score in pairs
         ),
         "shares keys between heads (attention.key_value_heads)": any(
-            score.groups != score.heads for score in pairs
+            score.kv_heads != score.heads for score in pairs
         ),
     }
     for reason, found in reasons.items():

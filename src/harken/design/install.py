@@ -104,25 +104,25 @@ def _carried(head: Head, layer: MultiHead, index: int) -> list[Patch]:
     """W_V and W_O, for a head that says what it carries."""
     if head.values is None or head.output is None:
         return []
-    if layer.to_values is None or layer.join is None:
+    if layer.v_proj is None or layer.out_proj is None:
         raise UserError(
             "install: found a layer without value_matrix or output_matrix, "
             "wanted both for a head that says what it carries",
             fix="leave the two switched on, or design the head without values",
         )
     heads = layer.heads
-    room = layer.to_values.out_features // layer.groups
-    if layer.groups != heads or head.values.shape[0] > room:
+    room = layer.v_proj.out_features // layer.kv_heads
+    if layer.kv_heads != heads or head.values.shape[0] > room:
         raise UserError(
-            f"install: found values {head.values.shape[0]} wide for a layer of {layer.groups} "
+            f"install: found values {head.values.shape[0]} wide for a layer of {layer.kv_heads} "
             f"times {room} values and {heads} heads, wanted room of its own",
             fix="set attention.head_width, and leave out attention.key_value_heads",
         )
     part = slice(index * room, (index + 1) * room)
     found = [
-        Patch(layer.to_values.weight, (part,), pad_rows(head.values, room)),
-        Patch(layer.join.weight, (slice(None), part), pad_rows(head.output.T, room).T),
+        Patch(layer.v_proj.weight, (part,), pad_rows(head.values, room)),
+        Patch(layer.out_proj.weight, (slice(None), part), pad_rows(head.output.T, room).T),
     ]
-    if layer.to_values.bias is not None:
-        found.append(Patch(layer.to_values.bias, (part,), head.values.new_zeros(room)))
+    if layer.v_proj.bias is not None:
+        found.append(Patch(layer.v_proj.bias, (part,), head.values.new_zeros(room)))
     return found

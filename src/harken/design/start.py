@@ -77,7 +77,7 @@ def places(site: Site) -> Float[Tensor, "T J"]:
     """What reaches the layer of tokens without a content."""
     empty = torch.zeros(1, site.length, site.position.token_width)
     with torch.no_grad():
-        entered = site.position.enter(empty, torch.arange(site.length)[None, :, None])
+        entered = site.position.embed(empty, torch.arange(site.length)[None, :, None])
         normed: Tensor = site.norm(entered)[0]
     return normed.double()
 

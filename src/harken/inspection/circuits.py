@@ -45,22 +45,22 @@ def query_key(attention: MultiHead) -> LowRank:
 
 def output_value(attention: MultiHead) -> LowRank:
     """W_OV; a matrix that the attention does without is the identity."""
-    heads, join = attention.heads, attention.join
-    if attention.to_values is None:
-        if join is None:
+    heads, out_proj = attention.heads, attention.out_proj
+    if attention.v_proj is None:
+        if out_proj is None:
             raise UserError(
                 "attention without value and output matrix has no value-output matrix",
                 fix="it returns weighted means of its inputs, so there is nothing to read",
             )
-        width = join.in_features // heads
-        own = torch.eye(width, dtype=join.weight.dtype, device=join.weight.device)
-        right, right_offset = own.expand(heads, -1, -1), join.weight.new_zeros(heads, width)
+        width = out_proj.in_features // heads
+        own = torch.eye(width, dtype=out_proj.weight.dtype, device=out_proj.weight.device)
+        right, right_offset = own.expand(heads, -1, -1), out_proj.weight.new_zeros(heads, width)
     else:
-        right, right_offset = split_projection(attention.to_values, attention.groups, heads)
+        right, right_offset = split_projection(attention.v_proj, attention.kv_heads, heads)
     joined = heads * right.shape[1]
     output = torch.eye(joined, dtype=right.dtype, device=right.device)
-    if join is not None:
-        output = join.weight
+    if out_proj is not None:
+        output = out_proj.weight
     left = rearrange(output, "J (k U) -> k U J", k=heads)
     return LowRank(left, right, torch.zeros_like(right_offset), right_offset)
 

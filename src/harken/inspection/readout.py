@@ -147,7 +147,7 @@ def _scores(
     drawn = torch.randint(len(entrance.table), (2, tokens), generator=generator)
     asking, asked = (_entered(entrance, one, slots) for one in drawn.to(slots.device))
     keys_at = slots.repeat(1, tokens)
-    seen = attention.remember(
+    seen = attention.project_kv(
         asked.reshape(1, tokens * length, -1), position.rotation(keys_at[..., None])
     )
     context = attention_context(position, NO_MASK, slots, keys_at)
@@ -165,7 +165,7 @@ def _entered(
 ) -> Float[Tensor, "tokens T J"]:
     """Each token at every place, as the attention reads it."""
     contents = entrance.table[drawn][:, None].expand(-1, slots.shape[1], -1)
-    states = entrance.position.enter(contents, slots[..., None])
+    states = entrance.position.embed(contents, slots[..., None])
     for norm in entrance.norms:
         states = norm(states)
     return states

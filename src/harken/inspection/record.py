@@ -264,15 +264,15 @@ def _rows(
 
 
 def _of_heads(
-    shared: Float[Tensor, "B groups S U"] | None, heads: Sequence[int], count: int
+    shared: Float[Tensor, "B kv_heads S U"] | None, heads: Sequence[int], count: int
 ) -> Float[Tensor, "B k S U"] | None:
     """What belongs to these of `count` heads, each with its own even where they share."""
     if shared is None:
         return None
-    groups = shared.shape[1]
-    if groups == count and list(heads) == list(range(count)):
+    kv_heads = shared.shape[1]
+    if kv_heads == count and list(heads) == list(range(count)):
         return shared.detach()
-    return shared.detach()[:, [head * groups // count for head in heads]]
+    return shared.detach()[:, [head * kv_heads // count for head in heads]]
 
 
 def _mask_of(mask: Mask, at: Int[Tensor, "rows"], time: int, keys: int) -> Mask:

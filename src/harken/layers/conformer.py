@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.convolution import only_present
 from harken.layers.dropout import Dropout
@@ -34,7 +34,7 @@ from harken.layers.feedforward import FeedForwardConfig
 class ConformerConfig:
     """One block; `dropout` falls on what each part adds, in training."""
 
-    attention: MultiHeadConfig = MultiHeadConfig(score=RelativeProductConfig())
+    attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")
     kernel: int = bounded(31, at_least=1, at_most=MAX_KERNEL)  # depthwise, in frames
     convolution_norm: Literal["batch", "layer"] = "batch"

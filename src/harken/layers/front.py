@@ -55,7 +55,7 @@ class SpeechFront(nn.Module):
         channels, left = config.channels, halved(halved(features))
         self.first = nn.Conv2d(1, channels, 3, stride=(self.strides[0], 2), padding=1)
         self.second = nn.Conv2d(channels, channels, 3, stride=(self.strides[1], 2), padding=1)
-        self.join = nn.Linear(channels * left, width)
+        self.proj = nn.Linear(channels * left, width)
 
     @property
     def stride(self) -> int:
@@ -81,7 +81,7 @@ class SpeechFront(nn.Module):
             if present is not None:
                 present = present[:, ::stride]
                 planes = planes.masked_fill(~present[:, None, :, None], 0.0)
-        tokens: Tensor = self.join(rearrange(planes, "B channels T F -> B T (channels F)"))
+        tokens: Tensor = self.proj(rearrange(planes, "B channels T F -> B T (channels F)"))
         places = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
         return Tokens(tokens=only_present(tokens, present), coordinates=places, present=present)
 
@@ -114,7 +114,7 @@ class PatchFront(nn.Module):
         self.patch = config.patch
         whole_squares(sizes.columns, sizes.rows, self.patch)
         self.columns, self.rows = sizes.columns // self.patch, sizes.rows // self.patch
-        self.join = nn.Linear(sizes.channels * self.patch**2, width)
+        self.proj = nn.Linear(sizes.channels * self.patch**2, width)
 
     @property
     def stride(self) -> int:
@@ -134,7 +134,7 @@ class PatchFront(nn.Module):
             high=self.patch,
             wide=self.patch,
         )
-        tokens: Tensor = self.join(squares.flatten(1, 2))
+        tokens: Tensor = self.proj(squares.flatten(1, 2))
         rows, columns = squares.shape[1:3]
         return Tokens(tokens=tokens, coordinates=grid(columns, rows, tokens.device))
 
@@ -211,7 +211,7 @@ class MapFront(nn.Module):
     def __init__(self, sizes: ImageSizes, width: int) -> None:
         super().__init__()
         self.columns, self.rows = sizes.columns, sizes.rows
-        self.join = nn.Linear(sizes.channels, width)
+        self.proj = nn.Linear(sizes.channels, width)
 
     @property
     def stride(self) -> int:
@@ -224,7 +224,7 @@ class MapFront(nn.Module):
         return 0
 
     def forward(self, maps: Float[Tensor, "B X Y K"]) -> Tokens:
-        tokens: Tensor = self.join(as_tokens(maps))
+        tokens: Tensor = self.proj(as_tokens(maps))
         return Tokens(tokens=tokens, coordinates=grid(maps.shape[1], maps.shape[2], tokens.device))
 
 

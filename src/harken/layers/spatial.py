@@ -17,7 +17,7 @@ from harken.attention.context import build_position
 from harken.attention.compatibility import check_choices
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
-from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
+from harken.attention.positions import LearnedConfig, PositionConfig, model_width
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -58,7 +58,7 @@ class SpatialEncoder(nn.Module):
     def __init__(self, config: SpatialConfig, width: int, columns: int, rows: int) -> None:
         super().__init__()
         self.columns, self.rows = columns, rows
-        self.width = width_inside(config.position, width)
+        self.width = model_width(config.position, width)
         self.position = build_position(
             config.position, config.attention, width, max(columns, rows), axes=2
         )
@@ -88,7 +88,7 @@ class SpatialEncoder(nn.Module):
             rotation=position.rotation(coordinates),
             bias=position.bias(coordinates, coordinates),
         )
-        entered = self.dropout(position.enter(tokens, coordinates))
+        entered = self.dropout(position.embed(tokens, coordinates))
         states: Tensor
         states, _ = self.stack(entered, context)
         return states

@@ -27,12 +27,12 @@ class Stack(nn.Module):
         left_out = block.norm.place == "pre" and layers > 0
         self.norm = block.norm.build(width) if left_out else nn.Identity()
 
-    def remember(self, memory: Float[Tensor, "B S J"]) -> StackState:
+    def project_kv(self, memory: Float[Tensor, "B S J"]) -> StackState:
         """What every block's cross-attention needs of a memory, made once for all steps."""
         remembered = []
         for block in self.blocks:
             assert isinstance(block, TransformerBlock) and block.cross is not None
-            remembered.append(block.cross.remember(memory))
+            remembered.append(block.cross.project_kv(memory))
         return tuple(remembered)
 
     def forward(

@@ -80,7 +80,7 @@ class TransformerBlock(nn.Module):
             assert memory is not None, "a decoder's block is given its memory"
             cross, known = self.cross, memory
             tokens = self._add(
-                tokens, lambda one: cross.look(one, known.seen, known.context), self.cross_norm
+                tokens, lambda one: cross.attend(one, known.seen, known.context), self.cross_norm
             )
         return self._add(tokens, self.feedforward, self.feedforward_norm), seen
 

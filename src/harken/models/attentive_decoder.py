@@ -180,7 +180,7 @@ class AttentiveDecoder(nn.Module):
         hidden = source if self.first is None else self.first(source)
         cell = RecurrentState(hidden[:, None].expand_as(start.hidden), start.memory)
         located = None if self.location is None else self.location.begin(memory)
-        return AttentiveState(cell, self.attention.remember(memory), present, located)
+        return AttentiveState(cell, self.attention.project_kv(memory), present, located)
 
     def step(
         self, words: Float[Tensor, "B width"], state: AttentiveState
@@ -195,7 +195,7 @@ class AttentiveDecoder(nn.Module):
         context = AttentionContext(
             mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
         )
-        attended = self.attention.look(query[:, None], state.memory, context)[:, 0]
+        attended = self.attention.attend(query[:, None], state.memory, context)[:, 0]
         read = self.dropout(torch.cat((attended, words), dim=-1))
         output, cell = self.cell(read, state.cell)
         located = state.location

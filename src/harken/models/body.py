@@ -109,7 +109,7 @@ class TransformerBody(nn.Module):
         else:
             positions = (present.cumsum(dim=1) - 1).clamp(min=0)
         context = attention_context(self.position, padding_mask(present), positions, positions)
-        entered = self.dropout(self.norm(self.position.enter(inputs, positions[..., None])))
+        entered = self.dropout(self.norm(self.position.embed(inputs, positions[..., None])))
         states: Tensor = self.stack(entered, context)[0]
         return states
 

@@ -17,7 +17,7 @@ from harken.attention.context import attention_context, build_position
 from harken.attention.compatibility import check_choices
 from harken.attention.masks import CAUSAL, Mask, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
-from harken.attention.positions import PositionConfig, SinusoidConfig, width_inside
+from harken.attention.positions import PositionConfig, SinusoidConfig, model_width
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import TokenEmbedding
@@ -46,7 +46,7 @@ class TransformerDecoderConfig:
     tied: bool = True
 
     def __post_init__(self) -> None:
-        if width_inside(self.position, self.width) != self.width:
+        if model_width(self.position, self.width) != self.width:
             raise ValueError("a decoder's positions are added; set position.place = 'add'")
         check_choices(self.attention, self.position, self.width, self.length)
 
@@ -106,7 +106,7 @@ class TransformerDecoder(nn.Module):
         empty = torch.zeros(batch, 0, dtype=torch.long, device=device)
         if present is None:
             present = torch.ones(batch, places, dtype=torch.bool, device=device)
-        return DecoderState((), empty, empty.bool(), self.stack.remember(memory), present)
+        return DecoderState((), empty, empty.bool(), self.stack.project_kv(memory), present)
 
     def forward(self, tokens: Int[Tensor, "B T"], begun: DecoderState) -> Float[Tensor, "B T J"]:
         """States of whole rows, all tokens known: for training and scoring."""
@@ -148,6 +148,6 @@ class TransformerDecoder(nn.Module):
             key_positions=places,
         )
         memory = [Memory(seen, across) for seen in state.memory]
-        entered = self.dropout(self.position.enter(self.embedding(tokens), positions[..., None]))
+        entered = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
         states, layers = self.stack(entered, own, state.layers or None, memory)
         return states, layers

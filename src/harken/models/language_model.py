@@ -17,7 +17,7 @@ from harken.attention.context import attention_context, build_position
 from harken.attention.compatibility import check_choices
 from harken.attention.masks import CAUSAL, Mask, build_mask
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
+from harken.attention.positions import LearnedConfig, PositionConfig, model_width
 from harken.config import MAX_LAYERS, bounded
 from harken.design.start import StartConfig, begin, stack_sites
 from harken.layers.dropout import Dropout
@@ -51,7 +51,7 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         check_choices(self.attention, self.position, self.width, self.length)
-        if self.tied and width_inside(self.position, self.width) != self.width:
+        if self.tied and model_width(self.position, self.width) != self.width:
             raise ValueError(
                 "place 'concat' doubles the width inside, which the table of embeddings does not "
                 "have; set tied = false, or place = 'add'"
@@ -168,6 +168,6 @@ class GPT(nn.Module):
         past: StackState | None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
         context = attention_context(self.position, mask, positions, key_positions)
-        entered = self.dropout(self.position.enter(self.embedding(tokens), positions[..., None]))
+        entered = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
         states, layers = self.stack(entered, context, past)
         return states, layers
