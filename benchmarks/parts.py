@@ -31,10 +31,10 @@ from harken.layers.conformer import ConformerConfig
 from harken.layers.convolution import (
     CausalConvolutionConfig,
     GatedConvolutionConfig,
-    StrideTwoConfig,
+    ConvPyramidConfig,
 )
 from harken.layers.feedforward import FeedForwardConfig
-from harken.layers.front import SpeechFrontConfig, grid
+from harken.layers.frontends import Conv2dSubsamplingConfig, grid
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.layers.spatial import SpatialConfig
@@ -252,14 +252,14 @@ def convolution_rows(batch: int, steps: int, width: int, heads: int) -> Iterator
     """Convolutional layers against plain ones; the front against its three modules in a row."""
     causal = CausalConvolutionConfig(layers=3, kernel=3, activation="relu").build(width)
     gated = GatedConvolutionConfig(layers=3, kernel=3).build(width)
-    pyramid = StrideTwoConfig(layers=3, kernel=3, activation="relu").build(width)
+    pyramid = ConvPyramidConfig(layers=3, kernel=3, activation="relu").build(width)
     plain = PlainConvolutions(3, 3, width, gated=False)
     plain_gated = PlainConvolutions(3, 3, width, gated=True)
     plain_pyramid = PlainPyramid(3, width)
     yield "causal convolutions", "nn.Conv1d by hand", causal, causal, plain, plain
     yield "gated convolutions", "nn.Conv1d by hand", gated, gated, plain_gated, plain_gated
     yield "stride-2 pyramid", "nn.Conv1d by hand", pyramid, pyramid, plain_pyramid, plain_pyramid
-    front = SpeechFrontConfig(channels=32).build(width, width)
+    front = Conv2dSubsamplingConfig(channels=32).build(width, width)
     by_hand = nn.Sequential(
         nn.Unflatten(1, (1, steps)),
         nn.Conv2d(1, 32, 3, 2, 1),

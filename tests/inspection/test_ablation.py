@@ -160,7 +160,7 @@ def test_without_its_second_layer_a_model_of_two_is_one_of_one(norm: str) -> Non
 
 def test_a_feed_forward_layer_that_writes_nothing() -> None:
     model, other = small(), small()
-    for weight in other.stack.blocks[0].feedforward.narrow.parameters():
+    for weight in other.stack.blocks[0].feedforward.down_proj.parameters():
         weight.zero_()
     with removed(model, [FeedForwardRef("stack.blocks.0.feedforward")]):
         assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)

@@ -12,7 +12,7 @@ from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.scores import ScaledConfig
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.inspection.record import record
-from harken.layers.conformer import ConformerBlock, ConformerConfig, FrameBatchNorm
+from harken.layers.conformer import ConformerBlock, ConformerConfig, MaskedBatchNorm
 from harken.layers.feedforward import FeedForwardConfig
 
 BATCH, TIME, WIDTH, HEADS, INNER, KERNEL = 3, 11, 14, 2, 17, 5
@@ -81,14 +81,14 @@ def hugging_faces(ours: ConformerBlock) -> Any:
         "self_attn.pos_bias_u": score.content_offset[:, 0],
         "self_attn.pos_bias_v": score.distance_offset[:, 0],
         "self_attn.linear_pos.weight": score.pos_proj.weight,
-        "conv_module.pointwise_conv1.weight": convolution.widen.weight[..., None],
+        "conv_module.pointwise_conv1.weight": convolution.up_proj.weight[..., None],
         "conv_module.depthwise_conv.weight": convolution.depthwise.weight[..., 0],
-        "conv_module.pointwise_conv2.weight": convolution.narrow.weight[..., None],
+        "conv_module.pointwise_conv2.weight": convolution.down_proj.weight[..., None],
     }
     layers = {
         "ffn1_layer_norm": ours.before_norm,
-        "ffn1.intermediate_dense": ours.before.widen,
-        "ffn1.output_dense": ours.before.narrow,
+        "ffn1.intermediate_dense": ours.before.up_proj,
+        "ffn1.output_dense": ours.before.down_proj,
         "self_attn_layer_norm": ours.attention_norm,
         "self_attn.linear_q": score.q_proj,
         "self_attn.linear_k": score.k_proj,
@@ -97,8 +97,8 @@ def hugging_faces(ours: ConformerBlock) -> Any:
         "conv_module.layer_norm": ours.convolution_norm,
         "conv_module.batch_norm": convolution.norm.every,
         "ffn2_layer_norm": ours.after_norm,
-        "ffn2.intermediate_dense": ours.after.widen,
-        "ffn2.output_dense": ours.after.narrow,
+        "ffn2.intermediate_dense": ours.after.up_proj,
+        "ffn2.output_dense": ours.after.down_proj,
         "final_layer_norm": ours.final_norm,
     }
     for name, layer in layers.items():
@@ -162,7 +162,7 @@ def test_the_convolution_part_by_the_formula() -> None:
     ours = part(inputs, present)
     kernel, norm = part.depthwise.weight[:, 0, :, 0], part.norm.each
     for row, length in enumerate(LENGTHS):
-        wide = inputs[row, :length] @ part.widen.weight.T
+        wide = inputs[row, :length] @ part.up_proj.weight.T
         gated = wide[:, :WIDTH] / (1 + (-wide[:, WIDTH:]).exp())
         for t in range(length):
             near = torch.zeros(WIDTH, dtype=torch.float64)
@@ -171,12 +171,12 @@ def test_the_convolution_part_by_the_formula() -> None:
                     near += kernel[:, place] * gated[t + place - KERNEL // 2]
             centred = near - near.mean()
             normed = centred / (centred.square().mean() + 1e-5).sqrt() * norm.weight + norm.bias
-            written = part.narrow.weight @ (normed / (1 + (-normed).exp()))
+            written = part.down_proj.weight @ (normed / (1 + (-normed).exp()))
             assert_close(ours[row, t], written, rtol=0, atol=1e-12)
 
 
 def test_the_norm_over_a_batch_counts_what_is_present() -> None:
-    norm = stirred(FrameBatchNorm(WIDTH)).double().train()
+    norm = stirred(MaskedBatchNorm(WIDTH)).double().train()
     before = norm.every.running_mean.clone(), norm.every.running_var.clone()
     inputs, present = some_frames(), up_to(LENGTHS)
     output = norm(inputs, present)
@@ -192,7 +192,7 @@ def test_the_norm_over_a_batch_counts_what_is_present() -> None:
 
 @pytest.mark.parametrize("present", [None, torch.tensor([[True, False, False]])])
 def test_a_batch_of_one_frame_is_judged_by_the_frames_before(present: Tensor | None) -> None:
-    norm = stirred(FrameBatchNorm(WIDTH)).double()
+    norm = stirred(MaskedBatchNorm(WIDTH)).double()
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     inputs = torch.randn(1, 1 if present is None else 3, WIDTH, dtype=torch.float64)
     training, later = norm.train()(inputs, present), norm.eval()(inputs, present)

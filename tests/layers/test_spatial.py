@@ -27,7 +27,7 @@ from harken.attention.scores import SynthesizerConfig
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.feedforward import FeedForwardConfig
-from harken.layers.front import grid
+from harken.layers.frontends import grid
 from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialConfig, SpatialEncoder
 
@@ -161,7 +161,7 @@ def test_places_are_told_by_both_axes_at_the_entrance(kind: str) -> None:
 @every_position
 @torch.no_grad()
 def test_a_map_is_its_places_in_any_order(position: str) -> None:
-    """Tokens know where they stand from their coordinates alone, each row from its own."""
+    """TokenGrid know where they stand from their coordinates alone, each row from its own."""
     encoder, maps = built(position), some_maps()
     whole = encoder.over_map(maps)
     assert whole.shape == (BATCH, COLUMNS, ROWS, encoder.width)

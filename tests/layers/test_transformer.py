@@ -58,8 +58,8 @@ def pytorchs(ours: TransformerBlock, norm: str, activation: Any) -> nn.Transform
         "self_attn.out_proj.bias": torch.zeros(WIDTH),
     }
     layers = {
-        "linear1": ours.feedforward.widen,
-        "linear2": ours.feedforward.narrow,
+        "linear1": ours.feedforward.up_proj,
+        "linear2": ours.feedforward.down_proj,
         "norm1": ours.attention_norm,
         "norm2": ours.feedforward_norm,
     }
@@ -98,9 +98,9 @@ def test_swiglu_is_the_same_block_with_another_middle(norm: str) -> None:
     added, _ = ours.attention(first(inputs) if pre else inputs, in_order(CAUSAL))
     middle = inputs + added if pre else first(inputs + added)
     read, layer = (second(middle) if pre else middle), ours.feedforward
-    wide = read @ layer.widen.weight.T + layer.widen.bias
-    gate = read @ layer.gate.weight.T + layer.gate.bias
-    added = (wide / (1 + (-wide).exp()) * gate) @ layer.narrow.weight.T + layer.narrow.bias
+    wide = read @ layer.up_proj.weight.T + layer.up_proj.bias
+    gate = read @ layer.gate_proj.weight.T + layer.gate_proj.bias
+    added = (wide / (1 + (-wide).exp()) * gate) @ layer.down_proj.weight.T + layer.down_proj.bias
     expected = middle + added if pre else second(middle + added)
     assert_close(output, expected, rtol=0, atol=1e-11)
 

@@ -50,8 +50,8 @@ def test_a_block_agrees_with_pytorch(place: str) -> None:
         copied[f"{name}.out_proj.weight"] = attention.out_proj.weight
         copied[f"{name}.out_proj.bias"] = attention.out_proj.bias
     layers = {
-        "linear1": ours.feedforward.widen,
-        "linear2": ours.feedforward.narrow,
+        "linear1": ours.feedforward.up_proj,
+        "linear2": ours.feedforward.down_proj,
         "norm1": ours.attention_norm,
         "norm2": ours.cross_norm,
         "norm3": ours.feedforward_norm,

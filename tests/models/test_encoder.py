@@ -199,8 +199,8 @@ def test_agrees_with_pytorch() -> None:
             for name, module in (
                 ("attention.out_proj", block.self_attn.out_proj),
                 ("attention_norm", block.norm1),
-                ("feedforward.widen", block.linear1),
-                ("feedforward.narrow", block.linear2),
+                ("feedforward.up_proj", block.linear1),
+                ("feedforward.down_proj", block.linear2),
                 ("feedforward_norm", block.norm2),
             ):
                 getattr(module, part).copy_(own[f"{at}.{name}.{part}"])

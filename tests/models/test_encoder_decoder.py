@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.decode.step import WritingSteps
-from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.convolution import GatedConvolutionConfig, ConvPyramidConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig
@@ -31,7 +31,7 @@ BODIES: dict[str, BodyConfig] = {
     "gru backward": GRUConfig(direction="backward", hidden=11),
     "tanh": TanhConfig(),
     "gated": GatedConvolutionConfig(layers=2),
-    "stride2": StrideTwoConfig(layers=2),
+    "stride2": ConvPyramidConfig(layers=2),
 }
 DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(

@@ -40,7 +40,7 @@ def test_what_is_added_to_the_stream_is_smaller_by_depth(score: str, layers: int
         elif name.endswith(("bias", "offset", "offsets")):
             assert not numbers.any()
         else:
-            adds = name.endswith(("out_proj.weight", "narrow.weight"))
+            adds = name.endswith(("out_proj.weight", "down_proj.weight"))
             spread = INITIAL_STD / math.sqrt(2 * layers) if adds else INITIAL_STD
             if name.endswith("score.direction"):
                 assert numbers.std().item() == pytest.approx(16**-0.5, rel=0.3)  # of 64 numbers

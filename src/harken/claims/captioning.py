@@ -23,8 +23,8 @@ from harken.claims import formulas, parallel
 from harken.claims.claim import EXACT, Array, Case, Claim, Setting, worst
 from harken.claims.drawn import array, filled, normal
 from harken.claims.layer import HEAD_WIDTH, HEADS, KEY_WIDTH, QUERIES, layer, matrices, weights
-from harken.layers.convolution import StrideTwoConfig, WayDown
-from harken.layers.front import as_tokens
+from harken.layers.convolution import ConvPyramidConfig, Downsample
+from harken.layers.frontends import as_tokens
 from harken.layers.recurrent import TanhConfig
 from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig, AttentiveState
 from harken.models.blank import RecurrentBlankConfig
@@ -226,7 +226,7 @@ def credited(
 def halving(setting: Setting) -> Sequence[Case]:
     """C6: level by level, and the chain of steps."""
     generator, levels, kernel = setting.generator(), 3, 3
-    way = filled(WayDown(StrideTwoConfig(layers=levels, kernel=kernel), WIDTH), generator)
+    way = filled(Downsample(ConvPyramidConfig(layers=levels, kernel=kernel), WIDTH), generator)
     tokens = normal(generator, 1, 19, WIDTH)
     measured = way(tokens)
     predicted = [array(tokens[0])]

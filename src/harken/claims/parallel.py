@@ -20,7 +20,7 @@ from harken.attention.masks import NO_MASK
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.claims.claim import Case, Setting
 from harken.cost.step import trace_forward
-from harken.layers.convolution import StrideTwoConfig, WayDown
+from harken.layers.convolution import ConvPyramidConfig, Downsample
 from harken.layers.recurrent import TanhConfig
 
 HEADS, WIDTH, KEY_WIDTH, SHORT, LONG, KERNEL = 8, 64, 16, 64, 4096, 3
@@ -127,9 +127,9 @@ def sequences(setting: Setting) -> Sequence[Case]:
 
 def cnn(time: int, layers: int) -> int:
     """Steps of a CNN without the way back up."""
-    config = StrideTwoConfig(layers=layers, kernel=KERNEL)
+    config = ConvPyramidConfig(layers=layers, kernel=KERNEL)
     tokens = torch.empty(1, time, WIDTH)
-    return trace_forward(lambda _: WayDown(config, WIDTH), lambda layer: layer(tokens)).depth
+    return trace_forward(lambda _: Downsample(config, WIDTH), lambda layer: layer(tokens)).depth
 
 
 def rnn(time: int, layers: int) -> int:

@@ -28,7 +28,7 @@ from harken.attention.multihead import AttentionContext, MultiHead
 from harken.attention.relative import rotate
 from harken.attention.scores import Score
 from harken.errors import UserError
-from harken.layers.norm import RootMeanSquare
+from harken.layers.norm import RMSNorm
 
 
 def query_key(attention: MultiHead) -> LowRank:
@@ -113,9 +113,9 @@ def through(norm: nn.Module, streams: Streams) -> Streams:
     content, place, tokens = streams.content, streams.place, streams.tokens
     if isinstance(norm, nn.Identity):
         return streams
-    if isinstance(norm, RootMeanSquare):
+    if isinstance(norm, RMSNorm):
         mean_square = tokens.square().mean(dim=-1, keepdim=True)
-        gain = torch.rsqrt(mean_square + norm.epsilon) * norm.weight
+        gain = torch.rsqrt(mean_square + norm.eps) * norm.weight
         return Streams(content * gain, place * gain)
     assert isinstance(norm, nn.LayerNorm), f"no norm of Harken's: {type(norm)}"
     variance = tokens.var(dim=-1, keepdim=True, correction=0)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.config import MAX_KERNEL, bounded
-from harken.layers.convolution import only_present
+from harken.layers.convolution import mask_padding
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 
@@ -85,21 +85,21 @@ class ConvolutionModule(nn.Module):
     def __init__(self, kernel: int, norm: Literal["batch", "layer"], width: int) -> None:
         super().__init__()
         # Offsets would be undone by the norm after, or are those of the norm before.
-        self.widen = nn.Linear(width, 2 * width, bias=False)
+        self.up_proj = nn.Linear(width, 2 * width, bias=False)
         # As a picture one column wide: B T J is then in the order that the fast kernels like, and
         # training is three times as fast as with Conv1d on a CPU.
         self.depthwise = nn.Conv2d(
             width, width, (kernel, 1), padding=(kernel // 2, 0), groups=width, bias=False
         )
-        self.norm = FrameBatchNorm(width) if norm == "batch" else FrameNorm(width)
-        self.narrow = nn.Linear(width, width, bias=False)
+        self.norm = MaskedBatchNorm(width) if norm == "batch" else FrameNorm(width)
+        self.down_proj = nn.Linear(width, width, bias=False)
 
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T J"]:
-        gated = only_present(F.glu(self.widen(inputs), dim=-1), present)
+        gated = mask_padding(F.glu(self.up_proj(inputs), dim=-1), present)
         near = self.depthwise(gated.transpose(1, 2)[..., None])[..., 0].transpose(1, 2)
-        written: Tensor = self.narrow(F.silu(self.norm(near, present)))
+        written: Tensor = self.down_proj(F.silu(self.norm(near, present)))
         return written
 
 
@@ -117,7 +117,7 @@ class FrameNorm(nn.Module):
         return normed
 
 
-class FrameBatchNorm(nn.Module):
+class MaskedBatchNorm(nn.Module):
     """Mean and variance of each number over all frames that are present.
 
     In training those of the batch, which also move the running ones; else the running ones.

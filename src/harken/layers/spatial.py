@@ -21,7 +21,7 @@ from harken.attention.positions import LearnedConfig, PositionConfig, model_widt
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
-from harken.layers.front import as_map, as_tokens, grid
+from harken.layers.frontends import as_map, as_tokens, grid
 from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack
 from harken.layers.transformer import TransformerConfig
@@ -77,7 +77,7 @@ class SpatialEncoder(nn.Module):
         coordinates: Int[Tensor, "#B T 2"],
         present: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T width"]:
-        """Tokens in any order: only their coordinates say where they stand."""
+        """TokenGrid in any order: only their coordinates say where they stand."""
         position = self.position
         # Scores that have a place for each position count places row by row.
         places = coordinates[..., 1] * self.columns + coordinates[..., 0]

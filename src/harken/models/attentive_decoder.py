@@ -178,7 +178,7 @@ class AttentiveDecoder(nn.Module):
             present = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
         start = self.cell.begin(memory.shape[0])
         hidden = source if self.first is None else self.first(source)
-        cell = RecurrentState(hidden[:, None].expand_as(start.hidden), start.memory)
+        cell = RecurrentState(hidden[:, None].expand_as(start.hidden), start.cell)
         located = None if self.location is None else self.location.begin(memory)
         return AttentiveState(cell, self.attention.project_kv(memory), present, located)
 

@@ -23,7 +23,7 @@ from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.config import MAX_LAYERS, bounded
-from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.convolution import GatedConvolutionConfig, ConvPyramidConfig
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
@@ -55,7 +55,7 @@ BodyConfig = (
     TanhConfig
     | GRUConfig
     | LSTMConfig
-    | StrideTwoConfig
+    | ConvPyramidConfig
     | GatedConvolutionConfig
     | TransformerBodyConfig
     | ConformerBodyConfig
@@ -133,7 +133,7 @@ class RecurrentBody(nn.Module):
 class ConvolutionalBody(nn.Module):
     """A pyramid with its way back up, or gated layers."""
 
-    def __init__(self, config: StrideTwoConfig | GatedConvolutionConfig, width: int) -> None:
+    def __init__(self, config: ConvPyramidConfig | GatedConvolutionConfig, width: int) -> None:
         super().__init__()
         self.convolutions = config.build(width)
         self.width, self.layers = width, config.layers

@@ -10,7 +10,7 @@
                          taking all of the attention before anything is learnt.)
     Transformer          some layers of spatial self-attention, decoder `transformer`
 
-Places stand row by row, as `layers/front.py` counts them.
+Places stand row by row, as `layers/frontends.py` counts them.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
-from harken.layers.front import ConvolutionFrontConfig, ImageFrontConfig, ImageSizes, MapFront
+from harken.layers.frontends import ConvStemConfig, ImageFrontConfig, ImageSizes, FeatureProjection
 from harken.layers.spatial import SpatialConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.initialise import initialise
@@ -44,7 +44,7 @@ class CaptionerConfig:
 
     kind: Literal["captioner"] = "captioner"
     width: int = bounded(128, at_least=1)
-    front: ImageFrontConfig = ConvolutionFrontConfig()
+    front: ImageFrontConfig = ConvStemConfig()
     encoder: SpatialConfig = SpatialConfig(layers=0)
     decoder: DecoderConfig = AttentiveDecoderConfig()
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's tokens
@@ -107,7 +107,7 @@ class Captioner(nn.Module):
     ) -> Float[Tensor, "B T J"]:
         """Return the decoder's states for a known target."""
         axes: tuple[int | str, ...] = ("batch", self.channels, "rows", "columns")
-        if isinstance(self.front, MapFront):
+        if isinstance(self.front, FeatureProjection):
             axes = ("batch", "columns", "rows", self.channels)
         check_shape("pictures", pictures, *axes)
         check_rows("target", target, self.longest_output)

@@ -252,8 +252,8 @@ def _bert_renaming(config: EncoderConfig, vocabulary: int) -> Renaming:
         of, to = f"encoder.layer.{layer}", f"body.stack.blocks.{layer}"
         yield from _linears(of, to, attention, (width, width))
         yield from _norm(f"{of}.attention.output.LayerNorm", f"{to}.attention_norm", width)
-        yield from _linears(of, to, {"intermediate.dense": "feedforward.widen"}, (width, inner))
-        yield from _linears(of, to, {"output.dense": "feedforward.narrow"}, (inner, width))
+        yield from _linears(of, to, {"intermediate.dense": "feedforward.up_proj"}, (width, inner))
+        yield from _linears(of, to, {"output.dense": "feedforward.down_proj"}, (inner, width))
         yield from _norm(f"{of}.output.LayerNorm", f"{to}.feedforward_norm", width)
 
 
@@ -294,8 +294,8 @@ def _gpt2_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
             yield f"{own}.bias", Source(f"{fused}.bias", (3 * width,), False, third)
         for theirs, ours, sizes in (
             ("attn.c_proj", "attention.out_proj", (width, width)),
-            ("mlp.c_fc", "feedforward.widen", (width, inner)),
-            ("mlp.c_proj", "feedforward.narrow", (inner, width)),
+            ("mlp.c_fc", "feedforward.up_proj", (width, inner)),
+            ("mlp.c_proj", "feedforward.down_proj", (inner, width)),
         ):
             yield f"{to}.{ours}.weight", Source(f"{of}.{theirs}.weight", sizes, True)
             yield f"{to}.{ours}.bias", Source(f"{of}.{theirs}.bias", sizes[1:])
@@ -347,8 +347,8 @@ def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
         ({"self_attn.o_proj": "attention.out_proj"}, (joined, width)),
     ]
     # silu(widen) * gate: the map inside silu, which they call the gate, is our widen.
-    widening = {"mlp.gate_proj": "feedforward.widen", "mlp.up_proj": "feedforward.gate"}
-    narrowing = {"mlp.down_proj": "feedforward.narrow"}
+    widening = {"mlp.gate_proj": "feedforward.up_proj", "mlp.up_proj": "feedforward.gate_proj"}
+    narrowing = {"mlp.down_proj": "feedforward.down_proj"}
     for layer in range(config.layers):
         of, to = f"layers.{layer}", f"stack.blocks.{layer}"
         yield from _norm(f"{of}.input_layernorm", f"{to}.attention_norm", width, bias=False)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
-from harken.layers.front import SpeechFrontConfig
+from harken.layers.frontends import Conv2dSubsamplingConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig, LocationConfig
 from harken.models.body import BodyConfig, TransformerBody, build_body, check_body
 from harken.models.conformer_body import ConformerBody, ConformerBodyConfig
@@ -42,7 +42,7 @@ class RecogniserConfig:
 
     kind: Literal["recogniser"] = "recogniser"
     width: int = bounded(144, at_least=1)
-    front: SpeechFrontConfig = SpeechFrontConfig()
+    front: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()
     encoder: BodyConfig = ConformerBodyConfig()
     ctc: bool = True
     decoder: DecoderConfig | None = None

@@ -10,13 +10,13 @@ from torch.testing import assert_close
 
 from harken.config import dumps, loads
 from harken.errors import UserError
-from harken.layers.front import (
-    ConvolutionFrontConfig,
+from harken.layers.frontends import (
+    ConvStemConfig,
     ImageFrontConfig,
     ImageSizes,
-    MapFrontConfig,
-    PatchFrontConfig,
-    SpeechFrontConfig,
+    FeatureProjectionConfig,
+    PatchEmbeddingConfig,
+    Conv2dSubsamplingConfig,
     as_map,
     as_tokens,
     grid,
@@ -26,9 +26,9 @@ BATCH, FEATURES, CHANNELS, WIDTH = 3, 13, 5, 7
 SIZES = ImageSizes(channels=2, columns=15, rows=6)
 FACTORS = [2, 4]
 IMAGES: dict[str, ImageFrontConfig] = {
-    "patch": PatchFrontConfig(patch=3),
-    "convolution": ConvolutionFrontConfig(channels=(5, 11)),
-    "map": MapFrontConfig(),
+    "patch": PatchEmbeddingConfig(patch=3),
+    "convolution": ConvStemConfig(channels=(5, 11)),
+    "map": FeatureProjectionConfig(),
 }
 
 
@@ -39,7 +39,7 @@ def drawn(module: Any) -> Any:
 
 
 def speech(factor: Any) -> Any:
-    return drawn(SpeechFrontConfig(channels=CHANNELS, factor=factor).build(FEATURES, WIDTH))
+    return drawn(Conv2dSubsamplingConfig(channels=CHANNELS, factor=factor).build(FEATURES, WIDTH))
 
 
 def convolved(planes: Tensor, layer: nn.Conv2d, strides: tuple[int, int]) -> Tensor:
@@ -147,21 +147,21 @@ def test_patches_agree_with_hugging_face() -> None:
 
 
 def test_pictures_with_pixels_that_no_patch_sees_are_refused() -> None:
-    config = PatchFrontConfig(patch=3)
+    config = PatchEmbeddingConfig(patch=3)
     with pytest.raises(UserError, match="15 x 7 pixels does not divide into squares of 3"):
         config.build(ImageSizes(channels=2, columns=15, rows=7), WIDTH)
     with pytest.raises(UserError, match="14 x 6 pixels"):
         config.build(SIZES, WIDTH)(torch.zeros(1, 2, 6, 14))
     with pytest.raises(ValueError, match="channels is empty"):
-        ConvolutionFrontConfig(channels=())
+        ConvStemConfig(channels=())
     with pytest.raises(ValueError, match="kernel 4 has no middle"):
-        ConvolutionFrontConfig(kernel=4)
+        ConvStemConfig(kernel=4)
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 @torch.no_grad()
 def test_the_small_cnn_by_the_formula(kernel: int) -> None:
-    config = ConvolutionFrontConfig(channels=(5, 11), kernel=kernel)
+    config = ConvStemConfig(channels=(5, 11), kernel=kernel)
     front = drawn(config.build(SIZES, WIDTH))
     images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
     features, ours = front.features(images), front(images)
@@ -256,7 +256,7 @@ def test_padding_would_change_something_if_it_were_not_masked() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [SpeechFrontConfig(channels=3, factor=2), *IMAGES.values()], ids=repr
+    "config", [Conv2dSubsamplingConfig(channels=3, factor=2), *IMAGES.values()], ids=repr
 )
 def test_a_recipe_can_say_it(config: Any) -> None:
     assert loads(type(config), dumps(config), base=Path()) == config
