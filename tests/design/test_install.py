@@ -155,7 +155,7 @@ def test_frozen_weights_get_no_gradient_and_others_do() -> None:
 def test_a_penalty_pulls_towards_the_design() -> None:
     layer = layer_of(MergedConfig())
     before = layer.score.weight.clone()
-    penalty = install(shift(PLAN), layer, 2, "regularise")
+    penalty = install(shift(PLAN), layer, 2, "regularize")
     assert torch.equal(layer.score.weight, before)
     first = penalty().item()
     optimiser = torch.optim.SGD(layer.parameters(), lr=0.25)

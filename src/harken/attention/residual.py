@@ -4,4 +4,4 @@ from torch import nn
 
 
 class ResidualLinear(nn.Linear):
-    """Its initial weights are scaled down by the depth of the model (`models/initialise.py`)."""
+    """Its initial weights are scaled down by the depth of the model (`models/initialize.py`)."""

@@ -20,7 +20,7 @@ from harken.design.waves import Waves
 from harken.layers.recurrent import LSTMConfig, TanhConfig
 from harken.layers.stack import Stack
 from harken.layers.transformer import TransformerConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.run import Run
 
 
@@ -195,7 +195,7 @@ def gradient_reach(setting: Setting) -> Experiment:
         ("LSTM", LSTMConfig().build(width)),
         ("Transformer, two causal layers", Stack(block, 2, width, time)),
     ):
-        initialise(module, 2, setting.seed)
+        initialize(module, 2, setting.seed)
         module.double()
         told = (context(time, time, CAUSAL),) if isinstance(module, Stack) else ()
         models[name] = lambda x, module=module, told=told: module(x, *told)[0]  # type: ignore[misc]

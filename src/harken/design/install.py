@@ -1,9 +1,9 @@
 """Write a head into a layer of attention: as its start, for good, or as a wish.
 
-    initialise   the weights begin as designed and then learn
+    initialize   the weights begin as designed and then learn
     freeze       no gradient reaches them, and what weight decay takes is put back before the next
                  pass of training
-    regularise   the weights stay; the penalty, sum of (weight - designed)^2, is for the loss
+    regularize   the weights stay; the penalty, sum of (weight - designed)^2, is for the loss
 
 A layer may be wider than the head, and zeros fill it; a narrower one is refused. A head without
 values leaves what it carries as it was. Each score says how it holds a head (`Score.install`).
@@ -23,18 +23,18 @@ from harken.attention.multihead import MultiHead
 from harken.design.sharpness import enough
 from harken.errors import UserError
 
-Mode = Literal["initialise", "freeze", "regularise"]
+Mode = Literal["initialize", "freeze", "regularize"]
 
 
 def install(
-    head: Head, layer: MultiHead, index: int, mode: Mode = "initialise"
+    head: Head, layer: MultiHead, index: int, mode: Mode = "initialize"
 ) -> Callable[[], Float[Tensor, ""]]:
     """Into head `index` of a layer, counted from 0; returns the penalty of having left it."""
     return apply(patches(head, layer, index), layer, mode)
 
 
 def write_offset(
-    layer: MultiHead, index: int, offset: int, tolerance: float, mode: Mode = "initialise"
+    layer: MultiHead, index: int, offset: int, tolerance: float, mode: Mode = "initialize"
 ) -> Callable[[], Float[Tensor, ""]]:
     """A shift in the table of a random synthesizer, which has a score for every two places."""
     _check_index(layer, index)
@@ -53,7 +53,7 @@ def write_offset(
 
 def apply(found: list[Patch], layer: MultiHead, mode: Mode) -> Callable[[], Float[Tensor, ""]]:
     """Write, and freeze if asked to; or only measure how far the weights are."""
-    if mode != "regularise":
+    if mode != "regularize":
         write(found)
     if mode == "freeze":
         for patch in found:

@@ -121,7 +121,7 @@ def begin(sites: Sequence[Site], starts: Sequence[StartConfig]) -> None:
 
 def begin_one(site: Site, start: StartConfig) -> None:
     """One head of one layer."""
-    mode: Literal["initialise", "freeze"] = "freeze" if start.frozen else "initialise"
+    mode: Literal["initialize", "freeze"] = "freeze" if start.frozen else "initialize"
     if site.attention.score.table is not None and start.kind == "shift":
         write_offset(site.attention, start.head - 1, start.offset, start.tolerance, mode)
         return

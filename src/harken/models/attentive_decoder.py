@@ -29,7 +29,7 @@ from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import TokenEmbedding
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.state import select_rows
 
 BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), value_matrix=False, output_matrix=False)
@@ -165,7 +165,7 @@ class AttentiveDecoder(nn.Module):
         if config.location is not None:
             self.location = Location(config.location, hidden, memory_width)
         self.dropout = Dropout(config.dropout)
-        initialise(self, 1, seed)
+        initialize(self, 1, seed)
 
     def begin(
         self,

@@ -25,7 +25,7 @@ from harken.config import bounded
 from harken.layers.embedding import TokenEmbedding
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig, build_body, check_body
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
 
 EDGES = 2  # end symbols that a masked model reads beside the words of a row
@@ -130,7 +130,7 @@ class RecurrentBlank(nn.Module):
         self.from_left = nn.Linear(self.forwards.width, config.width, bias=False)
         self.from_right = nn.Linear(self.backwards.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
-        initialise(self, config.cell.layers, seed)
+        initialize(self, config.cell.layers, seed)
         keep_lengths(self.embedding, (self.from_left, self.from_right), seed)
 
     def forward(
@@ -177,7 +177,7 @@ class MaskedBlank(nn.Module):
         self.body = build_body(config.body, config.width)
         self.out = nn.Linear(self.body.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
-        initialise(self, self.body.layers, seed)
+        initialize(self, self.body.layers, seed)
         keep_lengths(self.embedding, (self.out,), seed)
 
     def forward(

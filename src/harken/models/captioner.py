@@ -25,7 +25,7 @@ from harken.layers.dropout import Dropout
 from harken.layers.frontends import ConvStemConfig, ImageFrontConfig, ImageSizes, FeatureProjection
 from harken.layers.spatial import SpatialConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
 from harken.models.writing import (
     DecoderConfig,
@@ -82,7 +82,7 @@ class Captioner(nn.Module):
         self.encoder = config.encoder.build(config.width, self.front.columns, self.front.rows)
         self.decoder = build_decoder(config.decoder, vocabulary, self.encoder.width, NO_RNN, seed)
         self.longest_output = config.decoder.length
-        initialise(self, max(config.encoder.layers, layers_of(config.decoder)), seed)
+        initialize(self, max(config.encoder.layers, layers_of(config.decoder)), seed)
 
     def look(self, pictures: Float[Tensor, "B channels second third"]) -> Seen:
         """The memory: of pictures B K Y X, or of maps B X Y K where the front takes these."""

@@ -27,7 +27,7 @@ from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.losses import MANY, save_in_place, saved_in_place
 from harken.layers.output import OutputLinear
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class CTC(nn.Module):
         self.blank = blank
         self.dropout = Dropout(config.dropout)
         self.ctc_head = OutputLinear(width, symbols)
-        initialise(self, 1, seed)
+        initialize(self, 1, seed)
 
     def forward(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
         """For a search; in training the loss normalises."""

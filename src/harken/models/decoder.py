@@ -26,7 +26,7 @@ from harken.layers.norm import NormConfig
 from harken.layers.output import OutputLinear
 from harken.layers.stack import Stack, StackState
 from harken.layers.transformer import Memory, TransformerConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.state import select_rows
 
 
@@ -93,7 +93,7 @@ class TransformerDecoder(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, config.width, config.length, memory_width)
         self.lm_head = OutputLinear(config.width, vocabulary, bias=False)
-        initialise(self, config.layers, seed)
+        initialize(self, config.layers, seed)
         if config.tied:
             self.lm_head.weight = self.embedding.weight
 

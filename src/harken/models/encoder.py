@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from harken.config import bounded
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
 from harken.models.body import TransformerBodyConfig, check_body
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
 
 
@@ -43,7 +43,7 @@ class Encoder(nn.Module):
             self.segment = SegmentEmbedding(config.segments, config.width)
         self.body = config.build_body(config.width)
         self.length, self.width = self.body.length, self.body.width
-        initialise(self, config.layers, seed)
+        initialize(self, config.layers, seed)
 
     def forward(
         self,

@@ -21,7 +21,7 @@ from harken.layers.embedding import TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig, build_body, check_body
 from harken.models.decoder import TransformerDecoderConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
 from harken.models.writing import (
     DecoderConfig,
@@ -80,7 +80,7 @@ class EncoderDecoder(nn.Module):
             self.embedding = TokenEmbedding(vocabulary, width)
         self.dropout = Dropout(config.dropout)
         self.longest_source, self.longest_output = self.encoder.length, config.decoder.length
-        initialise(self, max(layers_of(config.decoder), self.encoder.layers), seed)
+        initialize(self, max(layers_of(config.decoder), self.encoder.layers), seed)
 
     def begin(self, source: Int[Tensor, "B M"], present: Bool[Tensor, "B M"]) -> Any:
         """Read the source; the state before any word is written."""

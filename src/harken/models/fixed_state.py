@@ -25,7 +25,7 @@ from harken.layers.convolution import (
 from harken.layers.embedding import TokenEmbedding
 from harken.layers.output import OutputLinear
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig, RecurrentState
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows
 from harken.models.language_model import GPTConfig
 
@@ -165,7 +165,7 @@ def _ready(model: FixedStateModel, layers: int, seed: int, *, tied: bool) -> Fix
 
     A table that is read out too stays smaller, for scores whose size does not grow with the width.
     """
-    initialise(model, layers, seed)
+    initialize(model, layers, seed)
     with torch.no_grad():
         size = model.embedding.embedding_dim**-0.5 if tied else 1.0
         model.embedding.weight.mul_(size / INITIAL_STD)

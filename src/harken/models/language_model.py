@@ -27,7 +27,7 @@ from harken.layers.norm import NormConfig
 from harken.layers.output import OutputLinear
 from harken.layers.stack import Stack, StackState
 from harken.layers.transformer import TransformerConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows
 
 
@@ -88,7 +88,7 @@ class GPT(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, self.position.width, length)
         self.lm_head = OutputLinear(self.position.width, vocabulary, bias=False)
-        initialise(self, config.layers, seed)
+        initialize(self, config.layers, seed)
         begin(stack_sites(self.stack, self.position, self.length, config.order), config.start)
         if config.tied:
             self.lm_head.weight = self.embedding.weight

@@ -22,7 +22,7 @@ from harken.models.attentive_decoder import AttentiveDecoderConfig, LocationConf
 from harken.models.body import BodyConfig, TransformerBody, build_body, check_body
 from harken.models.conformer_body import ConformerBody, ConformerBodyConfig
 from harken.models.ctc import CTC, CTCConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_length, check_rows, check_shape
 from harken.models.writing import (
     DecoderConfig,
@@ -114,7 +114,7 @@ class Recogniser(nn.Module):
             self.longest_output, layers = decoder.length, max(layers, layers_of(decoder))
         limit = self.encoder.length
         self.longest_frames = None if limit is None else limit * self.front.stride
-        initialise(self, layers, seed)
+        initialize(self, layers, seed)
 
     @property
     def ways(self) -> frozenset[str]:

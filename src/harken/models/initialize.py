@@ -13,7 +13,7 @@ from harken.attention.residual import ResidualLinear
 from harken.attention.scores import INITIAL_STD, Score
 
 
-def initialise(model: nn.Module, layers: int, seed: int) -> None:
+def initialize(model: nn.Module, layers: int, seed: int) -> None:
     """Draw every weight from one seeded stream, whatever was drawn before.
 
     Modules of PyTorch are initialized here; a score initializes the parameters it holds itself.
