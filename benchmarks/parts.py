@@ -30,8 +30,8 @@ from harken.attention.transformer_xl import TransformerXLConfig
 from harken.layers.conformer import ConformerConfig
 from harken.layers.convolution import (
     CausalConvolutionConfig,
-    GatedConvolutionConfig,
     ConvPyramidConfig,
+    GatedConvolutionConfig,
 )
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.frontends import Conv2dSubsamplingConfig, grid

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from choices import EVERY_POSITION, EVERY_SCORE, name
-from harken.attention.compatibility import YES, conflict, compatibility_table
+from harken.attention.compatibility import YES, compatibility_table, conflict
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
     FourierConfig,

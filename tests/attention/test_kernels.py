@@ -39,9 +39,7 @@ def packed(queries: int, keys: int) -> Mask:
 
 def padding(queries: int, keys: int) -> Mask:
     present = torch.arange(keys) < torch.tensor([[keys - 3], [keys]])
-    return build_mask(
-        "any", torch.arange(queries)[None], torch.arange(keys)[None], present=present
-    )
+    return build_mask("any", torch.arange(queries)[None], torch.arange(keys)[None], present=present)
 
 
 def with_blind_rows(queries: int, keys: int) -> Mask:

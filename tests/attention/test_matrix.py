@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from choices import EVERY_PAIR, EVERY_POSITION, EVERY_SCORE, name
-from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
 from harken.attention.compatibility import conflict
+from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
 from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import PositionConfig

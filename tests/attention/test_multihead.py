@@ -47,9 +47,7 @@ def test_agrees_with_pytorch(causal: bool) -> None:
     theirs = nn.MultiheadAttention(15, 3, bias=False, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
         theirs.in_proj_weight.copy_(
-            torch.cat(
-                (ours.score.q_proj.weight, ours.score.k_proj.weight, ours.v_proj.weight)
-            )
+            torch.cat((ours.score.q_proj.weight, ours.score.k_proj.weight, ours.v_proj.weight))
         )
         theirs.out_proj.weight.copy_(ours.out_proj.weight)
     inputs = torch.randn(BATCH, TIME, 15, dtype=torch.float64)

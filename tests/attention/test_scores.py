@@ -13,8 +13,8 @@ from harken.attention.scores import (
     DotConfig,
     MergedConfig,
     ScaledConfig,
-    SynthesizerScore,
     SynthesizerConfig,
+    SynthesizerScore,
 )
 
 WIDTH, HEADS, KEY_WIDTH, LENGTH = 11, 3, 5, 7

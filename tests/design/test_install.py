@@ -145,7 +145,8 @@ def test_frozen_weights_get_no_gradient_and_others_do() -> None:
     install(shift(PLAN), layer, 1, "freeze")
     places = torch.arange(LENGTH)[None]
     tokens = torch.randn(2, LENGTH, WIDTH).double()
-    mixed, _ = layer(tokens, attention_context(position_of(SinusoidConfig()), CAUSAL, places, places))
+    context = attention_context(position_of(SinusoidConfig()), CAUSAL, places, places)
+    mixed, _ = layer(tokens, context)
     mixed.square().sum().backward()
     for linear in (layer.score.q_proj, layer.score.k_proj):
         assert not linear.weight.grad[17:34].any()

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from harken.attention.context import attention_context, build_position
 from harken.attention.compatibility import conflict
+from harken.attention.context import attention_context, build_position
 from harken.attention.low_rank import LowRank
 from harken.attention.masks import NO_MASK
 from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig

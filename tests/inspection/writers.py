@@ -12,7 +12,7 @@ from harken.attention.positions import RotaryConfig
 from harken.decode.ctc_steps import CTCSteps
 from harken.decode.joint import jointly
 from harken.decode.step import LanguageModelSteps, Stepper, WritingSteps
-from harken.layers.frontends import ImageSizes, FeatureProjectionConfig, Conv2dSubsamplingConfig
+from harken.layers.frontends import Conv2dSubsamplingConfig, FeatureProjectionConfig, ImageSizes
 from harken.layers.recurrent import GRUConfig
 from harken.layers.spatial import SpatialConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig

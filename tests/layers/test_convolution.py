@@ -16,8 +16,8 @@ from harken.layers.convolution import (
     CausalConvolutionConfig,
     ConvolutionConfig,
     Convolutions,
-    GatedConvolutionConfig,
     ConvPyramidConfig,
+    GatedConvolutionConfig,
 )
 
 BATCH, TIME, WIDTH = 2, 13, 5

@@ -11,12 +11,12 @@ from torch.testing import assert_close
 from harken.config import dumps, loads
 from harken.errors import UserError
 from harken.layers.frontends import (
+    Conv2dSubsamplingConfig,
     ConvStemConfig,
+    FeatureProjectionConfig,
     ImageFrontConfig,
     ImageSizes,
-    FeatureProjectionConfig,
     PatchEmbeddingConfig,
-    Conv2dSubsamplingConfig,
     as_map,
     as_tokens,
     grid,

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import FourierConfig
-from harken.layers.convolution import GatedConvolutionConfig, ConvPyramidConfig
+from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, RecurrentConfig, TanhConfig
 from harken.models.blank import (
     BlankConfig,

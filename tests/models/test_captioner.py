@@ -11,9 +11,9 @@ from harken.decode.step import WritingSteps
 from harken.inspection.record import record
 from harken.layers.frontends import (
     ConvStemConfig,
+    FeatureProjectionConfig,
     ImageFrontConfig,
     ImageSizes,
-    FeatureProjectionConfig,
     PatchEmbeddingConfig,
 )
 from harken.layers.spatial import SpatialConfig

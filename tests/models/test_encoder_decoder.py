@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.decode.step import WritingSteps
-from harken.layers.convolution import GatedConvolutionConfig, ConvPyramidConfig
+from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig

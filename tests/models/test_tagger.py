@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from harken.attention.multihead import MultiHeadConfig
 from harken.config import loads
 from harken.errors import UserError
-from harken.layers.convolution import GatedConvolutionConfig, ConvPyramidConfig
+from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig
 from harken.models.tagger import (

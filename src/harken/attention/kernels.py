@@ -1,8 +1,8 @@
 """Mix values by attention: c_i = sum over t of a_it v_t, a = softmax over t of the scores.
 
 Two kernels take the same arguments. `eager_attention` reads like the formula and returns the
-weights; `fused_attention` never forms them where PyTorch's fused kernel can do without. A score that is
-no product of queries and keys comes as `bias` alone. A query that sees no key yields zeros.
+weights; `fused_attention` never forms them where PyTorch's fused kernel can do without. A score
+that is no product of queries and keys comes as `bias` alone. A query that sees no key yields zeros.
 
 Keys and values may have fewer heads than queries; each then serves several.
 """
@@ -88,7 +88,8 @@ def fused_attention(
         # bias that wants a gradient makes it form all weights too, by a longer way.
         return eager_attention(terms, values, mask, dropout).output
     kv_heads, head_width = max(keys.shape[1], values.shape[1]), values.shape[-1]
-    queries, keys, values = _same_width(queries, repeat_kv(kv_heads, keys), repeat_kv(kv_heads, values))
+    keys, values = repeat_kv(kv_heads, keys), repeat_kv(kv_heads, values)
+    queries, keys, values = _same_width(queries, keys, values)
     grouped = kv_heads != queries.shape[1]  # the fused kernel repeats keys itself
     whole = queries.shape[2] == keys.shape[2]
     if mask.causal and mask.visible is None and bias is None and whole:

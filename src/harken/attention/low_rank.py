@@ -25,7 +25,7 @@ class LowRank:
 def split_projection(
     projection: nn.Linear, kv_heads: int, heads: int
 ) -> tuple[Float[Tensor, "k U J"], Float[Tensor, "k U"]]:
-    """Weight and bias of a projection to `kv_heads` heads, repeated for the heads that share one."""
+    """Return weight and bias of a projection to `kv_heads` heads, repeated for all heads."""
     weight = rearrange(projection.weight, "(k U) J -> k U J", k=kv_heads)
     offset = weight.new_zeros(weight.shape[:2])
     if projection.bias is not None:

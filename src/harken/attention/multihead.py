@@ -1,8 +1,8 @@
 """k heads side by side: each compares and mixes, an output matrix joins them.
 
-Nothing is kept on the module between calls: what earlier tokens left behind is an argument and
-comes back extended. Self-attention is `forward`; cross-attention is `project_kv` once for the memory
-and `attend` for every query. The kernel is an attribute so that a recorder can swap it; no other code
+The module keeps no state between calls: keys and values of earlier tokens are an argument and a
+result. Self-attention is `forward`; cross-attention is `project_kv` once for the memory and
+`attend` for every query. The kernel is an attribute so that a recorder can replace it; no other code
 here knows of recording.
 """
 
@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.kernels import ScoreTerms, AttentionKernel, fused_attention
+from harken.attention.kernels import AttentionKernel, ScoreTerms, fused_attention
 from harken.attention.masks import Mask
 from harken.attention.query_key import ScoreSizes, split_heads
 from harken.attention.relative import Rotation, rotate
@@ -192,7 +192,7 @@ class MultiHead(nn.Module):
 
 
 def with_bias(terms: ScoreTerms, bias: Tensor | None) -> ScoreTerms:
-    """The same comparison with the position kind's word on top."""
+    """Add the positional bias."""
     if bias is None:
         return terms
     total = bias if terms.bias is None else terms.bias + bias

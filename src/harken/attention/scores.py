@@ -23,8 +23,8 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.kernels import ScoreTerms, repeat_kv
 from harken.attention.head import Head, Patch
+from harken.attention.kernels import ScoreTerms, repeat_kv
 from harken.attention.low_rank import LowRank
 from harken.attention.query_key import DotProductScore as DotProductScore
 from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits, cannot_install

@@ -8,8 +8,8 @@ of the product into place. Here nothing is shifted: with p = W_R^T (q_i + v), an
 
     sin(i - t) = sin i cos t - cos i sin t,   cos(i - t) = cos i cos t + sin i sin t,
 
-turning p by the query's place leaves a product with the key's own sinusoids, in which only distances
-remain. So any positions will do: those of a packed row or of remembered keys as well.
+rotating p by the query's position leaves a product with the key's own sinusoids, which depends on
+distances only. So any positions work, also those of a packed row or of cached keys.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,8 @@ class TransformerXLScore(QueryKeyScore):
         assert queries is not None and keys is not None
         carry = rearrange(self.pos_proj.weight, "(k U) J -> k U J", k=self.heads)
         asked = ((queries + self.distance_offset) * self.scale) @ carry
-        turned = relative_rotation(asked, sinusoids(query_positions, self.wave_width, self.base, queries.dtype))
+        waves = sinusoids(query_positions, self.wave_width, self.base, queries.dtype)
+        turned = relative_rotation(asked, waves)
         standing = sinusoids(key_positions, self.wave_width, self.base, queries.dtype)
         return ScoreTerms(
             queries=queries + self.content_offset,
@@ -81,7 +82,7 @@ def sinusoids(
 def relative_rotation(
     asked: Float[Tensor, "B k T J"], standing: Float[Tensor, "#B T even"]
 ) -> Float[Tensor, "B k T even"]:
-    """What to ask of a key's sinusoids in order to hear `asked` of the sinusoids of its distance."""
+    """Rotate `asked` so that its product with a key's sinusoids is that with their distance."""
     missing = standing.shape[-1] - asked.shape[-1]  # the cosine that an odd width leaves out
     asked, standing = nn.functional.pad(asked, (0, missing)), standing[:, None]
     sines, cosines = asked[..., 0::2], asked[..., 1::2]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from harken.attention.query_key import ScoreSizes
-from harken.attention.scores import SynthesizerScore, SynthesizerConfig
+from harken.attention.scores import SynthesizerConfig, SynthesizerScore
 from harken.claims import formulas
 from harken.claims.claim import EXACT, Case, Claim, Setting, worst
 from harken.claims.drawn import array, filled, normal, orthonormal

@@ -79,9 +79,7 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
     half = split_merged(merged, inner // 2)
     return [
         worst("α of the merged matrix", predicted, attention_weights(terms, NO_MASK)[0]),
-        worst(
-            "α of a pair split back out of it", predicted, attention_weights(again, NO_MASK)[0]
-        ),
+        worst("α of a pair split back out of it", predicted, attention_weights(again, NO_MASK)[0]),
         worst("largest singular value left out at I/2", singular[:, inner // 2], half.truncation),
         *(
             Case(
@@ -98,7 +96,12 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
 def sizes(width: int, inner: int) -> ScoreSizes:
     """Of a score that compares whole tokens."""
     return ScoreSizes(
-        width=width, memory_width=width, heads=HEADS, kv_heads=HEADS, key_width=inner, length=QUERIES
+        width=width,
+        memory_width=width,
+        heads=HEADS,
+        kv_heads=HEADS,
+        key_width=inner,
+        length=QUERIES,
     )
 
 

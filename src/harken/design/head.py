@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.head import Head as Head
+from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import MaskKind, build_mask
 from harken.attention.relative import Rotation, rotate
 

@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.kernels import ScoreTerms, AttentionKernel
+from harken.attention.kernels import AttentionKernel, ScoreTerms
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
@@ -195,7 +195,12 @@ def only_head(part: HeadRef, written: Float[Tensor, "B k T I"]) -> Tensor:
 
 
 def _changed_mixed(
-    kernel: AttentionKernel, change: Change, terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float
+    kernel: AttentionKernel,
+    change: Change,
+    terms: ScoreTerms,
+    values: Tensor,
+    mask: Mask,
+    dropout: float,
 ) -> Tensor:
     return change(kernel(terms, values, mask, dropout))
 

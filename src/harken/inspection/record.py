@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.kernels import ScoreTerms, AttentionKernel, attention_weights
+from harken.attention.kernels import AttentionKernel, ScoreTerms, attention_weights
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError

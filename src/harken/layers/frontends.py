@@ -170,7 +170,8 @@ class ConvStem(nn.Module):
             )
             read, columns, rows = written, halved(columns), halved(rows)
         self.columns, self.rows = columns, rows
-        self.places = FeatureProjection(ImageSizes(channels=read, columns=columns, rows=rows), width)
+        sizes = ImageSizes(channels=read, columns=columns, rows=rows)
+        self.places = FeatureProjection(sizes, width)
 
     @property
     def stride(self) -> int:
@@ -225,7 +226,8 @@ class FeatureProjection(nn.Module):
 
     def forward(self, maps: Float[Tensor, "B X Y K"]) -> TokenGrid:
         tokens: Tensor = self.proj(as_tokens(maps))
-        return TokenGrid(tokens=tokens, coordinates=grid(maps.shape[1], maps.shape[2], tokens.device))
+        places = grid(maps.shape[1], maps.shape[2], tokens.device)
+        return TokenGrid(tokens=tokens, coordinates=places)
 
 
 ImageFrontConfig = PatchEmbeddingConfig | ConvStemConfig | FeatureProjectionConfig

@@ -41,9 +41,7 @@ class RecurrentState(NamedTuple):
     def layer(self, depth: int) -> "RecurrentState":
         """The state of one layer, as a state of one."""
         one = slice(depth, depth + 1)
-        return RecurrentState(
-            self.hidden[:, one], None if self.cell is None else self.cell[:, one]
-        )
+        return RecurrentState(self.hidden[:, one], None if self.cell is None else self.cell[:, one])
 
 
 def join_layers(states: list[RecurrentState]) -> RecurrentState:
@@ -274,7 +272,8 @@ def masked_lstm(
     """
     assert isinstance(layer, nn.LSTM)
     ((input_weights, *others),) = layer.all_weights
-    signs = input_weights.new_tensor([-SATURATED, SATURATED, 0.0, 0.0])  # in PyTorch's order i, f, g, o
+    # In PyTorch's order i, f, g, o.
+    signs = input_weights.new_tensor([-SATURATED, SATURATED, 0.0, 0.0])
     column = signs.repeat_interleave(layer.hidden_size)[:, None]
     outputs, last, cell = torch.lstm(
         torch.cat((inputs, (~present)[..., None].to(inputs.dtype)), dim=-1),

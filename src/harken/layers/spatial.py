@@ -13,8 +13,8 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.context import build_position
 from harken.attention.compatibility import check_choices
+from harken.attention.context import build_position
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, model_width

@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.attention.context import attention_context, build_position
 from harken.attention.compatibility import check_choices
+from harken.attention.context import attention_context, build_position
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.config import MAX_LAYERS, bounded
-from harken.layers.convolution import GatedConvolutionConfig, ConvPyramidConfig
+from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
-from harken.layers.frontends import ConvStemConfig, ImageFrontConfig, ImageSizes, FeatureProjection
+from harken.layers.frontends import ConvStemConfig, FeatureProjection, ImageFrontConfig, ImageSizes
 from harken.layers.spatial import SpatialConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.initialize import initialize

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.context import attention_context, build_position
 from harken.attention.compatibility import check_choices
+from harken.attention.context import attention_context, build_position
 from harken.attention.masks import CAUSAL, Mask, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig, model_width

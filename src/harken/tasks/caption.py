@@ -38,8 +38,8 @@ from harken.formats.images.gallery import Files, Gallery, Numbers, Rows, picture
 from harken.formats.split import hold_out
 from harken.formats.text import require_file
 from harken.inputs import exists, is_file
+from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
 from harken.layers.losses import cross_entropy_
-from harken.layers.frontends import ImageSizes, FeatureProjectionConfig
 from harken.measure.boxes import box_samples
 from harken.measure.captions import caption_samples
 from harken.measure.edit_distance import align_texts
@@ -138,7 +138,8 @@ class CaptionRecipe:
 
     def __post_init__(self) -> None:
         maps = isinstance(self.encode.pictures, MapsConfig)
-        wanted = (self.data.features is not None, isinstance(self.model.front, FeatureProjectionConfig))
+        projects = isinstance(self.model.front, FeatureProjectionConfig)
+        wanted = self.data.features is not None, projects
         if wanted != (maps, maps):
             raise ValueError(
                 "data.features, encode.pictures.kind = 'maps' and model.front.kind = 'map' belong "
