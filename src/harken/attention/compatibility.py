@@ -1,4 +1,4 @@
-"""Which choices go together, said once: models ask, and the table in the docs is made from it."""
+"""Which scores, positions and sizes work together. The table in the docs is made from it."""
 
 from typing import get_args
 
@@ -18,7 +18,7 @@ def conflict(score: ScoreConfig, position: PositionConfig) -> str | None:
 def check_choices(
     attention: MultiHeadConfig, position: PositionConfig, width: int, length: int
 ) -> None:
-    """Raise a ValueError that says why, where a model of tokens this wide cannot be built so."""
+    """Raise a ValueError with the reason if a model of this width cannot have these choices."""
     width = model_width(position, width)
     if isinstance(position, FourierConfig) and position.span and position.span < length:
         raise ValueError(
@@ -38,7 +38,7 @@ def check_choices(
 
 
 def compatibility_table() -> list[list[str]]:
-    """A header of position kinds, then one row a score: `yes`, or why not."""
+    """Return a header of position kinds, then a row per score: `yes`, or why not."""
     positions = [kind() for kind in get_args(PositionConfig)]
     header = ["score", *(position.kind for position in positions)]
     rows = [

@@ -1,4 +1,4 @@
-"""What every model does with its position kind: build it, then ask it once a forward."""
+"""Build the position kind of a model, and the context of one forward pass."""
 
 from jaxtyping import Int
 from torch import Tensor
@@ -12,7 +12,7 @@ from harken.attention.relative import PositionSizes
 def build_position(
     position: PositionConfig, attention: MultiHeadConfig, width: int, length: int, axes: int = 1
 ) -> Position:
-    """A position kind for tokens this wide, in a model with this attention."""
+    """Return the position kind for tokens of this width in a model with this attention."""
     _, key_width = attention.head_widths(model_width(position, width))
     sizes = PositionSizes(
         width=width, key_width=key_width, heads=attention.heads, length=length, axes=axes
@@ -26,7 +26,7 @@ def attention_context(
     positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
 ) -> AttentionContext:
-    """Tokens in a row, whose positions are their only coordinates."""
+    """Return the context of tokens in a row."""
     at, keys_at = positions[..., None], key_positions[..., None]
     return AttentionContext(
         mask=mask,

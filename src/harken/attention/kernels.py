@@ -19,7 +19,7 @@ from harken.attention.masks import Mask, dense_mask
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreTerms:
-    """What is known of queries and keys: their vectors, or a bias in place of them, or both."""
+    """Terms of the scores: queries and keys, a bias, or both. Scores are scale * q . k + bias."""
 
     queries: Float[Tensor, "B k T U"] | None = None
     keys: Float[Tensor, "B kv_heads S U"] | None = None
@@ -29,7 +29,7 @@ class ScoreTerms:
 
 @dataclass(frozen=True, slots=True)
 class AttentionOutput:
-    """Mixed values and the weights that mixed them."""
+    """Weighted means of the values, and the weights."""
 
     output: Float[Tensor, "B k T I"]
     weights: Float[Tensor, "B k T S"]
@@ -49,7 +49,7 @@ def repeat_kv(heads: int, shared: Float[Tensor, "B kv_heads S U"]) -> Float[Tens
 
 
 def attention_weights(terms: ScoreTerms, mask: Mask) -> Float[Tensor, "B k T S"]:
-    """The attention itself: a probability mass over keys for every query that sees one."""
+    """Return the attention weights; those of a query sum to one, or to zero if it sees no key."""
     scores = terms.bias
     if terms.queries is not None and terms.keys is not None:
         # Scaled before the product, where there are fewer numbers to scale.
@@ -69,7 +69,7 @@ def attention_weights(terms: ScoreTerms, mask: Mask) -> Float[Tensor, "B k T S"]
 def eager_attention(
     terms: ScoreTerms, values: Float[Tensor, "B kv_heads S I"], mask: Mask, dropout: float = 0.0
 ) -> AttentionOutput:
-    """The formula, with its weights kept."""
+    """Compute the formula step by step, and return its weights as well."""
     weights = attention_weights(terms, mask)
     heads = max(weights.shape[1], values.shape[1])
     # A bias that is equal for all of the batch has weights with a batch axis of one.
@@ -81,7 +81,7 @@ def eager_attention(
 def fused_attention(
     terms: ScoreTerms, values: Float[Tensor, "B kv_heads S I"], mask: Mask, dropout: float = 0.0
 ) -> Float[Tensor, "B k T I"]:
-    """The same numbers through the fused kernel, in memory linear in time where it can."""
+    """Compute the same through the fused kernel, with memory linear in time where possible."""
     queries, keys, bias = terms.queries, terms.keys, terms.bias
     if queries is None or keys is None or dropout > 0 or _learns(bias):
         # No product to fuse; dropout inside the fused kernel is slower than without fusing; and a

@@ -1,9 +1,9 @@
-"""k heads side by side: each compares and mixes, an output matrix joins them.
+"""Multi-head attention: k heads in parallel and an output projection.
 
 The module keeps no state between calls: keys and values of earlier tokens are an argument and a
 result. Self-attention is `forward`; cross-attention is `project_kv` once for the memory and
-`attend` for every query. The kernel is an attribute so that a recorder can replace it; no other code
-here knows of recording.
+`attend` for every query. The kernel is an attribute so that a recorder can replace it. No other
+code here knows of recording.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionContext:
-    """Where queries and keys stand and who may look at whom; made once a forward for all layers."""
+    """Mask and positions of queries and keys, computed once per forward pass for all layers."""
 
     mask: Mask
     query_positions: Int[Tensor, "#B T"]
@@ -35,7 +35,7 @@ class AttentionContext:
 
 
 class KeyValues(NamedTuple):
-    """What a layer remembers of tokens gone by; keys are None for scores that have none."""
+    """Cached keys and values of a layer; keys are None for scores without keys."""
 
     keys: Float[Tensor, "B kv_heads S U"] | None
     values: Float[Tensor, "B kv_heads S I"]
@@ -70,7 +70,7 @@ class MultiHeadConfig:
             raise ValueError("without value_matrix a head carries tokens; leave out head_width")
 
     def check_even(self, width: int) -> None:
-        """Refuse a width that does not divide where it must."""
+        """Raise an error if the width must divide into heads and does not."""
         shared = (self.value_matrix and self.head_width is None) or (
             not self.score.whole_tokens and self.key_width is None
         )
@@ -81,7 +81,7 @@ class MultiHeadConfig:
             )
 
     def check(self, width: int) -> None:
-        """Refuse a model width that self-attention of these choices does not fit."""
+        """Raise an error if self-attention of these choices does not fit a model of this width."""
         self.check_even(width)
         head_width, _ = self.head_widths(width)
         if not self.output_matrix and self.heads * head_width != width:
@@ -142,7 +142,7 @@ class MultiHead(nn.Module):
     def project_kv(
         self, memory: Float[Tensor, "B S J"], rotation: Rotation | None = None
     ) -> KeyValues:
-        """Keys and values of tokens that will be looked at, once for all queries."""
+        """Return the keys and values of tokens, computed once for all queries."""
         keys = self.score.keys(memory)
         if rotation is not None and keys is not None:
             keys = rotate(keys, rotation)
@@ -165,9 +165,9 @@ class MultiHead(nn.Module):
     def attend(
         self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
     ) -> Float[Tensor, "B T mixed"]:
-        """Mix what is remembered, by the score of each input with each of it.
+        """Attend from the inputs to cached keys and values.
 
-        As wide as the inputs where there is an output matrix, else as the heads side by side.
+        The output has the width of the inputs, or that of all heads without an output matrix.
         """
         terms = self.terms(inputs, seen, context)
         dropout = self.dropout if self.training else 0.0
@@ -181,7 +181,7 @@ class MultiHead(nn.Module):
         context: AttentionContext,
         past: KeyValues | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
-        """Self-attention over `past` and the inputs."""
+        """Compute self-attention over `past` and the inputs; return the extended cache as well."""
         seen = self.project_kv(inputs, context.rotation)
         if past is not None:
             keys = seen.keys

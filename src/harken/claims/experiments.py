@@ -14,7 +14,7 @@ from harken.attention.masks import CAUSAL
 from harken.claims import crosstalk, formulas, fragility, truncation
 from harken.claims.claim import Setting
 from harken.claims.drawn import normal
-from harken.claims.layer import context
+from harken.claims.layer import row_context
 from harken.design.band import BandPlan, band_shape
 from harken.design.waves import Waves
 from harken.layers.recurrent import LSTMConfig, TanhConfig
@@ -197,7 +197,7 @@ def gradient_reach(setting: Setting) -> Experiment:
     ):
         initialize(module, 2, setting.seed)
         module.double()
-        told = (context(time, time, CAUSAL),) if isinstance(module, Stack) else ()
+        told = (row_context(time, time, CAUSAL),) if isinstance(module, Stack) else ()
         models[name] = lambda x, module=module, told=told: module(x, *told)[0]  # type: ignore[misc]
     lines = {}
     for name, run in models.items():

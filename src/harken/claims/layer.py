@@ -53,7 +53,7 @@ def matrices(attention: MultiHead) -> Matrices:
     )
 
 
-def context(queries: int, keys: int, mask: Mask = NO_MASK) -> AttentionContext:
+def row_context(queries: int, keys: int, mask: Mask = NO_MASK) -> AttentionContext:
     """Tokens one after the other."""
     return AttentionContext(
         mask=mask,
@@ -70,7 +70,7 @@ def looked(
 ) -> Float[Tensor, "T mixed"]:
     """What the layer gives for each token."""
     seen = attention.project_kv(memory[None])
-    return attention.attend(tokens[None], seen, context(len(tokens), len(memory), mask))[0]
+    return attention.attend(tokens[None], seen, row_context(len(tokens), len(memory), mask))[0]
 
 
 def weights(
@@ -78,5 +78,5 @@ def weights(
 ) -> Float[Tensor, "k T S"]:
     """Self-attention itself."""
     seen = attention.project_kv(tokens[None])
-    arranged = context(len(tokens), len(tokens), mask)
+    arranged = row_context(len(tokens), len(tokens), mask)
     return attention_weights(attention.terms(tokens[None], seen, arranged), mask)[0]
