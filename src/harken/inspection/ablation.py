@@ -36,9 +36,8 @@ from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef, PositionRef
-from harken.layers.conformer import ConformerBlock
+from harken.layers.block import Block
 from harken.layers.feedforward import FeedForward
-from harken.layers.transformer import TransformerBlock
 
 Result = TypeVar("Result")
 Change = Callable[[Tensor], Tensor]
@@ -112,7 +111,7 @@ def changed(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
                 continue
             if isinstance(module, FeedForward):
                 hook = module.register_forward_hook(partial(_changed_output, change))
-            elif isinstance(module, TransformerBlock | ConformerBlock):
+            elif isinstance(module, Block):
                 hook = module.register_forward_hook(partial(_changed_block, change))
             else:
                 raise ValueError(
@@ -144,7 +143,7 @@ def layer_parts(model: nn.Module) -> list[LayerRef | AttentionRef | FeedForwardR
     """Every block, attention and feed-forward layer, as they stand in the model."""
     found: list[LayerRef | AttentionRef | FeedForwardRef] = []
     for name, module in model.named_modules():
-        if isinstance(module, TransformerBlock | ConformerBlock):
+        if isinstance(module, Block):
             found.append(LayerRef(name))
         elif isinstance(module, MultiHead):
             found.append(AttentionRef(name))

@@ -32,9 +32,8 @@ from harken.attention.kernels import repeat_kv
 from harken.attention.masks import NO_MASK, MaskKind
 from harken.attention.multihead import AttentionContext, KeyValues, MultiHead
 from harken.attention.positions import Position
-from harken.layers.conformer import ConformerBlock
+from harken.layers.block import Block
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
-from harken.layers.transformer import TransformerBlock
 
 DROP = 1.0  # nats: attention at the edge of a band is 1/e of that at its peak
 TOKENS = 16  # drawn for queries, and as many for keys
@@ -80,7 +79,7 @@ def entrance_of(model: nn.Module, name: str) -> Entrance | None:
     block = modules[above[0]]
     owner = next((modules[one] for one in above if hasattr(modules[one], "position")), None)
     attention = modules[name]
-    if not isinstance(block, TransformerBlock | ConformerBlock) or owner is None:
+    if not isinstance(block, Block) or owner is None:
         return None
     position = owner.position
     assert isinstance(attention, MultiHead) and isinstance(position, Position)
@@ -88,18 +87,17 @@ def entrance_of(model: nn.Module, name: str) -> Entrance | None:
         return None
     blocks = modules[above[1]]
     assert isinstance(blocks, nn.ModuleList)
-    before = list(blocks)[: int(steps[-2])]
+    before = [passed for passed in list(blocks)[: int(steps[-2])] if isinstance(passed, Block)]
     norms = [one for one in [getattr(owner, "norm", None)] if one is not None]
-    norms += [norm for one in before for norm in _passed(one)]
-    if isinstance(block, ConformerBlock) or block.pre_norm:
-        norms.append(block.attention_norm)
+    norms += [norm for passed in before for norm in passed.residual_norms()]
+    norms += block.norms_before_attention()
     return Entrance(
         position=position,
         norms=tuple(norms),
         table=_table(modules, above, position.token_width),
-        order=getattr(owner, "order", "causal" if _writes(block) else "any"),
+        order=getattr(owner, "order", "causal" if block.is_decoder else "any"),
         window=getattr(owner, "window", None),
-        first=not before and isinstance(block, TransformerBlock),
+        first=not before and block.attention_is_first,
     )
 
 
@@ -209,22 +207,6 @@ def _run(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[Tensor,
         left, right = row[: centre + 1][::-1], row[centre:]
         widths.append(sum([*side, False].index(False) for side in (left, right)) - 1)
     return torch.tensor(widths)
-
-
-def _writes(block: nn.Module) -> bool:
-    """Whether it is a decoder's, which sees only what is written."""
-    return isinstance(block, TransformerBlock) and block.cross is not None
-
-
-def _passed(block: nn.Module) -> list[nn.Module]:
-    """The norms that a token meets on its way past a block, adding nothing."""
-    if isinstance(block, ConformerBlock):
-        return [block.final_norm]
-    assert isinstance(block, TransformerBlock)
-    if block.pre_norm:
-        return []
-    after = (block.attention_norm, block.cross_norm, block.feedforward_norm)
-    return [norm for norm in after if norm is not None]
 
 
 def _table(modules: dict[str, nn.Module], above: list[str], width: int) -> Float[Tensor, "V J"]:

@@ -16,7 +16,7 @@ centred kernel wants to see what is still to come.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -51,6 +51,8 @@ class ConformerConfig:
 class ConformerBlock(nn.Module):
     """Half a feed-forward layer, attention, convolution, the other half: B T J -> B T J."""
 
+    attention_is_first: ClassVar[bool] = False
+
     def __init__(self, config: ConformerConfig, width: int, length: int) -> None:
         super().__init__()
         self.before_norm, self.before = nn.LayerNorm(width), config.feedforward.build(width)
@@ -61,6 +63,16 @@ class ConformerBlock(nn.Module):
         self.after_norm, self.after = nn.LayerNorm(width), config.feedforward.build(width)
         self.final_norm = nn.LayerNorm(width)
         self.dropout = Dropout(config.dropout)
+
+    @property
+    def is_decoder(self) -> bool:
+        return False
+
+    def norms_before_attention(self) -> list[nn.Module]:
+        return [self.attention_norm]
+
+    def residual_norms(self) -> list[nn.Module]:
+        return [self.final_norm]
 
     def forward(
         self,

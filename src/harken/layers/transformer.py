@@ -9,7 +9,7 @@ earlier tokens and of the memory is an argument and a result.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -45,6 +45,8 @@ class Memory(NamedTuple):
 class TransformerBlock(nn.Module):
     """Self-attention, cross-attention where there is a memory, feed-forward: B T J -> B T J."""
 
+    attention_is_first: ClassVar[bool] = True
+
     def __init__(
         self, config: TransformerConfig, width: int, length: int, memory_width: int | None
     ) -> None:
@@ -59,6 +61,17 @@ class TransformerBlock(nn.Module):
         self.feedforward_norm = config.norm.build(width)
         self.dropout = Dropout(config.dropout)
         self.pre_norm = config.norm.place == "pre"
+
+    @property
+    def is_decoder(self) -> bool:
+        return self.cross is not None
+
+    def norms_before_attention(self) -> list[nn.Module]:
+        return [self.attention_norm] if self.pre_norm else []
+
+    def residual_norms(self) -> list[nn.Module]:
+        norms = (self.attention_norm, self.cross_norm, self.feedforward_norm)
+        return [] if self.pre_norm else [norm for norm in norms if norm is not None]
 
     def forward(
         self,
