@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import harken
 from harken.attention.kernels import ScoreTerms
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.query_key import Pair, ScoreSizes
+from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits
 from harken.cost.exercise import Workload, language_model_loss, workload
 from harken.cost.memory import footprint
 from harken.cost.recipes import trace_workload
@@ -145,17 +145,17 @@ def test_peak_is_that_of_the_allocator(
     assert trace_workload(step).peak == pytest.approx(measured, rel=0.15)
 
 
-class Cosine(Pair):
+class Cosine(QueryKeyScore):
     """The score of docs/architecture.md, which no file of `cost/` mentions."""
 
-    def compare(
+    def terms(
         self, inputs: Any, queries: Any, keys: Any, query_positions: Any, key_positions: Any
     ) -> ScoreTerms:
         queries, keys = F.normalize(queries, dim=-1), F.normalize(keys, dim=-1)
         return ScoreTerms(queries=queries, keys=keys, scale=10.0)
 
 
-class CosineConfig:
+class CosineConfig(ScoreTraits):
     kind = "cosine"
 
     def build(self, sizes: ScoreSizes) -> Cosine:
