@@ -1,4 +1,4 @@
-"""Splits are read on first access and kept; a run reads its data once and is evaluated in memory."""
+"""Splits are read once and kept; a trained model is evaluated in memory."""
 
 from collections import Counter
 from pathlib import Path

@@ -31,7 +31,7 @@ from harken.formats.examples import Question
 from harken.formats.questions import read_questions
 from harken.formats.text import read_lines
 from harken.formats.titles import head_of
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.accuracy import exact_matches
 from harken.models.language_model import GPT, GPTConfig
 from harken.tasks.answer_predictor import AnswerPredictor, encode_prompts
@@ -291,4 +291,4 @@ def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:
     """Cross-entropy, summed over the counted targets."""
     counted = batch.targets != IGNORE
     packing = {"positions": batch.positions, "documents": batch.documents}
-    return entropy(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()
+    return cross_entropy_(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()

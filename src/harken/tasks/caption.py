@@ -35,8 +35,8 @@ from harken.formats.images.captions import read_captions
 from harken.formats.images.gallery import Files, Numbers, Rows, picture_named
 from harken.formats.text import require_file
 from harken.inputs import is_file
-from harken.layers.entropy import entropy
-from harken.layers.front import ImageSizes, MapFrontConfig
+from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
+from harken.layers.losses import cross_entropy_
 from harken.measure.captions import caption_samples
 from harken.models.captioner import Captioner, CaptionerConfig
 from harken.tasks.caption_examples import (
@@ -160,7 +160,10 @@ class CaptionRecipe:
 
     def __post_init__(self) -> None:
         maps = isinstance(self.encode.pictures, MapsConfig)
-        wanted = (self.data.features is not None, isinstance(self.model.front, MapFrontConfig))
+        wanted = (
+            self.data.features is not None,
+            isinstance(self.model.front, FeatureProjectionConfig),
+        )
         if wanted != (maps, maps):
             raise ValueError(
                 "data.features, encode.pictures.kind = 'maps' and model.front.kind = 'map' belong "
@@ -275,7 +278,7 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
         size = recipe.encode.pictures
         axes = (size.channels, size.rows, size.columns)
-        if isinstance(recipe.model.front, MapFrontConfig):
+        if isinstance(recipe.model.front, FeatureProjectionConfig):
             axes = (size.columns, size.rows, size.channels)
         pictures = torch.randn(letters["B"], *axes, generator=generator)
         inputs, targets = (random_tokens(generator, vocabulary.entries, *shape) for _ in range(2))
@@ -355,6 +358,6 @@ def caption_loss(smoothing: float) -> Callable[[Captioner, CaptionBatch], Tensor
     def loss(model: Captioner, batch: CaptionBatch) -> Tensor:
         counted = batch.targets != IGNORE
         logits = model(batch.pictures, batch.inputs, at=counted)
-        return entropy(logits, batch.targets[counted], smoothing).sum()
+        return cross_entropy_(logits, batch.targets[counted], smoothing).sum()
 
     return loss

@@ -26,7 +26,7 @@ from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.encode.whole_words import WholeWordsConfig, split_words
 from harken.errors import UserError
 from harken.formats.text import read_lines
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.models.blank import BlankConfig, BlankModel, RecurrentBlankConfig
 from harken.tasks.fill_predictor import MAX_LENGTH, FillPredictor, choose_some
 from harken.tasks.task import (
@@ -199,4 +199,4 @@ class ClozeBatches:
 
 def cloze_loss(model: BlankModel, batch: BlankBatch) -> Tensor:
     """Cross-entropy, summed over the blanks."""
-    return entropy(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()
+    return cross_entropy_(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()

@@ -16,7 +16,7 @@ from harken.decode.seek import seek
 from harken.decode.step import LanguageModelSteps
 from harken.encode.stream import Stream
 from harken.encode.vocabulary import END, PAD
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import Surprise, mean_nats
 from harken.models.fixed_state import FixedStateModel
@@ -158,7 +158,7 @@ class LanguageModelPredictor(Predictor[str]):
 def losses(model: AnyLanguageModel, batch: TokenBatch) -> Float[Tensor, "targets"]:
     """Cross-entropy of every counted target, in reading order."""
     counted = batch.targets != IGNORE
-    return entropy(model(batch.inputs, at=counted), batch.targets[counted])
+    return cross_entropy_(model(batch.inputs, at=counted), batch.targets[counted])
 
 
 @torch.inference_mode()

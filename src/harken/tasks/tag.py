@@ -36,7 +36,7 @@ from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
 from harken.errors import UserError
 from harken.formats.conllu import read_conllu
 from harken.formats.examples import Sentence
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.tagging import words_right
 from harken.models.tagger import Tagger, TaggerConfig
 from harken.models.word_vectors import NeighboursConfig
@@ -272,4 +272,4 @@ def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:
 def neighbors_loss(model: Tagger, batch: TokenBatch) -> Tensor:
     """Cross-entropy of CBOW, summed over the words that have neighbors."""
     counted = batch.targets != IGNORE
-    return entropy(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()
+    return cross_entropy_(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()

@@ -38,7 +38,7 @@ from harken.formats.examples import Utterance
 from harken.formats.sound.audio import MOST_SECONDS, sound_rate, sound_seconds
 from harken.formats.speech.manifest import read_utterances
 from harken.formats.speech.sounds import Sounds, name_of
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
 from harken.tasks.prediction import warn_unfit
@@ -350,7 +350,7 @@ def speech_loss(config: TranscribeStage) -> Callable[[Recogniser, UtteranceBatch
             losses.append(weight * ctc)
         if decoder_logits is not None:
             weight = 1.0 - config.ctc_weight if ctc_logits is not None else 1.0
-            nats = entropy(decoder_logits, batch.targets[counted], config.smoothing)
+            nats = cross_entropy_(decoder_logits, batch.targets[counted], config.smoothing)
             losses.append(weight * nats.sum())
         return torch.stack(losses).sum()
 

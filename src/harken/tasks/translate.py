@@ -31,7 +31,7 @@ from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.formats.parallel import read_pairs_tsv, read_parallel
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.bleu import bleu, bleu_counts
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.prediction import warn_unfit
@@ -317,6 +317,6 @@ def translation_loss(smoothing: float) -> Callable[[EncoderDecoder, PairBatch], 
     def loss(model: EncoderDecoder, batch: PairBatch) -> Tensor:
         counted = batch.targets != IGNORE
         logits = model(batch.source, batch.present, batch.inputs, at=counted)
-        return entropy(logits, batch.targets[counted], smoothing).sum()
+        return cross_entropy_(logits, batch.targets[counted], smoothing).sum()
 
     return loss
