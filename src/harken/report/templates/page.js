@@ -1,10 +1,10 @@
 "use strict";
-// What the reader can do beyond reading. The page is whole without it.
+// Interaction with attention maps. The page is complete without it.
 {
-  const UNIT = 10000; // as heatmap.py packs weights
-  const WORTH_A_FIGURE = 0.05;
-  const THRESHOLDS = [0.02, 0.05, 0.1, 0.2, 0.5]; // as attention_lines.py has them
-  const LINES_A_QUERY = 4;
+  const UNIT = 10000; // as text_attention.py packs weights
+  const MIN_SHOWN = 0.05;
+  const THRESHOLDS = [0.02, 0.05, 0.1, 0.2, 0.5]; // as in text_attention.py
+  const LINES_PER_QUERY = 4;
   const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
   const unpack = async (packed) => {
@@ -15,18 +15,18 @@
 
   const clamp = (value, count) => Math.min(Math.max(value, 0), count - 1);
 
-  // Tokens are untrusted: they travel as nodes that were parsed once, never as markup.
+  // Tokens are untrusted: they are copied as parsed nodes, never as markup.
   const bdi = (label) => label.querySelector("bdi").cloneNode(true);
 
-  const look = (figure) => {
-    const one = (selector) => figure.querySelector(selector);
-    const all = (selector) => [...figure.querySelectorAll(selector)];
-    const map = one(".map"), cells = one(".cells"), cursor = one(".cursor");
-    const queries = all(".queries li"), keys = all(".keys li");
-    const smalls = all(".small");
-    const strips = { head: all(".strips .head > span"), mean: all(".strips .mean > span") };
-    const strongest = all(".strongest tbody tr");
-    const sides = one(".sides"), from = all(".from li"), to = all(".to li");
+  const activate = (figure) => {
+    const find = (selector) => figure.querySelector(selector);
+    const findAll = (selector) => [...figure.querySelectorAll(selector)];
+    const map = find(".map"), cells = find(".cells"), cursor = find(".cursor");
+    const queries = findAll(".queries li"), keys = findAll(".keys li");
+    const smalls = findAll(".small");
+    const strips = { head: findAll(".strips .head > span"), mean: findAll(".strips .mean > span") };
+    const strongest = findAll(".strongest tbody tr");
+    const sides = find(".sides"), from = findAll(".from li"), to = findAll(".to li");
 
     const unpacked = new Map();
     const weightsOf = (small) => {
@@ -34,10 +34,10 @@
       return unpacked.get(small);
     };
 
-    let chosen = one(".small.chosen");
+    let chosen = find(".small.chosen");
     let weights = null; // of the chosen head
     let layer = []; // weights of every head beside it
-    let query = queries.length - 1; // of the strips
+    let query = queries.length - 1; // selected for the strips
     let at = [query, 0]; // the cell last read
 
     const rowOf = (head, row) => head.subarray(row * keys.length, (row + 1) * keys.length);
@@ -51,13 +51,13 @@
       const place = document.createElement("span"); // which of two equal tokens
       place.className = "muted";
       place.textContent = ` (${row + 1} → ${column + 1})`;
-      one(".reading").replaceChildren(
-        "‘", bdi(queries[row]), `’ ${verb} ‘`, bdi(keys[column]), `’ with ${weight}`, place);
+      find(".reading").replaceChildren(
+        "‘", bdi(queries[row]), `’ ${verb} ‘`, bdi(keys[column]), `’ (${weight})`, place);
     };
 
     const read = (row, column) => {
       at = [row, column];
-      say(row, column, "looks at");
+      say(row, column, "attends to");
       cursor.hidden = false;
       cursor.style.setProperty("--row", row);
       cursor.style.setProperty("--column", column);
@@ -68,9 +68,9 @@
     const paint = (spans, row) => {
       spans.forEach((span, i) => {
         span.style.setProperty("--w", Math.sqrt(row[i]).toFixed(3));
-        span.querySelector("small").textContent = row[i] >= WORTH_A_FIGURE ? row[i].toFixed(2) : "";
+        span.querySelector("small").textContent = row[i] >= MIN_SHOWN ? row[i].toFixed(2) : "";
       });
-      const strip = spans[0].parentElement; // a long one opens at what is strongest
+      const strip = spans[0].parentElement; // a long one opens at its largest weight
       strip.scrollTop = spans[row.indexOf(Math.max(...row))].offsetTop - strip.clientHeight / 2;
     };
 
@@ -80,16 +80,16 @@
       const rows = layer.map(shares);
       paint(strips.head, shares(weights));
       paint(strips.mean, keys.map((_, i) => rows.reduce((sum, r) => sum + r[i], 0) / rows.length));
-      one(".strips .query").replaceChildren(bdi(queries[row]));
-      one(".strips .last").hidden = row !== queries.length - 1;
+      find(".strips .query").replaceChildren(bdi(queries[row]));
+      find(".strips .last").hidden = row !== queries.length - 1;
       for (const labels of [queries, from]) {
         labels.forEach((label, i) => label.classList.toggle("taken", i === row));
       }
-      const lines = all(".sides path");
+      const lines = findAll(".sides path");
       lines.forEach((line) => line.classList.toggle("taken", Number(line.dataset.query) === row));
-      const looked = new Set(lines.flatMap((line) =>
+      const attended = new Set(lines.flatMap((line) =>
         Number(line.dataset.query) === row ? [Number(line.dataset.key)] : []));
-      to.forEach((label, i) => label.classList.toggle("at", looked.has(i)));
+      to.forEach((label, i) => label.classList.toggle("at", attended.has(i)));
     };
 
     const list = () => strongest.forEach((line, row) => {
@@ -100,11 +100,11 @@
 
     const draw = () => {
       const reached = (least) => weights.reduce((sum, weight) => sum + (weight >= least * UNIT), 0);
-      const most = LINES_A_QUERY * queries.length;
+      const most = LINES_PER_QUERY * queries.length;
       const threshold = THRESHOLDS.find((least) => reached(least) <= most) ?? THRESHOLDS.at(-1);
       const found = [...weights.keys()].filter((i) => weights[i] >= threshold * UNIT);
       const drawn = found.sort((a, b) => weights[b] - weights[a]).slice(0, most).reverse();
-      const paper = one(".sides svg");
+      const paper = find(".sides svg");
       paper.replaceChildren(...drawn.map((i) => {
         const line = document.createElementNS(paper.namespaceURI, "path");
         const row = Math.floor(i / keys.length), column = i % keys.length;
@@ -118,11 +118,11 @@
       }));
       const largest = (weights.reduce((a, b) => Math.max(a, b)) / UNIT).toFixed(2);
       const grouped = (count) => count.toLocaleString("en").replaceAll(",", "\u202f");
-      one(".said").textContent = !drawn.length
+      find(".said").textContent = !drawn.length
         ? `no line: the largest weight is ${largest}, below ${threshold}`
         : drawn.length < found.length
-          ? `the strongest ${grouped(drawn.length)} of ${grouped(found.length)} weights of at least ${threshold}`
-          : `a line for every weight of at least ${threshold}`;
+          ? `the largest ${grouped(drawn.length)} of ${grouped(found.length)} weights of at least ${threshold}`
+          : `every weight of at least ${threshold}`;
     };
 
     const choose = async (small) => {
@@ -138,17 +138,17 @@
       layer = heads;
       weights = heads[beside.indexOf(small)];
       const name = small.dataset.name;
-      for (const place of all(".name, .of-head")) place.textContent = name;
-      one(".of-layer").textContent =
-        small.closest("tr").querySelector("th").textContent + ", mean of its heads";
-      one(".cells source").srcset = small.querySelector("source").srcset;
-      one(".cells img").src = small.querySelector("img").src;
-      one(".cells img").alt = "attention of " + name;
+      for (const place of findAll(".name, .of-head")) place.textContent = name;
+      find(".of-layer").textContent =
+        small.closest("tr").querySelector("th").textContent + ", mean over heads";
+      find(".cells source").srcset = small.querySelector("source").srcset;
+      find(".cells img").src = small.querySelector("img").src;
+      find(".cells img").alt = "attention of " + name;
       list();
       draw();
       take(query);
-      // A cell that was read stays, so that heads can be compared at it.
-      if (cursor.hidden) say(query, peak(query), "looks most at");
+      // A cell that was read stays selected, so that heads can be compared.
+      if (cursor.hidden) say(query, peak(query), "attends most to");
       else read(...at);
     };
 
@@ -171,7 +171,7 @@
         else if (move) {
           const row = Number(small.dataset.layer) + move[0];
           const column = Number(small.dataset.head) + move[1];
-          const next = one(`.small[data-layer="${row}"][data-head="${column}"]`);
+          const next = find(`.small[data-layer="${row}"][data-head="${column}"]`);
           if (next) {
             smalls.forEach((other) => { other.tabIndex = other === next ? 0 : -1; });
             next.focus();
@@ -190,16 +190,16 @@
       if (!weights || !(move || event.key === "Enter")) return;
       event.preventDefault();
       if (!move) return take(at[0]);
-      // The first key only shows where the reader is.
+      // The first key only shows the cursor.
       const step = cursor.hidden ? [0, 0] : move;
       read(clamp(at[0] + step[0], queries.length), clamp(at[1] + step[1], keys.length));
-      map.style.scrollPadding = // the labels that stay cover this much
-        `${one(".keys").offsetHeight}px 8px 8px ${one(".queries").offsetWidth}px`;
+      map.style.scrollPadding = // the sticky labels cover this much
+        `${find(".keys").offsetHeight}px 8px 8px ${find(".queries").offsetWidth}px`;
       cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
     });
 
     sides.setAttribute("role", "application");
-    sides.setAttribute("aria-roledescription", "lines from token to token");
+    sides.setAttribute("aria-roledescription", "lines from queries to keys");
     sides.addEventListener("keydown", (event) => {
       const move = ARROWS[event.key];
       if (!weights || !move) return;
@@ -212,10 +212,10 @@
     });
     from.forEach((label, row) => label.addEventListener("click", () => weights && take(row)));
 
-    one(".hint").hidden = false;
+    find(".hint").hidden = false;
     figure.classList.add("live");
     choose(chosen).then(() => {
-      // A long map opens at what the sentence below it says.
+      // A long map opens at the weight that the sentence below it names.
       const share = (peak(query) + 0.5) / keys.length;
       map.scrollLeft = share * cells.clientWidth + cells.offsetLeft - map.clientWidth / 2;
       map.scrollTop = map.scrollHeight;
@@ -223,8 +223,8 @@
     });
   };
 
-  // Without it the numbers cannot be read; the page then stays as it was served.
+  // Without it the weights cannot be unpacked, and the page stays static.
   if (typeof DecompressionStream === "function") {
-    document.querySelectorAll("figure.attention").forEach(look);
+    document.querySelectorAll("figure.attention").forEach(activate);
   }
 }
