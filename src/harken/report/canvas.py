@@ -5,6 +5,7 @@ reader's theme: its style sheet replaces each light color by a dark one. The sam
 same bytes. matplotlib is imported only when a file is written.
 """
 
+import re
 import unicodedata
 import warnings
 from collections.abc import Sequence
@@ -128,6 +129,7 @@ class Drawing:
         """Return a self-contained SVG file."""
         file = _save(self, "svg", 1.0).decode("utf-8")
         head, opening, rest = file[file.index("<svg") :].partition(">")
+        head = re.sub(r'="([\d.]+)pt"', r'="\1"', head)  # a unit is a pixel
         told = f"<title>{_xml(self.title)}</title><desc>{_xml(self.description)}</desc>"
         return f'{head} role="img"{opening}{told}<style>{_dark_style()}</style>{rest}'.encode()
 
@@ -230,7 +232,8 @@ def _dark_style() -> str:
         for part in ("fill", "stroke")
         if light != dark
     )
-    return f'@media {DARK_SCREEN}{{[id^="light"]{{display:none}}{rules}}}'
+    images = '[id^="light"]{display:none}[id^="dark"]{display:inline}'
+    return f'[id^="dark"]{{display:none}}@media {DARK_SCREEN}{{{images}{rules}}}'
 
 
 def _save(drawing: Drawing, kind: Kind, scale: float) -> bytes:

@@ -48,7 +48,7 @@ def head_sheet(rows: Sequence[HeadRow], title: str) -> Drawing:
     assert rows and all(row.heads for row in rows), "a sheet has heads"
     left = MARGIN + _GAP + max(text_width(row.name) for row in rows)
     columns = [left + i * (_WIDE + _GAP) for i in range(max(len(row.heads) for row in rows))]
-    width = max(columns[-1] + _WIDE, MARGIN + 128 + text_width(_LEGEND)) + MARGIN
+    width = max(columns[-1] + _WIDE, MARGIN + 128 + 0.92 * text_width(_LEGEND)) + MARGIN
     far, near = _range(rows)
     marks = list(_heading(title))
     top = MARGIN + _TITLE + 2 * _LINE

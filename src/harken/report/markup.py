@@ -45,7 +45,7 @@ def prose(raw: str) -> str:
 
 def token(raw: str) -> Markup:
     """Return one token as HTML; `bdi` keeps right-to-left text from moving its neighbors."""
-    marked = re.sub("␣+", r"<i>\g<0></i>", escape(visible(raw)))  # page.css fades it
+    marked = re.sub("␣+", r"<i>\g<0></i>", str(escape(visible(raw))))  # page.css fades it
     return Markup(f"<bdi>{marked}</bdi>")
 
 
