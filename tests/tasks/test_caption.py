@@ -16,7 +16,7 @@ from harken.formats.images.captions import read_captions
 from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe
-from harken.report.looking import look
+from harken.report.viewed_attention import view_attention
 from harken.run import Run
 from harken.synthetic.scenes.made import DrawnConfig, write_drawn
 from harken.tasks.seeing import Viewer
@@ -190,8 +190,8 @@ def test_places_and_words_look_at_each_other_too(
     monkeypatch.setattr(Viewer, "caption", lambda *_: [[Found(said, -1.0)]])
     glimpse = run.task.look(run.trained, f"{drawn / 'test.npz'}#1")
     assert glimpse is not None
-    found = look(run.model, glimpse)
-    attentions = [one.module for view in found for one in view.attentions]
+    views = view_attention(run.model, glimpse)
+    attentions = [layer.module for view in views for layer in view.layers]
     with torch.inference_mode(), record(run.model) as seen:
         glimpse.run()
     assert sorted(attentions) == sorted({one.name for one in seen})  # each in one view

@@ -8,19 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.measure.interval import Estimate
 from harken.report.axis import label, log_axis, rounded, ticks
-from harken.report.curves import Curve, Stage, curve_figure, thin
+from harken.report.chart import Mark, Series, chart, stacked_bar, thin
 
 from .parsed import Element, parse
 
 
-def figure(*curves: Curve, log_y: bool = False, stages: tuple[Stage, ...] = ()) -> Element:
+def figure(*curves: Series, log_y: bool = False, marks: tuple[Mark, ...] = ()) -> Element:
     # A warning of numpy's is a case that was forgotten.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        html = curve_figure(
-            curves, title="t", x_label="step", y_label="loss", log_y=log_y, stages=stages
-        )
+        html = chart(curves, title="t", x_label="step", y_label="loss", log_y=log_y, marks=marks)
     assert "nan" not in html and "inf" not in html
     return parse(html)
 
@@ -92,26 +91,26 @@ def test_labels() -> None:
 
 
 def test_points_land_where_the_axes_say() -> None:
-    found = figure(Curve(name="a", steps=[0, 50, 100], values=[0.0, 1.0, 4.0]))
+    found = figure(Series(name="a", x=[0, 50, 100], y=[0.0, 1.0, 4.0]))
     assert tick_texts(found, "y") == ["0", "1", "2", "3", "4"]
     assert tick_texts(found, "x") == ["0", "20", "40", "60", "80", "100"]
     assert paths(found) == [[[(0, 1000), (500, 750), (1000, 0)]]]
 
 
 def test_log_axis_places_by_ratio() -> None:
-    curve = Curve(name="a", steps=[0, 1, 2, 3], values=[0.01, 1.0, 100.0, -1.0])
+    curve = Series(name="a", x=[0, 1, 2, 3], y=[0.01, 1.0, 100.0, -1.0])
     assert paths(figure(curve, log_y=True)) == [[[(0, 1000), (500, 500), (1000, 0)]]]
 
 
 def test_steps_out_of_order_are_sorted() -> None:
-    found = figure(Curve(name="a", steps=[2, 0, 1], values=[4.0, 0.0, 2.0]))
+    found = figure(Series(name="a", x=[2, 0, 1], y=[4.0, 0.0, 2.0]))
     assert paths(found) == [[[(0, 1000), (500, 500), (1000, 0)]]]
 
 
 def test_gaps_break_the_line_and_lone_points_are_dots() -> None:
     nan = math.nan
     values = [0.0, 1.0, nan, 4.0, math.inf, 2.0, 2.0]
-    found = figure(Curve(name="a", steps=range(7), values=values))
+    found = figure(Series(name="a", x=range(7), y=values))
     parts = paths(found)[0]
     assert [len(part) for part in parts] == [2, 2]
     dot = found.one("circle")
@@ -119,38 +118,38 @@ def test_gaps_break_the_line_and_lone_points_are_dots() -> None:
 
 
 def test_one_point_is_a_dot_in_the_middle() -> None:
-    found = figure(Curve(name="a", steps=[7], values=[0.3]))
+    found = figure(Series(name="a", x=[7], y=[0.3]))
     assert found.one("circle").attributes["cx"] == "50.00%"
     assert tick_texts(found, "x") == ["7"]
 
 
 def test_equal_values_lie_level_inside_the_plot() -> None:
     for noise in (0.0, 4e-16):
-        ((part,),) = paths(figure(Curve(name="a", steps=[1, 2], values=[2.0, 2.0 - noise])))
+        ((part,),) = paths(figure(Series(name="a", x=[1, 2], y=[2.0, 2.0 - noise])))
         assert {y for _, y in part} == {500}
 
 
 @pytest.mark.parametrize("values", [[], [math.nan, math.nan]])
 def test_nothing_to_draw_says_so(values: list[float]) -> None:
-    found = figure(Curve(name="a", steps=range(len(values)), values=values))
+    found = figure(Series(name="a", x=range(len(values)), y=values))
     assert "No points" in found.text and not found.all("svg", "plot")
     assert "No points" in figure().text
 
 
 def test_a_curve_without_values_stays_in_the_legend() -> None:
     found = figure(
-        Curve(name="full", steps=[0, 1], values=[1.0, 2.0]),
-        Curve(name="bare", steps=[0], values=[math.nan]),
+        Series(name="full", x=[0, 1], y=[1.0, 2.0]),
+        Series(name="bare", x=[0], y=[math.nan]),
     )
     assert [item.text for item in found.one("ul").all("li")] == [
-        "full ends at 2.00",
+        "full final 2.00",
         "bare no values",
     ]
 
 
 def test_lengths_must_agree() -> None:
-    with pytest.raises(ValueError, match="2 steps but 3 values"):
-        Curve(name="a", steps=[1, 2], values=[1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="2 x but 3 y"):
+        Series(name="a", x=[1, 2], y=[1.0, 2.0, 3.0])
 
 
 def test_thinning_keeps_ends_and_extremes() -> None:
@@ -176,37 +175,76 @@ def test_thinning_leaves_short_curves_alone() -> None:
 
 def test_many_points_make_a_small_figure() -> None:
     steps = np.arange(100_000)
-    curve = Curve(name="a", steps=steps.tolist(), values=np.sin(steps).tolist())
-    drawn = curve_figure([curve], title="t", x_label="x", y_label="y")
+    curve = Series(name="a", x=steps.tolist(), y=np.sin(steps).tolist())
+    drawn = chart([curve], title="t", x_label="x", y_label="y")
     assert 5_000 < len(drawn) < 40_000
 
 
-def test_stages_stand_at_their_steps_and_names_do_not_collide() -> None:
-    stages = (
-        Stage(name="questions", first_step=60),
-        Stage(name="a rather long reading", first_step=0),
-        Stage(name="next", first_step=5),
-    )
-    found = figure(Curve(name="a", steps=[10, 100], values=[1.0, 2.0]), stages=stages)
-    (group,) = [g for g in found.all("g") if g.attributes["class"] == "stages"]
-    marks = [(t.text, t.attributes["x"], int(t.attributes["y"])) for t in group.all("text")]
-    assert [(name, x) for name, x, _ in marks] == [
+def test_marks_stand_at_their_steps_and_names_do_not_collide() -> None:
+    marks = (Mark(60, "questions"), Mark(0, "a rather long reading"), Mark(5, "next"))
+    found = figure(Series(name="a", x=[10, 100], y=[1.0, 2.0]), marks=marks)
+    texts = [group.one("text") for group in found.all("g", "marks")]
+    placed = [(t.text, t.attributes["x"], int(t.attributes["y"])) for t in texts]
+    assert [(name, x) for name, x, _ in placed] == [
         ("a rather long reading", "0.00%"),
         ("next", "5.00%"),
         ("questions", "60.00%"),
     ]
-    assert marks[1][2] < marks[0][2] == marks[2][2]
-    assert "--stage-lines:2" in found.one("svg", "plot").attributes["style"]
+    assert placed[1][2] < placed[0][2] == placed[2][2]
+    assert "--mark-lines:2" in found.one("svg", "plot").attributes["style"]
 
 
 def test_the_spoken_summary_gives_the_lowest_value() -> None:
-    found = figure(Curve(name="dev", steps=[0, 5, 9], values=[3.0, 1.0, 2.0]))
+    found = figure(Series(name="dev", x=[0, 5, 9], y=[3.0, 1.0, 2.0]))
     spoken = found.one("svg", "plot").attributes["aria-label"]
-    assert re.search(r"dev: 3\.00 at step 0, 2\.00 at step 9, lowest 1\.00 at step 5", spoken)
+    assert re.search(r"dev: 3\.00 at 0, 2\.00 at 9, lowest 1\.00 at 5", spoken)
 
 
 def test_zero_is_in_the_picture_only_when_it_is_near() -> None:
-    near = figure(Curve(name="a", steps=[0, 1], values=[1.4, 4.0]))
+    near = figure(Series(name="a", x=[0, 1], y=[1.4, 4.0]))
     assert tick_texts(near, "y")[0] == "0"
-    far = figure(Curve(name="a", steps=[0, 1], values=[3.0, 4.0]))
+    far = figure(Series(name="a", x=[0, 1], y=[3.0, 4.0]))
     assert tick_texts(far, "y")[0] == "3"
+
+
+def test_points_and_intervals_stand_where_the_axes_say() -> None:
+    points = Series(
+        name="a", x=[0.25, 1.0], y=[0.5, 1.0], intervals=[(0.4, 0.7), None], radii=[9.0, 3.0]
+    )
+    html = chart(
+        [points], x_label="sure", y_label="right", percent=True, diagonal=True, description="both"
+    )
+    drawn = parse(html)
+    first, second = (circle.attributes for circle in drawn.all("circle"))
+    assert (first["cx"], first["cy"], first["r"]) == ("25.00%", "50.00%", "9.0")
+    assert (second["cx"], second["cy"], second["r"]) == ("100.00%", "0.00%", "3.0")
+    bar = drawn.one("line", "interval").attributes
+    assert (bar["y1"], bar["y2"]) == ("30.00%", "60.00%")
+    assert drawn.one("svg").attributes["aria-label"] == "both"
+    assert tick_texts(drawn, "x") == ["0", "25", "50", "75", "100"]
+
+
+def test_percentages_start_at_zero_and_end_above_the_values() -> None:
+    def drawn(x: list[float], y: list[float]) -> Element:
+        marks = [Mark(0.25, "a"), Mark(0.75, "rather long")]
+        series = [Series(name="a", x=x, y=y)]
+        return parse(chart(series, x_label="x", y_label="y", percent=True, marks=marks))
+
+    found = drawn([0.0, 0.5, 1.0], [0.0, 0.1, 0.2])
+    assert paths(found) == [[[(0, 1000), (500, 500), (1000, 0)]]]
+    assert tick_texts(found, "y") == ["0", "5", "10", "15", "20"]
+    left, right = (group.one("text").attributes for group in found.all("g", "marks"))
+    assert ("text-anchor" in left, "text-anchor" in right) == (False, True)
+    assert paths(drawn([0.5, 1.0], [0.0, 0.0])) == [[[(500, 1000), (1000, 1000)]]]
+    assert drawn([1.0], [1.0]).one("circle").attributes["cy"] == "0.00%"
+
+
+def test_parts_fill_the_bar() -> None:
+    half, none = Estimate(0.5, 0.4, 0.6), Estimate(0.0, 0.0, 0.1)
+    drawn = parse(stacked_bar({"right": half, "wrong": half, "none": none}))
+    rects = [
+        (rect.attributes["x"], rect.attributes["width"])
+        for rect in drawn.one("svg", "parts").all("rect")
+    ]
+    assert rects == [("0.00%", "50.00%"), ("50.00%", "50.00%"), ("100.00%", "0.00%")]
+    assert [item.text for item in drawn.all("li")][2] == "none 0.0\u202f%, 0.0 % - 10.0 %"
