@@ -264,9 +264,9 @@ def _save(drawing: Drawing, kind: Kind, scale: float) -> bytes:
 
 
 def _draw(axes: "Axes", mark: Mark, order: int, kind: Kind) -> None:
-    from matplotlib.collections import PatchCollection
     from matplotlib.patches import Circle as Disk
-    from matplotlib.patches import Rectangle
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
 
     match mark:
         case Label():
@@ -288,17 +288,23 @@ def _draw(axes: "Axes", mark: Mark, order: int, kind: Kind) -> None:
         case Picture(pixels=pixels):
             _place(axes, mark, pixels, order, f"picture-{order}")
         case Line(points, color, width, opacity):
-            across, down = zip(*points, strict=True)
-            axes.plot(across, down, color=_COLORS[color][0], lw=width, alpha=opacity, zorder=order)
+            across, down = np.round(points, 2).T
+            hue = _COLORS[color][0]
+            axes.plot(across, down, color=hue, lw=width, alpha=opacity, zorder=order, clip_on=False)
         case Bars(boxes, color):
-            patches = [Rectangle((x, y), wide, high) for x, y, wide, high in boxes]
-            axes.add_collection(
-                PatchCollection(patches, facecolor=_COLORS[color][0], linewidth=0, zorder=order),
-                autolim=False,
-            )
+            corners = [
+                corner
+                for x, y, wide, high in boxes
+                for corner in ((x, y), (x + wide, y), (x + wide, y + high), (x, y + high), (x, y))
+            ]
+            codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
+            outline = Outline(np.round(corners, 2), codes)
+            hue = _COLORS[color][0]
+            axes.add_patch(PathPatch(outline, fc=hue, lw=0, zorder=order, clip_on=False))
         case Circle(x, y, radius, color, line):
+            hue = _COLORS[color][0]
             axes.add_patch(
-                Disk((x, y), radius, color=_COLORS[color][0], fill=not line, lw=line, zorder=order)
+                Disk((x, y), radius, color=hue, fill=not line, lw=line, zorder=order, clip_on=False)
             )
 
 
