@@ -59,7 +59,7 @@ class Foreign:
         return AttentionExample(
             title=text,
             run=lambda: model(numbers, segments=segments),
-            views=[reading("Tokens", self.pieces(encoded.ids))],
+            views=[reading("tokens", self.pieces(encoded.ids))],
             truncation=truncation,
         )
 

@@ -174,7 +174,10 @@ def test_pictures_of_where_it_looked(
     views = [f"-view-{number}.{kind}" for number in (1, 2, 3) for kind in ("svg", "png")]
     assert printed == [str(tmp_path / f"test-1-1{ending}") for ending in (".html", *views)]
     assert (tmp_path / "test-1-1-view-1.png").read_bytes().startswith(b"\x89PNG")
-    assert "looking at the picture" in (run.folder / "report.html").read_text()
+    assert (
+        "Cross-attention: target tokens to image positions"
+        in (run.folder / "report.html").read_text()
+    )
     glimpse = run.task.look(run.trained, asked)
     assert glimpse is not None and glimpse.views[0].picture is not None
     pixels = read_pictures(drawn / "test.npz").take([1])[0]

@@ -90,7 +90,7 @@ def test_every_model_trains_and_is_measured(name: str, run_of: Any, spoken: Path
     assert ("attention_in_word" in metrics) == ("ctc" not in name.split(", ")[1:])
     assert run.evaluate("dev").metrics == metrics
     page = (run.folder / "report.html").read_text()
-    assert ("looking at sound" in page) == ("attention_in_word" in metrics)
+    assert ("Cross-attention: target tokens to sound" in page) == ("attention_in_word" in metrics)
     assert "Attention weights of every layer" in page  # also where nothing is written
 
 

@@ -91,7 +91,7 @@ def test_the_commands_of_a_translator(
     theirs = sacrebleu.corpus_bleu(said, [wanted]).score
     assert named["metrics"]["bleu"]["value"] == pytest.approx(theirs, abs=1e-9)
     page = (run.folder / "report.html").read_text()
-    assert "Words written, looking at words read" in page
+    assert "Cross-attention: target tokens to source tokens" in page
 
 
 def test_nbest_is_sorted_and_truly_scored(run: Run) -> None:

@@ -229,7 +229,7 @@ class FillTask:
         return AttentionExample(
             title=f"{asked} → {said.output}",
             run=lambda: trained.model(batch.tokens, batch.present, batch.blanks),
-            views=[reading("Words", names)],
+            views=[reading("words", names)],
             truncation=truncation_of(len(hidden), int(line.lengths[0]), AROUND, "words"),
         )
 

@@ -199,7 +199,7 @@ class Listener:
             run=lambda: self._force(frames, told),
             views=[
                 AttentionView(
-                    title="Symbols written, looking at sound",
+                    title="Cross-attention: target tokens to sound",
                     matches=is_cross_attention,
                     queries=decided,
                     keys=places,
@@ -218,7 +218,7 @@ class Listener:
                     queries=places,
                     keys=places,
                 ),
-                writing("Symbols", decided, before),
+                writing(decided, before),
             ],
             truncation=truncation_of(len(frames), total, "first", "frames"),
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from harken.inspection.refs import is_decoder_attention
+from harken.inspection.refs import is_decoder_attention, is_encoder_attention
 from harken.models.language_model import GPT
 from harken.tasks.task import AttentionExample, AttentionView, everywhere
 
@@ -29,15 +29,14 @@ def reading(
     what: str, names: Sequence[str], matches: Callable[[str], bool] = everywhere
 ) -> AttentionView:
     """Attention to all that is read; `is_encoder_attention` where the model writes besides."""
-    return AttentionView(
-        title=f"{what}, looking at each other", matches=matches, queries=names, keys=names
-    )
+    kind = "Encoder self-attention" if matches is is_encoder_attention else "Self-attention"
+    return AttentionView(title=f"{kind}: {what}", matches=matches, queries=names, keys=names)
 
 
-def writing(what: str, decided: Sequence[str], told: Sequence[str]) -> AttentionView:
+def writing(decided: Sequence[str], told: Sequence[str]) -> AttentionView:
     """A decoder that looks at what it has written."""
     return AttentionView(
-        title=f"{what} written, looking at those before them",
+        title="Decoder self-attention: target tokens",
         matches=is_decoder_attention,
         queries=decided,
         keys=told,
@@ -52,7 +51,7 @@ def ahead(model: GPT, tokens: Sequence[int], pieces: Pieces, title: str) -> Atte
         run=lambda: model.states(told),
         views=[
             AttentionView(
-                title="Tokens, each as it was decided, looking at those before it",
+                title="Self-attention: each output token to the tokens before it",
                 matches=everywhere,
                 queries=pieces(tokens[1:]),
                 keys=pieces(tokens[:-1]),

@@ -98,7 +98,7 @@ class Viewer:
             run=lambda: self.model.states(seen, inputs),
             views=[
                 AttentionView(
-                    title="Words written, looking at the picture",
+                    title="Cross-attention: target tokens to image positions",
                     matches=is_cross_attention,
                     queries=decided,
                     keys=places,
@@ -110,8 +110,8 @@ class Viewer:
                         stride=float(front.stride),
                     ),
                 ),
-                reading("Places x, y of the picture", places, is_encoder_attention),
-                writing("Words", decided, before),
+                reading("image positions (x, y)", places, is_encoder_attention),
+                writing(decided, before),
             ],
         )
 

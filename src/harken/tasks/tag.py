@@ -247,7 +247,7 @@ class TagTask:
         return AttentionExample(
             title=f"{' '.join(words)} → {' '.join(said.tags)}",
             run=lambda: model(*batch[:-1]),
-            views=[reading("Words", words)],
+            views=[reading("words", words)],
             truncation=truncation_of(len(words), len(every), "first", "words"),
         )
 
@@ -381,12 +381,12 @@ def tables_of(examples: Sequence[Sentence], given: Tags) -> list[Table]:
     pairs = pair_counts(tags, chain.from_iterable(given))
     return [
         Table(
-            title="What is taken for what",
-            header=("expected", "said", "words", "of that tag"),
+            title="Confusions",
+            header=("expected", "predicted", "words", "of that tag"),
             rows=[(*one[:3], f"{one.share:.1%}") for one in confusions(pairs, CONFUSIONS)],
         ),
         Table(
-            title="Each tag",
+            title="Scores by tag",
             header=("tag", "precision", "recall", "F1", "words"),
             rows=[
                 (tag, *(f"{share:.1%}" for share in shares), words)

@@ -379,12 +379,12 @@ def tables_of(speakers: Sequence[str], sentences: Sequence[Sequence[Step]]) -> l
             for name, one in by_speaker(speakers, edits).items()
         ]
         header = ("speaker", "words", "errors", "substituted", "deleted", "inserted")
-        tables.append(Table(title="Who was understood", header=header, rows=understood))
+        tables.append(Table(title="Error rate by speaker", header=header, rows=understood))
     wrong = confusions(pairs_of(sentences), MOST_CONFUSIONS)
     if wrong:
         tables.append(
             Table(
-                title="What was taken for what",
+                title="Confusions",
                 header=("said", "written", "times"),
                 rows=[(one.expected or "–", one.said or "–", one.words) for one in wrong],
             )

@@ -228,13 +228,13 @@ class TranslateTask:
             run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
             views=[
                 AttentionView(
-                    title="Words written, looking at words read",
+                    title="Cross-attention: target tokens to source tokens",
                     matches=is_cross_attention,
                     queries=decided,
                     keys=read,
                 ),
-                reading("Words read", read, is_encoder_attention),
-                writing("Words", decided, told),
+                reading("source tokens", read, is_encoder_attention),
+                writing(decided, told),
             ],
             truncation=truncation_of(len(piece), len(tokens), "first"),
         )
