@@ -198,10 +198,10 @@ def test_places_and_words_look_at_each_other_too(
     with torch.inference_mode(), record(run.model) as seen:
         glimpse.run()
     assert sorted(attentions) == sorted({one.name for one in seen})  # each in one view
-    for view in found:
-        for weights in view.layers:
-            assert weights.shape[1:] == (len(view.view.queries), len(view.view.keys))
+    for view in views:
+        for layer in view.layers:
+            assert layer.weights.shape[1:] == (len(view.view.queries), len(view.view.keys))
     words = [word.strip() for word in run.fitted.pieces(said)]
-    assert list(found[0].view.queries) == words
-    if len(found) == 3:
-        assert list(found[2].view.keys) == ["<end>", *words[:-1]]
+    assert list(views[0].view.queries) == words
+    if len(views) == 3:
+        assert list(views[2].view.keys) == ["<end>", *words[:-1]]
