@@ -95,7 +95,7 @@ def run_huggingface(good: dict[str, Path], folder: Path, rng: random.Random) -> 
         path.write_bytes(mutate_safetensors(path.read_bytes(), rng))
     else:
         mutate_json_file(folder / name, rng)
-    glimpse = read_foreign(folder, "cpu").look(TEXT)
+    glimpse = read_foreign(folder, "cpu").attention(TEXT)
     with torch.inference_mode():
         glimpse.run()
 

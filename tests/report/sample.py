@@ -20,7 +20,7 @@ from harken.report.tables import (
 )
 from harken.report.text_attention import text_figure
 from harken.report.viewed_attention import LayerAttention, ViewedAttention
-from harken.tasks.task import AttentionView, AudioView, ImageView, everywhere
+from harken.tasks.attention_view import AttentionView, AudioView, ImageView, any_path
 
 
 def viewed(
@@ -33,7 +33,7 @@ def viewed(
 ) -> ViewedAttention:
     """A view of layers with weights [heads, queries, keys]."""
     view = AttentionView(
-        title="view", matches=everywhere, queries=queries, keys=keys, sound=sound, picture=picture
+        title="view", matches=any_path, queries=queries, keys=keys, sound=sound, picture=picture
     )
     return ViewedAttention(
         view,

@@ -17,7 +17,7 @@ from harken.report.canvas import Drawing, Heatmap, Label, Line
 from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale
 from harken.report.viewed_attention import ViewedAttention
-from harken.tasks.task import AudioView
+from harken.tasks.attention_view import AudioView
 
 from .browser import PROGRAM, Browser
 from .parsed import Element, parse

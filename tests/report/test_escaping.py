@@ -18,7 +18,7 @@ from harken.report.tables import (
     result_table,
     settings_table,
 )
-from harken.tasks.task import AudioView, ImageView
+from harken.tasks.attention_view import AudioView, ImageView
 
 from .parsed import Element, parse, tags
 from .sample import viewed

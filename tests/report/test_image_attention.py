@@ -25,7 +25,7 @@ from harken.report.image_attention import (
 from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale
 from harken.report.viewed_attention import ViewedAttention
-from harken.tasks.task import ImageView
+from harken.tasks.attention_view import ImageView
 
 from .browser import PROGRAM, Browser
 from .parsed import Element, parse

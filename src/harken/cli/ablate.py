@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harken.measure.interval import Estimate
     from harken.measure.paired import Difference
     from harken.run import Run
-    from harken.tasks.task import Evaluation
+    from harken.tasks.prediction import Evaluation
 
 EXAMPLES = 100
 EPILOG = """what is written in place of a part:
@@ -139,7 +139,7 @@ def _greedy(loaded: "Run") -> "Run":
 
 
 def _evaluate(loaded: "Run", examples: Any) -> "Evaluation":
-    return loaded.task.evaluate(loaded.trained, examples)
+    return loaded.predictor.evaluate(examples)
 
 
 def _parts(loaded: "Run", means: "Means", what: str) -> Sequence["Part"]:

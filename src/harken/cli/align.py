@@ -114,9 +114,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_translator(loaded: "Run") -> None:
-    from harken.tasks.translate import TranslateTask
-
-    if not isinstance(loaded.task, TranslateTask):
+    if loaded.recipe.task != "translate":
         raise UserError(
             f"{loaded.folder}: found a run of task {loaded.recipe.task!r}, wanted a translator",
             fix="name a run of the task translate",
@@ -129,10 +127,11 @@ def _linked(
     """Of every pair that fits the model, its number and the links by each head and each mean."""
     from harken.cli.output import counting_progress
     from harken.measure.alignment import diagonal, over_words
-    from harken.tasks.translate import longest
+    from harken.tasks.translate import TranslateRecipe, max_lengths
 
+    assert isinstance(loaded.recipe, TranslateRecipe)
     ways = _way(options)
-    most_source, most_target = longest(loaded.trained.recipe.model)
+    most_source, most_target = max_lengths(loaded.recipe.model)
     with counting_progress("pairs", lambda: len(pairs)) as advance:
         for number, pair in enumerate(pairs):
             advance()
@@ -152,7 +151,10 @@ def _linked(
 
 def _words(loaded: "Run", text: str) -> Words:
     """Word by word: each begins with a space, so its tokens are those that it has in the text."""
-    encoded = loaded.trained.fitted.encode(text.split())
+    from harken.encode.vocabulary import Vocabulary
+
+    assert isinstance(loaded.vocabulary, Vocabulary)
+    encoded = loaded.vocabulary.encode(text.split())
     return Words(
         [int(token) for tokens in encoded for token in tokens],
         [number for number, tokens in enumerate(encoded) for _ in tokens],
@@ -170,7 +172,7 @@ def _looks(
     from harken.inspection.record import record
     from harken.inspection.refs import is_cross_attention
 
-    device = loaded.trained.device
+    device = loaded.device
     read = torch.tensor([list(source)], device=device)
     written = torch.tensor([[END, *target]], device=device)
     with torch.inference_mode(), record(loaded.model) as seen:

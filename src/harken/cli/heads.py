@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harken.inspection.behaviour import Behaviour, Tally
     from harken.inspection.readout import Readout
     from harken.report.head_sheet import HeadRow
-    from harken.tasks.task import AttentionExample
+    from harken.tasks.attention_view import AttentionExample
 
 INPUTS = 50
 LENGTH = 8, 64  # tokens of the rows that weights are read over: as long as inputs are, within these
@@ -123,7 +123,6 @@ def _loaded(options: argparse.Namespace) -> tuple["nn.Module", Iterable["Attenti
     from harken.foreign import is_foreign, read_foreign
     from harken.formats.text import read_lines
     from harken.run import load
-    from harken.tasks.task import Looking
 
     texts = None
     if options.text is not None:
@@ -135,12 +134,10 @@ def _loaded(options: argparse.Namespace) -> tuple["nn.Module", Iterable["Attenti
                 fix="name a file with a text a line: --text sentences.txt",
             )
         foreign = read_foreign(options.folder, options.device)
-        return foreign.model, map(foreign.look, texts)
+        return foreign.model, map(foreign.attention, texts)
     loaded = load(options.folder, options.device)
-    assert isinstance(loaded.task, Looking), "every task shows what it looks at"
-    task, trained = loaded.task, loaded.trained
-    asked = task.inputs(trained, options.inputs) if texts is None else texts
-    return loaded.model, (task.look(trained, one) for one in asked)
+    inputs = loaded.inputs(options.inputs) if texts is None else texts
+    return loaded.model, map(loaded.attention, inputs)
 
 
 class _Measured(NamedTuple):

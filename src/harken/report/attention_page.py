@@ -12,7 +12,7 @@ from harken.report.image_attention import image_drawing, image_figure
 from harken.report.page import FOOTER, Section, page
 from harken.report.text_attention import text_drawing, text_figure
 from harken.report.viewed_attention import ViewedAttention
-from harken.tasks.task import AttentionExample
+from harken.tasks.attention_view import AttentionExample
 
 MAX_TITLE = 120  # characters of an input above its pictures
 

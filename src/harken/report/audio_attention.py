@@ -22,7 +22,7 @@ from harken.report.markup import prose, token, visible
 from harken.report.page import render
 from harken.report.palette import LEGEND, Weights
 from harken.report.viewed_attention import ViewedAttention
-from harken.tasks.task import AudioView
+from harken.tasks.attention_view import AudioView
 
 _SOUND, _LINE = 120, 17  # pixels: the height of the spectrogram, and of a line of words
 _LETTER, _WORD_GAP = 7.0, 6.0  # pixels of a letter and between words

@@ -27,7 +27,7 @@ from harken.report.markup import prose, token, visible
 from harken.report.page import render
 from harken.report.palette import Weights, data_uri, strength
 from harken.report.viewed_attention import LayerAttention, ViewedAttention
-from harken.tasks.task import ImageView
+from harken.tasks.attention_view import ImageView
 
 OVERLAY = 70, 94, 138  # red, green, blue
 _OPACITY = 0.8  # where nothing is attended to: the image stays recognizable

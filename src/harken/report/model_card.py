@@ -6,7 +6,7 @@ import torch
 
 from harken.measure.interval import shown, shown_interval
 from harken.run import RECIPE, REPORT, Run
-from harken.tasks.task import Evaluation, units_of
+from harken.tasks.prediction import Evaluation
 from harken.version import __version__
 
 
@@ -15,7 +15,7 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
     figures = "\n".join(
         f"| {name.replace('_', ' ')} | {shown(metric.value, metric.unit)} "
-        f"| {shown_interval(metric)} | {units_of(evaluation, name):,} "
+        f"| {shown_interval(metric)} | {evaluation.units(name):,} "
         f"| {evaluation.notes.get(name, '')} |"
         for name, metric in evaluation.metrics.items()
     )
@@ -28,7 +28,7 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
 
 A model for the task `{run.recipe.task}`, trained with Harken {__version__} and PyTorch \
 {torch.__version__} on {platform.system()} {platform.machine()}: {parameters:,} parameters, \
-vocabulary of {len(run.fitted):,}, seed {run.recipe.seed}.
+vocabulary of {run.vocabulary.sizes.entries:,}, seed {run.recipe.seed}.
 
 ## Results on the dev split ({evaluation.n} examples)
 

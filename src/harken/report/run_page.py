@@ -22,7 +22,7 @@ from harken.report.tables import (
 )
 from harken.report.viewed_attention import view_attention
 from harken.run import LOG, Run, read_log
-from harken.tasks.task import Evaluation, units_of
+from harken.tasks.prediction import Evaluation
 
 EXAMPLES = 12  # of each kind
 CAPTIONS: dict[Unit, str] = {"error": "Error rates (lower is better), with 95 % intervals."}
@@ -41,7 +41,7 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
         facts={
             "task": run.recipe.task,
             "parameters": f"{parameters:,}",
-            "vocabulary": f"{len(run.fitted):,}",
+            "vocabulary": f"{run.vocabulary.sizes.entries:,}",
             "seed": str(run.recipe.seed),
         },
         sections=[
@@ -93,7 +93,7 @@ def _metrics(evaluation: Evaluation) -> Markup:
             [
                 ResultRow(
                     name=metric_name(name),
-                    n=units_of(evaluation, name),
+                    n=evaluation.units(name),
                     metric=metric,
                     note=evaluation.notes.get(name, ""),
                 )
@@ -137,7 +137,7 @@ def _training(log: Path) -> Markup:
 
 
 def _attention(run: Run, evaluation: Evaluation) -> list[Section]:
-    example = run.glimpse(evaluation)
+    example = None if evaluation.example is None else run.attention(evaluation.example)
     if example is None:
         return []
     figures = [

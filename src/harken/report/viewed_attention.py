@@ -20,7 +20,7 @@ from harken.inspection.refs import (
 )
 from harken.inspection.store import storing
 from harken.report.palette import Weights, max_pool
-from harken.tasks.task import AttentionExample, AttentionView
+from harken.tasks.attention_view import AttentionExample, AttentionView
 
 
 class LayerAttention(NamedTuple):
