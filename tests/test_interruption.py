@@ -331,14 +331,15 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from PIL import Image
-from harken.formats.examples import Captioned
-from harken.formats.images.gallery import Files, Gallery
+from harken.formats.examples import CaptionedImage
+from harken.formats.image_dataset import ImageFiles, ImageDataset
 from harken.errors import Complaint
 from harken.files import locked_folder
 from harken.tasks.caption import scaled_once
 disk, picture = Path(sys.argv[1]), Path(sys.argv[2])
 Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(picture)
-gallery = Gallery([Captioned(picture, ("a",))] * 40, Files(columns=40, rows=40, channels=3))
+files = ImageFiles(columns=40, rows=40, channels=3)
+gallery = ImageDataset([CaptionedImage(picture, ("a",))] * 40, files)
 os.chmod(disk, 0o555)
 for attempt in (lambda: scaled_once(gallery, disk), lambda: locked_folder(disk / "x").__enter__()):
     try:

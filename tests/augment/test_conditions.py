@@ -26,7 +26,7 @@ from harken.augment.conditions import (
 from harken.config import dumps, loads
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
-from harken.synthetic.speech.recorded import Signal
+from harken.synthetic.recordings import Signal
 
 RATE = 8000
 ADDITIVE = (NoiseConfig, PinkConfig, BabbleConfig, TalkerConfig)

@@ -15,7 +15,7 @@ from harken import config
 from harken.cli.layouts import LAYOUTS
 from harken.cli.main import main
 from harken.recipe import TASKS, Recipe, load_recipe
-from harken.synthetic.speech.recorded import write_wav
+from harken.synthetic.recordings import write_wav
 from harken.tasks.task import Task
 from harken.tasks.transcribe import TranscribeRecipe
 from small_files import FILES, SMALL, sentence, write_files

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harken.cli.main import main
-from harken.synthetic.scenes.made import DrawnConfig, drawn, kept_pairs
+from harken.synthetic.scenes import DrawnConfig, drawn, kept_pairs
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from harken.cli.main import main
-from harken.formats.speech.manifest import read_utterances
-from harken.synthetic.speech.recorded import write_wav
+from harken.formats.manifest import read_utterances
+from harken.synthetic.recordings import write_wav
 
 PATTERN = "{text}_{speaker}_{index}.wav"
 

@@ -4,9 +4,9 @@ import re
 from urllib.parse import urlsplit
 
 import pytest
+from harken.corpora.fetch import is_safe
 
 from harken.corpora.catalogue import CATALOGUE, Corpus, Item
-from harken.corpora.fetch import is_safe
 
 ITEMS = [item for corpus in CATALOGUE.values() for item in corpus.items]
 

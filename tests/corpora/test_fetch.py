@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harken.corpora.fetch import Event, Patience, Received, Waiting, fetch, is_safe
 
 from harken.corpora import fetch as module
-from harken.corpora.fetch import Event, Patience, Received, Waiting, fetch, is_safe
 from harken.errors import Failure
 from loopback import Loopback, Trick, loopback
 

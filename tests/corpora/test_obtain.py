@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harken.corpora.fetch import Event, Patience
+from harken.corpora.obtain import digest, obtain, where
 
 from harken.corpora import obtain as module
 from harken.corpora.catalogue import Corpus, Item, Licence, Packing
-from harken.corpora.fetch import Event, Patience
-from harken.corpora.obtain import digest, obtain, where
 from harken.errors import Failure, UserError
 from loopback import Loopback, Trick, loopback
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from harken.corpora.unpack import Archive, Limits, Unsound, gunzip, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from harken.corpora.unpack import Archive, Limits, Unsound, gunzip, unpack
 
 WIDE = Limits(bytes=2**22)
 TEXT = random.Random(1).randbytes(70_001)  # more than a chunk; cannot be compressed

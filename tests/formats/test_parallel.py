@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import Pair
-from harken.formats.parallel import Parallel, read_pairs_tsv, read_parallel
 from harken.formats.text import STDIN
+from harken.formats.tsv import Parallel, read_pairs_tsv, read_parallel
 
 
 def two(folder: Path, source: str | bytes, target: str | bytes) -> tuple[Path, Path]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import Question
-from harken.formats.questions import hold_out, read_questions
+from harken.formats.tsv import hold_out, read_questions
 
 seeds = st.integers(0, 2**63)
 

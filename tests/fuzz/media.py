@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
+from harken.formats.sound.containers import PAGE, page_checksum
 from PIL import Image
 
 from fuzz.mutators import HUGE, mutate_bytes, mutate_parts
-from harken.formats.images.arrays import read_maps, read_pictures
-from harken.formats.images.files import decode_image, image_size, read_image
-from harken.formats.sound.audio import read_sound, read_sound_stream, sound_seconds
-from harken.formats.sound.containers import PAGE, page_checksum
+from harken.formats.arrays import read_maps, read_pictures
+from harken.formats.picture import decode_image, image_size, read_image
+from harken.formats.sound import read_sound, read_sound_stream, sound_seconds
 
 SOUNDS = {
     "WAV": "PCM_16",
@@ -88,10 +88,10 @@ def with_checksums(data: bytes, stream: int | None = None) -> bytes:
 def read_mutated_sound(data: bytes, path: Path, rng: random.Random) -> None:
     """Read from a file or a stream and check that samples are what was promised."""
     if rng.random() < 0.5:
-        samples = read_sound_stream(io.BytesIO(data), rate=RATE, most_seconds=MAX_SECONDS)
+        samples = read_sound_stream(io.BytesIO(data), rate=RATE, max_seconds=MAX_SECONDS)
     else:
         path.write_bytes(data)
-        samples = read_sound(path, rate=RATE, most_seconds=MAX_SECONDS)
+        samples = read_sound(path, rate=RATE, max_seconds=MAX_SECONDS)
         assert abs(len(samples) - sound_seconds(path) * RATE) <= 1
     assert samples.dtype == np.float32 and samples.ndim == 1
     assert 0 < len(samples) <= MAX_SECONDS * RATE + 1 and np.isfinite(samples).all()
@@ -155,7 +155,7 @@ def _with_chunk_checksums(data: bytes) -> bytes:
 
 def read_mutated_picture(data: bytes, path: Path, rng: random.Random) -> None:
     channels, size = rng.choice([1, 3]), rng.choice([None, (7, 5), (31, 3)])
-    options = {"channels": channels, "size": size, "most_pixels": MAX_PIXELS}
+    options = {"channels": channels, "size": size, "max_pixels": MAX_PIXELS}
     if rng.random() < 0.5:
         pixels = decode_image(data, "it", **options)
     else:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harken.cli.main import main
 from harken.formats.conllu import read_conllu
 from harken.formats.examples import Pair, Sentence
-from harken.formats.parallel import read_parallel
+from harken.formats.tsv import read_parallel
 from harken.synthetic import sentences as grammar
 from harken.synthetic.lexicon import _ROOT, _STEM, MOST_STEMS, Lexicon, lexicon
 from harken.synthetic.sentences import (

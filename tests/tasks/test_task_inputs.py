@@ -14,8 +14,8 @@ from harken.encode.vocabulary import END
 from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.recipe import TASKS, Recipe
-from harken.synthetic.scenes.made import DrawnConfig, write_drawn
-from harken.synthetic.speech.made import SpokenConfig, write_spoken
+from harken.synthetic.scenes import DrawnConfig, write_drawn
+from harken.synthetic.speech import SpokenConfig, write_spoken
 from harken.tasks.answer import states_of
 from harken.tasks.task import Prediction, Trained
 

@@ -39,8 +39,8 @@ from harken.config.schema import Slot, kinds_of, slots
 from harken.config.spelling import nearest
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.synthetic.chance import stream
-from harken.synthetic.speech.recorded import Signal, within_range
+from harken.synthetic.draws import rng
+from harken.synthetic.recordings import Signal, within_range
 
 TALKERS = 6  # of babble
 _EXAMPLES = {"decibels": 10, "seconds": 0.4, "share": 0.1}
@@ -192,7 +192,7 @@ def apply(
 def change(condition: ConditionConfig, whole: Scene, place: int) -> tuple[Signal, Utterance]:
     """One recording of the set under a condition."""
     signal, utterance = whole.signals[place], whole.utterances[place]
-    random = stream("condition", condition.kind, whole.seed, place)
+    random = rng("condition", condition.kind, whole.seed, place)
     if isinstance(condition, ReferencesConfig):
         return signal, _mistaken(utterance, condition.share, whole.vocabulary, random)
     if not signal.any() or condition == QuietConfig():

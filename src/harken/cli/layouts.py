@@ -204,7 +204,7 @@ def _language(files: Sequence[Path]) -> Mapping[str, str]:
 
 def _sizes(files: Sequence[Path]) -> list[str]:
     """Those of the array that stands beside the captions; without one, pictures are scaled."""
-    from harken.formats.images.arrays import read_pictures
+    from harken.formats.arrays import read_pictures
 
     beside = files[0].with_suffix(".npz")
     if not beside.is_file():

@@ -47,7 +47,7 @@ def suggest_pairs(recipe: Any, splits: Mapping[str, Sequence[Any]]) -> dict[str,
 
 def suggest_speech(recipe: Any, splits: Mapping[str, Sequence["Utterance"]]) -> dict[str, object]:
     """Sampling rate, bands, units, size and augmentation that suit the recordings."""
-    from harken.formats.sound.audio import sound_rate, sound_seconds
+    from harken.formats.sound import sound_rate, sound_seconds
 
     utterances = splits["train"]
     sample = utterances[:: -(-len(utterances) // SAMPLED_SOUNDS)]
@@ -96,7 +96,7 @@ def check_sentences(files: Sequence[Path]) -> list[str]:
 
 def check_translations(files: Sequence[Path]) -> list[str]:
     """Refuse labels in place of translations; say what to expect of very short ones."""
-    from harken.formats.parallel import read_pairs_tsv, read_parallel
+    from harken.formats.tsv import read_pairs_tsv, read_parallel
 
     read = read_pairs_tsv(files[0]) if len(files) == 1 else read_parallel(files[0], files[1])
     targets = [pair.target.strip() for pair in read.pairs]

@@ -1,23 +1,18 @@
-"""Public corpora by name: where each file is, what it must be once stored, and its licence.
+"""List public corpora: the address, digest and licence of each file.
 
-An item is one address that ends as one file, or as one flat folder of files. Its `sha256` is that
-of what ends on the disk: compressed bytes may differ from server to server, the corpus may not.
+An item is one address that becomes one file, or one flat folder of files. Its `sha256` is that of
+the decompressed file, because compressed bytes may differ between servers:
 
     file     sha256 of its bytes
     folder   sha256 of the lines "SHA256  NAME", sorted by name, as `sha256sum * | sha256sum` prints
-
-What is not here: fetching (fetch.py) and unpacking (unpack.py).
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from harken.corpora.unpack import Archive
+Packing = Literal["none", "gz", "zip"]
 
-Packing = Literal["none", "gz"] | Archive
-
-# What an archive may hold beside the wanted members: headers, licences, scripts.
-EXTRA = 2**20
+EXTRA_BYTES = 2**20  # of an archive beside the wanted members: headers, licences, scripts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,13 +36,13 @@ class Item:
 
     @property
     def file(self) -> str:
-        """The name while it is packed: that of the unfinished download and of a mirror's file."""
+        """The name of the packed file, as on a mirror."""
         return self.stored if self.packing == "none" else f"{self.stored}.{self.packing}"
 
     @property
-    def most(self) -> int:
-        """More bytes than this are something else: packing makes nothing much larger."""
-        return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA
+    def max_bytes(self) -> int:
+        """The limit of the download and of what it decompresses to."""
+        return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

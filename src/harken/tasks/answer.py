@@ -33,10 +33,10 @@ from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.formats.examples import Question
-from harken.formats.question_template import Frame, frame_of
-from harken.formats.questions import hold_out, read_questions
+from harken.formats.question_template import QuestionTemplate, question_template
 from harken.formats.text import read_lines
-from harken.formats.titles import head_of
+from harken.formats.titles import title_of
+from harken.formats.tsv import hold_out, read_questions
 from harken.layers.entropy import entropy
 from harken.measure.accuracy import commonest, exact_matches
 from harken.measure.borrowing import known_of
@@ -44,7 +44,7 @@ from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.judged import Judged, Said, judge
 from harken.models.language_model import GPTConfig, LanguageModel
-from harken.synthetic.fictional_names import invent_names
+from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.looking import ahead, output_title
 from harken.tasks.task import (
     AttentionExample,
@@ -205,7 +205,7 @@ class AnswerTask:
 
     def evaluate(self, trained: Trained, examples: Sequence[Question]) -> Evaluation:
         training, seed = self.read(trained.recipe)["train"], trained.recipe.seed
-        frame = frame_of([one.question for one in training])
+        frame = question_template([one.question for one in training])
         known = known_of(
             [frame.name(one.question) for one in training], [one.answer for one in training]
         )
@@ -214,7 +214,7 @@ class AnswerTask:
         said = [said_of(one, frame) for one in predictions]
         right = exact_matches([one.answer for one in said], expected)
         usual = commonest([one.answer for one in training])
-        names = invent_names(
+        names = fictional_names(
             known.names,
             [one.name for one in said],
             min(MOST_INVENTED, len(examples)),
@@ -290,7 +290,7 @@ class AnswerTask:
         return [one.question for one in self.read(trained.recipe)["dev"][:count]]
 
 
-def said_of(prediction: Prediction, frame: Frame) -> Said:
+def said_of(prediction: Prediction, frame: QuestionTemplate) -> Said:
     """A prediction as an answer about a name."""
     return Said(frame.name(prediction.input), prediction.output, prediction.confidence)
 
@@ -388,7 +388,7 @@ def encode_all(
 
 def count_heads(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
     """How many tokens of each text are its head."""
-    heads = encode_all(map(head_of, texts), vocabulary)
+    heads = encode_all(map(title_of, texts), vocabulary)
     return np.fromiter((len(head) for head in heads), dtype=np.int64)
 
 

@@ -31,10 +31,10 @@ from harken.encode.subwords import UnitsConfig, WordsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
 from harken.files import replacing
-from harken.formats.examples import Captioned
-from harken.formats.images.arrays import FeatureMaps, Pictures, read_maps, read_pictures
-from harken.formats.images.captions import read_captions
-from harken.formats.images.gallery import Files, Gallery, Numbers, Rows, picture_named
+from harken.formats.arrays import FeatureMaps, Pictures, read_maps, read_pictures
+from harken.formats.captions import read_captions
+from harken.formats.examples import CaptionedImage
+from harken.formats.image_dataset import ImageDataset, ImageFiles, ImageRows, Numbers, picture_named
 from harken.formats.split import hold_out
 from harken.formats.text import require_file
 from harken.inputs import exists, is_file
@@ -159,7 +159,7 @@ class CaptionTask:
 
     files = "pictures"
 
-    def read(self, recipe: CaptionRecipe) -> Mapping[str, Gallery]:
+    def read(self, recipe: CaptionRecipe) -> Mapping[str, ImageDataset]:
         data = recipe.data
         train = gallery_of(recipe, data.train)
         if isinstance(data.dev, float):
@@ -171,10 +171,10 @@ class CaptionTask:
             splits["test"] = gallery_of(recipe, data.test)
         return splits
 
-    def read_files(self, recipe: CaptionRecipe, paths: Sequence[Path]) -> Gallery:
+    def read_files(self, recipe: CaptionRecipe, paths: Sequence[Path]) -> ImageDataset:
         return gallery_of(recipe, single(paths, "captions"))
 
-    def fit(self, recipe: CaptionRecipe, splits: Mapping[str, Gallery]) -> Vocabulary:
+    def fit(self, recipe: CaptionRecipe, splits: Mapping[str, ImageDataset]) -> Vocabulary:
         return recipe.encode.units.fit(text for one in splits["train"] for text in one.captions)
 
     def restore(self, path: Path) -> Vocabulary:
@@ -186,7 +186,7 @@ class CaptionTask:
     def stages(
         self,
         recipe: CaptionRecipe,
-        splits: Mapping[str, Gallery],
+        splits: Mapping[str, ImageDataset],
         fitted: Vocabulary,
         cache: Path,
     ) -> list[Stage]:
@@ -220,7 +220,7 @@ class CaptionTask:
 
         return [Stage(name="captions", config=config, batch=batch, loss=loss, evaluate=dev_score)]
 
-    def evaluate(self, trained: Trained, examples: Gallery) -> Evaluation:
+    def evaluate(self, trained: Trained, examples: ImageDataset) -> Evaluation:
         viewer = viewer_of(trained)
         found = viewer.captions(examples)
         predictions = [
@@ -271,7 +271,7 @@ class CaptionTask:
         return [dev.name(at) for at in range(len(dev))]
 
 
-def identity(one: Captioned) -> str:
+def identity(one: CaptionedImage) -> str:
     """What makes a picture itself wherever its folder is, whatever is said of it."""
     return "/".join(one.image.parts[-2:]) if isinstance(one.image, Path) else f"#{one.image}"
 
@@ -287,7 +287,7 @@ def viewer_of(trained: Trained) -> Viewer:
     )
 
 
-def gallery_of(recipe: CaptionRecipe, where: ListedCaptions | Path) -> Gallery:
+def gallery_of(recipe: CaptionRecipe, where: ListedCaptions | Path) -> ImageDataset:
     """The captions of a file, with their pictures."""
     data = recipe.data
     if isinstance(where, ListedCaptions):
@@ -297,21 +297,21 @@ def gallery_of(recipe: CaptionRecipe, where: ListedCaptions | Path) -> Gallery:
     require_file(captions)
     beside = captions.with_suffix(".npz")
     array = data.features or (beside if is_file(beside) else data.images)
-    place = Rows(array=opened(recipe, array)) if array else files_of(recipe)
+    place = ImageRows(array=opened(recipe, array)) if array else files_of(recipe)
     assert place is not None, "a recipe of ready maps names the array of them"
-    rows = len(place.array) if isinstance(place, Rows) else None
+    rows = len(place.array) if isinstance(place, ImageRows) else None
     examples = read_captions(
         captions, folder=data.folder, rows=rows, names=data.names, listed=listed
     )
-    return Gallery(examples, place)
+    return ImageDataset(examples, place)
 
 
-def files_of(recipe: CaptionRecipe) -> Files | None:
+def files_of(recipe: CaptionRecipe) -> ImageFiles | None:
     """How picture files are read; None for a model of ready maps."""
     size = recipe.encode.pictures
     if isinstance(size, MapsConfig):
         return None
-    return Files(columns=size.columns, rows=size.rows, channels=size.channels, fit=size.fit)
+    return ImageFiles(columns=size.columns, rows=size.rows, channels=size.channels, fit=size.fit)
 
 
 def opened(recipe: CaptionRecipe, path: Path) -> Pictures | FeatureMaps:
@@ -338,11 +338,11 @@ def naming(recipe: CaptionRecipe) -> Callable[[str], Numbers]:
     return lambda name: picture_named(name, files_of(recipe), arrays)
 
 
-def scaled_once(gallery: Gallery, cache: Path) -> Gallery:
+def scaled_once(gallery: ImageDataset, cache: Path) -> ImageDataset:
     """The same with its files as one array on disk, so that no epoch decodes them again."""
-    if not isinstance(gallery.place, Files):
+    if not isinstance(gallery.source, ImageFiles):
         return gallery
-    path, size = cache / PIXELS, gallery.place
+    path, size = cache / PIXELS, gallery.source
     if not exists(path):
         shape = (len(gallery), size.rows, size.columns, size.channels)
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
@@ -353,11 +353,11 @@ def scaled_once(gallery: Gallery, cache: Path) -> Gallery:
                 some = range(start, min(start + TOGETHER, len(gallery)))
                 file.write(gallery.take(some).tobytes())
     examples = [replace(one, image=at) for at, one in enumerate(gallery)]
-    return Gallery(examples, Rows(array=read_pictures(path)))
+    return ImageDataset(examples, ImageRows(array=read_pictures(path)))
 
 
 def encode_captions(
-    gallery: Gallery, vocabulary: Vocabulary, longest: int
+    gallery: ImageDataset, vocabulary: Vocabulary, longest: int
 ) -> tuple[list[Tokens], list[int]]:
     """Tokens of every caption that the decoder has room for, and the example that it is of."""
     pairs = [(text, at) for at, one in enumerate(gallery) for text in one.captions]

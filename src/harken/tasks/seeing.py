@@ -18,7 +18,7 @@ from harken.decode.seek import seek
 from harken.decode.step import WritingSteps
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.vocabulary import END, Vocabulary
-from harken.formats.images.gallery import Gallery, Numbers
+from harken.formats.image_dataset import ImageDataset, Numbers
 from harken.inspection.forced import forced_looks
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.measure.boxes import Centres, Looks, grid_centres
@@ -38,7 +38,7 @@ class Viewer:
     pictures: PixelsConfig | MapsConfig
     search: SearchConfig
 
-    def captions(self, gallery: Gallery, nbest: int = 1) -> list[list[Found]]:
+    def captions(self, gallery: ImageDataset, nbest: int = 1) -> list[list[Found]]:
         """The best captions of each picture of a set."""
         found: list[list[Found]] = []
         for start in range(0, len(gallery), TOGETHER):
@@ -62,7 +62,7 @@ class Viewer:
             keys=keys,
         )
 
-    def looks(self, gallery: Gallery, said: Sequence[Sequence[int]]) -> list[Looks]:
+    def looks(self, gallery: ImageDataset, said: Sequence[Sequence[int]]) -> list[Looks]:
         """Where each word of these captions looked: the mean of the last layer's heads."""
         model, centres, looks = self.model.eval(), self.centres, []
         for start in range(0, len(gallery), TOGETHER):

@@ -34,9 +34,8 @@ from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.sound.audio import MOST_SECONDS
-from harken.formats.speech.manifest import read_utterances
-from harken.formats.speech.sounds import Signal, Sounds, name_of, signal_of
+from harken.formats.manifest import read_utterances
+from harken.formats.sound import MAX_SECONDS, Signal, Sounds, name_of, signal_of
 from harken.formats.split import hold_out
 from harken.inspection.record import has_attention
 from harken.measure.accuracy import exact_matches
@@ -83,7 +82,7 @@ class TranscribeData:
     train: Path
     dev: Path | float = 0.1
     test: Path | None = None
-    most_seconds: float = bounded(MOST_SECONDS, above=0.0, at_most=1e5)  # of one sound
+    most_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # of one sound
 
     def __post_init__(self) -> None:
         if isinstance(self.dev, float) and not 0 < self.dev < 1:

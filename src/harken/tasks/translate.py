@@ -31,8 +31,8 @@ from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import UserError
 from harken.formats.examples import Pair
-from harken.formats.parallel import read_pairs_tsv, read_parallel
 from harken.formats.split import hold_out
+from harken.formats.tsv import read_pairs_tsv, read_parallel
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import (

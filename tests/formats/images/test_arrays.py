@@ -17,7 +17,7 @@ import pytest
 from numpy.lib import format as npy
 
 from harken.errors import UserError
-from harken.formats.images.arrays import FeatureMaps, Pictures, read_maps, read_pictures
+from harken.formats.arrays import FeatureMaps, Pictures, read_maps, read_pictures
 
 N, Y, X, K = 7, 5, 3, 2
 CHANNELS = 11  # of maps
@@ -269,10 +269,10 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     assert path.stat().st_size < 4000
     size = 211 * 101 * 103
     with little_memory(size // 4):
-        error = refused(lambda path: read_pictures(path, most_bytes=size), path)
+        error = refused(lambda path: read_pictures(path, max_bytes=size), path)
     assert f"{size + 128} bytes to unpack into memory, wanted at most {size}" in error.message
     assert "numpy.save" in error.fix
-    assert len(read_pictures(path, most_bytes=size + 128)) == 211
+    assert len(read_pictures(path, max_bytes=size + 128)) == 211
 
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

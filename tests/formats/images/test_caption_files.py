@@ -5,19 +5,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harken.formats.images import forms
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.formats.examples import Box, Captioned
-from harken.formats.images import forms
-from harken.formats.images.arrays import read_maps
-from harken.formats.images.captions import KEYS, Form, read_captions, write_captions
-from harken.formats.images.gallery import picture_named
+from harken.formats.arrays import read_maps
+from harken.formats.captions import KEYS, Form, read_captions, write_captions
+from harken.formats.examples import Box, CaptionedImage
+from harken.formats.image_dataset import picture_named
 
 
 def pictures(folder: Path, *names: str) -> None:
-    """Files that are there; what is in them is not read here."""
+    """ImageFiles that are there; what is in them is not read here."""
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"")
@@ -53,9 +53,9 @@ def test_pictures_that_are_files(tmp_path: Path) -> None:
         },
     )
     assert read_captions(path) == [
-        Captioned(tmp_path / "a.png", (" Grüße, 你好 ",)),
-        Captioned(tmp_path / "b/ö.jpg", ("two ducks", "a pair")),
-        Captioned(
+        CaptionedImage(tmp_path / "a.png", (" Grüße, 你好 ",)),
+        CaptionedImage(tmp_path / "b/ö.jpg", ("two ducks", "a pair")),
+        CaptionedImage(
             tmp_path / "a.png", ("two ducks",), (Box(1, -8.5, 28, 0.25), Box(29, 43, 1000, 28))
         ),
     ]
@@ -201,8 +201,8 @@ def test_a_table(tmp_path: Path) -> None:
         tmp_path, "a.png\ttwo ducks\r", "b c.png\t x#1 ", "", "a.png\ta pair", name="train.tsv"
     )
     wanted = [
-        Captioned(tmp_path / "a.png", ("two ducks", "a pair")),
-        Captioned(tmp_path / "b c.png", ("x#1",)),
+        CaptionedImage(tmp_path / "a.png", ("two ducks", "a pair")),
+        CaptionedImage(tmp_path / "b c.png", ("x#1",)),
     ]
     assert read_captions(path) == wanted
     packed = tmp_path / "train.tsv.gz"
@@ -218,9 +218,9 @@ def test_tokens(tmp_path: Path) -> None:
     path = written(tmp_path, *TOKENS, name="token.txt")
     folder = tmp_path / "images"
     everything = [
-        Captioned(folder / "b.jpg", ("x .",)),
-        Captioned(folder / "a.jpg", ("y", "z")),
-        Captioned(folder / "c.jpg.1", ("w",)),
+        CaptionedImage(folder / "b.jpg", ("x .",)),
+        CaptionedImage(folder / "a.jpg", ("y", "z")),
+        CaptionedImage(folder / "c.jpg.1", ("w",)),
     ]
     assert read_captions(path, folder=folder) == everything
     listed = written(tmp_path, "a.jpg", "b.jpg ", name="list.txt")
@@ -233,8 +233,8 @@ def test_names_are_rows(tmp_path: Path) -> None:
     names = written(tmp_path, "q.jpg", "a.jpg", "", "b.jpg", name="names.txt")
     listed = written(tmp_path, "b.jpg", "a.jpg", name="list.txt")
     assert read_captions(path, names=names, listed=listed, rows=4) == [
-        Captioned(3, ("x .",)),
-        Captioned(1, ("y", "z")),
+        CaptionedImage(3, ("x .",)),
+        CaptionedImage(1, ("y", "z")),
     ]
     error = complaint(path, names=names)
     assert error.message == (f"{path}:4: found 'c.jpg.1', wanted a name that stands in {names}")
@@ -319,8 +319,8 @@ def test_coco(tmp_path: Path) -> None:
     path = written(tmp_path / "train2014", json.dumps(coco(), indent=1), name="captions.json")
     folder = tmp_path / "train2014"
     everything = [
-        Captioned(folder / "b.jpg", ("x",)),
-        Captioned(folder / "a.jpg", ("two ducks", "a pair")),
+        CaptionedImage(folder / "b.jpg", ("x",)),
+        CaptionedImage(folder / "a.jpg", ("two ducks", "a pair")),
     ]
     assert read_captions(path) == everything
     elsewhere = written(tmp_path, coco(), name="captions.txt")
@@ -328,7 +328,7 @@ def test_coco(tmp_path: Path) -> None:
     listed = written(tmp_path, "a.jpg", name="list.txt")
     names = written(tmp_path, "q.jpg", "a.jpg", name="names.txt")
     assert read_captions(elsewhere, form="coco", listed=listed, names=names) == [
-        Captioned(1, ("two ducks", "a pair"))
+        CaptionedImage(1, ("two ducks", "a pair"))
     ]
 
 
@@ -409,12 +409,12 @@ boxes = st.builds(Box, numbers, numbers, sizes, sizes)
 
 
 @st.composite
-def captioned(draw: st.DrawFn, image: st.SearchStrategy[Path | int]) -> Captioned:
+def captioned(draw: st.DrawFn, image: st.SearchStrategy[Path | int]) -> CaptionedImage:
     captions = draw(st.lists(texts, min_size=1, max_size=3))
     words = len(captions[0].split())
     boxed = len(captions) == 1 and draw(st.booleans())
     places = draw(st.lists(boxes, min_size=words, max_size=words)) if boxed else []
-    return Captioned(draw(image), tuple(captions), tuple(places))
+    return CaptionedImage(draw(image), tuple(captions), tuple(places))
 
 
 files = st.sampled_from([Path("a.png"), Path("ä b/'c\".jpg")])
@@ -427,12 +427,12 @@ rows = st.integers(0, 10**18)
     )
 )
 def test_what_is_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory, examples: list[Captioned]
+    tmp_path_factory: pytest.TempPathFactory, examples: list[CaptionedImage]
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "written"
     pictures(folder, "a.png", "ä b/'c\".jpg")
     here = [
-        Captioned(
+        CaptionedImage(
             folder / one.image if isinstance(one.image, Path) else one.image,
             one.captions,
             one.boxes,
@@ -449,9 +449,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "link").symlink_to(tmp_path / "lists")
     monkeypatch.chdir(tmp_path / "pictures")
     examples = [
-        Captioned(Path("a.png"), ("a",)),
-        Captioned(tmp_path / "link/sub/b.png", ("b",)),
-        Captioned(Path("../lists/d.png"), ("d",)),
+        CaptionedImage(Path("a.png"), ("a",)),
+        CaptionedImage(tmp_path / "link/sub/b.png", ("b",)),
+        CaptionedImage(Path("../lists/d.png"), ("d",)),
     ]
     path = tmp_path / "link/train.jsonl"
     write_captions(path, examples)
@@ -467,10 +467,10 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     path = written(tmp_path, {"index": 0, "caption": "old"})
     before = path.read_bytes()
     with pytest.raises(ValueError):
-        write_captions(path, [Captioned(0, ("x",), (Box(0, 0, float("nan"), 1),))])
+        write_captions(path, [CaptionedImage(0, ("x",), (Box(0, 0, float("nan"), 1),))])
     (tmp_path / ".train.jsonl.unfinished").mkdir()
     with pytest.raises(UserError):
-        write_captions(path, [Captioned(0, ("new",))])
+        write_captions(path, [CaptionedImage(0, ("new",))])
     assert path.read_bytes() == before
 
 

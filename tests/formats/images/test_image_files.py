@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harken.formats.images import containers, files, jpeg, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 
 from harken.errors import UserError
-from harken.formats.images import containers, files, jpeg, source
-from harken.formats.images.files import decode_image, image_size, read_image
+from harken.formats.picture import decode_image, image_size, read_image
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -483,8 +483,8 @@ def test_a_small_file_that_claims_to_be_huge(kind: str) -> None:
 
 def test_the_limits() -> None:
     content = packed(noise(7, 11), "PNG")
-    assert decoded(content, most_pixels=77).shape == (7, 11, 3)
-    assert "11 x 7 pixels, wanted at most 76" in complaint(content, most_pixels=76).message
+    assert decoded(content, max_pixels=77).shape == (7, 11, 3)
+    assert "11 x 7 pixels, wanted at most 76" in complaint(content, max_pixels=76).message
     long = packed(np.zeros((1, source.MOST_SIDE), np.uint8), "PNG")
     assert decoded(long, channels=1).shape == (1, source.MOST_SIDE, 1)
     longer = packed(np.zeros((1, source.MOST_SIDE + 1), np.uint8), "PNG")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from harken.formats.examples import Box
-from harken.formats.images.files import decode_image
-from harken.formats.images.resize import Fit, resized, resized_box
+from harken.formats.picture import Fit, decode_image, resized, resized_box
 
 FITS = get_args(Fit)
 ROUNDED = 1.1  # once across and once down

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
+from harken.formats.sound.containers import page_checksum
 
 from harken.errors import UserError
-from harken.formats.sound import audio
-from harken.formats.sound.audio import read_sound, read_sound_stream, sound_seconds
-from harken.formats.sound.containers import page_checksum
+from harken.formats.sound import audio, read_sound, read_sound_stream, sound_seconds
 
 KINDS = {"WAV": "PCM_16", "FLAC": "PCM_16", "OGG": "VORBIS", "NIST": "PCM_16"}
 RATE = 16_000
@@ -302,15 +301,15 @@ def test_a_stretch_between_two_samples(tmp_path: Path) -> None:
 
 def test_the_limit_is_that_of_the_stretch(tmp_path: Path) -> None:
     path = saved(tmp_path, packed(tone(8_000)))
-    assert len(read_sound(path, rate=RATE, start=0.1, end=0.4, most_seconds=0.31)) == 4_800
+    assert len(read_sound(path, rate=RATE, start=0.1, end=0.4, max_seconds=0.31)) == 4_800
     with pytest.raises(UserError, match=r"found 0.5 s of sound, wanted at most 0.31 s"):
-        read_sound(path, rate=RATE, most_seconds=0.31)
+        read_sound(path, rate=RATE, max_seconds=0.31)
 
 
 def test_a_limit_of_bytes() -> None:
     content = packed(tone(1009))
-    assert "more than 2061 bytes" in complaint(content, most_bytes=len(content) - 1).message
-    read_sound_stream(io.BytesIO(content), rate=RATE, most_bytes=len(content))
+    assert "more than 2061 bytes" in complaint(content, max_bytes=len(content) - 1).message
+    read_sound_stream(io.BytesIO(content), rate=RATE, max_bytes=len(content))
 
 
 def peak(path: Path, **options: float) -> int:

@@ -6,7 +6,7 @@ import pytest
 import soundfile
 
 from harken.errors import UserError
-from harken.formats.sound.audio import read_sound, read_sound_stream, sound_seconds
+from harken.formats.sound import read_sound, read_sound_stream, sound_seconds
 
 RATE = 16_000
 NUMBERS = np.array([[0, 1], [-1, 256], [32767, -32768], [258, -3], [7, 11]])  # time, channel

@@ -4,7 +4,7 @@ import pytest
 
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.speech.folders import read_folder, read_sphinx
+from harken.formats.speech_folders import read_folder, read_sphinx
 
 KALDI = {"wav.scp": "a a.wav\n", "text": "a GO\n", "a.wav": "", "a.txt": "other layout"}
 SPHINX = {

@@ -4,7 +4,7 @@ import pytest
 
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.speech.kaldi import read_kaldi
+from harken.formats.speech_folders import read_kaldi
 
 PLAIN = {
     "wav.scp": "b-1  sub/b 1.wav\na-1\ta.wav\n",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.speech.manifest import read_utterances, write_manifest
+from harken.formats.manifest import read_utterances, write_manifest
 
 
 def sounds(folder: Path, *names: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.speech.names import utterances_from_names
+from harken.formats.speech_folders import utterances_from_names
 
 
 def folder(parent: Path, *names: str) -> Path:

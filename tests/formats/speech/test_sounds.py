@@ -8,8 +8,8 @@ import soundfile
 
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.speech.sounds import Sounds, name_of, signal_of
-from harken.synthetic.speech.recorded import write_wav
+from harken.formats.sound import Sounds, name_of, signal_of
+from harken.synthetic.recordings import write_wav
 
 RATE = 8000
 

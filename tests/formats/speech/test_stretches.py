@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.speech.stretches import from_every_word, timed_by
+from harken.formats.manifest import split_at_words, with_word_times
 
 WORDS = (SpokenWord("no", 0.5, 1.0), SpokenWord("yes", 1.25, 2.0), SpokenWord("no", 2.0, 2.5))
 WHOLE = Utterance(Path("a.wav"), "no yes no", "ann", start=3.0, end=7.0, words=WORDS)
 
 
 def test_each_word_comes_first_once() -> None:
-    parts = list(from_every_word(WHOLE))
+    parts = list(split_at_words(WHOLE))
     assert [one.text for one in parts] == ["no yes no", "yes no", "no"]
     assert [one.start for one in parts] == [3.0, 4.25, 5.0]
     assert {(one.audio, one.speaker, one.end) for one in parts} == {(Path("a.wav"), "ann", 7.0)}
@@ -24,11 +24,11 @@ def test_each_word_comes_first_once() -> None:
 @pytest.mark.parametrize("words", [(), WORDS[:2]])
 def test_without_the_times_of_all_words_it_stays_whole(words: tuple[SpokenWord, ...]) -> None:
     one = Utterance(Path("a.wav"), "no yes no", words=words)
-    assert list(from_every_word(one)) == [one]
+    assert list(split_at_words(one)) == [one]
 
 
 def test_times_are_taken_only_for_what_is_said() -> None:
     bare = Utterance(Path("a.wav"), "no yes no")
-    assert timed_by([bare], [WORDS])[0].words == WORDS
-    assert timed_by([bare], [WORDS[:2]]) == [bare], "other words were heard"
-    assert timed_by([WHOLE], [WORDS[:2]]) == [WHOLE], "it has times of its own"
+    assert with_word_times([bare], [WORDS])[0].words == WORDS
+    assert with_word_times([bare], [WORDS[:2]]) == [bare], "other words were heard"
+    assert with_word_times([WHOLE], [WORDS[:2]]) == [WHOLE], "it has times of its own"

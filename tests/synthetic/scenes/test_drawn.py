@@ -13,17 +13,19 @@ from PIL import Image
 from harken.errors import UserError
 from harken.formats.examples import Box
 from harken.formats.split import PARTS, Part
-from harken.synthetic.scenes import made as module
-from harken.synthetic.scenes.made import (
+from harken.synthetic.scenes import (
+    COLOURS,
     PAIRS,
+    SHAPES,
     Drawn,
     DrawnConfig,
     DrawnFiles,
     drawn,
     kept_pairs,
+    paint,
     write_drawn,
 )
-from harken.synthetic.scenes.shapes import COLOURS, SHAPES, paint
+from harken.synthetic.scenes import made as module
 
 seeds = st.integers(-(2**63), 2**63)
 

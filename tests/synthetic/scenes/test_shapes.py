@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from harken.formats.examples import Box
-from harken.synthetic.scenes.shapes import COLOURS, SHAPES, Thing, coverage, paint
+from harken.synthetic.scenes import COLOURS, SHAPES, Thing, coverage, paint
 
 FINER = 32  # of Pillow's pixels in one of ours
 LIGHTEST, DARKEST = 248, 232  # paper

@@ -9,17 +9,17 @@ import soundfile
 
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.sound.audio import read_sound
-from harken.formats.speech.manifest import read_utterances
+from harken.formats.manifest import read_utterances
+from harken.formats.sound import read_sound
 from harken.formats.split import PARTS
-from harken.synthetic.speech.joined import (
+from harken.synthetic.joined import (
     JoinedConfig,
     joined,
     part_by_speaker,
     trimmed,
     write_joined,
 )
-from harken.synthetic.speech.recorded import Signal
+from harken.synthetic.recordings import Signal
 
 RATE = 8000
 WORDS = ("zero", "one", "two")

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.formats.examples import SpokenWord
-from harken.formats.sound.audio import read_sound
-from harken.formats.speech.manifest import read_utterances
+from harken.formats.manifest import read_utterances
+from harken.formats.sound import read_sound
 from harken.formats.split import PARTS, Part
-from harken.synthetic.speech import made as module
-from harken.synthetic.speech.made import (
+from harken.synthetic.phones import DIGITS, PRONUNCIATIONS
+from harken.synthetic.recordings import RecordedFiles, Recording
+from harken.synthetic.speech import (
     MOST_WORDS,
     SpokenConfig,
     speak,
@@ -20,8 +21,7 @@ from harken.synthetic.speech.made import (
     voices,
     write_spoken,
 )
-from harken.synthetic.speech.phones import DIGITS, PRONUNCIATIONS
-from harken.synthetic.speech.recorded import RecordedFiles, Recording
+from harken.synthetic.speech import made as module
 
 seeds = st.integers(-(2**63), 2**63)
 

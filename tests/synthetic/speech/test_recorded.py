@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from harken.errors import Failure, UserError
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.sound.audio import read_sound
-from harken.formats.speech.manifest import read_utterances
+from harken.formats.manifest import read_utterances
+from harken.formats.sound import read_sound
 from harken.formats.split import PARTS, Part, part_sizes
-from harken.synthetic.speech import recorded as module
-from harken.synthetic.speech.recorded import (
+from harken.synthetic.recordings import (
     Recording,
     place_of,
     timed,
@@ -22,6 +21,7 @@ from harken.synthetic.speech.recorded import (
     write_recorded,
     write_wav,
 )
+from harken.synthetic.speech import recorded as module
 
 RATE = 7919
 

@@ -3,17 +3,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from harken.synthetic.chance import stream
+from harken.synthetic.draws import rng
+from harken.synthetic.phones import DIGITS, PHONES, PRONUNCIATIONS
+from harken.synthetic.speech import Said, Speaker, _pulses, _resonate, say, speaker
 from harken.synthetic.speech import voice as module
-from harken.synthetic.speech.phones import DIGITS, PHONES, PRONUNCIATIONS
-from harken.synthetic.speech.voice import Said, Speaker, _pulses, _resonate, say, speaker
 
 RATE = 8000
 AVERAGE = Speaker("average", pitch=120.0, scale=1.0, tempo=1.0, level=-26.0, tilt=-6.0)
 
 
 def said(words: str, voice: Speaker, *, noise: float = 120.0, seed: int = 3) -> Said:
-    return say(words.split(), voice, RATE, noise, stream(seed))
+    return say(words.split(), voice, RATE, noise, rng(seed))
 
 
 def spectrum(signal: np.ndarray, smooth: float = 150.0) -> np.ndarray:

@@ -1,24 +1,46 @@
-"""Words and a voice -> sound, by a source behind resonances that glide from phone to phone.
+"""Generate speech: sentences of a few words in different voices, with the times of every word.
+
+    zero  ->  z i r o  ->  a sound like the word, in one of many voices
+
+The sounds of voices differ in the length of the vocal tract, pitch, tempo, level and tilt; the same
+phones come in several words; the speakers of dev and test are not those of train. Any word may
+follow any other. Everything is a pure function of the seed, the part and an index.
+
+A word is a source behind resonances that glide from phone to phone (`phones.py`):
 
     e(t) = √v(t) · pulses(t) + √(1 - v(t)) · noise(t)               the source; v is its voicing
     A²(f, t) = f^tilt · Σ_i 1 / (1 + ((f - s·F_i(t)) / (B(t)/2))²)   the resonances, mean power one
     x(t) = g(t) · Σ_frames w · IFFT[A · FFT[w · e]]                 w² of overlapping frames is one
 
-The phones of a word (`phones.py`) say F, B, v and g; between their middles all four run straight
-from one to the next. g is zero outside words, so that their times are exact to the sample. What is
-not here: stress, melody, and anything that a room or a microphone does (`speech/interference.py`).
+F, B, v and g run straight from the middle of one phone to that of the next. g is zero outside
+words, so that their times are exact to the sample. There is no stress, room or microphone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from harken.synthetic.chance import stream
-from harken.synthetic.speech.phones import PHONES, PRONUNCIATIONS
-from harken.synthetic.speech.recorded import Signal
+from harken.formats.examples import Utterance
+from harken.formats.split import Part, part_sizes
+from harken.synthetic.draws import require_bounds, require_range, rng
+from harken.synthetic.phones import DIGITS, PHONES, PRONUNCIATIONS
+from harken.synthetic.recordings import (
+    RecordedFiles,
+    Recording,
+    Signal,
+    place_of,
+    timed,
+    within_range,
+    write_recorded,
+)
 
+MAX_UTTERANCES = 100_000
+MAX_WORDS = 100  # per sentence
+RATES = (4000, 48000)
 _FRAME = 0.032  # seconds: finer than a resonance in frequency, shorter than a phone in time
 _PAUSE = (0.03, 0.2)  # seconds between two words
 _EDGE = (0.1, 0.3)  # seconds before the first word and behind the last
@@ -29,6 +51,72 @@ _CHANGES = np.array([0.25, 0.12, 0.08, 0.08, 0.08])
 
 Knots = Float[np.ndarray, "7 knots"]  # time in samples, gain, voicing, bandwidth, resonances
 Track = Float[np.ndarray, "_times"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpokenConfig:
+    """The size of the corpus; a tenth of the utterances each for dev and test."""
+
+    utterances: int = 1000
+    least: int = 1  # words a sentence
+    most: int = 5
+    words: tuple[str, ...] = DIGITS
+    speakers: int = 20  # a fifth each for dev and test
+    rate: int = 8000  # samples a second
+    noise: float = 30.0  # decibels of the words over the noise behind them
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_range("utterances", self.utterances, 3, MAX_UTTERANCES)
+        require_bounds(self.least, self.most, MAX_WORDS)
+        unknown = [word for word in self.words if word not in PRONUNCIATIONS]
+        if unknown or not self.words:
+            raise ValueError(
+                f"words must be some of {', '.join(PRONUNCIATIONS)}, "
+                f"got {unknown[0] if unknown else 'none'}"
+            )
+        require_range("speakers", self.speakers, 3, MAX_UTTERANCES)
+        require_range("rate", self.rate, *RATES)
+        require_range("noise", self.noise, 0, 120)
+
+
+def voices(config: SpokenConfig, part: Part) -> range:
+    """Return the numbers of the speakers of a part; no part has a speaker of another."""
+    aside = max(config.speakers // 5, 1)
+    dev, test, end = config.speakers - 2 * aside, config.speakers - aside, config.speakers
+    return {"train": range(dev), "dev": range(dev, test), "test": range(test, end)}[part]
+
+
+def spoken(config: SpokenConfig, part: Part, index: int) -> Recording:
+    """Generate one utterance; its path is relative to the manifest that `write_spoken` writes."""
+    numbers = voices(config, part)
+    voice = speaker(config.seed, numbers[index % len(numbers)])
+    random = rng("spoken", config.seed, part, index)
+    count = random.integers(config.least, config.most, endpoint=True)
+    words = [config.words[number] for number in random.integers(len(config.words), size=count)]
+    said = say(words, voice, config.rate, config.noise, random)
+    utterance = Utterance(
+        audio=place_of("spoken", part, index),
+        text=" ".join(words),
+        speaker=voice.name,
+        words=timed(words, said.edges, config.rate),
+    )
+    return utterance, within_range(said.signal)
+
+
+def speak(config: SpokenConfig, part: Part) -> Iterator[Recording]:
+    """Generate every utterance of a part with its sound."""
+    for index in range(part_sizes(config.utterances)[part]):
+        yield spoken(config, part, index)
+
+
+def write_spoken(config: SpokenConfig, folder: Path) -> RecordedFiles:
+    """Write every part as `recordings.py` describes it, one sound at a time."""
+    parts = {part: speak(config, part) for part in part_sizes(config.utterances)}
+    return write_recorded(parts, folder, name="spoken", rate=config.rate)
+
+
+# --- voices
 
 
 class Speaker(NamedTuple):
@@ -51,7 +139,7 @@ class Said(NamedTuple):
 
 def speaker(seed: int, number: int) -> Speaker:
     """One voice; high ones tend to come from short vocal tracts, as with people."""
-    random = stream("speaker", seed, number)
+    random = rng("speaker", seed, number)
     height, own = random.uniform(-1.0, 1.0), random.uniform(-0.4, 0.4)
     return Speaker(
         name=f"speaker{number + 1:02}",
@@ -135,7 +223,7 @@ def _resonate(source: Signal, knots: Knots, tilt: float, rate: int) -> Signal:
     centres = np.arange(count) * hop
     bandwidth, *resonances = (np.interp(centres, knots[0], row)[:, None] for row in knots[3:])
     frequencies = np.arange(hop + 1) * (rate / (2 * hop))
-    power = sum(1 / (1 + ((frequencies - one) / (bandwidth / 2)) ** 2) for one in resonances)
+    power = sum(1 / (1 + ((frequencies - center) / (bandwidth / 2)) ** 2) for center in resonances)
     # Below 100 Hz there is no voice; and 0 Hz has no octave.
     power *= np.maximum(frequencies, 100.0) ** (tilt / (10 * np.log10(2)))
     power /= power.mean(axis=1, keepdims=True)

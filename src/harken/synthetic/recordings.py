@@ -1,4 +1,4 @@
-"""A corpus of sound on the disk: 16-bit WAV files, and for each part a manifest that names them.
+"""Write a corpus of sound: 16-bit WAV files, and a manifest for each part.
 
     FOLDER/train.jsonl               {"audio": "spoken/train/00001.wav", "text": …, "speaker": …,
     FOLDER/dev.jsonl                  "words": [{"word": …, "start": …, "end": …}, …]}
@@ -6,7 +6,7 @@
     FOLDER/spoken/train/00001.wav …
 
 Paths are relative to the manifest, so that the folder can be moved. The sounds get their names when
-all of them are complete, and then the manifests. What is not here: reading (sound/, speech/).
+all of them are complete, and then the manifests.
 """
 
 import re
@@ -19,22 +19,22 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from harken.errors import UserError
 from harken.files import replacing_folder, sync
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.speech.manifest import write_manifest
+from harken.formats.manifest import write_manifest
 from harken.formats.split import PARTS, Part
+from harken.synthetic.draws import require_generated
 
 Signal = Float[np.ndarray, "_samples"]  # mono, between -1 and 1
 Recording = tuple[Utterance, Signal]
 
-_OURS = re.compile(r"(train|dev|test)(/\d+\.wav)?")
+_GENERATED = re.compile(r"(train|dev|test)(/\d+\.wav)?")
 _AT_ONCE = 16  # a disk confirms many files in the time that it takes for one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedFiles:
-    """Where `write_recorded` has put the manifests, and the folder of their sounds."""
+    """The manifests that `write_recorded` has written, and the folder of their sounds."""
 
     train: Path
     dev: Path
@@ -43,14 +43,14 @@ class RecordedFiles:
 
 
 def place_of(name: str, part: Part, index: int) -> Path:
-    """The path of a sound, relative to its manifest."""
+    """Return the path of a sound, relative to its manifest."""
     return Path(name, part, f"{index + 1:05}.wav")
 
 
 def timed(
     words: Iterable[str], edges: Iterable[tuple[int, int]], rate: int
 ) -> tuple[SpokenWord, ...]:
-    """Words with the seconds of their edges; microseconds tell any two samples apart."""
+    """Return words with the times of their edges, in seconds rounded to microseconds."""
     return tuple(
         SpokenWord(word, round(start / rate, 6), round(end / rate, 6))
         for word, (start, end) in zip(words, edges, strict=True)
@@ -62,7 +62,7 @@ def write_recorded(
 ) -> RecordedFiles:
     """Write every part, one recording at a time; `name` is the folder of the sounds."""
     audio = folder / name
-    _refuse_strangers(audio)
+    require_generated(audio, _GENERATED)
     written: dict[Part, list[Utterance]] = {}
     with replacing_folder(audio) as sounds:
         for part, recordings in parts.items():
@@ -79,7 +79,7 @@ def write_recorded(
 
 
 def write_wav(path: Path, signal: Signal, rate: int) -> None:
-    """One channel of 16 bits; what was read from 16 bits comes out the same."""
+    """Write one channel of 16 bits; samples that were read from 16 bits are unchanged."""
     steps = np.clip(np.rint(signal * 2.0**15), -(2**15), 2**15 - 1)
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -89,18 +89,6 @@ def write_wav(path: Path, signal: Signal, rate: int) -> None:
 
 
 def within_range(signal: Signal) -> Signal:
-    """The signal, made quieter as a whole where a peak would pass 1."""
+    """Return the signal, scaled down as a whole if a peak exceeds 1."""
     peak = np.abs(signal).max(initial=0.0)
     return signal / peak if peak > 1.0 else signal
-
-
-def _refuse_strangers(audio: Path) -> None:
-    """The folder will be replaced: it must hold nothing but what was made here before."""
-    for path in audio.rglob("*"):
-        inside = path.relative_to(audio).as_posix()
-        if not _OURS.fullmatch(inside):
-            raise UserError(
-                f"{audio}: found {inside!r} there, wanted a folder of made sounds only, since it "
-                "is going to be replaced",
-                fix="move that away, or choose another folder",
-            )

@@ -1,8 +1,7 @@
-"""The sounds that made speech consists of, and the words that can be said with them.
+"""The phones of generated speech, and the words that they can say.
 
 A phone is a source (the pulses of a voice, noise, or both) behind three resonances. The numbers are
-near those of English speech, for a vocal tract of average length and a telephone's 4 kHz; whoever
-listens will recognise a few of the words.
+near those of English speech, for a vocal tract of average length and a telephone's 4 kHz.
 """
 
 from typing import NamedTuple
