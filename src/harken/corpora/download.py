@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple, cast, cast
+from typing import IO, Any, NamedTuple, cast
 
 from harken.corpora.catalogue import Corpus, Item
 from harken.errors import Failure, UserError

@@ -28,6 +28,9 @@ from harken.inputs import open_input
 
 MAX_BYTES = 2**30  # of a decompressed .npz: 5,000 pictures of 256 x 256 x 3
 MAX_CHANNELS = 4  # of a picture; more are a sign that the channels come first
+MAX_HEADER = 2**16  # bytes; numpy writes 128
+MAX_DIRECTORY = 2**20  # bytes of the list of members of a .npz, which `ZipFile` reads at once
+MAX_DEFLATED = 1032  # bytes that one byte of Deflate can stand for
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 Check = Callable[[tuple[int, ...], np.dtype[Any]], str | None]  # -> what is expected instead
@@ -159,10 +162,10 @@ def _load(path: Path, check: Check, *, key: str, max_bytes: int) -> NDArray[Any]
         file.seek(0)
         try:
             with warnings.catch_warnings(action="ignore"):  # about headers of Python 2
-                if file.read(4) == b"PK\3\4":
-                    return _load_npz(file, path, check, key, max_bytes)
-                file.seek(0)
-                _check_header(file, size, path, check)
+                start = file.read(MAX_HEADER)
+                if start.startswith(b"PK"):
+                    return _load_npz(file, size, path, check, key, max_bytes)
+                _check_header(start, size, path, check)
                 return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except (UserError, MemoryError):
             raise
@@ -170,7 +173,13 @@ def _load(path: Path, check: Check, *, key: str, max_bytes: int) -> NDArray[Any]
             raise _damaged(path, str(error).partition("\n")[0] or type(error).__name__) from error
 
 
-def _load_npz(file: BinaryIO, path: Path, check: Check, key: str, max_bytes: int) -> NDArray[Any]:
+def _load_npz(
+    file: BinaryIO, size: int, path: Path, check: Check, key: str, max_bytes: int
+) -> NDArray[Any]:
+    file.seek(max(0, size - MAX_HEADER))
+    end = file.read().rpartition(b"PK\5\6")[2]
+    if int.from_bytes(end[8:12], "little") > MAX_DIRECTORY:
+        raise _damaged(path, "the list of members is too long")
     with zipfile.ZipFile(file) as archive:
         member = _member(archive, path, key)
         if member.file_size > max_bytes:
@@ -181,8 +190,10 @@ def _load_npz(file: BinaryIO, path: Path, check: Check, key: str, max_bytes: int
             )
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _damaged(path, "compression other than Deflate")
+        if member.file_size > MAX_DEFLATED * member.compress_size:
+            raise _damaged(path, f"{member.file_size:,} bytes in {member.compress_size:,}")
         with archive.open(member) as stream:
-            _check_header(stream, member.file_size, path, check)
+            _check_header(stream.read(MAX_HEADER), member.file_size, path, check)
         with archive.open(member) as stream:
             array = npy.read_array(stream, allow_pickle=False)
             stream.read(1)  # at the end, zipfile compares the checksum
@@ -204,13 +215,17 @@ def _member(archive: zipfile.ZipFile, path: Path, key: str) -> zipfile.ZipInfo:
     )
 
 
-def _check_header(stream: Any, size: int, path: Path, check: Check) -> None:
+def _check_header(start: bytes, size: int, path: Path, check: Check) -> None:
     """Check shape and type, and that the numbers fill the rest of `size` bytes."""
-    shape, _, dtype = HEADERS[npy.read_magic(stream)](stream)
+    stream = io.BytesIO(start)
+    try:
+        shape, _, dtype = HEADERS[npy.read_magic(stream)](stream)
+    except MemoryError as error:  # as the parser of Python says that brackets are too deep
+        raise _damaged(path, "invalid header") from error
     found = f"{str(dtype)[:60]} [{', '.join(map(str, shape))[:60]}]"
     if (expected := check(shape, dtype)) is not None:
         raise UserError(
-            f"{path}: expected {expected}, got {found}",
+            f"{path}: unexpected array (expected {expected}, got {found})",
             fix="save it again, by `astype` and `transpose`; see docs/formats.md#captions",
         )
     there = size - stream.tell()

@@ -44,10 +44,11 @@ BMP_RLE = (1, 2)
 
 
 class Part(NamedTuple):
-    """A PNG chunk, a JPEG segment or a GIF block; the data only of PNG."""
+    """A PNG chunk, a JPEG segment or a GIF block; data and checksum only of PNG."""
 
     kind: bytes
-    data: memoryview | None = None
+    data: memoryview = memoryview(b"")
+    intact: bool = True
 
 
 def picture_format(content: bytes) -> str | None:
@@ -104,10 +105,12 @@ def _png_chunks(content: bytes) -> Iterator[Part]:
     place, view = 8, memoryview(content)
     while place + 8 <= len(content):
         length, kind = struct.unpack_from(">I4s", content, place)
-        yield Part(kind, view[place + 8 : place + 8 + length])
+        end = place + 8 + length
+        data, checksum = view[place + 8 : end], int.from_bytes(view[end : end + 4])
+        yield Part(kind, data, zlib.crc32(data, zlib.crc32(kind)) == checksum)
         if kind == b"IEND":
             return
-        place += 12 + length
+        place = end + 4
 
 
 def _jpeg_segments(content: bytes) -> Iterator[Part]:
@@ -132,14 +135,17 @@ def _gif_blocks(content: bytes) -> Iterator[Part]:
 
 def _check_png_data(image: Image.Image, parts: list[Part], name: str) -> None:
     """Decompress the data and count them:  Σ_passes rows · (1 + ceil(columns · bits / 8))."""
-    header = next(part.data for part in parts if part.kind == b"IHDR" and part.data is not None)
+    header = next(part.data for part in parts if part.kind == b"IHDR")
     depth, color, interlaced = header[8], header[9], header[12]
     bits, expected = depth * PNG_CHANNELS.get(color, 1), 0
     for left, top, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):
         columns = len(range(left, image.width, across))
         rows = len(range(top, image.height, down))
         expected += rows * (1 + (columns * bits + 7) // 8) if columns else 0
-    packed = b"".join(part.data or b"" for part in parts if part.kind == b"IDAT")
+    chunks = [part for part in parts if part.kind == b"IDAT"]
+    if not all(chunk.intact for chunk in chunks):  # Pillow skips the checksums of data
+        raise damaged(name, "wrong checksum of PNG data")
+    packed = b"".join(chunk.data for chunk in chunks)
     decompressor, found = zlib.decompressobj(), 0
     try:
         for place in range(0, len(packed), PIECE):

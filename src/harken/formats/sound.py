@@ -207,6 +207,11 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
             f"{name}: the file {found} (expected {FORMATS})",
             fix=f"if it is sound, {CONVERT}" if start else "copy, download or record it again",
         )
+    if kind == "NIST" and b"shorten" in start[:1024]:
+        raise UserError(
+            f"{name}: compressed SPHERE file (expected the coding pcm, ulaw or alaw)",
+            fix="convert it to WAV, for example with `sph2pipe -f wav OLD NEW.wav`",
+        )
     if kind in ("WAV", "AIFF", "W64"):
         check_data_chunk(file, size, kind, name)
     elif kind == "OGG":

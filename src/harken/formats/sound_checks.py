@@ -70,7 +70,6 @@ def check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
 
 def check_last_page(file: BinaryIO, size: int, name: str) -> None:
     """Check that an Ogg file ends with a complete page that is marked as the last."""
-    """Check that an Ogg file ends with a complete page that is marked as the last."""
     file.seek(0)
     first = OGG_PAGE.unpack(file.read(OGG_PAGE.size).ljust(OGG_PAGE.size, b"\0"))
     file.seek(max(0, size - MAX_PAGE))
@@ -101,7 +100,6 @@ def ogg_checksum(page: bytes) -> int:
 
 
 def damaged(name: str, reason: str) -> UserError:
-    """Return the error for a file that is not complete."""
     """Return the error for a file that is not complete."""
     return UserError(
         f"{name}: damaged or unsupported sound ({reason}; expected a complete file)",

@@ -6,25 +6,24 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from harken.formats.images import containers, files, jpeg, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 
 from harken.errors import UserError
-from harken.formats.picture import decode_image, image_size, read_image
+from harken.formats import picture, picture_checks
+from harken.formats.picture import decode_image, exif_orientation, image_size, read_image
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 KINDS = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
 LOSSLESS = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}
 ROWS, COLUMNS = 23, 31
-CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by PNG's types of colour
+CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by PNG's types of color
 ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)]
 ADAM7 += [(0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
 
@@ -34,7 +33,7 @@ def noise(*shape: int, seed: int = 3) -> np.ndarray:
 
 
 def smooth(rows: int = ROWS, columns: int = COLUMNS) -> np.ndarray:
-    """Each corner of another colour, so that JPEG keeps it nearly as it is."""
+    """Each corner of another color, so that JPEG keeps it nearly as it is."""
     down, across = np.mgrid[0 : 1 : rows * 1j, 0 : 1 : columns * 1j]
     return (255 * np.stack([down, across, (1 - down) * across], -1)).astype(np.uint8)
 
@@ -68,7 +67,7 @@ def decoded(content: bytes, channels: int = 3, **options: object) -> np.ndarray:
 def complaint(content: bytes, **options: int) -> UserError:
     with pytest.raises(UserError) as caught:
         decode_image(content, "it.png", **{"channels": 3, **options})
-    assert caught.value.message.startswith("it.png: found ") and "wanted" in caught.value.message
+    assert caught.value.message.startswith("it.png: ") and "expected" in caught.value.message
     assert "\n" not in str(caught.value) and caught.value.fix
     return caught.value
 
@@ -87,12 +86,12 @@ def png(
     rows: int,
     *,
     depth: int = 8,
-    colour: int = 2,
+    color: int = 2,
     interlaced: int = 0,
     before: bytes = b"",
     after: bytes = b"",
 ) -> bytes:
-    header = struct.pack(">IIBBBBB", columns, rows, depth, colour, 0, 0, interlaced)
+    header = struct.pack(">IIBBBBB", columns, rows, depth, color, 0, 0, interlaced)
     chunks = chunk(b"IHDR", header) + before + chunk(b"IDAT", stream) + after + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + chunks
 
@@ -109,14 +108,14 @@ def unpacked_rows(values: np.ndarray, depth: int, interlaced: bool = False) -> b
     return b"".join(rows)
 
 
-def picture_of(values: np.ndarray, depth: int, colour: int, **options: object) -> bytes:
+def png_of(values: np.ndarray, depth: int, color: int, **options: object) -> bytes:
     rows = unpacked_rows(values, depth, bool(options.get("interlaced")))
     return png(
         zlib.compress(rows),
         values.shape[1],
         values.shape[0],
         depth=depth,
-        colour=colour,
+        color=color,
         **options,
     )
 
@@ -153,7 +152,7 @@ def test_grey_pictures(kind: str) -> None:
     np.testing.assert_allclose(ours.astype(int), grey, atol=2 if kind == "JPEG" else 0)
 
 
-def test_grey_of_colours_by_their_luma() -> None:
+def test_grey_of_colors_by_their_luma() -> None:
     pixels = noise(ROWS, COLUMNS, 3)
     luma = pixels @ np.array([0.299, 0.587, 0.114])
     np.testing.assert_allclose(decoded(packed(pixels, "PNG"), channels=1)[..., 0], luma, atol=0.51)
@@ -161,22 +160,22 @@ def test_grey_of_colours_by_their_luma() -> None:
 
 @pytest.mark.parametrize("interlaced", [0, 1])
 @pytest.mark.parametrize(
-    ("colour", "depth"),
+    ("color", "depth"),
     [
         *((0, depth) for depth in (1, 2, 4, 8, 16)),
-        *((colour, depth) for colour in (2, 4, 6) for depth in (8, 16)),
+        *((color, depth) for color in (2, 4, 6) for depth in (8, 16)),
     ],
 )
-def test_every_kind_of_png(colour: int, depth: int, interlaced: int) -> None:
+def test_every_kind_of_png(color: int, depth: int, interlaced: int) -> None:
     """All bits count, and of 16 the upper 8: clipping would make nearly everything white."""
-    channels = CHANNELS[colour]
+    channels = CHANNELS[color]
     chance = np.random.default_rng(5)
     values = chance.integers(0, 2**depth, (ROWS, COLUMNS, channels))
     shown = values >> 8 if depth == 16 else values * 255 // (2**depth - 1)
     if channels in (2, 4):
         alpha = shown[..., -1:] / 255
         shown = shown[..., :-1] * alpha + 255 * (1 - alpha)
-    content = picture_of(values, depth, colour, interlaced=interlaced)
+    content = png_of(values, depth, color, interlaced=interlaced)
     ours = decoded(content).astype(float)
     np.testing.assert_allclose(ours, np.broadcast_to(shown, ours.shape), rtol=0, atol=0.51)
     if shown.shape[2] == 1:
@@ -189,28 +188,28 @@ def test_every_kind_of_png(colour: int, depth: int, interlaced: int) -> None:
 def test_interlaced_pictures_of_any_size(columns: int, rows: int, depth: int) -> None:
     """And one byte less of them is one too few."""
     values = np.random.default_rng(7).integers(0, 2**depth, (rows, columns, 1))
-    content = picture_of(values, depth, 0, interlaced=1)
+    content = png_of(values, depth, 0, interlaced=1)
     shown = values * 255 // (2**depth - 1)
     np.testing.assert_array_equal(decoded(content, channels=1), shown)
     stream = zlib.compress(unpacked_rows(values, depth, interlaced=True)[:-1])
-    short = png(stream, columns, rows, depth=depth, colour=0, interlaced=1)
-    assert "a PNG file that was cut short" in complaint(short).message
+    short = png(stream, columns, rows, depth=depth, color=0, interlaced=1)
+    assert "truncated PNG data" in complaint(short).message
 
 
 # --- what is transparent, on white
 
 
 @pytest.mark.parametrize(
-    ("colour", "depth"), [*((0, depth) for depth in (1, 2, 4, 8, 16)), (2, 8), (2, 16)]
+    ("color", "depth"), [*((0, depth) for depth in (1, 2, 4, 8, 16)), (2, 8), (2, 16)]
 )
-def test_a_transparent_colour(colour: int, depth: int) -> None:
-    channels = CHANNELS[colour]
+def test_a_transparent_color(color: int, depth: int) -> None:
+    channels = CHANNELS[color]
     # Of 16 bits the upper 8 and the lower are to differ, or it would not matter which count.
     step = 0x2507 if depth == 16 else 1
     values = np.random.default_rng(5).integers(0, min(2**depth, 4), (7, 11, channels)) * step
     key = values[3, 5]
-    content = picture_of(
-        values, depth, colour, before=chunk(b"tRNS", struct.pack(f">{channels}H", *key))
+    content = png_of(
+        values, depth, color, before=chunk(b"tRNS", struct.pack(f">{channels}H", *key))
     )
     shown = values >> 8 if depth == 16 else values * 255 // (2**depth - 1)
     shown = np.where((values == key).all(-1, keepdims=True), 255, shown)
@@ -228,11 +227,11 @@ def test_palettes(depth: int, alphas: bytes) -> None:
     opacity = np.full((2**depth, 1), 1.0)
     opacity[: len(alphas), 0] = np.frombuffer(alphas, np.uint8) / 255
     shown = (palette * opacity + 255 * (1 - opacity))[values[..., 0]]
-    ours = decoded(picture_of(values, depth, 3, before=before)).astype(float)
+    ours = decoded(png_of(values, depth, 3, before=before)).astype(float)
     np.testing.assert_allclose(ours, shown, rtol=0, atol=0.51)
 
 
-def test_a_gif_with_a_transparent_colour() -> None:
+def test_a_gif_with_a_transparent_color() -> None:
     places = np.random.default_rng(5).integers(0, 5, (ROWS, COLUMNS)).astype(np.uint8)
     palette = noise(5, 3)
     image = Image.fromarray(places)
@@ -245,11 +244,11 @@ def test_a_gif_with_a_transparent_colour() -> None:
 
 @pytest.mark.parametrize(("kind", "mode"), [("PNG", "LA"), ("PNG", "RGBA"), ("WEBP", "RGBA")])
 def test_half_transparent_pixels(kind: str, mode: str) -> None:
-    colours = noise(ROWS, COLUMNS, len(mode))
-    alpha = colours[..., -1:] / 255
-    shown = colours[..., :-1] * alpha + 255 * (1 - alpha)
+    colors = noise(ROWS, COLUMNS, len(mode))
+    alpha = colors[..., -1:] / 255
+    shown = colors[..., :-1] * alpha + 255 * (1 - alpha)
     options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
-    ours = decoded(packed(colours, kind, **options)).astype(float)
+    ours = decoded(packed(colors, kind, **options)).astype(float)
     np.testing.assert_allclose(ours, np.broadcast_to(shown, ours.shape), rtol=0, atol=1.01)
 
 
@@ -260,7 +259,7 @@ INKS = np.array([[0, 0, 0, 0], [255, 0, 0, 0], [0, 255, 0, 0], [0, 0, 255, 0], [
 
 
 def inked(inverted: bool) -> tuple[bytes, np.ndarray]:
-    """Stripes of ink, and the colours that they are; Pillow writes Adobe's kind."""
+    """Stripes of ink, and the colors that they are; Pillow writes Adobe's kind."""
     inks = np.concatenate([INKS, [[51, 102, 153, 34], [204, 0, 102, 85]]]).astype(np.uint8)
     stripes = np.tile(inks.repeat(16, 0), (16, 1, 1))
     shown = 255 * (1 - stripes[..., :3] / 255) * (1 - stripes[..., 3:] / 255)
@@ -284,7 +283,7 @@ def test_ink_becomes_light(inverted: bool) -> None:
 # --- animations
 
 
-FRAMES = [Image.new("RGB", (31, 23), colour) for colour in ("red", "lime", "blue")]
+FRAMES = [Image.new("RGB", (31, 23), color) for color in ("red", "lime", "blue")]
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
@@ -366,17 +365,18 @@ def test_another_block_behind_exif() -> None:
 def test_an_orientation_that_there_is_not(value: int, kind: int) -> None:
     entry = struct.pack(">HHIHH", 0x0112, kind, 1, value, 0)
     exif = b"MM\0*" + struct.pack(">IH", 8, 1) + entry + bytes(4)
-    assert source.exif_orientation(exif) == 1
-    assert source.exif_orientation(exif.replace(entry[:10], entry[:3] + b"\3\0\0\0\1\0\6")) == 6
+    assert exif_orientation(exif) == 1
+    assert exif_orientation(exif.replace(entry[:10], entry[:3] + b"\3\0\0\0\1\0\6")) == 6
 
 
-# --- files that are not whole
+# --- the damage table: a damaged file is an error, or has the pixels of the whole
 
 
 @pytest.mark.parametrize(
     ("kind", "options"), [*((kind, {}) for kind in KINDS), ("JPEG", {"progressive": True})]
 )
-def test_no_beginning_of_a_file_is_half_a_picture(kind: str, options: dict) -> None:
+def test_damage(kind: str, options: dict) -> None:
+    """Truncated anywhere, with a hole, and without its middle."""
     content = packed(noise(ROWS, COLUMNS, 3), kind, **options)
     whole = decoded(content)
     refused = 0
@@ -385,45 +385,37 @@ def test_no_beginning_of_a_file_is_half_a_picture(kind: str, options: dict) -> N
             np.testing.assert_array_equal(decoded(content[:length]), whole)
         except UserError as error:
             refused += 1
-            assert str(error).startswith("it.png: found ")
-    # Nothing but fillers and marks of an end may be missing.
-    assert refused > 60 + (len(content) - 69) // 17
+            assert str(error).startswith("it.png: ")
+    # Nothing but padding and end markers may be missing.
+    assert refused >= 60 + (len(content) - 69) // 17
+    if kind != "JPEG":  # JPEG has neither checksums nor lengths of its data
+        complaint(content[: len(content) // 2] + content[len(content) // 2 + 100 :])
 
 
-def test_a_stream_of_pixels_that_ends_early() -> None:
-    """Well packed and with right checksums; Pillow alone gives black rows."""
+def test_png_data_that_end_early() -> None:
+    """Valid compression and checksums; some versions of Pillow return black rows."""
     rows = unpacked_rows(noise(ROWS, COLUMNS, 3), 8)
     whole = len(rows)
     for there in (0, 1, whole // 2, whole - 1):
-        error = complaint(png(zlib.compress(rows[:there]), COLUMNS, ROWS))
-        assert f"was cut short: {there} of {whole} bytes of pixels" in error.message
-    cut = complaint(png(zlib.compress(rows)[:-900], COLUMNS, ROWS))
-    assert "a PNG file that was cut short" in cut.message
-    assert "pixels that cannot be unpacked" in complaint(png(rows, COLUMNS, ROWS)).message
+        content = png(zlib.compress(rows[:there]), COLUMNS, ROWS)
+        assert f"truncated PNG data, {there:,} of {whole:,} bytes" in complaint(content).message
+    complaint(png(zlib.compress(rows)[:-900], COLUMNS, ROWS))
+    assert "cannot be decompressed" in complaint(png(rows, COLUMNS, ROWS)).message
     assert decoded(png(zlib.compress(rows), COLUMNS, ROWS)).shape == (ROWS, COLUMNS, 3)
 
 
-def test_bytes_behind_a_stream_of_pixels_cost_no_time() -> None:
-    """zlib keeps them: a little more at each call, and all of them copied each time."""
+def test_bytes_after_the_data_cost_no_time() -> None:
+    """zlib would collect them: a little more at each call, and all of them copied each time."""
     rows = unpacked_rows(noise(ROWS, COLUMNS, 3), 8)
     start = time.process_time()
     complaint(png(zlib.compress(rows[:-1]) + bytes(2**25), COLUMNS, ROWS))
     assert time.process_time() - start < 1
 
 
-def test_damage_in_a_png_is_found() -> None:
+def test_every_changed_byte_of_a_png_is_found() -> None:
     content = packed(noise(ROWS, COLUMNS, 3), "PNG")
     for place in range(len(content) - 12):
         complaint(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
-
-
-def test_damage_beside_the_picture_does_not_matter() -> None:
-    rows = zlib.compress(unpacked_rows(noise(ROWS, COLUMNS, 3), 8))
-    text = chunk(b"tEXt", b"Comment\0words").replace(b"words", b"w\xffrds")
-    content = png(rows, COLUMNS, ROWS, before=text, after=chunk(b"zTXt", b"\0\0nothing packed"))
-    np.testing.assert_array_equal(decoded(content), noise(ROWS, COLUMNS, 3))
-    photograph = packed(smooth(), "JPEG", comment=b"words")
-    np.testing.assert_array_equal(decoded(photograph), decoded(packed(smooth(), "JPEG")))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -432,19 +424,12 @@ def test_what_follows_the_picture_does_not_matter(kind: str) -> None:
     np.testing.assert_array_equal(decoded(content + b"a film"), decoded(content))
 
 
-def test_a_cut_jpeg_says_so() -> None:
-    content = packed(noise(ROWS, COLUMNS, 3), "JPEG")
-    error = complaint(content[: len(content) // 2])
-    assert f"found a JPEG file that was cut short after {len(content) // 2} by" in error.message
-    assert error.fix == "copy, download or save it again"
-
-
 def test_pillow_is_left_strict() -> None:
     decoded(packed(noise(ROWS, COLUMNS, 3), "JPEG"))
     assert ImageFile.LOAD_TRUNCATED_IMAGES is False
 
 
-# --- sizes
+# --- limits
 
 
 def sized(kind: str, columns: int, rows: int) -> bytes:
@@ -458,59 +443,51 @@ def sized(kind: str, columns: int, rows: int) -> bytes:
             return resaved(kind, b"BM", 18, struct.pack("<ii", columns, rows))
         case "WEBP":
             return resaved(kind, b"VP8 ", 14, struct.pack("<HH", columns, rows))
-        case "GIF":
-            size = struct.pack("<HH", columns, rows)
-            return b"GIF89a" + size + bytes(3) + b",\0\0\0\0" + size + b"\0\2\1\4\0;"
-    body = b"WEBPVP8X\x0a" + bytes(7) + ((rows - 1) << 24 | columns - 1).to_bytes(6, "little")
-    return b"RIFF" + struct.pack("<I", len(body)) + body
+    size = struct.pack("<HH", columns, rows)
+    return b"GIF89a" + size + bytes(3) + b",\0\0\0\0" + size + b"\0\2\1\4\0;"
 
 
 @pytest.mark.parametrize("size", [(0, 0), (0, 23), (31, 0)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_pixels(kind: str, size: tuple[int, int]) -> None:
-    message = complaint(sized(kind, *size)).message
-    assert f"found a picture of {size[0]} x {size[1]} pixels, wanted a whole picture" in message
+    complaint(sized(kind, *size))
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "VP8X"])
-def test_a_small_file_that_claims_to_be_huge(kind: str) -> None:
-    content = sized(kind, 60_000, 60_000)
+@pytest.mark.parametrize("side", [10_000, 60_000])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP"])
+def test_a_small_file_that_claims_to_be_huge(
+    kind: str, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = sized(kind, side, side)
     assert len(content) < 5_000
+    monkeypatch.setattr(ImageFile.ImageFile, "load", None)
     error = complaint(content)
-    assert "found a picture of 60000 x 60000 pixels, wanted at most 67108864" in error.message
+    assert "the picture is too large (expected at most 67,108,864 pixels" in error.message
     assert "shrink it" in error.fix
 
 
-def test_the_limits() -> None:
+def test_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = packed(noise(7, 11), "PNG")
     assert decoded(content, max_pixels=77).shape == (7, 11, 3)
-    assert "11 x 7 pixels, wanted at most 76" in complaint(content, max_pixels=76).message
-    long = packed(np.zeros((1, source.MOST_SIDE), np.uint8), "PNG")
-    assert decoded(long, channels=1).shape == (1, source.MOST_SIDE, 1)
-    longer = packed(np.zeros((1, source.MOST_SIDE + 1), np.uint8), "PNG")
-    assert "none of its sides above 32768" in complaint(longer).message
-
-
-def test_bytes_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = packed(noise(ROWS, COLUMNS), "BMP")
-    path = saved(tmp_path, content)
-    monkeypatch.setattr(files, "MOST_BYTES", len(content))
-    read_image(path, channels=1)
-    monkeypatch.setattr(files, "MOST_BYTES", len(content) - 1)
+    assert "at most 76 pixels" in complaint(content, max_pixels=76).message
+    long = packed(np.zeros((1, picture_checks.MAX_SIDE), np.uint8), "PNG")
+    assert decoded(long, channels=1).shape == (1, picture_checks.MAX_SIDE, 1)
+    longer = packed(np.zeros((1, picture_checks.MAX_SIDE + 1), np.uint8), "PNG")
+    assert "sides of 32,768" in complaint(longer).message
+    monkeypatch.setattr(picture, "MAX_BYTES", len(content))
+    read_image(saved(tmp_path, content), channels=1)
+    monkeypatch.setattr(picture, "MAX_BYTES", len(content) - 1)
     with pytest.raises(UserError, match=f"expected a picture of at most {len(content) - 1:,}"):
-        read_image(path, channels=1)
+        read_image(saved(tmp_path, content), channels=1)
 
 
 def crowded(part: str, count: int) -> bytes:
     """A good file with so many parts that nobody needs."""
-    kind = {"chunks": "PNG", "segments": "JPEG", "extensions": "GIF", "blocks": "GIF"}.get(part)
-    content = packed(smooth(), kind or "WEBP")
-    if kind is None:
-        content += b"none\0\0\0\0" * count
-        return content[:4] + struct.pack("<I", len(content) - 8) + content[8:]
+    kind = {"chunks": "PNG", "segments": "JPEG"}.get(part, "GIF")
+    content = packed(smooth(), kind)
     place = {"PNG": 33, "JPEG": 2, "GIF": 13 + 3 * 256}[kind]
     more = {
-        "chunks": chunk(b"none", b"") * count,
+        "chunks": chunk(b"noNe", b"") * count,
         "segments": b"\xff\xfe\0\2" * count,
         "extensions": b"!\xfe\0" * count,
         "blocks": b"!\xfe" + b"\1x" * count + b"\0",
@@ -518,37 +495,38 @@ def crowded(part: str, count: int) -> bytes:
     return content[:place] + more + content[place:]
 
 
-@pytest.mark.parametrize("part", ["chunks", "segments", "extensions", "blocks", "WebP"])
+@pytest.mark.parametrize("part", ["chunks", "segments", "extensions", "blocks"])
 def test_parts_are_limited(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (files.png, jpeg, containers):
-        monkeypatch.setattr(module, "MOST_PARTS", 50)
+    """Pillow reads them one by one: 64 MiB of them take half a minute."""
+    monkeypatch.setattr(picture_checks, "MAX_PARTS", 50)
     whole = decoded(crowded(part, 0))
     np.testing.assert_array_equal(decoded(crowded(part, 30)), whole)
-    assert (
-        f"file of more than 50 {part}".replace("WebP", "chunks")
-        in complaint(crowded(part, 60)).message
-    )
+    assert "expected at most 50 parts" in complaint(crowded(part, 60)).message
 
 
 def test_scans_are_limited() -> None:
     """Each goes over the whole picture, however small it is in the file."""
     content = packed(noise(ROWS, COLUMNS, 3), "JPEG", progressive=True)
     again = content[content.rindex(b"\xff\xda") : -2]
-    there = content.count(b"\xff\xda")
-    most = content[:-2] + again * (jpeg.MOST_SCANS - there) + content[-2:]
-    assert decoded(most).shape == (ROWS, COLUMNS, 3)
-    error = complaint(content[:-2] + again * (jpeg.MOST_SCANS + 1 - there) + content[-2:])
-    assert "found JPEG of 101 scans, wanted at most 100" in error.message
+    there, limit = content.count(b"\xff\xda"), picture_checks.MAX_SCANS
+    most = content[:-2] + again * (limit - there) + content[-2:]
+    film = np.random.default_rng(1).bytes(50) + again * 200  # appended, as phones do
+    assert decoded(most + film).shape == (ROWS, COLUMNS, 3)
+    error = complaint(content[:-2] + again * (limit + 1 - there) + content[-2:])
+    assert "expected at most 100 scans" in error.message
 
 
 def peak(content: bytes) -> int:
-    """Bytes that Python, numpy and zlib took at once."""
+    """Bytes that Python, numpy and zlib took at once; a refusal is fine."""
     tracemalloc.start()
     try:
         np.testing.assert_array_equal(decoded(content), noise(ROWS, COLUMNS, 3))
-        return tracemalloc.get_traced_memory()[1]
+    except UserError:
+        pass
     finally:
+        most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
+    return most
 
 
 def zeros(megabytes: int, before: bytes = b"") -> bytes:
@@ -562,84 +540,83 @@ def zeros(megabytes: int, before: bytes = b"") -> bytes:
     return start + block * megabytes + end
 
 
-def test_the_bomb_is_one() -> None:
+@pytest.mark.parametrize("kind", [b"zTXt", b"iTXt", b"iCCP", b"IDAT"])
+def test_compressed_bombs(kind: bytes) -> None:
+    """500 MB in half of one: in texts, in a color profile, and after the last row."""
     assert zlib.decompress(zeros(3, b"rows")) == b"rows" + bytes(3 * 10**6)
-
-
-@pytest.mark.parametrize("kind", [b"zTXt", b"iTXt", b"iCCP"])
-def test_packed_texts_and_profiles_stay_packed(kind: bytes) -> None:
-    """500 MB in half of one, of which nobody needs a byte."""
     head = b"words\0\1\0\0\0" if kind == b"iTXt" else b"words\0\0"
-    rows = zlib.compress(unpacked_rows(noise(ROWS, COLUMNS, 3), 8))
-    for place in ("before", "after"):
-        content = png(rows, COLUMNS, ROWS, **{place: chunk(kind, head + zeros(500))})
-        assert len(content) < 600_000
-        assert peak(content) < 2**20
-
-
-def test_more_pixels_than_rows_stay_packed() -> None:
     rows = unpacked_rows(noise(ROWS, COLUMNS, 3), 8)
-    assert peak(png(zeros(500, rows), COLUMNS, ROWS)) < 2**23
+    content = png(zeros(500, rows), COLUMNS, ROWS)
+    if kind != b"IDAT":
+        bomb = chunk(kind, head + zeros(500))
+        content = png(zlib.compress(rows), COLUMNS, ROWS, before=bomb)
+    assert len(content) < 600_000
+    assert peak(content) < 2**23
+
+
+def test_exif_with_large_tags_takes_no_memory() -> None:
+    """5,000 tags that each say to be the same 60 kB; the orientation is the last."""
+    entries = [(0x9000 + number, 7, 60_000, 8) for number in range(4_900)]
+    tags = b"".join(struct.pack(">HHII", *entry) for entry in entries)
+    tags += struct.pack(">HHIHH", 0x0112, 3, 1, 6, 0)
+    exif = b"Exif\0\0MM\0*" + struct.pack(">IH", 8, len(entries) + 1) + tags
+    content = packed(smooth(), "JPEG", exif=exif)
+    tracemalloc.start()
+    assert decoded(content).shape == (COLUMNS, ROWS, 3)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
 
 
 # --- files that are something else, or wrong within
 
 
-GOOD = picture_of(noise(3, 5, 3).astype(int), 8, 2)
+GOOD = png_of(noise(3, 5, 3).astype(int), 8, 2)
 HEADER = chunk(b"IHDR", struct.pack(">IIBBBBB", 5, 3, 8, 2, 0, 0, 0))
 PHOTOGRAPH = packed(smooth(), "JPEG")
-FRAME = PHOTOGRAPH[PHOTOGRAPH.index(b"\xff\xc0") :][:19]
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "message"),
     [
-        (b"", "an empty file"),
-        (b"hello, I am text\n", "a file that begins with b'hello, I am ', wanted PNG, JPEG"),
-        (b"\x89PNG\r\n\x1a\n", "a PNG file that was cut short after 8 bytes"),
-        (b"\xff\xd8\xff", "a JPEG file that was cut short after 3 bytes"),
-        (b"GIF89a", "a GIF file that was cut short after 6 bytes"),
-        (b"BM", "a picture of 0 x 0 pixels"),
-        (b"RIFF\4\0\0\0WEBP", "a WebP file that begins with a chunk b'\\x00\\x00\\x00\\x00'"),
-        (b"RIFF\xff\0\0\0WEBP", "a WebP file that was cut short after 12 bytes"),
-        (packed(smooth(), "TIFF"), "TIFF, wanted PNG, JPEG, GIF, BMP or WebP"),
-        (b"\0\0\0\x18ftypheic\0\0\0\0", "HEIC or AVIF, wanted PNG"),
-        (packed(smooth(), "ICO"), "a file that begins with b'\\x00\\x00\\x01"),
-        (packed(smooth(), "PPM"), "a file that begins with b'P6\\n31 23"),
-        (GOOD.replace(HEADER, b""), "a PNG file without its one header"),
-        (GOOD.replace(HEADER, HEADER * 2), "a PNG file without its one header"),
-        (png(b"", 5, 3, depth=4), "a PNG header that ends in 04 02 00 00 00"),
-        (png(b"", 5, 3, colour=5), "a PNG header that ends in 08 05 00 00 00"),
-        (png(b"", 5, 3, interlaced=2), "a PNG header that ends in 08 02 00 00 02"),
-        (png(b"", 5, 3, colour=3), "a PNG file that has lost its palette"),
-        (GOOD.replace(b"IDAT", b"IDAU"), "a PNG file that was cut short: 0 of 48 bytes"),
-        (GOOD[:-13] + b"\0" + GOOD[-12:], "a wrong checksum in IDAT at byte 33"),
-        (PHOTOGRAPH.replace(b"\xff\xc0", b"\xff\xc9"), "JPEG of kind 0xc9"),
-        (PHOTOGRAPH.replace(b"\xff\xc0", b"\xff\xfe"), "a JPEG file without a pic"),
-        (PHOTOGRAPH.replace(b"\xff\xc0", b"\xff\xd8"), "an unknown mark 0xd8"),
-        (PHOTOGRAPH.replace(b"\xff\xdb", b"\xff\xfe"), "JPEG that cannot be decoded"),
-        (resaved("JPEG", b"\xff\xc0", 4, b"\x0c"), "JPEG of 12 bits, wanted JPEG of 8 bits"),
-        (PHOTOGRAPH.replace(FRAME, FRAME * 2), "a JPEG file without its one header"),
-        (b"GIF89a\5\0\3\0\0\0\0;", "a GIF file without a picture"),
-        (
-            resaved("BMP", b"BM", 30, b"\1\0\0\0"),
-            "BMP packed in way 1, wanted pixels that are not packed",
-        ),
-        (
-            resaved("BMP", b"BM", 28, b"\7\0"),
-            "BMP that cannot be decoded (Unsupported BMP pixel depth",
-        ),
-        (resaved("WEBP", b"VP8 ", 8, b"\xff"), "WEBP that cannot be decoded"),
+        (b"", "the file is empty (expected PNG, JPEG, GIF, BMP or WebP)"),
+        (b"hello, I am text\n", "the file starts with b'hello, I am ' (expected PNG, JPEG"),
+        (b"\x89PNG\r\n\x1a\n", "damaged picture (Pillow cannot decode the PNG data"),
+        (b"\xff\xd8\xff", "damaged picture"),
+        (b"GIF89a", "damaged picture"),
+        (b"BM", "damaged picture"),
+        (b"RIFF\4\0\0\0WEBP", "damaged picture"),
+        (packed(smooth(), "TIFF"), "got TIFF"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0", "got HEIC or AVIF"),
+        (packed(smooth(), "ICO"), "the file starts with b'\\x00\\x00\\x01"),
+        (packed(smooth(), "PPM"), "the file starts with b'P6\\n31 23"),
+        (GOOD.replace(HEADER, b""), "damaged picture"),
+        (png(b"", 5, 3, depth=4), "damaged picture"),
+        (png(b"", 5, 3, color=5), "damaged picture"),
+        (png(b"", 5, 3, color=3), "damaged picture"),
+        (GOOD.replace(b"IDAT", b"IDAU"), "damaged picture"),
+        (GOOD[:-13] + b"\0" + GOOD[-12:], "damaged picture"),
+        (PHOTOGRAPH.replace(b"\xff\xc0", b"\xff\xfe"), "damaged picture"),
+        (PHOTOGRAPH.replace(b"\xff\xdb", b"\xff\xfe"), "damaged picture"),
+        (b"GIF89a\5\0\3\0\0\0\0;", "damaged picture"),
+        (resaved("BMP", b"BM", 28, b"\7\0"), "damaged picture"),
+        (resaved("WEBP", b"VP8 ", 8, b"\xff"), "damaged picture"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "file",
+    ids=range(22),
 )
-def test_what_is_no_picture_that_we_read(content: bytes, found: str) -> None:
-    assert f"it.png: found {found}" in complaint(content).message
+def test_unreadable_files(content: bytes, message: str) -> None:
+    error = complaint(content)
+    assert message in error.message
+    assert ("magick" in error.fix) == ("damaged" not in message and "empty" not in message)
 
 
-def test_a_format_that_is_known_names_the_tool() -> None:
-    assert complaint(packed(smooth(), "TIFF")).fix == source.CONVERT
-    assert complaint(b"hello, I am text\n").fix == f"if it is a picture, {source.CONVERT}"
+def test_run_lengths_of_bmp_are_refused() -> None:
+    head = struct.pack("<IIHHI", 64, 0, 0, 54 + 1024, 40) + struct.pack("<iiHHI", 5, 3, 1, 8, 1)
+    content = b"BM" + head[:8] + head[10:14] + head[14:] + bytes(20 + 1024) + b"\5\1\0\0" * 3
+    content = b"BM" + struct.pack("<IHHI", len(content), 0, 0, 54 + 1024)
+    content += struct.pack("<IiiHHIIiiII", 40, 5, 3, 1, 8, 1, 12, 0, 0, 256, 0) + bytes(1024)
+    content += b"\5\1\0\0" * 2 + b"\5\1\0\1"
+    assert Image.open(io.BytesIO(content)).size == (5, 3)
+    assert "compressed BMP" in complaint(content).message
 
 
 def test_old_and_upside_down_bitmaps() -> None:
@@ -656,19 +633,18 @@ def test_old_and_upside_down_bitmaps() -> None:
     [
         *(OSError, SyntaxError, ValueError, struct.error, zlib.error, EOFError, OverflowError),
         *(IndexError, KeyError, TypeError, AttributeError, RuntimeError, SystemError, MemoryError),
-        *(Image.DecompressionBombError, Image.DecompressionBombWarning, RecursionError),
-        *(AssertionError, ZeroDivisionError, UnicodeDecodeError),
+        *(Image.DecompressionBombError, RecursionError, AssertionError, ZeroDivisionError),
     ],
 )
-def test_whatever_pillow_raises_is_a_sentence(
+def test_whatever_pillow_raises_is_an_error_message(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
-        raise error(*(("ascii", b"", 0, 1, "why") if error is UnicodeDecodeError else ("why",)))
+        raise error("why")
 
     monkeypatch.setattr(Image, "open", fails)
-    message = complaint(GOOD).message
-    assert ("fits into memory" if error is MemoryError else "why") in message
+    with pytest.raises(UserError, match=r"^it.png: "):
+        decode_image(GOOD, "it.png", channels=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -683,21 +659,12 @@ def test_no_other_decoder_is_tried(kind: str, monkeypatch: pytest.MonkeyPatch) -
     assert asked == [[kind]]
 
 
-def test_both_readers_must_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    picture = files.png.look_at_png(GOOD, "it.png", 2**20)
-    monkeypatch.setattr(files.png, "look_at_png", lambda *_: replace(picture, columns=4))
-    assert "(5, 3) pixels where the header says (4, 3)" in complaint(GOOD).message
-
-
-# --- paths
-
-
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_what_is_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "nothing.png").symlink_to(tmp_path / "gone.png")
     for path, found in (
         (tmp_path / "a.png", "file not found (expected a picture)"),
         (tmp_path / "nothing.png", "this is a link to a file that does not exist"),
-        (saved(tmp_path, b"", "empty.png"), "found an empty file"),
+        (saved(tmp_path, b"", "empty.png"), "the file is empty"),
     ):
         for read in (image_size, lambda path: read_image(path, channels=3)):
             with pytest.raises(UserError) as caught:

@@ -38,7 +38,7 @@ def refused(read: Callable[[Path], object], path: Path) -> UserError:
     with pytest.raises(UserError) as caught:
         read(path)
     assert caught.value.message.startswith(str(path))
-    assert "wanted " in caught.value.message or "(expected " in caught.value.message
+    assert "expected " in caught.value.message and caught.value.fix
     return caught.value
 
 
@@ -74,13 +74,13 @@ def test_pictures_of_an_archive(tmp_path: Path, write: Callable[..., None], orde
 
 
 @pytest.mark.parametrize("name", ["train.npz", "train.npy", "train"])
-def test_grey_pictures_have_one_channel(tmp_path: Path, name: str) -> None:
-    path, grey = tmp_path / name, PIXELS[..., 0]
+def test_gray_pictures_have_one_channel(tmp_path: Path, name: str) -> None:
+    path, gray = tmp_path / name, PIXELS[..., 0]
     with path.open("wb") as file:  # its name does not matter
-        np.save(file, grey) if name.endswith("y") else np.savez(file, anything=grey)
+        np.save(file, gray) if name.endswith("y") else np.savez(file, anything=gray)
     pictures = read_pictures(path)
     assert (pictures.rows, pictures.columns, pictures.channels) == (Y, X, 1)
-    np.testing.assert_array_equal(pictures.take(np.array(WHICH)), grey[WHICH, ..., None])
+    np.testing.assert_array_equal(pictures.take(np.array(WHICH)), gray[WHICH, ..., None])
 
 
 def test_more_than_one_chunk_is_unpacked(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_rows_that_are_not_there(tmp_path: Path, row: int) -> None:
     path = saved(tmp_path / "maps.npy", MAPS)
     maps = read_maps(path)
     error = refused(lambda _: maps.take([0, row]), path)
-    assert f"row {str(row)[:20]}, wanted one of its 7 rows" in error.message
+    assert f"no row {str(row)[:20]} (expected 0 to 6)" in error.message
     np.savez(tmp_path / "train.npz", PIXELS)
     pictures = read_pictures(tmp_path / "train.npz")
-    assert "its 7 rows" in refused(lambda _: pictures.take([row]), tmp_path / "train.npz").message
+    assert "expected 0 to 6" in refused(lambda _: pictures.take([row]), tmp_path / "train.npz").message
 
 
 # --- what is refused
@@ -149,8 +149,8 @@ def header(shape: tuple[int, ...], kind: str) -> dict[str, Any]:
 def test_pictures_of_another_kind(tmp_path: Path, array: np.ndarray[Any, Any], found: str) -> None:
     np.savez(tmp_path / "train.npz", images=array)
     error = refused(read_pictures, tmp_path / "train.npz")
-    assert f"train.npz/images.npy: found {found}, wanted uint8 [N, Y, X]" in error.message
-    assert f"found {found}" in refused(read_pictures, saved(tmp_path / "a.npy", array)).message
+    assert "expected uint8 [N, Y, X]" in error.message and f"got {found}" in error.message
+    assert f"got {found}" in refused(read_pictures, saved(tmp_path / "a.npy", array)).message
 
 
 @pytest.mark.parametrize("shape", [(0, Y, X), (N, Y, 0), (N, 0, X, K)])
@@ -166,17 +166,17 @@ def test_no_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("array", [PIXELS, MAPS[0], MAPS.astype(np.complex64), MAPS.astype(int)])
 def test_maps_of_another_kind(tmp_path: Path, array: np.ndarray[Any, Any]) -> None:
     error = refused(read_maps, saved(tmp_path / "maps.npy", array))
-    assert "wanted float or int8 [N, X, Y, K]" in error.message
+    assert "expected float or int8 [N, X, Y, K]" in error.message
 
 
 @pytest.mark.parametrize(
     ("scale", "found"),
     [
-        (np.ones(CHANNELS + 1), "found float64 [12], wanted float [11]"),
-        (np.ones((CHANNELS, 1)), "found float64 [11, 1], wanted float [11]"),
-        (np.ones(CHANNELS, dtype=int), "found int64 [11], wanted float [11]"),
-        (np.full(CHANNELS, np.nan), "found a factor that is not finite"),
-        (np.full(CHANNELS, 1e300), "found a factor that is not finite"),
+        (np.ones(CHANNELS + 1), "expected float [11], one per channel"),
+        (np.ones((CHANNELS, 1)), "got float64 [11, 1]"),
+        (np.ones(CHANNELS, dtype=int), "got int64 [11]"),
+        (np.full(CHANNELS, np.nan), "a factor is not finite"),
+        (np.full(CHANNELS, 1e300), "a factor is not finite"),
     ],
 )
 def test_another_scale(tmp_path: Path, scale: np.ndarray[Any, Any], found: str) -> None:
@@ -192,7 +192,7 @@ def test_maps_that_are_not_finite(tmp_path: Path, value: float) -> None:
     path = saved(tmp_path / "maps.npy", wrong)
     maps = read_maps(path)
     maps.take([0, 6, 4])
-    assert "a value in row 5 " in refused(lambda _: maps.take([6, 5, 4]), path).message
+    assert "a value of row 5 " in refused(lambda _: maps.take([6, 5, 4]), path).message
 
 
 class Trap:
@@ -210,10 +210,9 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "train.npz", images=objects)
     for path in (tmp_path / "train.npz", saved(tmp_path / "train.npy", objects)):
         for read in (read_pictures, read_maps):
-            error = refused(read, path)
-            assert "Python objects" in error.message and "can run programs" in error.fix
+            assert "got object" in refused(read, path).message
     (tmp_path / "bare.npz").write_bytes(pickle.dumps(objects))
-    assert "a broken archive" in refused(read_pictures, tmp_path / "bare.npz").message
+    refused(read_pictures, tmp_path / "bare.npz")
     assert not (tmp_path / "trapped").exists()
 
 
@@ -221,14 +220,14 @@ def test_keys(tmp_path: Path) -> None:
     path = tmp_path / "train.npz"
     np.savez(path, image=PIXELS, labels=np.arange(N))
     error = refused(read_pictures, path)
-    assert "the keys 'image, labels', wanted 'images' once" in error.message
+    assert "expected the key 'images' or only one key, got 'image, labels'" in error.message
     assert error.fix == "rename 'image' to 'images'"
     np.savez(path)
-    assert "the keys ''" in refused(read_pictures, path).message
+    assert "got ''" in refused(read_pictures, path).message
     with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", b"")
         archive.writestr("images.npy", b"")
-    assert "the keys 'images, images'" in refused(read_pictures, path).message
+    assert "got 'images, images'" in refused(read_pictures, path).message
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
@@ -236,7 +235,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         assert "file not found" in refused(read, tmp_path / "no.npy").message
         assert "this is a folder" in refused(read, tmp_path).message
         (tmp_path / "empty").write_bytes(b"")
-        assert "wanted a whole array" in refused(read, tmp_path / "empty").message
+        assert "damaged array" in refused(read, tmp_path / "empty").message
 
 
 # --- what lies
@@ -270,22 +269,21 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     size = 211 * 101 * 103
     with little_memory(size // 4):
         error = refused(lambda path: read_pictures(path, max_bytes=size), path)
-    assert f"{size + 128} bytes to unpack into memory, wanted at most {size}" in error.message
+    assert f"expected at most {size:,} bytes, got {size + 128:,}" in error.message
     assert "numpy.save" in error.fix
     assert len(read_pictures(path, max_bytes=size + 128)) == 211
 
 
-@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_more_than_can_be_packed(tmp_path: Path, packing: int) -> None:
-    """Header and archive agree on a gigabyte; the bytes that are there cannot hold it."""
+def test_more_than_can_be_packed(tmp_path: Path) -> None:
+    """Header and archive agree on half a gigabyte; the bytes that are there cannot hold it."""
     file = io.BytesIO()
-    npy.write_array_header_1_0(file, header((2**10, 2**10, 2**10), "|u1"))
+    npy.write_array_header_1_0(file, header((2**9, 2**10, 2**10), "|u1"))
     path = tmp_path / "train.npz"
     content = file.getvalue() + bytes(1000)
-    path.write_bytes(with_size(npz_bytes(content, packing), 2**30 + len(file.getvalue())))
+    path.write_bytes(with_size(npz_bytes(content), 2**29 + len(file.getvalue())))
     with little_memory():
         error = refused(read_pictures, path)
-    assert "bytes said to be packed into" in error.message
+    assert "536,871,040 bytes in " in error.message
 
 
 def test_less_than_is_promised(tmp_path: Path) -> None:
@@ -295,7 +293,7 @@ def test_less_than_is_promised(tmp_path: Path) -> None:
     whole = len(file.getvalue()) + 101 * 103 * 2
     path = tmp_path / "train.npz"
     path.write_bytes(with_size(npz_bytes(file.getvalue() + PIXELS.tobytes()), whole))
-    assert "a broken archive" in refused(read_pictures, path).message
+    assert "damaged array" in refused(read_pictures, path).message
 
 
 def test_more_than_is_promised(tmp_path: Path) -> None:
@@ -308,7 +306,7 @@ def test_more_than_is_promised(tmp_path: Path) -> None:
     path.write_bytes(npz_bytes(good + bytes(10**7)))
     with little_memory():
         assert (
-            f"found {10**7 + PIXELS.size} bytes of numbers" in refused(read_pictures, path).message
+            f"{10**7 + PIXELS.size:,} bytes of numbers" in refused(read_pictures, path).message
         )
 
 
@@ -348,13 +346,13 @@ def test_a_header_is_not_as_long_as_it_says(tmp_path: Path, version: bytes) -> N
     (tmp_path / "a.npz").write_bytes(npz_bytes(start + b" " * 10**7))
     for name in ("a.npy", "a.npz"):
         with little_memory():
-            assert "no header" in refused(read_pictures, tmp_path / name).message
+            assert "damaged array" in refused(read_pictures, tmp_path / name).message
 
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_packings_are_refused(tmp_path: Path, packing: int) -> None:
     (tmp_path / "a.npz").write_bytes(npz_bytes(npy_bytes(PIXELS), packing))
-    assert "packed otherwise" in refused(read_pictures, tmp_path / "a.npz").message
+    assert "compression other than Deflate" in refused(read_pictures, tmp_path / "a.npz").message
 
 
 def test_encrypted_archives_are_refused(tmp_path: Path) -> None:
@@ -388,7 +386,7 @@ def test_a_file_that_was_cut_short(tmp_path: Path, name: str) -> None:
     take_all(READ[name], path)
     for length in {*range(0, len(whole), 13), *range(len(whole) - 40, len(whole))}:
         path.write_bytes(whole[:length])
-        assert "wanted a whole array" in refused(READ[name], path).message
+        assert "damaged array" in refused(READ[name], path).message
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -469,7 +467,4 @@ def test_pictures_that_unpack_to_more_than_a_gibibyte_are_refused(tmp_path: Path
         )
         for _ in range(0, shape[0], 2**12):
             file.write(bytes(2**24))
-    assert (
-        "bytes to unpack into memory, wanted at most 1073741824"
-        in refused(read_pictures, path).message
-    )
+    assert "expected at most 1,073,741,824 bytes" in refused(read_pictures, path).message
