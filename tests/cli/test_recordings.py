@@ -103,7 +103,7 @@ def test_made_words_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (("--pattern", PATTERN, "--test", "*"), "found nothing for train"),
         (("--pattern", PATTERN, "--words", "1"), "--words: found '1', wanted pairs"),
         (("--words", "1=one"), "without --pattern"),
-        ((), "found"),
+        ((), "expected a folder of Kaldi"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(

@@ -125,7 +125,9 @@ def test_rows_that_are_not_there(tmp_path: Path, row: int) -> None:
     assert f"no row {str(row)[:20]} (expected 0 to 6)" in error.message
     np.savez(tmp_path / "train.npz", PIXELS)
     pictures = read_pictures(tmp_path / "train.npz")
-    assert "expected 0 to 6" in refused(lambda _: pictures.take([row]), tmp_path / "train.npz").message
+    assert (
+        "expected 0 to 6" in refused(lambda _: pictures.take([row]), tmp_path / "train.npz").message
+    )
 
 
 # --- what is refused
@@ -305,9 +307,7 @@ def test_more_than_is_promised(tmp_path: Path) -> None:
         assert "Bad CRC-32" in refused(read_pictures, path).message
     path.write_bytes(npz_bytes(good + bytes(10**7)))
     with little_memory():
-        assert (
-            f"{10**7 + PIXELS.size:,} bytes of numbers" in refused(read_pictures, path).message
-        )
+        assert f"{10**7 + PIXELS.size:,} bytes of numbers" in refused(read_pictures, path).message
 
 
 @pytest.mark.parametrize(

@@ -75,17 +75,21 @@ def test_what_was_put_together_is_taken_apart(
 @pytest.mark.parametrize(
     ("pattern", "found", "fix"),
     [
-        ("{txt}.wav", "found the fields ['txt'], wanted 'text' once", "did you mean 'text' by"),
-        ("{speaker}.wav", "found the fields ['speaker']", "write it like"),
-        ("a.wav", "found the fields []", "write it like"),
-        ("{text}_{text}.wav", "found the fields ['text', 'text']", "write it like"),
-        ("{text}_{speaker}_{speaker}.wav", "found the fields", "write it like"),
-        ("{text}_{speaker.wav", "found a brace alone", "close every brace"),
+        (
+            "{txt}.wav",
+            "expected 'text' once and 'speaker' at most once, got ['txt']",
+            "did you mean 'text' by",
+        ),
+        ("{speaker}.wav", "got ['speaker']", "write it like"),
+        ("a.wav", "got []", "write it like"),
+        ("{text}_{text}.wav", "got ['text', 'text']", "write it like"),
+        ("{text}_{speaker}_{speaker}.wav", "at most once", "write it like"),
+        ("{text}_{speaker.wav", "unmatched brace", "close every brace"),
     ],
 )
 def test_wrong_patterns(tmp_path: Path, pattern: str, found: str, fix: str) -> None:
     error = complaint(folder(tmp_path, "a_b.wav"), pattern)
-    assert error.message.startswith(f"pattern {pattern!r}: {found}")
+    assert error.message.startswith(f"pattern {pattern!r}: ") and found in error.message
     assert fix in error.fix
 
 
@@ -93,33 +97,32 @@ def test_names_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     folder(tmp_path, "a_1.wav", "b-2.wav", "c_3.flac", "d_.wav", "e_5.txt")
     error = complaint(tmp_path, "{text}_{index}.wav")
     assert error.message.startswith(
-        f"{tmp_path}: found 3 of 4 sound files that do not fit '{{text}}_{{index}}.wav', "
-        "the first 'b-2.wav'"
+        f"{tmp_path}: 3 of 4 sound files do not match '{{text}}_{{index}}.wav', the first 'b-2.wav'"
     )
 
 
 def test_names_that_fit_in_two_ways_are_counted(tmp_path: Path) -> None:
     folder(tmp_path, "a_1.wav", "a_b_2.wav")
     error = complaint(tmp_path, "{text}_{index}.wav")
-    assert "found 1 of 2 sound files that fit" in error.message
+    assert "1 of 2 sound files match" in error.message
     assert "in more than one way, the first 'a_b_2.wav'" in error.message
 
 
 def test_texts_that_nobody_put_into_words(tmp_path: Path) -> None:
     folder(tmp_path, "1_0_2.wav")
     error = complaint(tmp_path, "{text}.wav", {"1": "yes", "0": "no"}, "_")
-    assert error.message.startswith(f"{tmp_path / '1_0_2.wav'}: found '2' as text, wanted one of 1")
+    assert error.message.startswith(f"{tmp_path / '1_0_2.wav'}: expected one of 1")
     assert "2=WORD" in error.fix
 
 
 def test_nothing_is_there(tmp_path: Path) -> None:
     folder(tmp_path, "sub/a.wav")
-    assert "found no sound file at *, wanted" in complaint(tmp_path, "{text}.wav").message
-    assert "found no sound file at */*/*" in complaint(tmp_path, "{a}/{b}/{text}.wav").message
+    assert "no sound file at * (expected" in complaint(tmp_path, "{text}.wav").message
+    assert "no sound file at */*/*" in complaint(tmp_path, "{a}/{b}/{text}.wav").message
     assert "folder not found" in complaint(tmp_path / "c", "{text}.wav").message
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.wav")).write_bytes(b"")
-    assert "wanted a name or text that is Unicode" in complaint(tmp_path, "{text}.wav").message
+    assert "expected Unicode text" in complaint(tmp_path, "{text}.wav").message

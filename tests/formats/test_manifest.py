@@ -69,34 +69,46 @@ def test_json_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "found", "fix"),
     [
-        ('{"audio": "a.wav", "text"', '\'{"audio": "a.wav", "text"\' (', "formats.md#speech"),
+        ('{"audio": "a.wav", "text"', "invalid JSON (", "formats.md#speech"),
         ("[" * 100_000, "'[[[", "formats.md#speech"),
-        ('["a.wav", "x"]', '\'["a.wav", "x"]\', wanted an object', "formats.md#speech"),
+        ('["a.wav", "x"]', "expected a JSON object, got", "formats.md#speech"),
         ('{"audio": "a.wav", "text": "x", "text": "y"}', '\'{"audio"', "formats.md#speech"),
-        ({"audio": "a.wav", "txet": "x"}, "'txet', wanted only", "did you mean 'text'?"),
-        ({"audio": "a.wav", "text": "x", "lang": "en"}, "'lang', wanted only", "remove it"),
-        ({"audio": "a.wav"}, "no 'text'", "add 'text'"),
-        ({"text": "x"}, "no 'audio'", "add 'audio'"),
-        ({"audio": "a.wav", "text": None}, "no 'text'", "add 'text'"),
+        (
+            {"audio": "a.wav", "txet": "x"},
+            "unknown key 'txet' (expected audio",
+            "did you mean 'text'?",
+        ),
+        ({"audio": "a.wav", "text": "x", "lang": "en"}, "unknown key 'lang'", "remove it"),
+        ({"audio": "a.wav"}, "missing key 'text'", "add 'text'"),
+        ({"text": "x"}, "missing key 'audio'", "add 'audio'"),
+        ({"audio": "a.wav", "text": None}, "missing key 'text'", "add 'text'"),
         ({"audio": "a.wav", "text": 7}, "7.0 as 'text', wanted a text in quotes", "mend"),
         ({"audio": 7, "text": "x"}, "7.0 as 'audio'", "mend"),
         ({"audio": "a.wav", "text": "x", "speaker": 3}, "3.0 as 'speaker'", "mend"),
         ({"audio": "a.wav", "text": "x", "start": "0"}, "'0' as 'start', wanted seconds", "mend"),
         ({"audio": "a.wav", "text": "x", "end": True}, "True as 'end', wanted seconds", "mend"),
-        ({"audio": "a.wav", "text": " \t"}, "an empty text for", "write it down"),
-        ({"audio": "a.wav", "text": "\ud800"}, "'\\ud800', wanted a name or text", "mend"),
-        ({"audio": "a.wav", "text": "x", "start": -1}, "a stretch from -1.0 to None s", "seconds"),
-        ({"audio": "a.wav", "text": "x", "start": 2, "end": 2}, "a stretch from 2.0 to 2.0", ""),
+        ({"audio": "a.wav", "text": " \t"}, "is empty (expected a transcript)", "write it"),
+        ({"audio": "a.wav", "text": "\ud800"}, "expected Unicode text", "correct"),
+        (
+            {"audio": "a.wav", "text": "x", "start": -1},
+            "expected 0 <= start < end, got -1.0",
+            "seconds",
+        ),
+        ({"audio": "a.wav", "text": "x", "start": 2, "end": 2}, "got 2.0 and 2.0", ""),
         ('{"audio": "a.wav", "text": "", "start": NaN}', '\'{"audio": "a.wav"', "formats"),
-        ('{"audio": "a.wav", "text": "x", "end": 1e999}', "a stretch from 0.0 to inf", ""),
+        ('{"audio": "a.wav", "text": "x", "end": 1e999}', "got 0.0 and inf", ""),
         (
             f'{{"audio": "a.wav", "text": "x", "end": {"9" * 9999}}}',
-            "a stretch from 0.0 to inf",
+            "got 0.0 and inf",
             "",
         ),
         ({"audio": "a.wav", "text": "x", "words": "x"}, "'x' as 'words', wanted a list", "mend"),
         ({"audio": "a.wav", "text": "x", "words": ["x"]}, "'x' as 'words', wanted objects", ""),
-        ({"audio": "a.wav", "text": "x", "words": [{"word": "x", "start": 0}]}, "no 'end'", "add"),
+        (
+            {"audio": "a.wav", "text": "x", "words": [{"word": "x", "start": 0}]},
+            "missing key 'end'",
+            "add",
+        ),
     ],
     ids=lambda value: ascii(value)[:40],
 )
@@ -104,7 +116,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: object, found: str, fix: st
     sounds(tmp_path, "a.wav")
     path = manifest(tmp_path, {"audio": "a.wav", "text": "x"}, "", line)
     error = complaint(path)
-    assert error.message.startswith(f"{path}:3: found {found}")
+    assert error.message.startswith(f"{path}:3: ") and found in error.message
     assert fix in error.fix
 
 
@@ -116,7 +128,7 @@ def test_words_out_of_place(tmp_path: Path, times: list[tuple[float, float]]) ->
     words = [{"word": "go", "start": start, "end": end} for start, end in times]
     line = {"audio": "a.wav", "text": "x", "start": 7, "end": 8, "words": words}
     path = manifest(tmp_path, line)
-    assert f"{path}:1: found 'go' from " in complaint(path).message
+    assert f"{path}:1: word 'go' from " in complaint(path).message
 
 
 # --- tables
@@ -141,17 +153,25 @@ def test_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "found", "fix"),
     [
-        (["hello there"], "1: found 'hello there', wanted JSON objects, or the names", "formats"),
-        (["audio\ttext\tspeeker"], "1: found 'speeker', wanted only", "did you mean 'speaker'?"),
-        (["audio\ttext\tqqq"], "1: found 'qqq', wanted only audio, text, speaker", "remove it"),
-        (["audio\tspeaker"], "1: found no 'text'", "add 'text'"),
-        (["audio\ttext\ttext"], "1: found a column twice", "remove one"),
-        (["audio\ttext", "a.wav\tx\ty"], "2: found 3 tab-separated cells", "put a tab"),
-        (["audio\ttext", "a.wav x"], "2: found 1 tab-separated cells", "put a tab"),
-        (["audio\ttext", "a.wav\t "], "2: found no 'text'", "add 'text'"),
+        (["hello there"], "1: expected JSON objects, or column names", "formats"),
+        (["audio\ttext\tspeeker"], "1: unknown key 'speeker'", "did you mean 'speaker'?"),
+        (["audio\ttext\tqqq"], "1: unknown key 'qqq' (expected audio, text, speaker", "remove it"),
+        (["audio\tspeaker"], "1: missing key 'text'", "add 'text'"),
+        (["audio\ttext\ttext"], "1: duplicate column", "remove one"),
+        (
+            ["audio\ttext", "a.wav\tx\ty"],
+            "2: expected 2 tab-separated cells, as in the first line, got 3",
+            "put a tab",
+        ),
+        (["audio\ttext", "a.wav x"], "2: expected 2 tab-separated cells", "put a tab"),
+        (["audio\ttext", "a.wav\t "], "2: missing key 'text'", "add 'text'"),
         (["audio\ttext\tend", "a.wav\tx\t1,5"], "2: found '1,5' as 'end', wanted seconds", "mend"),
-        (["audio\ttext\tend", "a.wav\tx\tnan"], "2: found a stretch from 0.0 to nan s", "seconds"),
-        (["audio\ttext"], " found no utterance", "whole"),
+        (
+            ["audio\ttext\tend", "a.wav\tx\tnan"],
+            "2: expected 0 <= start < end, got 0.0 and nan",
+            "seconds",
+        ),
+        (["audio\ttext"], " no utterances", "complete"),
     ],
 )
 def test_a_wrong_table(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:
@@ -170,21 +190,21 @@ def test_missing_sound_is_found_at_once(tmp_path: Path) -> None:
     names = ["a.wav", "b.wav", "c.wav", "b.wav", "d\0.wav", "."]
     path = manifest(tmp_path, *({"audio": name, "text": "x"} for name in names))
     error = complaint(path)
-    assert error.message.startswith(f"{path}:2: found no sound file {tmp_path / 'b.wav'}, nor 3")
-    assert "others of 5" in error.message
+    assert error.message.startswith(f"{path}:2: sound file not found: {tmp_path / 'b.wav'}")
+    assert "(4 of 5 files are missing)" in error.message
 
 
 def test_a_name_that_no_file_can_have_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps({"audio": "a" * 5000 + ".wav", "text": "go"}) + "\n")
-    with pytest.raises(UserError, match="found no sound file"):
+    with pytest.raises(UserError, match="sound file not found"):
         read_utterances(path)
 
 
 def test_missing_and_empty_manifests(tmp_path: Path) -> None:
     assert "file not found" in complaint(tmp_path / "train.jsonl").message
     assert "found an empty file" in complaint(manifest(tmp_path)).message
-    assert "found a folder, wanted a manifest" in complaint(tmp_path).message
+    assert "this is a folder (expected a manifest)" in complaint(tmp_path).message
 
 
 # --- writing

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.synthetic import fictional_names as invented
+from harken.synthetic import fictional_names as module
 from harken.synthetic.fictional_names import fictional_names
 
 PEOPLE = [f"{first} {middle} {last}" for first in "ABC" for middle in "xyz" for last in ("Q", "R")]
@@ -48,4 +48,4 @@ def test_the_seed_decides_and_no_person_is_preferred() -> None:
 def test_a_large_crowd_costs_no_more() -> None:
     names = [f"first{at} last{at}" for at in range(20_011)]  # 400 million combinations
     assert len(fictional_names(names, names, 200, seed=0)) == 200
-    assert invented.TRIED * 200 < 20_011
+    assert module.ATTEMPTS * 200 < 20_011

@@ -13,6 +13,7 @@ from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances
 from harken.formats.sound import read_sound
 from harken.formats.split import PARTS, Part, part_sizes
+from harken.synthetic import recordings as module
 from harken.synthetic.recordings import (
     Recording,
     place_of,
@@ -21,7 +22,6 @@ from harken.synthetic.recordings import (
     write_recorded,
     write_wav,
 )
-from harken.synthetic.speech import recorded as module
 
 RATE = 7919
 
@@ -116,7 +116,7 @@ def test_what_somebody_else_put_there_is_not_replaced(tmp_path: Path, name: str)
     stranger = tmp_path / "made" / name
     stranger.parent.mkdir(exist_ok=True)
     stranger.mkdir() if name == "mine" else stranger.write_bytes(b"precious")
-    with pytest.raises(UserError, match="wanted a folder of made sounds only"):
+    with pytest.raises(UserError, match="expected generated files only"):
         write(tmp_path)
     assert stranger.exists()
 

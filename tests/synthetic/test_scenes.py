@@ -13,8 +13,9 @@ from PIL import Image
 from harken.errors import UserError
 from harken.formats.examples import Box
 from harken.formats.split import PARTS, Part
+from harken.synthetic import scenes as module
 from harken.synthetic.scenes import (
-    COLOURS,
+    COLORS,
     PAIRS,
     SHAPES,
     Drawn,
@@ -25,7 +26,6 @@ from harken.synthetic.scenes import (
     paint,
     write_drawn,
 )
-from harken.synthetic.scenes import made as module
 
 seeds = st.integers(-(2**63), 2**63)
 
@@ -72,7 +72,7 @@ def test_every_word_has_the_box_of_its_thing(size: int, most: int) -> None:
         DrawnConfig(size=size, most=most, noise=0.0), "train", 41
     ):
         (caption,) = captioned.captions
-        assert caption.split() == [word for one in things for word in (one.colour, one.shape)]
+        assert caption.split() == [word for one in things for word in (one.color, one.shape)]
         assert len(captioned.boxes) == len(caption.split())
         assert captioned.boxes[::2] == captioned.boxes[1::2]
         counts[len(things)] += 1
@@ -114,7 +114,7 @@ def test_every_pair_and_every_number_of_things_comes_as_often() -> None:
     numbers = Counter(map(len, found))
     assert set(numbers) == {1, 2, 3}
     assert all(abs(count - 300) < 4 * 200**0.5 for count in numbers.values())
-    pairs = Counter((one.colour, one.shape) for things in found for one in things)
+    pairs = Counter((one.color, one.shape) for things in found for one in things)
     assert set(pairs) == set(PAIRS)
     wanted = sum(pairs.values()) / 36
     assert all(abs(count - wanted) < 4.5 * wanted**0.5 for count in pairs.values())
@@ -150,7 +150,7 @@ def test_noise_has_its_deviation(noise: float) -> None:
 
 def pairs_in(config: DrawnConfig, part: Part) -> set[tuple[str, str]]:
     some = scenes(config, part, 150)
-    return {(thing.colour, thing.shape) for one in some for thing in one.things}
+    return {(thing.color, thing.shape) for one in some for thing in one.things}
 
 
 def test_new_pairs_are_in_test_only_and_known_pairs_are_not() -> None:
@@ -161,9 +161,9 @@ def test_new_pairs_are_in_test_only_and_known_pairs_are_not() -> None:
 
 
 @given(seeds)
-def test_one_pair_is_kept_of_each_colour_and_of_each_shape(seed: int) -> None:
-    colours, shapes = zip(*kept_pairs(seed), strict=True)
-    assert sorted(colours) == sorted(COLOURS)
+def test_one_pair_is_kept_of_each_color_and_of_each_shape(seed: int) -> None:
+    colors, shapes = zip(*kept_pairs(seed), strict=True)
+    assert sorted(colors) == sorted(COLORS)
     assert sorted(shapes) == sorted(SHAPES)
 
 
@@ -175,11 +175,11 @@ def test_the_seed_draws_the_pairs() -> None:
 
 
 def glimpses(some: list[Drawn]) -> tuple[list[str], np.ndarray, list[str], np.ndarray]:
-    """(colours, their numbers, shapes, small pictures of them) of the boxes of scenes."""
-    colours, paints, shapes, masks = [], [], [], []
+    """(colors, their numbers, shapes, small pictures of them) of the boxes of scenes."""
+    colors, paints, shapes, masks = [], [], [], []
     for captioned, picture, _ in some:
         words = captioned.captions[0].split()
-        colours += words[::2]
+        colors += words[::2]
         shapes += words[1::2]
         for box in captioned.boxes[::2]:
             seen = picture[box.y : box.y + box.height, box.x : box.x + box.width].astype(float)
@@ -187,12 +187,12 @@ def glimpses(some: list[Drawn]) -> tuple[list[str], np.ndarray, list[str], np.nd
             paints.append(seen[far > 0.8 * far.max()].mean(axis=0))
             mask = Image.fromarray((255 * far / far.max()).astype(np.uint8))
             masks.append(np.asarray(mask.resize((13, 13))).ravel() / 255)
-    return colours, np.array(paints), shapes, np.array(masks)
+    return colors, np.array(paints), shapes, np.array(masks)
 
 
 @pytest.mark.parametrize(("size", "least"), [(48, 0.98), (32, 0.95)])
 def test_words_can_be_told_from_what_is_in_their_boxes(size: int, least: float) -> None:
-    """By the nearest mean of train, in colour and in shape."""
+    """By the nearest mean of train, in color and in shape."""
     config = DrawnConfig(size=size)
     train, test = (glimpses(scenes(config, part, 200)) for part in ("train", "test"))
     for labels, numbers in ((0, 1), (2, 3)):
@@ -288,7 +288,7 @@ def test_what_somebody_else_put_there_is_not_replaced(tmp_path: Path, name: str)
     stranger = tmp_path / "examples" / name
     stranger.parent.mkdir()
     stranger.mkdir() if name == "mine" else stranger.write_bytes(b"precious")
-    with pytest.raises(UserError, match=f"found '{name}' there, wanted a folder of made pictures"):
+    with pytest.raises(UserError, match=f"contains '{name}' .expected generated files"):
         write_drawn(DrawnConfig(scenes=3), tmp_path)
     assert stranger.exists()
     assert [*tmp_path.iterdir()] == [stranger.parent]
@@ -315,15 +315,15 @@ def test_memory_holds_one_scene_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        ({"scenes": 2}, "scenes must be from 3 to 100000, found 2"),
-        ({"scenes": 100_001}, "scenes must be .*found 100001"),
-        ({"size": 31}, "size must be from 32 to 512, found 31"),
-        ({"size": 513}, "size must be .*found 513"),
-        ({"least": 0}, "least must be .*found 0 and 3"),
-        ({"least": 3, "most": 2}, "least must be .*found 3 and 2"),
-        ({"most": 5}, "most at most 4, found 1 and 5"),
-        ({"noise": -1.0}, "noise must be from 0 to 64, found -1.0"),
-        ({"noise": float("nan")}, "noise must be .*found nan"),
+        ({"scenes": 2}, "scenes must be from 3 to 100000, got 2"),
+        ({"scenes": 100_001}, "scenes must be .*got 100001"),
+        ({"size": 31}, "size must be from 32 to 512, got 31"),
+        ({"size": 513}, "size must be .*got 513"),
+        ({"least": 0}, "least must be .*got 0 and 3"),
+        ({"least": 3, "most": 2}, "least must be .*got 3 and 2"),
+        ({"most": 5}, "most at most 4, got 1 and 5"),
+        ({"noise": -1.0}, "noise must be from 0 to 64, got -1.0"),
+        ({"noise": float("nan")}, "noise must be .*got nan"),
     ],
 )
 def test_impossible_configs_are_refused(changed: dict[str, object], found: str) -> None:

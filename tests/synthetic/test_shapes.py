@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from harken.formats.examples import Box
-from harken.synthetic.scenes import COLOURS, SHAPES, Thing, coverage, paint
+from harken.synthetic.scenes import COLORS, SHAPES, ColoredShape, coverage, paint
 
 FINER = 32  # of Pillow's pixels in one of ours
 LIGHTEST, DARKEST = 248, 232  # paper
 
 things = st.builds(
-    Thing,
-    colour=st.sampled_from(sorted(COLOURS)),
+    ColoredShape,
+    color=st.sampled_from(sorted(COLORS)),
     shape=st.sampled_from(sorted(SHAPES)),
     x=st.floats(13, 18),
     y=st.floats(13, 24),
@@ -24,7 +24,7 @@ things = st.builds(
 )
 
 
-def outline(thing: Thing, tips: int, tip: float, waist: float, lower: float) -> list[float]:
+def outline(thing: ColoredShape, tips: int, tip: float, waist: float, lower: float) -> list[float]:
     corners = []
     for number in range(2 * tips):
         far, turn = (waist if number % 2 else tip), np.pi * number / tips
@@ -33,7 +33,7 @@ def outline(thing: Thing, tips: int, tip: float, waist: float, lower: float) -> 
     return [FINER * number for number in corners]
 
 
-def theirs(thing: Thing, rows: int, columns: int) -> np.ndarray:
+def theirs(thing: ColoredShape, rows: int, columns: int) -> np.ndarray:
     """The share of each pixel that Pillow fills."""
     canvas = Image.new("L", (FINER * columns, FINER * rows))
     draw = ImageDraw.Draw(canvas)
@@ -64,7 +64,7 @@ def theirs(thing: Thing, rows: int, columns: int) -> np.ndarray:
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 @pytest.mark.parametrize(("x", "y", "radius"), [(14.2, 20.9, 11.3), (13.5, 17.5, 6.1)])
 def test_shapes_are_those_that_pillow_draws(shape: str, x: float, y: float, radius: float) -> None:
-    thing = Thing("red", shape, x, y, radius)
+    thing = ColoredShape("red", shape, x, y, radius)
     ours, wanted = coverage(thing, 0, 0, 37, 29), theirs(thing, 37, 29)
     assert wanted.sum() == pytest.approx(ours.sum(), rel=0.03)
     # A distance knows one edge: it is right along a straight one, and rough at a corner.
@@ -74,13 +74,13 @@ def test_shapes_are_those_that_pillow_draws(shape: str, x: float, y: float, radi
 
 
 def test_a_part_of_a_picture_is_a_part_of_the_whole() -> None:
-    thing = Thing("red", "star", 14.2, 20.9, 11.3)
+    thing = ColoredShape("red", "star", 14.2, 20.9, 11.3)
     whole = coverage(thing, 0, 0, 37, 29)
     np.testing.assert_array_equal(coverage(thing, 5, 3, 23, 19), whole[5:28, 3:22])
 
 
 @given(thing=things, paper=st.integers(DARKEST, LIGHTEST))
-def test_a_box_holds_exactly_what_has_changed(thing: Thing, paper: int) -> None:
+def test_a_box_holds_exactly_what_has_changed(thing: ColoredShape, paper: int) -> None:
     before = np.full((37, 31, 3), paper, dtype=np.uint8)
     after = before.copy()
     box = paint(after, thing)
@@ -95,14 +95,16 @@ def test_a_box_holds_exactly_what_has_changed(thing: Thing, paper: int) -> None:
     assert np.abs(rows + 0.5 - thing.y).max() < thing.radius + 1.25
     # What paint looked at is all that there was to paint.
     covered = coverage(thing, 0, 0, 37, 31)[..., None]
-    whole = np.rint((1 - covered) * before + covered * COLOURS[thing.colour])
+    whole = np.rint((1 - covered) * before + covered * COLORS[thing.color])
     np.testing.assert_array_equal(after, whole)
 
 
-def test_inside_a_thing_is_its_colour_and_nothing_else() -> None:
+def test_inside_a_thing_is_its_color_and_nothing_else() -> None:
     picture = np.full((23, 19, 3), 240, dtype=np.uint8)
-    assert paint(picture, Thing("green", "square", 9.0, 11.0, 7.0 / 0.82)) == Box(2, 4, 14, 14)
-    assert (picture[4:18, 2:16] == COLOURS["green"]).all()
+    assert paint(picture, ColoredShape("green", "square", 9.0, 11.0, 7.0 / 0.82)) == Box(
+        2, 4, 14, 14
+    )
+    assert (picture[4:18, 2:16] == COLORS["green"]).all()
     picture[4:18, 2:16] = 240
     assert (picture == 240).all()
 
@@ -110,19 +112,19 @@ def test_inside_a_thing_is_its_colour_and_nothing_else() -> None:
 def test_a_thing_may_be_cut_off_by_the_edge() -> None:
     picture = np.full((17, 13, 3), 240, dtype=np.uint8)
     whole = np.full((37, 33, 3), 240, dtype=np.uint8)
-    paint(whole, Thing("blue", "ring", 22.4, 8.8, 6.1))
-    assert paint(picture, Thing("blue", "ring", 12.4, -1.2, 6.1)) == Box(6, 0, 7, 5)
+    paint(whole, ColoredShape("blue", "ring", 22.4, 8.8, 6.1))
+    assert paint(picture, ColoredShape("blue", "ring", 12.4, -1.2, 6.1)) == Box(6, 0, 7, 5)
     np.testing.assert_array_equal(picture[:5, 6:], whole[10:15, 16:23])
 
 
-def test_colours_differ_in_grey_too() -> None:
+def test_colors_differ_in_grey_too() -> None:
     """By Pillow's grey, which is that of television."""
-    row = np.array([[*COLOURS.values(), (DARKEST,) * 3]], dtype=np.uint8)
+    row = np.array([[*COLORS.values(), (DARKEST,) * 3]], dtype=np.uint8)
     greys = np.asarray(Image.fromarray(row).convert("L"))[0].tolist()
     assert min(abs(one - other) for one, other in combinations(greys, 2)) >= 30
 
 
 def test_no_shape_is_nearly_another() -> None:
-    drawn = [coverage(Thing("red", name, 8.5, 8.5, 3.6), 0, 0, 17, 17) for name in SHAPES]
+    drawn = [coverage(ColoredShape("red", name, 8.5, 8.5, 3.6), 0, 0, 17, 17) for name in SHAPES]
     for one, other in combinations(drawn, 2):
         assert np.abs(one - other).sum() > 0.15 * max(one.sum(), other.sum())

@@ -11,17 +11,17 @@ from harken.formats.examples import SpokenWord
 from harken.formats.manifest import read_utterances
 from harken.formats.sound import read_sound
 from harken.formats.split import PARTS, Part
+from harken.synthetic import speech as module
 from harken.synthetic.phones import DIGITS, PRONUNCIATIONS
 from harken.synthetic.recordings import RecordedFiles, Recording
 from harken.synthetic.speech import (
-    MOST_WORDS,
+    MAX_WORDS,
     SpokenConfig,
     speak,
     spoken,
     voices,
     write_spoken,
 )
-from harken.synthetic.speech import made as module
 
 seeds = st.integers(-(2**63), 2**63)
 
@@ -174,16 +174,16 @@ def test_loud_noise_is_not_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        ({"utterances": 2}, "utterances must be from 3 to 100000, found 2"),
-        ({"least": 0}, "least must be .*found 0 and 5"),
-        ({"least": 4, "most": 3}, "least must be .*found 4 and 3"),
-        ({"most": MOST_WORDS + 1}, f"most at most {MOST_WORDS}.*found 1 and {MOST_WORDS + 1}"),
-        ({"words": ("one", "uno")}, "words must be some of zero, .*found uno"),
-        ({"words": ()}, "words must be .*found none"),
-        ({"speakers": 2}, "speakers must be .*found 2"),
-        ({"rate": 3999}, "rate must be from 4000 to 48000, found 3999"),
-        ({"noise": -1.0}, "noise must be .*found -1.0"),
-        ({"noise": float("nan")}, "noise must be .*found nan"),
+        ({"utterances": 2}, "utterances must be from 3 to 100000, got 2"),
+        ({"least": 0}, "least must be .*got 0 and 5"),
+        ({"least": 4, "most": 3}, "least must be .*got 4 and 3"),
+        ({"most": MAX_WORDS + 1}, f"most at most {MAX_WORDS}.*got 1 and {MAX_WORDS + 1}"),
+        ({"words": ("one", "uno")}, "words must be some of zero, .*got uno"),
+        ({"words": ()}, "words must be .*got none"),
+        ({"speakers": 2}, "speakers must be .*got 2"),
+        ({"rate": 3999}, "rate must be from 4000 to 48000, got 3999"),
+        ({"noise": -1.0}, "noise must be .*got -1.0"),
+        ({"noise": float("nan")}, "noise must be .*got nan"),
     ],
 )
 def test_impossible_configs_are_refused(changed: dict[str, object], found: str) -> None:

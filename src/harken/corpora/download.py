@@ -37,7 +37,7 @@ from harken.version import __version__
 CHUNK = 2**16
 MAX_MEMBERS = 20_000  # of a zip archive
 BROKEN = (  # raised for damaged archives
-    *(ArithmeticError, EOFError, RuntimeError, ValueError, gzip.BadGzipFile, lzma.LZMAError),
+    *(ArithmeticError, EOFError, RuntimeError, ValueError, lzma.LZMAError),
     *(struct.error, zipfile.BadZipFile, zlib.error),
 )
 ANOTHER_SERVER = "try again, or use another server (command line: --from)"
@@ -325,12 +325,19 @@ def _unzip(packed: IO[bytes], folder: Path, item: Item) -> None:
 
 def _copy(source: IO[bytes], file: IO[bytes], max_bytes: int) -> int:
     count = 0
-    while data := source.read(CHUNK):
+    while data := _read(source):
         count += len(data)
         if count > max_bytes:
             raise ValueError(f"more than {max_bytes:,} bytes")
         file.write(data)
     return count
+
+
+def _read(source: IO[bytes]) -> bytes:
+    try:
+        return source.read(CHUNK)
+    except gzip.BadGzipFile as error:  # an OSError, which `replacing` takes for a full disk
+        raise ValueError(str(error)) from error
 
 
 def _check_digest(unfinished: Path, path: Path, item: Item) -> None:
