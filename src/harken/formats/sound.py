@@ -21,7 +21,7 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -218,9 +218,7 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
         check_last_page(file, size, name)
     file.seek(0)
     with _damage(name):
-        # Without a name: soundfile takes a file that is called .raw for samples without a header.
-        unnamed = SimpleNamespace(seek=file.seek, tell=file.tell, read=file.read)
-        decoder = _Decoder(unnamed)
+        decoder = _Decoder(_unnamed(file))
     with decoder:
         if decoder.format.removesuffix("EX") != kind:
             raise damaged(name, f"it starts as {kind} and continues as {decoder.format}")
@@ -234,6 +232,19 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
         sound = _Sound(name, decoder, frames)
         _check_limits(sound)
         yield sound
+
+
+def _unnamed(file: BinaryIO) -> SimpleNamespace:
+    """Return the file for `soundfile`, which takes one named .raw for samples without a header.
+
+    Damaged headers lead to places before the start. An exception there would be printed.
+    """
+
+    def seek(offset: int, whence: int = io.SEEK_SET) -> None:
+        with suppress(OSError, ValueError):
+            file.seek(offset, whence)
+
+    return SimpleNamespace(seek=seek, tell=file.tell, read=file.read)
 
 
 def _check_limits(sound: _Sound) -> None:
