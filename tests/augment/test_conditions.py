@@ -12,7 +12,7 @@ from harken.augment.conditions import (
     QUIET,
     TALKERS,
     Condition,
-    apply,
+    apply_condition,
     change,
     parse_condition,
     scene,
@@ -112,7 +112,7 @@ def test_misspellings_are_explained(text: str, found: str) -> None:
 
 @pytest.mark.parametrize("text", EVERY)
 def test_sounds_keep_their_length_and_words(text: str) -> None:
-    signals, utterances = apply(parse_condition(text), SIGNALS, UTTERANCES, RATE, 3)
+    signals, utterances = apply_condition(parse_condition(text), SIGNALS, UTTERANCES, RATE, 3)
     assert utterances == UTTERANCES
     for before, after in zip(SIGNALS, signals, strict=True):
         assert after.shape == before.shape
@@ -125,7 +125,7 @@ def test_sounds_keep_their_length_and_words(text: str) -> None:
 @pytest.mark.parametrize("text", [*EVERY, "references:0.5"])
 def test_what_happens_depends_on_the_seed_and_the_place_only(text: str) -> None:
     condition = parse_condition(text)
-    signals, utterances = apply(condition, SIGNALS, UTTERANCES, RATE, 3)
+    signals, utterances = apply_condition(condition, SIGNALS, UTTERANCES, RATE, 3)
     whole = scene(SIGNALS, UTTERANCES, RATE, 3)
     for place in (7, 2, 7):
         signal, alone = change(condition, whole, place)
@@ -133,9 +133,9 @@ def test_what_happens_depends_on_the_seed_and_the_place_only(text: str) -> None:
         assert alone == utterances[place]
     if text == "quiet:20":
         return
-    others, other_words = apply(condition, SIGNALS, UTTERANCES, RATE, 4)
+    others, other_words = apply_condition(condition, SIGNALS, UTTERANCES, RATE, 4)
     assert other_words != utterances or not np.array_equal(others[7], signals[7])
-    twice, twice_words = apply(condition, [SIGNALS[7]] * 9, [UTTERANCES[7]] * 9, RATE, 3)
+    twice, twice_words = apply_condition(condition, [SIGNALS[7]] * 9, [UTTERANCES[7]] * 9, RATE, 3)
     assert len({one.tobytes() for one in twice} | {one.text for one in twice_words}) > 2
 
 
@@ -150,14 +150,14 @@ def test_a_silent_utterance_is_left_as_it_is(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", EVERY)
 def test_a_signal_of_one_sample_is_no_trouble(text: str) -> None:
     one = np.array([0.1], dtype=np.float32)
-    signals = apply(parse_condition(text), [one, SIGNALS[0]], UTTERANCES[:2], RATE, 3)[0]
+    signals = apply_condition(parse_condition(text), [one, SIGNALS[0]], UTTERANCES[:2], RATE, 3)[0]
     assert signals[0].shape == (1,)
     assert np.isfinite(signals[0]).all()
 
 
 def test_quiet_changes_the_level_alone() -> None:
-    assert apply(QUIET, SIGNALS, UTTERANCES, RATE, 3)[0][0] is SIGNALS[0]
-    lower = apply(Condition("quiet", 20.0), SIGNALS, UTTERANCES, RATE, 3)[0]
+    assert apply_condition(QUIET, SIGNALS, UTTERANCES, RATE, 3)[0][0] is SIGNALS[0]
+    lower = apply_condition(Condition("quiet", 20.0), SIGNALS, UTTERANCES, RATE, 3)[0]
     np.testing.assert_allclose(lower[5], SIGNALS[5] / 10, rtol=1e-6)
 
 
@@ -202,7 +202,7 @@ def tones(signal: Signal) -> set[int]:
 
 def added(condition: Condition, signals: Sequence[Signal], speakers: str) -> list[set[int]]:
     utterances = [utterance(speaker=speaker) for speaker in speakers]
-    heard, _ = apply(condition, signals, utterances, RATE, 3)
+    heard, _ = apply_condition(condition, signals, utterances, RATE, 3)
     return [tones(after - before) for before, after in zip(signals, heard, strict=True)]
 
 
@@ -256,7 +256,7 @@ def test_a_talker_who_pauses_meanwhile_adds_nothing() -> None:
 def test_a_short_talker_begins_again() -> None:
     short = speechlike(1, 1501)[500:801]  # all of it sounds
     signals = [tone(200), short]
-    heard = apply(Condition("talker", 0.0), signals, UTTERANCES[:2], RATE, 3)[0]
+    heard = apply_condition(Condition("talker", 0.0), signals, UTTERANCES[:2], RATE, 3)[0]
     other = heard[0] - signals[0]
     assert np.abs(other[301:] - other[:-301]).max() < 1e-4 * np.abs(other).max()
 
@@ -267,7 +267,7 @@ def test_a_short_talker_begins_again() -> None:
 def test_reverberation_begins_with_the_sound_and_outlasts_it() -> None:
     click = np.zeros(8000, dtype=np.float32)
     click[1000] = 0.5
-    heard, _ = apply(Condition("reverb", 0.4), [click, click], UTTERANCES[:2], RATE, 3)
+    heard, _ = apply_condition(Condition("reverb", 0.4), [click, click], UTTERANCES[:2], RATE, 3)
     for one in heard:
         assert np.abs(one[:1000]).max() < 1e-6
         assert np.argmax(one) == 1000
@@ -280,7 +280,7 @@ def test_reverberation_begins_with_the_sound_and_outlasts_it() -> None:
 
 
 def test_reverberation_hardly_changes_the_level() -> None:
-    heard = apply(Condition("reverb", 0.2), SIGNALS, UTTERANCES, RATE, 3)[0]
+    heard = apply_condition(Condition("reverb", 0.2), SIGNALS, UTTERANCES, RATE, 3)[0]
     for before, after in zip(SIGNALS, heard, strict=True):
         assert 10 * np.log10(np.sum(after**2) / np.sum(before**2)) == pytest.approx(0, abs=1.5)
 
@@ -308,7 +308,7 @@ SOUNDS = SIGNALS[:1] * len(TEXTS)
 
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.2])
 def test_the_share_of_faulty_words_is_that_asked_for(share: float) -> None:
-    signals, faulty = apply(Condition("references", share), SOUNDS, TEXTS, RATE, 3)
+    signals, faulty = apply_condition(Condition("references", share), SOUNDS, TEXTS, RATE, 3)
     assert all(after is before for before, after in zip(SOUNDS, signals, strict=True))
     found, words = 0, 0
     changes = Counter()
@@ -325,7 +325,7 @@ def test_the_share_of_faulty_words_is_that_asked_for(share: float) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_no_reference_is_faulty_or_all_are(share: float) -> None:
-    found = apply(Condition("references", share), SOUNDS, TEXTS, RATE, 3)[1]
+    found = apply_condition(Condition("references", share), SOUNDS, TEXTS, RATE, 3)[1]
     changed = [before != after for before, after in zip(TEXTS, found, strict=True)]
     assert set(changed) == {share == 1.0}
 
@@ -333,7 +333,7 @@ def test_no_reference_is_faulty_or_all_are(share: float) -> None:
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=3), st.integers(0, 99))
 def test_no_reference_becomes_empty_nor_stays(words: list[str], seed: int) -> None:
     texts = [utterance(" ".join(words)), utterance("a b c")]
-    found = apply(Condition("references", 1.0), SIGNALS[:2], texts, RATE, seed)[1]
+    found = apply_condition(Condition("references", 1.0), SIGNALS[:2], texts, RATE, seed)[1]
     assert found[0].text.split()
     if len(words) == 1:
         assert found[0].text != texts[0].text
@@ -341,5 +341,5 @@ def test_no_reference_becomes_empty_nor_stays(words: list[str], seed: int) -> No
 
 def test_a_vocabulary_of_one_word_can_only_be_said_too_often() -> None:
     texts = [utterance("go go"), utterance("go")]
-    found = apply(Condition("references", 1.0), SIGNALS[:2], texts, RATE, 3)[1]
+    found = apply_condition(Condition("references", 1.0), SIGNALS[:2], texts, RATE, 3)[1]
     assert [one.text for one in found] == ["go go go go", "go go"]

@@ -123,7 +123,7 @@ def scene(
     return Scene(signals, utterances, speakers, vocabulary, rate, seed)
 
 
-def apply(
+def apply_condition(
     condition: Condition,
     signals: Sequence[Signal],
     utterances: Sequence[Utterance],

@@ -36,7 +36,7 @@ from harken.formats.picture_checks import (
     CONVERT,
     MAX_PIXELS,
     check_opened,
-    damaged,
+    damaged_picture,
     picture_format,
     picture_parts,
     too_large,
@@ -130,7 +130,7 @@ def _decoded(content: bytes, name: str, mode: str, max_pixels: int) -> Image.Ima
     except Exception as error:  # Pillow documents no exceptions for damaged data, and has many
         # The message of this one contains the address of a buffer.
         reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"[:200]
-        raise damaged(name, f"Pillow cannot decode the {kind} data{reason}") from error
+        raise damaged_picture(name, f"Pillow cannot decode the {kind} data{reason}") from error
 
 
 def _other_format(content: bytes, name: str) -> UserError:

@@ -43,7 +43,7 @@ END_OF_IMAGE, START_OF_SCAN = b"\xd9", b"\xda"
 BMP_RLE = (1, 2)
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """A PNG chunk, a JPEG segment or a GIF block; data and checksum only of PNG."""
 
     kind: bytes
@@ -58,7 +58,7 @@ def picture_format(content: bytes) -> str | None:
     return next((kind for magic, kind in MAGICS.items() if content.startswith(magic)), None)
 
 
-def picture_parts(content: bytes, kind: str, name: str) -> list[Part]:
+def picture_parts(content: bytes, kind: str, name: str) -> list[FilePart]:
     """List the parts of a PNG, JPEG or GIF file; refuse too many of them, or of scans."""
     walks = {"PNG": _png_chunks, "JPEG": _jpeg_segments, "GIF": _gif_blocks}
     parts = list(islice(walks[kind](content), MAX_PARTS + 1)) if kind in walks else []
@@ -71,7 +71,7 @@ def picture_parts(content: bytes, kind: str, name: str) -> list[Part]:
     return parts
 
 
-def check_opened(image: Image.Image, parts: list[Part], name: str, max_pixels: int) -> None:
+def check_opened(image: Image.Image, parts: list[FilePart], name: str, max_pixels: int) -> None:
     """Check what Pillow read of the header, before it decodes the pixels."""
     columns, rows = image.size
     if max(columns, rows) > MAX_SIDE or columns * rows > max_pixels:
@@ -93,7 +93,7 @@ def too_large(name: str, size: str, max_pixels: int) -> UserError:
     )
 
 
-def damaged(name: str, reason: str) -> UserError:
+def damaged_picture(name: str, reason: str) -> UserError:
     """Return the error for a file that is not a complete picture."""
     return UserError(
         f"{name}: damaged picture ({reason}; expected a complete file)",
@@ -101,26 +101,26 @@ def damaged(name: str, reason: str) -> UserError:
     )
 
 
-def _png_chunks(content: bytes) -> Iterator[Part]:
+def _png_chunks(content: bytes) -> Iterator[FilePart]:
     place, view = 8, memoryview(content)
     while place + 8 <= len(content):
         length, kind = struct.unpack_from(">I4s", content, place)
         end = place + 8 + length
         data, checksum = view[place + 8 : end], int.from_bytes(view[end : end + 4])
-        yield Part(kind, data, zlib.crc32(data, zlib.crc32(kind)) == checksum)
+        yield FilePart(kind, data, zlib.crc32(data, zlib.crc32(kind)) == checksum)
         if kind == b"IEND":
             return
         place = end + 4
 
 
-def _jpeg_segments(content: bytes) -> Iterator[Part]:
+def _jpeg_segments(content: bytes) -> Iterator[FilePart]:
     place = 2
     while (marker := JPEG_MARKER.search(content, place)) and marker[1] != END_OF_IMAGE:
-        yield Part(marker[1])
+        yield FilePart(marker[1])
         place = marker.end() + max(2, int.from_bytes(content[marker.end() : marker.end() + 2]))
 
 
-def _gif_blocks(content: bytes) -> Iterator[Part]:
+def _gif_blocks(content: bytes) -> Iterator[FilePart]:
     """The blocks of the extensions before the first frame."""
     place = 13 + (3 << (content[10] & 7) + 1 if content[10:11] >= b"\x80" else 0)
     while content[place : place + 1] == b"!":
@@ -128,12 +128,12 @@ def _gif_blocks(content: bytes) -> Iterator[Part]:
         while place < len(content):
             length = content[place]
             place += 1 + length
-            yield Part(b"!")
+            yield FilePart(b"!")
             if not length:
                 break
 
 
-def _check_png_data(image: Image.Image, parts: list[Part], name: str) -> None:
+def _check_png_data(image: Image.Image, parts: list[FilePart], name: str) -> None:
     """Decompress the data and count them:  Σ_passes rows · (1 + ceil(columns · bits / 8))."""
     header = next(part.data for part in parts if part.kind == b"IHDR")
     depth, color, interlaced = header[8], header[9], header[12]
@@ -144,7 +144,7 @@ def _check_png_data(image: Image.Image, parts: list[Part], name: str) -> None:
         expected += rows * (1 + (columns * bits + 7) // 8) if columns else 0
     chunks = [part for part in parts if part.kind == b"IDAT"]
     if not all(chunk.intact for chunk in chunks):  # Pillow skips the checksums of data
-        raise damaged(name, "wrong checksum of PNG data")
+        raise damaged_picture(name, "wrong checksum of PNG data")
     packed = b"".join(chunk.data for chunk in chunks)
     decompressor, found = zlib.decompressobj(), 0
     try:
@@ -153,6 +153,6 @@ def _check_png_data(image: Image.Image, parts: list[Part], name: str) -> None:
             if found >= expected or decompressor.eof:  # zlib would collect what follows the end
                 break
     except zlib.error as error:
-        raise damaged(name, f"PNG data that cannot be decompressed: {error}") from error
+        raise damaged_picture(name, f"PNG data that cannot be decompressed: {error}") from error
     if found < expected:
-        raise damaged(name, f"truncated PNG data, {found:,} of {expected:,} bytes")
+        raise damaged_picture(name, f"truncated PNG data, {found:,} of {expected:,} bytes")

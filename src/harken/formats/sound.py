@@ -39,7 +39,7 @@ from harken.formats.sound_checks import (
     FORMATS,
     check_data_chunk,
     check_last_page,
-    damaged,
+    damaged_sound,
     sound_format,
 )
 from harken.inputs import exists, open_input
@@ -221,13 +221,13 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
         decoder = _Decoder(_unnamed(file))
     with decoder:
         if decoder.format.removesuffix("EX") != kind:
-            raise damaged(name, f"it starts as {kind} and continues as {decoder.format}")
+            raise damaged_sound(name, f"it starts as {kind} and continues as {decoder.format}")
         frames = decoder.frames
         if kind == "NIST":
             count = SAMPLE_COUNT.search(start.partition(b"end_head")[0])
             if count is None or int(count[1]) > frames:
                 promised = int(count[1]) if count else "no sample_count"
-                raise damaged(name, f"{frames} samples, and its header says {promised}")
+                raise damaged_sound(name, f"{frames} samples, and its header says {promised}")
             frames = int(count[1])
         sound = _Sound(name, decoder, frames)
         _check_limits(sound)
@@ -335,7 +335,7 @@ def _block(sound: _Sound, place: int, after: int) -> Float[np.ndarray, "frames c
         block = np.asarray(sound.decoder.read(after - place, dtype="float32", always_2d=True))
     if len(block) < after - place:
         there = place + len(block)
-        raise damaged(sound.name, f"{there} samples, and its header says {sound.frames}")
+        raise damaged_sound(sound.name, f"{there} samples, and its header says {sound.frames}")
     peak = max(block.max(), -block.min())
     if not peak <= MAX_AMPLITUDE:  # false for NaN
         raise UserError(
@@ -352,4 +352,4 @@ def _damage(name: str, place: str = "") -> Iterator[None]:
         yield
     except soundfile.LibsndfileError as error:
         reason = error.error_string.removeprefix("Error : ").rstrip(".")
-        raise damaged(name, f"libsndfile cannot decode it{place}: {reason}") from error
+        raise damaged_sound(name, f"libsndfile cannot decode it{place}: {reason}") from error

@@ -42,17 +42,17 @@ def check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
         file.seek(min(place, size))
         raw = file.read(header.size)
         if len(raw) < header.size:
-            raise damaged(name, "no sound data")
+            raise damaged_sound(name, "no sound data")
         chunk, length = header.unpack(raw)
         place += header.size
         length -= header.size if w64 else 0  # lengths of W64 include the header
         if length < 0:
-            raise damaged(name, "a chunk of negative length")
+            raise damaged_sound(name, "a chunk of negative length")
         if chunk == (b"SSND" if kind == "AIFF" else b"data"):
             break
         place += -(-length // alignment) * alignment
     else:
-        raise damaged(name, f"more than {MAX_CHUNKS} chunks")
+        raise damaged_sound(name, f"more than {MAX_CHUNKS} chunks")
     there = size - place
     streamed = kind == "WAV" and any(mark - 256 < length <= mark for mark in STREAMED)
     if length == 0 and there:
@@ -85,7 +85,7 @@ def check_last_page(file: BinaryIO, size: int, name: str) -> None:
             )
         if flags & LAST_PAGE and checksum == ogg_checksum(page):
             return
-    raise damaged(name, "its last Ogg page is incomplete or without the end-of-stream flag")
+    raise damaged_sound(name, "its last Ogg page is incomplete or without the end-of-stream flag")
 
 
 def ogg_checksum(page: bytes) -> int:
@@ -99,7 +99,7 @@ def ogg_checksum(page: bytes) -> int:
     return int.from_bytes(value.to_bytes(4, "little").translate(REVERSED_BITS), "big")
 
 
-def damaged(name: str, reason: str) -> UserError:
+def damaged_sound(name: str, reason: str) -> UserError:
     """Return the error for a file that is not complete."""
     return UserError(
         f"{name}: damaged or unsupported sound ({reason}; expected a complete file)",

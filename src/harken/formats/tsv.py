@@ -37,7 +37,7 @@ def _question(line: Line) -> Question:
     return Question(*cells)
 
 
-def hold_out(
+def hold_out_questions(
     questions: Sequence[Question], share: float, seed: int
 ) -> tuple[list[Question], list[Question]]:
     """Return (kept, held out); equal questions go to the same side, whatever their answers."""

@@ -130,7 +130,7 @@ class Speaker(NamedTuple):
     tilt: float  # decibels an octave
 
 
-class Said(NamedTuple):
+class SpokenSignal(NamedTuple):
     """A sound, and the samples at which each of its words starts and ends."""
 
     signal: Signal
@@ -153,7 +153,7 @@ def speaker(seed: int, number: int) -> Speaker:
 
 def say(
     words: Sequence[str], voice: Speaker, rate: int, noise: float, random: np.random.Generator
-) -> Said:
+) -> SpokenSignal:
     """Say words with pauses around them, and white noise `noise` decibels below them."""
     knots, edges, size = _plan(words, voice, rate, random)
     samples, times = np.arange(size), knots[0]
@@ -164,7 +164,7 @@ def say(
     power = np.mean(np.concatenate([sound[start:end] for start, end in edges]) ** 2)
     sound *= 10 ** (voice.level / 20) / np.sqrt(power)
     sound += 10 ** ((voice.level - noise) / 20) * random.standard_normal(size)
-    return Said(sound.astype(np.float32), edges)
+    return SpokenSignal(sound.astype(np.float32), edges)
 
 
 def _plan(

@@ -36,7 +36,7 @@ from harken.formats.examples import Question
 from harken.formats.question_template import QuestionTemplate, question_template
 from harken.formats.text import read_lines
 from harken.formats.titles import title_of
-from harken.formats.tsv import hold_out, read_questions
+from harken.formats.tsv import hold_out_questions, read_questions
 from harken.layers.entropy import entropy
 from harken.measure.accuracy import commonest, exact_matches
 from harken.measure.borrowing import known_of
@@ -134,7 +134,7 @@ class AnswerTask:
         if isinstance(data.dev, Path):
             splits = {"train": train, "dev": read_questions(data.dev)}
         else:
-            kept, held = hold_out(train, data.dev, recipe.seed)
+            kept, held = hold_out_questions(train, data.dev, recipe.seed)
             splits = {"train": kept, "dev": held}
         if data.test is not None:
             splits["test"] = read_questions(data.test)

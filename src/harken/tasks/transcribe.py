@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from harken.augment.conditions import apply, parse_condition
+from harken.augment.conditions import apply_condition, parse_condition
 from harken.augment.equalizer import EqualiserConfig, equalise
 from harken.augment.specaugment import SpecAugmentConfig, augment
 from harken.augment.speed import change_speed
@@ -215,7 +215,9 @@ class TranscribeTask:
         """The same on sound, or against references, that a condition has changed."""
         recipe, chosen = trained.recipe, parse_condition(condition)
         rate = recipe.encode.filterbank.rate
-        sounds, said = apply(chosen, sounds_of(recipe, examples), examples, rate, recipe.seed)
+        sounds, said = apply_condition(
+            chosen, sounds_of(recipe, examples), examples, rate, recipe.seed
+        )
         return self._measure(trained, said, sounds)
 
     def predict(
