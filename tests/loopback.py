@@ -1,6 +1,5 @@
-"""A server on this machine that speaks Range and misbehaves as it is told."""
+"""A server on this machine that misbehaves as it is told."""
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ class Trick:
     headers: dict[str, str] = field(default_factory=dict)  # instead of, or beside, the right ones
     cut: int | None = None  # hang up after so many bytes of the body
     silent: float = 0.0  # seconds before the first byte
-    ignore_range: bool = False
     endless: bool = False  # no length, and more bytes than there are
 
 
@@ -26,9 +24,8 @@ class Loopback:
 
     base: str
     files: dict[str, bytes] = field(default_factory=dict)
-    etag: str | None = '"one"'
     tricks: list[Trick] = field(default_factory=list)
-    asked: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range
+    asked: list[str] = field(default_factory=list)
     awake: threading.Event = field(default_factory=threading.Event)
 
 
@@ -55,24 +52,14 @@ def loopback() -> Iterator[Loopback]:
 
 def answer(handler: BaseHTTPRequestHandler, served: Loopback) -> None:
     trick = served.tricks.pop(0) if served.tricks else Trick()
-    wanted = handler.headers.get("Range")
-    served.asked.append((handler.path, wanted))
+    served.asked.append(handler.path)
     served.awake.wait(trick.silent)
     body = served.files.get(handler.path)
-    status, headers = 200, {} if served.etag is None else {"ETag": served.etag}
+    status, headers = 200, {}
     if body is None:
         status, body = 404, b"no such thing"
     elif trick.status is not None:
         status, body = trick.status, b"not now"
-    elif wanted is not None and not trick.ignore_range:
-        start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])  # type: ignore[index]
-        total = len(body)
-        if start >= total:
-            status, body = 416, b""
-            headers["Content-Range"] = f"bytes */{total}"
-        else:
-            status, body = 206, body[start:]
-            headers["Content-Range"] = f"bytes {start}-{total - 1}/{total}"
     if not trick.endless:
         headers["Content-Length"] = str(len(body))
     handler.send_response(status)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harken.synthetic.speech.recorded import write_wav
+from harken.synthetic.recordings import write_wav
 
 WORDS = ("they", "duck", "and", "swim", "here")
 TAGS = ("PRON", "VERB", "CCONJ", "VERB", "ADV")

@@ -21,8 +21,8 @@ ORDER = [
     "strict_json",
     "inputs",
     "config",
-    "corpora",
     "formats",
+    "corpora",
     "synthetic",
     "augment",
     "encode",
@@ -198,7 +198,7 @@ def test_errors_of_the_library_do_not_assume_the_command_line() -> None:
 
 
 # Files that Harken itself wrote or brought, stdin, and the system's own.
-OPENERS = {"inputs.py", "files.py", "fetch.py", "memory.py", "page.py", "predict.py"}
+OPENERS = {"inputs.py", "files.py", "memory.py", "page.py", "predict.py"}
 
 
 def test_every_input_file_is_opened_by_inputs() -> None:

@@ -14,14 +14,13 @@ from harken.encode.vocabulary import Vocabulary
 from harken.encode.words import WordsAndCharacters
 from harken.errors import Complaint
 from harken.foreign import read_foreign
+from harken.formats.arrays import read_maps, read_pictures
+from harken.formats.captions import read_captions
 from harken.formats.conllu import read_conllu
-from harken.formats.images.arrays import read_maps, read_pictures
-from harken.formats.images.captions import read_captions
-from harken.formats.images.files import image_size, read_image
-from harken.formats.sound.audio import read_sound, sound_seconds
-from harken.formats.speech.kaldi import read_kaldi
-from harken.formats.speech.manifest import read_utterances
-from harken.formats.speech.sounds import signal_of
+from harken.formats.manifest import read_utterances
+from harken.formats.picture import image_size, read_image
+from harken.formats.sound import read_sound, signal_of, sound_seconds
+from harken.formats.speech_folders import read_kaldi
 from harken.formats.text import read_lines, read_whole
 from harken.inspection.store import open_recording
 from harken.models.huggingface_files import stored_in

@@ -326,13 +326,13 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from PIL import Image
-from harken.formats.images.gallery import Files
+from harken.formats.image_source import ImageFiles
 from harken.errors import Complaint
 from harken.files import locked_folder
 from harken.tasks.caption_examples import CaptionExample, resize_once
 disk, picture = Path(sys.argv[1]), Path(sys.argv[2])
 Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(picture)
-files = Files(columns=40, rows=40, channels=3)
+files = ImageFiles(columns=40, rows=40, channels=3)
 examples = [CaptionExample(name="a", captions=("a",), image=picture, source=files)] * 40
 os.chmod(disk, 0o555)
 for attempt in (lambda: resize_once(examples, disk), lambda: locked_folder(disk / "x").__enter__()):

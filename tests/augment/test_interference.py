@@ -15,7 +15,7 @@ from harken.augment.interference import (
     spoken_part,
     white_noise,
 )
-from harken.synthetic.chance import stream
+from harken.synthetic.draws import rng
 
 RATE = 7919
 
@@ -114,7 +114,7 @@ def test_what_is_repeated_begins_again(length: int, data: st.DataObject) -> None
 
 
 def test_white_noise_is_level_and_pink_noise_falls_by_3_decibels_an_octave() -> None:
-    random = stream("noise")
+    random = rng("noise")
     white = np.mean([octaves(white_noise(RATE, random), RATE) for _ in range(31)], axis=0)
     pink = np.mean([octaves(pink_noise(RATE, random), RATE) for _ in range(31)], axis=0)
     np.testing.assert_allclose(np.diff(white), 0, atol=0.5)
@@ -124,7 +124,7 @@ def test_white_noise_is_level_and_pink_noise_falls_by_3_decibels_an_octave() -> 
 @pytest.mark.parametrize("size", [1, 2, 3, 1009, 1024])
 def test_noise_has_the_size_that_is_asked_for(size: int) -> None:
     for noise in (white_noise, pink_noise):
-        made = noise(size, stream(size))
+        made = noise(size, rng(size))
         assert made.shape == (size,)
         assert np.isfinite(made).all()
         assert made.any()
@@ -137,14 +137,14 @@ def test_noise_has_the_size_that_is_asked_for(size: int) -> None:
 @pytest.mark.parametrize("rate", [8000, 16000])
 @pytest.mark.parametrize("seconds", [0.05, 0.1, 0.4, 1.3])
 def test_rooms_decay_in_the_time_that_is_asked_for(seconds: float, rate: int) -> None:
-    times = [decay_time(room_response(seconds, rate, stream(one)), rate) for one in range(23)]
+    times = [decay_time(room_response(seconds, rate, rng(one)), rate) for one in range(23)]
     np.testing.assert_allclose(times, seconds, rtol=0.15)
     assert np.mean(times) == pytest.approx(seconds, rel=0.03)
     assert np.std(times) > 0  # each room is another
 
 
 def test_half_of_the_energy_comes_directly() -> None:
-    response = room_response(0.3, RATE, stream(3))
+    response = room_response(0.3, RATE, rng(3))
     assert np.sum(response**2) == pytest.approx(1.0)
     assert response[0] ** 2 == pytest.approx(0.5)
 

@@ -74,7 +74,7 @@ def test_a_line_without_a_tab(folder: Path, capsys: pytest.CaptureFixture[str]) 
     spoil(folder / "questions.train.tsv", b"\t", b"   ")
     assert train(folder) == 2
     said = complaint(capsys)
-    assert "questions.train.tsv:1: found 0 tabs" in said
+    assert "questions.train.tsv:1: expected question" in said
     assert "replace the run of spaces by one tab" in said
 
 

@@ -14,9 +14,9 @@ from harken.recipe import TASKS, load_recipe
 from harken.report.model_card import model_card
 from harken.report.run_page import run_report
 from harken.run import load
-from harken.synthetic.scenes.made import DrawnConfig, write_drawn
+from harken.synthetic.scenes import DrawnConfig, write_drawn
 from harken.synthetic.sentences import SentencesConfig, write_sentences
-from harken.synthetic.speech.made import SpokenConfig, write_spoken
+from harken.synthetic.speech import SpokenConfig, write_spoken
 from small_recipe import SMALL_OF
 
 SMALLER = {"lm": ("model.layers=1", "model.width=12", "model.length=32", "search.most=3")}

@@ -12,9 +12,9 @@ from harken.cli.main import main
 from harken.decode.found import Found
 from harken.recipe import Recipe
 from harken.report import attention_page
-from harken.synthetic.scenes.made import DrawnConfig, write_drawn
+from harken.synthetic.scenes import DrawnConfig, write_drawn
 from harken.synthetic.sentences import SentencesConfig, write_sentences
-from harken.synthetic.speech.made import SpokenConfig, write_spoken
+from harken.synthetic.speech import SpokenConfig, write_spoken
 from harken.tasks import answer_predictor, seq2seq, transcribe_predictor
 from untrained import untrained_run
 

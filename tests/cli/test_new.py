@@ -14,7 +14,7 @@ import pytest
 from harken import config
 from harken.cli.main import main
 from harken.recipe import TASKS, Recipe, load_recipe
-from harken.synthetic.speech.recorded import write_wav
+from harken.synthetic.recordings import write_wav
 from harken.tasks.transcribe import TranscribeRecipe
 from small_files import FILES, SMALL, sentence, write_files
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harken.cli.main import main
-from harken.synthetic.scenes.made import DrawnConfig, drawn, kept_pairs
+from harken.synthetic.scenes import DrawnConfig, drawn, kept_pairs
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
@@ -47,8 +47,8 @@ def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--scenes", "2"), "harken: data drawn: scenes must be from 3 to 100000, found 2"),
-        (("--size", "7"), "size must be from 32 to 512, found 7"),
+        (("--scenes", "2"), "harken: data drawn: scenes must be from 3 to 100000, got 2"),
+        (("--size", "7"), "size must be from 32 to 512, got 7"),
         (("--most", "9"), "most at most 4"),
     ],
 )

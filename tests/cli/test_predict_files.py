@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from harken.cli.main import main
-from harken.synthetic.speech.recorded import write_wav
+from harken.synthetic.recordings import write_wav
 
 UntrainedRun = Callable[[str], Path]
 BAD = ("missing", "folder", "noise", "empty")

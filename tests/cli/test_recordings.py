@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from harken.cli.main import main
-from harken.formats.speech.manifest import read_utterances
-from harken.synthetic.speech.recorded import write_wav
+from harken.formats.manifest import read_utterances
+from harken.synthetic.recordings import write_wav
 
 PATTERN = "{text}_{speaker}_{index}.wav"
 
@@ -103,7 +103,7 @@ def test_made_words_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (("--pattern", PATTERN, "--test", "*"), "found nothing for train"),
         (("--pattern", PATTERN, "--words", "1"), "--words: found '1', wanted pairs"),
         (("--words", "1=one"), "without --pattern"),
-        ((), "found"),
+        ((), "expected a folder of Kaldi"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from harken.corpora.catalogue import CATALOGUE, Corpus, Item
-from harken.corpora.fetch import is_safe
+from harken.corpora.download import is_safe
 
 ITEMS = [item for corpus in CATALOGUE.values() for item in corpus.items]
 
@@ -42,6 +42,6 @@ def test_an_item_is_complete(item: Item) -> None:
 
 def test_names_while_packed_and_sizes_on_the_way() -> None:
     plain = Item(address="https://a/f", stored="f", sha256="", bytes=7)
-    assert (plain.file, plain.most) == ("f", 7)
+    assert (plain.file, plain.max_bytes) == ("f", 7)
     packed = Item(address="https://a/f", stored="f", sha256="", bytes=800, packing="tar.gz")
-    assert (packed.file, packed.most) == ("f.tar.gz", 800 + 100 + 2**20)
+    assert (packed.file, packed.max_bytes) == ("f.tar.gz", 800 + 100 + 2**20)

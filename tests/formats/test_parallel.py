@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import Pair
-from harken.formats.parallel import Parallel, read_pairs_tsv, read_parallel
 from harken.formats.text import STDIN
+from harken.formats.tsv import Parallel, read_pairs_tsv, read_parallel
 
 
 def two(folder: Path, source: str | bytes, target: str | bytes) -> tuple[Path, Path]:
@@ -98,8 +98,8 @@ def test_unequal_files_are_counted(
 ) -> None:
     paths = two(tmp_path, source, target)
     error = complaint(*paths, keep_blank=keep_blank)
-    expected = f"found {counts[0]} lines in {paths[0]} and {counts[1]} in {paths[1]}"
-    assert error.message.startswith(expected)
+    assert f"as many lines in {paths[0]} as in {paths[1]}, got" in error.message
+    assert f"got {counts[0]} and {counts[1]}" in error.message
 
 
 @pytest.mark.parametrize("keep_blank", [False, True])
@@ -107,7 +107,7 @@ def test_unequal_files_are_counted(
 def test_files_of_no_pair(tmp_path: Path, source: str, target: str, keep_blank: bool) -> None:
     paths = two(tmp_path, source, target)
     error = complaint(*paths, keep_blank=keep_blank)
-    assert f"{paths[0]} and {paths[1]}: found no sentence with a translation" in error.message
+    assert f"{paths[0]} and {paths[1]}: no sentence with a translation" in error.message
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -129,7 +129,7 @@ def test_packed_files_of_two_kinds(tmp_path: Path) -> None:
 
 
 def test_stdin_cannot_be_both(tmp_path: Path) -> None:
-    assert "<stdin>: found it as source and as target" in complaint(STDIN, STDIN).message
+    assert "<stdin>: expected two texts" in complaint(STDIN, STDIN).message
 
 
 # --- one file
@@ -161,14 +161,14 @@ def test_a_file_of_pairs(tmp_path: Path) -> None:
 def test_a_wrong_line_is_named(tmp_path: Path, line: str, found: str, fix: str) -> None:
     path = one(tmp_path, f"x\tX\n\n{line}\n")
     error = complaint(path)
-    assert f"{path}:3: found {found}" in error.message
+    assert f"{path}:3: expected source<TAB>target, got {found}" in error.message
     assert fix in error.fix
 
 
 @pytest.mark.parametrize("content", ["", "\n", "\tB\na\t\n"])
 def test_a_file_of_no_pair(tmp_path: Path, content: str) -> None:
     path = one(tmp_path, content)
-    assert f"{path}: found no sentence with a translation" in complaint(path).message
+    assert f"{path}: no sentence with a translation" in complaint(path).message
 
 
 def test_a_missing_file_of_pairs(tmp_path: Path) -> None:

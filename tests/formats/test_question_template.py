@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.formats.question_template import Frame, frame_of
+from harken.formats.question_template import QuestionTemplate, question_template
 
-BORN = Frame(before=("Where", "was"), after=("born?",))
+BORN = QuestionTemplate(before=("Where", "was"), after=("born?",))
 
 
 @pytest.mark.parametrize(
@@ -12,18 +12,24 @@ BORN = Frame(before=("Where", "was"), after=("born?",))
     [
         (["Where was Ada King born?", "Where was Alan Turing born?"], BORN),
         (["Where was Ada born?", "Where  was\tAlan M. Turing born?"], BORN),
-        (["Who is Ada?", "Who is Bob King?"], Frame(before=("Who", "is"))),
-        (["Ada of Leeds", "Bob of Leeds"], Frame(after=("of", "Leeds"))),
-        (["Where was Ada born?", "Who is Bob?", "x"], Frame()),
-        (["Where was Ada born?", "Where was Ada born?"], Frame()),  # one question is all name
-        (["one", "one more"], Frame()),  # a name has at least one word
-        (["a b c", "a b b c"], Frame(before=("a", "b"))),  # `b` may not be before and after
-        (["愛因斯坦在哪裡出生?", "居里夫人在哪裡出生?"], Frame()),
-        ([], Frame()),
+        (["Who is Ada?", "Who is Bob King?"], QuestionTemplate(before=("Who", "is"))),
+        (["Ada of Leeds", "Bob of Leeds"], QuestionTemplate(after=("of", "Leeds"))),
+        (["Where was Ada born?", "Who is Bob?", "x"], QuestionTemplate()),
+        (
+            ["Where was Ada born?", "Where was Ada born?"],
+            QuestionTemplate(),
+        ),
+        (["one", "one more"], QuestionTemplate()),  # a name has at least one word
+        (
+            ["a b c", "a b b c"],
+            QuestionTemplate(before=("a", "b")),
+        ),
+        (["愛因斯坦在哪裡出生?", "居里夫人在哪裡出生?"], QuestionTemplate()),
+        ([], QuestionTemplate()),
     ],
 )
-def test_what_all_questions_share(questions: list[str], frame: Frame) -> None:
-    assert frame_of(questions) == frame
+def test_what_all_questions_share(questions: list[str], frame: QuestionTemplate) -> None:
+    assert question_template(questions) == frame
 
 
 @pytest.mark.parametrize(
@@ -43,7 +49,7 @@ def test_a_name_is_what_stands_in_the_gap(question: str, name: str) -> None:
 
 def test_a_frame_shows_its_gap() -> None:
     assert str(BORN) == "Where was … born?"
-    assert str(Frame()) == "…"
+    assert str(QuestionTemplate()) == "…"
     assert BORN.ask("Ada King") == "Where was Ada King born?"
 
 
@@ -58,7 +64,7 @@ def test_every_question_is_its_frame_about_its_name(
     names: list[list[str]], before: list[str], after: list[str]
 ) -> None:
     questions = [" ".join((*before, *name, *after)) for name in names]
-    frame = frame_of(questions)
+    frame = question_template(questions)
     found = [frame.name(question) for question in questions]
     assert all(found)
     assert [frame.ask(name) for name in found] == questions

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import Question
-from harken.formats.questions import hold_out, read_questions
+from harken.formats.tsv import hold_out_questions, read_questions
 
 seeds = st.integers(0, 2**63)
 
@@ -16,7 +16,7 @@ def numbered(count: int) -> list[Question]:
 
 
 def held_texts(questions: list[Question], share: float, seed: int = 0) -> set[str]:
-    return {question.question for question in hold_out(questions, share, seed)[1]}
+    return {question.question for question in hold_out_questions(questions, share, seed)[1]}
 
 
 def test_reading(tmp_path: Path) -> None:
@@ -30,8 +30,8 @@ def test_reading(tmp_path: Path) -> None:
     [
         ("Where was Ada born?", "0 tabs", "docs/formats.md"),
         ("Where was Ada born?    London", "0 tabs", "replace the run of spaces by one tab"),
-        ("Where  was?\tLondon\tEngland", "2 tabs", "docs/formats.md"),
-        ("Where?\tLondon\t", "2 tabs", "docs/formats.md"),
+        ("Where  was?\tLondon\tEngland", "2 tabs", "cut -f1,2"),
+        ("Where?\tLondon\t", "2 tabs", "cut -f1,2"),
         ("Where?\t", "an empty column", "docs/formats.md"),
         (" \tLondon", "an empty column", "docs/formats.md"),
     ],
@@ -41,7 +41,8 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, found: str, fix: str) 
     path.write_text(f"Who?\tAda\n\n{line}\n")
     with pytest.raises(UserError) as caught:
         read_questions(path)
-    assert f"{path}:3: found {found} in {line.strip()!r}" in caught.value.message
+    expected = f"{path}:3: expected question<TAB>answer, got {found} in {line.strip()!r}"
+    assert expected in caught.value.message
     assert fix in caught.value.fix
 
 
@@ -56,7 +57,7 @@ words = st.sampled_from("abcdefghijk")
     seeds,
 )
 def test_the_sides_share_no_question(questions: list[Question], share: float, seed: int) -> None:
-    kept, held = hold_out(questions, share, seed)
+    kept, held = hold_out_questions(questions, share, seed)
     kept_texts = {question.question for question in kept}
     texts = {question.question for question in held}
     assert not kept_texts & texts
@@ -90,4 +91,4 @@ def test_a_split_is_kept_for_ever() -> None:
 @pytest.mark.parametrize("questions", [numbered(1), [Question("a", "b"), Question("a", "c")]])
 def test_one_question_cannot_be_split(questions: list[Question]) -> None:
     with pytest.raises(UserError, match="found 1 distinct example"):
-        hold_out(questions, 0.5, 0)
+        hold_out_questions(questions, 0.5, 0)

@@ -1,6 +1,6 @@
 import pytest
 
-from harken.formats.titles import head_of
+from harken.formats.titles import title_of
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from harken.formats.titles import head_of
     ],
 )
 def test_where_a_head_ends(text: str, head: str) -> None:
-    assert head_of(text) == head
+    assert title_of(text) == head

@@ -20,6 +20,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,11 @@ def runners(folder: Path, kinds: list[str]) -> dict[str, Runner]:
     pictures = {kind: media.picture(kind) for kind in media.PICTURES}
     arrays = media.arrays()
 
-    def run_sound(rng: random.Random) -> None:
-        kind = rng.choice(sorted(sounds))
+    def run_sound(rng: random.Random, kind: str) -> None:
         mutant = media.mutate_sound(kind, sounds[kind], rng)
         media.read_mutated_sound(mutant, folder / "sound.wav", rng)
 
-    def run_picture(rng: random.Random) -> None:
-        kind = rng.choice(sorted(pictures))
+    def run_picture(rng: random.Random, kind: str) -> None:
         mutant = media.mutate_picture(kind, pictures[kind], rng)
         media.read_mutated_picture(mutant, folder / "picture.png", rng)
 
@@ -71,7 +70,9 @@ def runners(folder: Path, kinds: list[str]) -> dict[str, Runner]:
         mutant = media.mutate_array(name, arrays[name], rng)
         media.read_mutated_array(name, mutant, folder / "array.npz")
 
-    found |= {"sound": run_sound, "image": run_picture, "npz": run_array}
+    found |= {kind: partial(run_sound, kind=kind) for kind in sounds}
+    found |= {kind: partial(run_picture, kind=kind) for kind in pictures}
+    found["npz"] = run_array
     found["conllu"] = lambda rng: tables.run_conllu(data, rng)
     found["tsv"] = lambda rng: tables.run_tsv(data, rng)
     found["jsonl"] = lambda rng: tables.run_jsonl(data, rng)
@@ -87,8 +88,8 @@ def runners(folder: Path, kinds: list[str]) -> dict[str, Runner]:
 
 
 KINDS = (
-    *("sound", "image", "npz", "conllu", "tsv", "jsonl"),
-    *("recipe", "tokenizer", "huggingface", "run"),
+    *(*media.SOUNDS, *media.PICTURES, "npz"),
+    *("conllu", "tsv", "jsonl", "recipe", "tokenizer", "huggingface", "run"),
 )
 
 

@@ -14,17 +14,20 @@ import soundfile
 from PIL import Image
 
 from fuzz.mutators import HUGE, mutate_bytes, mutate_parts
-from harken.formats.images.arrays import read_maps, read_pictures
-from harken.formats.images.files import decode_image, image_size, read_image
-from harken.formats.sound.audio import read_sound, read_sound_stream, sound_seconds
-from harken.formats.sound.containers import PAGE, page_checksum
+from harken.formats.arrays import read_maps, read_pictures
+from harken.formats.picture import decode_image, image_size, read_image
+from harken.formats.sound import read_sound, read_sound_stream, sound_seconds
+from harken.formats.sound_checks import OGG_PAGE, ogg_checksum
 
 SOUNDS = {
-    "WAV": "PCM_16",
-    "FLAC": "PCM_16",
-    "OGG": "VORBIS",
-    "NIST": "PCM_16",
-    "OPUS": "OPUS",
+    "WAV": ("WAV", "PCM_16"),
+    "AIFF": ("AIFF", "PCM_16"),
+    "W64": ("W64", "PCM_16"),
+    "FLAC": ("FLAC", "PCM_16"),
+    "NIST": ("NIST", "PCM_16"),
+    "VORBIS": ("OGG", "VORBIS"),
+    "OPUS": ("OGG", "OPUS"),
+    "MP3": ("MP3", "MPEG_LAYER_III"),
 }
 PICTURES: dict[str, dict[str, object]] = {
     "PNG": {},
@@ -40,9 +43,9 @@ def sound(kind: str) -> bytes:
     """Two thousand samples, few enough for mutations to hit the header often."""
     noise = 0.1 * np.random.default_rng(5).standard_normal(2003)
     file = io.BytesIO()
-    name = "OGG" if kind == "OPUS" else kind
-    rate = 16_000 if kind == "OPUS" else 6007
-    soundfile.write(file, noise, rate, format=name, subtype=SOUNDS[kind])
+    name, coding = SOUNDS[kind]
+    rate = 16_000 if kind in ("OPUS", "MP3") else 6007
+    soundfile.write(file, noise, rate, format=name, subtype=coding)
     # Ogg numbers its streams at random; the same mutations should give the same files.
     return with_checksums(file.getvalue(), stream=7) if name == "OGG" else file.getvalue()
 
@@ -53,7 +56,7 @@ def mutate_sound(kind: str, good: bytes, rng: random.Random) -> bytes:
     if kind == "FLAC" and rng.random() < 0.3:
         return _mutate_streaminfo(good, rng)
     data = mutate_bytes(good, rng)
-    return with_checksums(data) if kind in ("OGG", "OPUS") and rng.random() < 0.7 else data
+    return with_checksums(data) if kind in ("VORBIS", "OPUS") and rng.random() < 0.7 else data
 
 
 def _mutate_sphere(good: bytes, rng: random.Random) -> bytes:
@@ -78,20 +81,20 @@ def with_checksums(data: bytes, stream: int | None = None) -> bytes:
     pages = data.split(b"OggS")
     for number, rest in enumerate(pages[1:], start=1):
         page = b"OggS" + rest
-        if len(page) >= PAGE.size:
+        if len(page) >= OGG_PAGE.size:
             owner = page[14:18] if stream is None else struct.pack("<I", stream)
-            plain = page[:14] + owner + page[18:22] + bytes(4) + page[26:]
-            pages[number] = plain[4:22] + struct.pack("<I", page_checksum(plain)) + plain[26:]
+            page = page[:14] + owner + page[18:]
+            pages[number] = page[4:22] + struct.pack("<I", ogg_checksum(page)) + page[26:]
     return b"OggS".join(pages)
 
 
 def read_mutated_sound(data: bytes, path: Path, rng: random.Random) -> None:
     """Read from a file or a stream and check that samples are what was promised."""
     if rng.random() < 0.5:
-        samples = read_sound_stream(io.BytesIO(data), rate=RATE, most_seconds=MAX_SECONDS)
+        samples = read_sound_stream(io.BytesIO(data), rate=RATE, max_seconds=MAX_SECONDS)
     else:
         path.write_bytes(data)
-        samples = read_sound(path, rate=RATE, most_seconds=MAX_SECONDS)
+        samples = read_sound(path, rate=RATE, max_seconds=MAX_SECONDS)
         assert abs(len(samples) - sound_seconds(path) * RATE) <= 1
     assert samples.dtype == np.float32 and samples.ndim == 1
     assert 0 < len(samples) <= MAX_SECONDS * RATE + 1 and np.isfinite(samples).all()
@@ -155,7 +158,7 @@ def _with_chunk_checksums(data: bytes) -> bytes:
 
 def read_mutated_picture(data: bytes, path: Path, rng: random.Random) -> None:
     channels, size = rng.choice([1, 3]), rng.choice([None, (7, 5), (31, 3)])
-    options = {"channels": channels, "size": size, "most_pixels": MAX_PIXELS}
+    options = {"channels": channels, "size": size, "max_pixels": MAX_PIXELS}
     if rng.random() < 0.5:
         pixels = decode_image(data, "it", **options)
     else:

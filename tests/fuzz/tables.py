@@ -24,14 +24,13 @@ from harken.config.schema import (
     types_of,
 )
 from harken.config.write import inline
+from harken.formats.captions import read_captions
 from harken.formats.conllu import read_conllu
-from harken.formats.images.captions import read_captions
 from harken.formats.links import read_links
-from harken.formats.parallel import read_pairs_tsv, read_parallel
-from harken.formats.questions import read_questions
-from harken.formats.speech.kaldi import read_kaldi
-from harken.formats.speech.manifest import read_utterances
+from harken.formats.manifest import read_utterances
+from harken.formats.speech_folders import read_kaldi
 from harken.formats.text import read_lines, read_whole
+from harken.formats.tsv import read_pairs_tsv, read_parallel, read_questions
 from harken.recipe import Recipe, load_recipe, task_of
 from harken.training.memory import TRAINING, check_model_size
 from harken.training.optimiser import set_rates

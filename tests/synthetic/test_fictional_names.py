@@ -1,24 +1,24 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.synthetic import fictional_names as invented
-from harken.synthetic.fictional_names import invent_names
+from harken.synthetic import fictional_names as module
+from harken.synthetic.fictional_names import fictional_names
 
 PEOPLE = [f"{first} {middle} {last}" for first in "ABC" for middle in "xyz" for last in ("Q", "R")]
 
 
 def test_all_combinations_that_are_left() -> None:
     names = ["Ada King", "Alan M. Turing", "Bob", "Ada King"]
-    assert sorted(invent_names(names, [], 5, seed=0)) == ["Ada Turing", "Alan M. King"]
-    assert invent_names(names, ["Ada Turing"], 5, seed=0) == ["Alan M. King"]
-    assert len(invent_names(names, [], 1, seed=0)) == 1
+    assert sorted(fictional_names(names, [], 5, seed=0)) == ["Ada Turing", "Alan M. King"]
+    assert fictional_names(names, ["Ada Turing"], 5, seed=0) == ["Alan M. King"]
+    assert len(fictional_names(names, [], 1, seed=0)) == 1
 
 
 def test_where_nothing_can_be_exchanged() -> None:
-    assert invent_names(["Bob", "愛因斯坦"], [], 5, seed=0) == []
-    assert invent_names(["Ada King", "Ada Byron"], [], 5, seed=0) == []
-    assert invent_names(["Ada King"], [], 5, seed=0) == []
-    assert invent_names([], [], 5, seed=0) == []
+    assert fictional_names(["Bob", "愛因斯坦"], [], 5, seed=0) == []
+    assert fictional_names(["Ada King", "Ada Byron"], [], 5, seed=0) == []
+    assert fictional_names(["Ada King"], [], 5, seed=0) == []
+    assert fictional_names([], [], 5, seed=0) == []
 
 
 NAMES = st.lists(
@@ -29,23 +29,23 @@ NAMES = st.lists(
 
 @given(NAMES, NAMES, st.integers(0, 7), st.integers(0, 99))
 def test_new_names_of_old_parts(names: list[str], taken: list[str], count: int, seed: int) -> None:
-    made = invent_names(names, taken, count, seed)
+    made = fictional_names(names, taken, count, seed)
     parts = [name.rsplit(maxsplit=1) for name in names if " " in name]
     every = {f"{first} {last}" for first, _ in parts for _, last in parts} - {*names, *taken}
     assert set(made) <= every
     assert len(set(made)) == len(made) == min(count, len(every))
-    assert made == invent_names(names, taken, count, seed)
+    assert made == fictional_names(names, taken, count, seed)
 
 
 def test_the_seed_decides_and_no_person_is_preferred() -> None:
     names = [f"first{at} last{at}" for at in range(101)]
-    made = invent_names(names, [], 200, seed=3)
-    assert made != invent_names(names, [], 200, seed=4)
+    made = fictional_names(names, [], 200, seed=3)
+    assert made != fictional_names(names, [], 200, seed=4)
     assert len({name.split()[0] for name in made}) > 70
     assert len({name.split()[1] for name in made}) > 70
 
 
 def test_a_large_crowd_costs_no_more() -> None:
     names = [f"first{at} last{at}" for at in range(20_011)]  # 400 million combinations
-    assert len(invent_names(names, names, 200, seed=0)) == 200
-    assert invented.TRIED * 200 < 20_011
+    assert len(fictional_names(names, names, 200, seed=0)) == 200
+    assert module.ATTEMPTS * 200 < 20_011

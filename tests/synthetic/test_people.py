@@ -399,7 +399,7 @@ def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_configs_are_refused(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"{field} must be .*found {value}"):
+    with pytest.raises(ValueError, match=rf"{field} must be .*got {value}"):
         PeopleConfig(**{field: value})  # type: ignore[arg-type]
 
 
@@ -419,5 +419,5 @@ def test_facts_are_drawn_anew_but_the_birthplace_is_always_told(facts: int) -> N
 
 def test_facts_must_be_some_of_those_there_are() -> None:
     for wrong in (0, 7):
-        with pytest.raises(ValueError, match=f"facts must be from 1 to 6, found {wrong}"):
+        with pytest.raises(ValueError, match=f"facts must be from 1 to 6, got {wrong}"):
             PeopleConfig(facts=wrong)

@@ -11,14 +11,14 @@ from harken import config
 from harken.cli.main import main
 from harken.decode.found import Found
 from harken.errors import UserError
-from harken.formats.images.arrays import read_pictures
-from harken.formats.images.captions import read_captions
+from harken.formats.arrays import read_pictures
+from harken.formats.captions import read_captions
 from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run
-from harken.synthetic.scenes.made import DrawnConfig, write_drawn
+from harken.synthetic.scenes import DrawnConfig, write_drawn
 from harken.tasks.caption_predictor import CaptionPredictor
 
 SMALL = (

@@ -15,8 +15,8 @@ from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.recipe import TASKS, Recipe
 from harken.run import Run
-from harken.synthetic.scenes.made import DrawnConfig, write_drawn
-from harken.synthetic.speech.made import SpokenConfig, write_spoken
+from harken.synthetic.scenes import DrawnConfig, write_drawn
+from harken.synthetic.speech import SpokenConfig, write_spoken
 from harken.tasks.prediction import Prediction
 from untrained import bound_run
 

@@ -14,14 +14,14 @@ from harken.cli.main import main
 from harken.decode.found import Found
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.speech.manifest import read_utterances, write_manifest
+from harken.formats.manifest import read_utterances, write_manifest
 from harken.models.recogniser import BLANK
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
-from harken.synthetic.speech.made import SpokenConfig, write_spoken
-from harken.synthetic.speech.recorded import write_wav
+from harken.synthetic.recordings import write_wav
+from harken.synthetic.speech import SpokenConfig, write_spoken
 from harken.tasks.transcribe import fitting
 from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, joined
 from untrained import batches

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from jaxtyping import Bool
 
-from harken.synthetic.speech.recorded import Signal
+from harken.synthetic.recordings import Signal
 
 _FRAME = 0.02  # seconds
 _QUIETEST = 1e-3  # 30 dB below

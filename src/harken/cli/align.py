@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     """Print a row for every head, every layer and all of them, as they stand in the model."""
     from harken.cli.output import remark
     from harken.formats.links import read_links
-    from harken.formats.parallel import read_parallel
+    from harken.formats.tsv import read_parallel
     from harken.measure.alignment import best_of, chosen_elsewhere, link_counts
     from harken.run import load
 

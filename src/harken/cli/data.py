@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from harken.corpora.catalogue import Corpus
-    from harken.corpora.fetch import Event
+    from harken.corpora.download import Event
 
 EPILOG = """examples:
   harken data                                      the list, with licences and sizes
@@ -211,15 +211,14 @@ def _record(corpus: "Corpus") -> dict[str, object]:
 def _fetch(corpus: "Corpus", folder: Path, mirror: str | None) -> list[Path]:
     """Say whose it is and where it comes from, then get it."""
     from harken.cli.output import remark
-    from harken.corpora.fetch import Patience
-    from harken.corpora.obtain import obtain, where
+    from harken.corpora.download import RetryPolicy, address_of, download
 
     remark(f"{corpus.name}: {corpus.title}")
     remark(f"licence: {corpus.licence.name}, {corpus.licence.address}")
     for item in corpus.items:
-        remark(f"from {where(corpus, item, mirror)}")
+        remark(f"from {address_of(corpus, item, mirror)}")
     with _progress() as listen:
-        return obtain(corpus, folder, mirror=mirror, patience=Patience(), listen=listen)
+        return download(corpus, folder, mirror=mirror, retry=RetryPolicy(), listen=listen)
 
 
 @contextmanager
@@ -229,7 +228,7 @@ def _progress() -> Iterator[Callable[["Event"], None]]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     from harken.cli.output import QUIET_SECONDS, remark
-    from harken.corpora.fetch import Waiting
+    from harken.corpora.download import Waiting
 
     drawn = Progress(
         TextColumn("{task.description}"),

@@ -19,7 +19,7 @@ def drawn_options(parser: argparse.ArgumentParser) -> None:
 
 def make_drawn(options: argparse.Namespace) -> list[Path]:
     """Captions and pictures of three parts, and a folder of examples."""
-    from harken.synthetic.scenes.made import DrawnConfig, write_drawn
+    from harken.synthetic.scenes import DrawnConfig, write_drawn
 
     config = DrawnConfig(
         scenes=options.scenes,

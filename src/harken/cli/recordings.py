@@ -27,7 +27,7 @@ def spoken_options(parser: argparse.ArgumentParser) -> None:
 
 def make_spoken(options: argparse.Namespace) -> list[Path]:
     """Sounds and three manifests."""
-    from harken.synthetic.speech.made import SpokenConfig, write_spoken
+    from harken.synthetic.speech import SpokenConfig, write_spoken
 
     config = SpokenConfig(
         utterances=options.utterances,
@@ -52,7 +52,7 @@ def manifest_options(parser: argparse.ArgumentParser) -> None:
 
 def make_manifest(options: argparse.Namespace) -> list[Path]:
     """A manifest for each part that has anything in it."""
-    from harken.formats.speech.manifest import write_manifest
+    from harken.formats.manifest import write_manifest
 
     parts: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
     found = _recordings(options)
@@ -87,16 +87,20 @@ def stretches_options(parser: argparse.ArgumentParser) -> None:
 
 def make_stretches(options: argparse.Namespace) -> list[Path]:
     """A manifest with each utterance from each of its words on."""
-    from harken.formats.speech.manifest import read_utterances, write_manifest
-    from harken.formats.speech.sounds import name_of
-    from harken.formats.speech.stretches import from_every_word, timed_by
+    from harken.formats.manifest import (
+        read_utterances,
+        split_at_words,
+        with_word_times,
+        write_manifest,
+    )
+    from harken.formats.sound import name_of
     from harken.run import load
 
     utterances = read_utterances(options.manifest)
     if options.run is not None:
         names = [name_of(one) for one in utterances]
         found = load(options.run, "auto").predict(names, times=True)
-        utterances = timed_by(utterances, [one.words for one in found])
+        utterances = with_word_times(utterances, [one.words for one in found])
     if not any(one.words for one in utterances):
         raise UserError(
             f"{options.manifest}: found no times of words, wanted some to begin at",
@@ -104,7 +108,7 @@ def make_stretches(options: argparse.Namespace) -> list[Path]:
         )
     options.out.mkdir(parents=True, exist_ok=True)
     written: Path = options.out / options.manifest.name
-    write_manifest([part for one in utterances for part in from_every_word(one)], written)
+    write_manifest([part for one in utterances for part in split_at_words(one)], written)
     return [written]
 
 
@@ -122,7 +126,7 @@ def joined_options(parser: argparse.ArgumentParser) -> None:
 
 def make_joined(options: argparse.Namespace) -> list[Path]:
     """Sounds of several words each, and three manifests with the time of every word."""
-    from harken.synthetic.speech.joined import JoinedConfig, write_joined
+    from harken.synthetic.joined import JoinedConfig, write_joined
 
     config = JoinedConfig(
         sentences=options.sentences,
@@ -154,8 +158,7 @@ def _recordings_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _recordings(options: argparse.Namespace) -> Sequence["Utterance"]:
-    from harken.formats.speech.folders import read_folder
-    from harken.formats.speech.names import utterances_from_names
+    from harken.formats.speech_folders import read_folder, utterances_from_names
 
     if options.pattern is None:
         if options.words or options.split:

@@ -1,23 +1,18 @@
-"""Public corpora by name: where each file is, what it must be once stored, and its licence.
+"""List public corpora: the address, digest and licence of each file.
 
-An item is one address that ends as one file, or as one flat folder of files. Its `sha256` is that
-of what ends on the disk: compressed bytes may differ from server to server, the corpus may not.
+An item is one address that becomes one file, or one flat folder of files. Its `sha256` is that of
+the decompressed file, because compressed bytes may differ between servers:
 
     file     sha256 of its bytes
     folder   sha256 of the lines "SHA256  NAME", sorted by name, as `sha256sum * | sha256sum` prints
-
-What is not here: fetching (fetch.py) and unpacking (unpack.py).
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from harken.corpora.unpack import Archive
+Packing = Literal["none", "gz", "zip"]
 
-Packing = Literal["none", "gz"] | Archive
-
-# What an archive may hold beside the wanted members: headers, licences, scripts.
-EXTRA = 2**20
+EXTRA_BYTES = 2**20  # of an archive beside the wanted members: headers, licences, scripts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,13 +36,13 @@ class Item:
 
     @property
     def file(self) -> str:
-        """The name while it is packed: that of the unfinished download and of a mirror's file."""
+        """The name of the packed file, as on a mirror."""
         return self.stored if self.packing == "none" else f"{self.stored}.{self.packing}"
 
     @property
-    def most(self) -> int:
-        """More bytes than this are something else: packing makes nothing much larger."""
-        return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA
+    def max_bytes(self) -> int:
+        """The limit of the download and of what it decompresses to."""
+        return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +58,21 @@ class Corpus:
     @property
     def bytes(self) -> int:
         return sum(item.bytes for item in self.items)
+
+
+def _items(address: str, files: str, packing: Packing = "none") -> tuple[Item, ...]:
+    """Return an item for each line of SHA-256, bytes and name; `{name}` is replaced in address."""
+    lines = (line.split() for line in files.strip().splitlines())
+    return tuple(
+        Item(
+            address=address.format(name=name),
+            stored=name,
+            sha256=sha256,
+            bytes=int(size),
+            packing=packing,
+        )
+        for sha256, size, name in lines
+    )
 
 
 SHARE_ALIKE = Licence(
@@ -90,18 +100,6 @@ TINYSHAKESPEARE = Corpus(
     ),
 )
 
-
-def _ewt(split: str, sha256: str, size: int) -> Item:
-    name = f"en_ewt-ud-{split}.conllu"
-    return Item(
-        address="https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/"
-        f"4c89b5833a70aa5ed3a00bad2f23f57992cc7df8/{name}",
-        stored=name,
-        sha256=sha256,
-        bytes=size,
-    )
-
-
 # Release r2.16 of May 2025. Two public programs that read this release, one of them from this
 # commit, state the same SHA-256 for the same files.
 EWT = Corpus(
@@ -109,36 +107,16 @@ EWT = Corpus(
     title="English Web Treebank, UD 2.16, 16,622 tagged sentences (tag)",
     licence=SHARE_ALIKE,
     page="https://universaldependencies.org/treebanks/en_ewt/index.html",
-    items=(
-        _ewt(
-            "train",
-            "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b",
-            14_203_025,
-        ),
-        _ewt(
-            "dev",
-            "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6",
-            1_805_545,
-        ),
-        _ewt(
-            "test",
-            "e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd",
-            1_804_515,
-        ),
+    items=_items(
+        "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/"
+        "4c89b5833a70aa5ed3a00bad2f23f57992cc7df8/{name}",
+        """
+    3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b 14203025 en_ewt-ud-train.conllu
+    531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6 1805545 en_ewt-ud-dev.conllu
+    e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd 1804515 en_ewt-ud-test.conllu
+        """,
     ),
 )
-
-
-def _multi30k(name: str, sha256: str, size: int) -> Item:
-    return Item(
-        address="https://raw.githubusercontent.com/multi30k/dataset/"
-        f"c9be912dc05a3ebf9ae5bb5f7f58c1791cda43ab/data/task1/raw/{name}.gz",
-        stored=name,
-        sha256=sha256,
-        bytes=size,
-        packing="gz",
-    )
-
 
 # torchtext 0.9 states the MD5 of each .gz of this repository. Compressing our files with gzip and
 # the time stamps of 21 December 2017 gives all eight of these MD5 back: the bytes are the same.
@@ -149,47 +127,20 @@ MULTI30K = Corpus(
         name="research and teaching only", address="https://github.com/multi30k/dataset/issues/8"
     ),
     page="https://github.com/multi30k/dataset",
-    items=(
-        _multi30k(
-            "train.en",
-            "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
-            1_801_238,
-        ),
-        _multi30k(
-            "train.de",
-            "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
-            2_110_398,
-        ),
-        _multi30k(
-            "val.en",
-            "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
-            63_297,
-        ),
-        _multi30k(
-            "val.de",
-            "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
-            75_981,
-        ),
-        _multi30k(
-            "test_2016_flickr.en",
-            "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
-            62_076,
-        ),
-        _multi30k(
-            "test_2016_flickr.de",
-            "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
-            70_649,
-        ),
-        _multi30k(
-            "test_2017_flickr.en",
-            "ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98",
-            55_242,
-        ),
-        _multi30k(
-            "test_2017_flickr.de",
-            "c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081",
-            64_059,
-        ),
+    items=_items(
+        "https://raw.githubusercontent.com/multi30k/dataset/"
+        "c9be912dc05a3ebf9ae5bb5f7f58c1791cda43ab/data/task1/raw/{name}.gz",
+        """
+    460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6 1801238 train.en
+    2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72 2110398 train.de
+    1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227 63297 val.en
+    660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660 75981 val.de
+    399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182 62076 test_2016_flickr.en
+    4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16 70649 test_2016_flickr.de
+    ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98 55242 test_2017_flickr.en
+    c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081 64059 test_2017_flickr.de
+        """,
+        packing="gz",
     ),
 )
 

@@ -17,7 +17,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from harken.config import bounded
-from harken.formats.images.resize import Fit
+from harken.formats.picture import Fit
 
 WHITE = 255
 MEAN = 0.5

@@ -69,9 +69,9 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Captioned:
-    """A picture, as a file or as a row of an array of pictures, and what people say of it."""
+class CaptionedImage:
+    """A picture (a file, or a row of an array) and its captions."""
 
     image: Path | int
     captions: tuple[str, ...]
-    boxes: tuple[Box, ...] = ()  # of each word of the only caption; empty where not known
+    boxes: tuple[Box, ...] = ()  # one per word of the only caption; empty if unknown

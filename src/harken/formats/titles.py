@@ -1,17 +1,17 @@
-"""The head of a text: the name or title that it begins with, as in an encyclopaedia.
+"""Find the title of a text: the name that it begins with, as in an encyclopedia.
 
-    Ada G. Byron. Born in London, she …        the head is `Ada G. Byron.`
+    Ada G. Byron. Born in London, she …        the title is `Ada G. Byron.`
 
-It ends at the first full stop behind a word of three letters or more, so that neither an initial
-nor "Jr." ends it. A text that comes to no such stop soon has no head.
+It ends at the first full stop after a word of three letters or more, so that neither an initial nor
+"Jr." ends it. A text without such a stop in its first 80 characters has no title.
 """
 
 import re
 
-HEAD = re.compile(r"\A.{0,79}?[^\W\d_]{3,}\.(?=\s)")
+TITLE = re.compile(r"\A.{0,79}?[^\W\d_]{3,}\.(?=\s)")
 
 
-def head_of(text: str) -> str:
-    """The head with its full stop; empty where there is none."""
-    found = HEAD.match(text)
+def title_of(text: str) -> str:
+    """Return the title with its full stop; empty if there is none."""
+    found = TITLE.match(text)
     return found.group() if found else ""

@@ -1,6 +1,6 @@
-"""The words of made sentences: stems by syllables, and their roots in a language never spoken.
+"""The words of generated sentences: stems by syllables, and their roots in an invented language.
 
-Nothing is said here; `grammar.py` says it. Numbers, shuffled by the seed, are read as syllables,
+Sentences are in `sentences.py`. Numbers, shuffled by the seed, are read as syllables,
 so that no two stems and no two roots are alike.
 """
 
@@ -10,9 +10,9 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
-from harken.synthetic.people import Dice, shuffled
+from harken.synthetic.draws import Dice, shuffled
 
-MOST_STEMS = 5000
+MAX_STEMS = 5000
 _HELD_OUT = 5  # one inflected form in so many is not in train
 
 # What a start, a vowel, a middle and an end spell together, no other four spell.

@@ -1,27 +1,22 @@
-"""People who never lived, for experiments on what a model remembers of what it has read.
+"""Generate people and their biographies, for experiments on what a model remembers from reading.
 
 A model reads biographies, learns to answer "Where was X born?" for the people who are asked about
 in training, and is tested on the others: only reading can have told it. Three other places in each
 biography keep it from answering with whichever place it saw.
 
 Everything is a pure function of the seed and an index, so that millions of people stream in
-constant memory and a shard is made without the rest. Draws come from hashes, not from `random`,
-whose sequences may change with Python. The words are in `phrasings.py`.
+constant memory and a shard is generated without the rest. The words are in `phrasings.py`.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import accumulate, permutations
-from math import isqrt
 from pathlib import Path
-from typing import TextIO, TypeVar
 
-from harken.files import replacing
+from harken.synthetic.draws import Dice, open_all, require_range, shuffled
 from harken.synthetic.phrasings import (
     FACTS,
     FIRMS,
@@ -33,8 +28,6 @@ from harken.synthetic.phrasings import (
     PROFESSIONS,
     SCHOOLS,
 )
-
-T = TypeVar("T")
 
 _FIRSTS = len(FIRST_NAMES["she"])
 assert len(FIRST_NAMES["he"]) == _FIRSTS
@@ -65,21 +58,14 @@ class PeopleConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 2 <= self.people <= NAMES:
-            raise ValueError(f"people must be from 2 to {NAMES}, found {self.people}")
+        require_range("people", self.people, 2, NAMES)
         if not 0 < self.asked < 1:
-            raise ValueError(f"asked must be a share between 0 and 1, found {self.asked}")
-        if not 2 <= self.places <= len(PLACE_STEMS):
-            raise ValueError(f"places must be from 2 to {len(PLACE_STEMS)}, found {self.places}")
-        if not 1 <= self.facts <= len(FACTS):
-            raise ValueError(f"facts must be from 1 to {len(FACTS)}, found {self.facts}")
+            raise ValueError(f"asked must be a share between 0 and 1, got {self.asked}")
+        require_range("places", self.places, 2, len(PLACE_STEMS))
+        require_range("facts", self.facts, 1, len(FACTS))
         if self.biographies < 1:
-            raise ValueError(f"biographies must be at least 1, found {self.biographies}")
-        if not 0 <= self.earlier < self.facts:
-            raise ValueError(
-                f"earlier must be from 0 to {self.facts - 1}, one less than facts, "
-                f"found {self.earlier}"
-            )
+            raise ValueError(f"biographies must be at least 1, got {self.biographies}")
+        require_range("earlier", self.earlier, 0, self.facts - 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,56 +91,6 @@ class PeopleFiles:
     read: Path
     train: Path
     test: Path
-
-
-class Dice:
-    """Draws that depend on the key alone: the digits of one 512-bit hash in mixed radix.
-
-    The bounds of all draws together must stay far below 2^512; ours stay below 2^200.
-    """
-
-    __slots__ = ("_rest",)
-
-    def __init__(self, *key: int | str) -> None:
-        text = "/".join(map(str, key))
-        self._rest = int.from_bytes(blake2b(text.encode()).digest(), "little")
-
-    def below(self, bound: int) -> int:
-        self._rest, digit = divmod(self._rest, bound)
-        return digit
-
-    def pick(self, items: Sequence[T]) -> T:
-        return items[self.below(len(items))]
-
-
-def shuffled(position: int, size: int, *key: int | str) -> int:
-    """Give what stands at a position of the shuffled `range(size)`, without making the rest.
-
-    A Feistel network on (high, low) is a bijection of the smallest square that holds the range;
-    following it until it comes back into the range is one of the range.
-    """
-    position = int(position)  # numpy's integers would overflow below
-    side = isqrt(size - 1) + 1
-    while True:
-        high, low = divmod(position, side)
-        for round_key in _round_keys(key):
-            high, low = low, (high + _scramble(low ^ round_key)) % side
-        position = high * side + low
-        if position < size:
-            return position
-
-
-@lru_cache
-def _round_keys(key: tuple[int | str, ...]) -> tuple[int, ...]:
-    dice = Dice("rounds", *key)
-    return tuple(dice.below(1 << 64) for _ in range(4))
-
-
-def _scramble(bits: int) -> int:
-    """Spread each of 64 bits over all of them (the finaliser of SplitMix64)."""
-    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-    return bits ^ bits >> 31
 
 
 def birthplaces(config: PeopleConfig) -> tuple[str, ...]:
@@ -190,7 +126,7 @@ def _place_besides(taken: int, dice: Dice, bounds: tuple[int, ...]) -> int:
 def person(config: PeopleConfig, index: int) -> Person:
     """Make one person; an index from `config.people` on gives someone of whom nothing is told."""
     if not 0 <= index < NAMES:
-        raise IndexError(f"people are numbered from 0 to {NAMES - 1}, found {index}")
+        raise IndexError(f"people are numbered from 0 to {NAMES - 1}, got {index}")
     name, pronoun = _name(config.seed, index)
     dice = Dice(config.seed, "person", index)
     places, bounds = birthplaces(config), _bounds(config.places)
@@ -273,7 +209,7 @@ def question(who: Person) -> str:
 def asked(config: PeopleConfig, index: int) -> bool:
     """Say whether a person's question is for training; the share is exact, no part is empty."""
     if not 0 <= index < config.people:
-        raise IndexError(f"{config.people} people are numbered from 0, found {index}")
+        raise IndexError(f"{config.people} people are numbered from 0, got {index}")
     count = min(max(round(config.asked * config.people), 1), config.people - 1)
     return shuffled(index, config.people, config.seed, "asked") < count
 
@@ -291,7 +227,7 @@ def write_people(
         train=folder / "questions.train.tsv",
         test=folder / "questions.test.tsv",
     )
-    with _all_or_nothing(files.read, files.train, files.test) as (read, train, test):
+    with open_all((files.read, files.train, files.test)) as (read, train, test):
         lines = config.people * config.biographies
         for line in range(lines):
             copy, position = divmod(line, config.people)
@@ -304,13 +240,3 @@ def write_people(
             if progress and ((line + 1) % _PROGRESS_EVERY == 0 or line + 1 == lines):
                 progress(line + 1)
     return files
-
-
-@contextmanager
-def _all_or_nothing(*paths: Path) -> Iterator[list[TextIO]]:
-    """Open files that get their names only when all of them are complete."""
-    with ExitStack() as renames, ExitStack() as closes:  # left in reverse: all closed, then renamed
-        parts = [renames.enter_context(replacing(path)) for path in paths]
-        yield [
-            closes.enter_context(part.open("w", encoding="utf-8", newline="\n")) for part in parts
-        ]

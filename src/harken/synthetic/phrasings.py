@@ -1,6 +1,6 @@
-"""The words of invented people: syllables of names and places, and sentences for each fact.
+"""The words of generated people: syllables of names and places, and sentences for each fact.
 
-Nothing is drawn here; `generated.py` draws. Every list of starts is prefix-free, so that two
+Every list of starts is prefix-free, so that two
 different pairs of start and end never spell the same name.
 """
 

@@ -14,28 +14,26 @@ What there is to learn:
                  their noun, prepositions behind their phrase
     agreement    articles and adjectives have the vowel of their noun's class, and -n in the plural
 
-Everything is a pure function of the seed and an index, as in `generated.py`, so that any number of
-sentences streams in constant memory. The words of a sentence alone decide which part it may stand
+Everything is a pure function of the seed and an index, so that any number of sentences streams in
+constant memory. The words of a sentence alone decide which part it may stand
 in, so no part has a sentence of another, whatever their seeds. The words are in `lexicon.py`.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from harken.files import replacing
-from harken.synthetic.lexicon import CLASSES, MOST_STEMS, Lexicon, lexicon
-from harken.synthetic.people import Dice
+from harken.formats.split import Part, part_sizes
+from harken.synthetic.draws import Dice, open_all, require_range
+from harken.synthetic.lexicon import CLASSES, MAX_STEMS, Lexicon, lexicon
 from harken.synthetic.phrasings import FIRST_NAMES
 
 T = TypeVar("T")
-Part = Literal["train", "dev", "test"]
 Key = tuple[int | str, ...]  # of a draw: every phrase has dice of its own
 
-_TENTHS = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
+_TENTHS: dict[Part, range] = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
 
 _NAMES = (*FIRST_NAMES["she"], *FIRST_NAMES["he"])
 _ARTICLES = (
@@ -70,9 +68,8 @@ class SentencesConfig:
 
     def __post_init__(self) -> None:
         if self.sentences < 3:
-            raise ValueError(f"sentences must be at least 3, found {self.sentences}")
-        if not 10 <= self.words <= MOST_STEMS:
-            raise ValueError(f"words must be from 10 to {MOST_STEMS}, found {self.words}")
+            raise ValueError(f"sentences must be at least 3, got {self.sentences}")
+        require_range("words", self.words, 10, MAX_STEMS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,17 +299,9 @@ def write_sentences(config: SentencesConfig, folder: Path) -> SentencesFiles:
         for name, suffix in suffixes.items()
     }
     files = SentencesFiles(**paths, text=folder / "text.txt")
-    aside = max(config.sentences // 10, 1)
-    sizes: dict[Part, int] = {"train": config.sentences - 2 * aside, "dev": aside, "test": aside}
-    with ExitStack() as renames, ExitStack() as closes:  # left in reverse: all closed, then renamed
-        opened = {
-            field.name: closes.enter_context(
-                renames.enter_context(replacing(getattr(files, field.name))).open(
-                    "w", encoding="utf-8", newline="\n"
-                )
-            )
-            for field in fields(files)
-        }
+    sizes = part_sizes(config.sentences)
+    with open_all([*paths.values(), files.text]) as handles:
+        opened = dict(zip([*paths, "text"], handles, strict=True))
         for part, size in sizes.items():
             for index in range(size):
                 words, tags, other = sentence(config, part, index)

@@ -28,9 +28,9 @@ from harken.decode.search import SearchConfig
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Question
-from harken.formats.questions import read_questions
 from harken.formats.text import read_lines
-from harken.formats.titles import head_of
+from harken.formats.titles import title_of
+from harken.formats.tsv import read_questions
 from harken.layers.losses import cross_entropy_
 from harken.measure.accuracy import exact_matches
 from harken.models.language_model import GPT, GPTConfig
@@ -283,7 +283,7 @@ def encode_all(texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[Numbers
 
 def count_titles(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
     """The number of tokens of each text's title."""
-    titles = encode_all(map(head_of, texts), vocabulary)
+    titles = encode_all(map(title_of, texts), vocabulary)
     return np.fromiter((len(title) for title in titles), dtype=np.int64)
 
 

@@ -15,14 +15,14 @@ from harken.decode.seek import Found, seek
 from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.formats.examples import Question
-from harken.formats.question_template import Frame, frame_of
+from harken.formats.question_template import QuestionTemplate, question_template
 from harken.measure.accuracy import commonest, exact_matches
 from harken.measure.borrowing import known_of
 from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.scored_answers import Answer
 from harken.models.language_model import GPT
-from harken.synthetic.fictional_names import invent_names
+from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
 from harken.tasks.prediction import (
     Evaluation,
@@ -68,7 +68,7 @@ class AnswerPredictor(Predictor[Question]):
 
     def evaluate(self, examples: Sequence[Question], condition: str | None = None) -> Evaluation:
         training = self.splits["train"]
-        template = frame_of([question.question for question in training])
+        template = question_template([question.question for question in training])
         answers = [question.answer for question in training]
         known = known_of([template.name(question.question) for question in training], answers)
         expected = [question.answer for question in examples]
@@ -76,7 +76,7 @@ class AnswerPredictor(Predictor[Question]):
         given = [answer_of(prediction, template) for prediction in predictions]
         right = exact_matches([answer.answer for answer in given], expected)
         majority = commonest(answers)
-        names = invent_names(
+        names = fictional_names(
             known.names,
             [answer.name for answer in given],
             min(MAX_FICTIONAL, len(examples)),
@@ -177,7 +177,7 @@ class AnswerPredictor(Predictor[Question]):
         return next(self.model.parameters()).device
 
 
-def answer_of(prediction: Prediction, template: Frame) -> Answer:
+def answer_of(prediction: Prediction, template: QuestionTemplate) -> Answer:
     """A prediction as an answer about a name."""
     return Answer(template.name(prediction.input), prediction.output, prediction.confidence)
 

@@ -30,9 +30,9 @@ from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.subwords import UnitsConfig, WordsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
-from harken.formats.images.arrays import FeatureMaps, Pictures, read_maps, read_pictures
-from harken.formats.images.captions import read_captions
-from harken.formats.images.gallery import Files, Numbers, Rows, picture_named
+from harken.formats.arrays import FeatureMaps, Pictures, read_maps, read_pictures
+from harken.formats.captions import read_captions
+from harken.formats.image_source import ImageFiles, ImageRows, Numbers, picture_named
 from harken.formats.text import require_file
 from harken.inputs import is_file
 from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
@@ -301,9 +301,9 @@ def read_examples(recipe: CaptionRecipe, file: ListedCaptions | Path) -> list[Ca
     require_file(captions)
     beside = captions.with_suffix(".npz")
     array = data.features or (beside if is_file(beside) else data.images)
-    source = Rows(array=open_array(recipe, array)) if array else image_files(recipe)
+    source = ImageRows(array=open_array(recipe, array)) if array else image_files(recipe)
     assert source is not None, "a recipe of feature maps names their array"
-    rows = len(source.array) if isinstance(source, Rows) else None
+    rows = len(source.array) if isinstance(source, ImageRows) else None
     examples = read_captions(
         captions, folder=data.folder, rows=rows, names=data.names, listed=listed
     )
@@ -319,12 +319,12 @@ def read_examples(recipe: CaptionRecipe, file: ListedCaptions | Path) -> list[Ca
     ]
 
 
-def image_files(recipe: CaptionRecipe) -> Files | None:
+def image_files(recipe: CaptionRecipe) -> ImageFiles | None:
     """How picture files are read; None for a model of feature maps."""
     size = recipe.encode.pictures
     if isinstance(size, MapsConfig):
         return None
-    return Files(columns=size.columns, rows=size.rows, channels=size.channels, fit=size.fit)
+    return ImageFiles(columns=size.columns, rows=size.rows, channels=size.channels, fit=size.fit)
 
 
 def open_array(recipe: CaptionRecipe, path: Path) -> Pictures | FeatureMaps:

@@ -10,9 +10,9 @@ from harken.batch.ragged import Numbers as Tokens
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
 from harken.files import replacing
+from harken.formats.arrays import read_pictures
 from harken.formats.examples import Box
-from harken.formats.images.arrays import read_pictures
-from harken.formats.images.gallery import Files, Numbers, Place, Rows
+from harken.formats.image_source import ImageFiles, ImageRows, ImageSource, Numbers
 from harken.inputs import exists
 from harken.tasks.prediction import warn_unfit
 
@@ -28,7 +28,7 @@ class CaptionExample:
     captions: tuple[str, ...]
     boxes: tuple[Box, ...] = ()  # of each word of the only caption; empty if not known
     image: Path | int = field(compare=False, repr=False)
-    source: Place = field(compare=False, repr=False)
+    source: ImageSource = field(compare=False, repr=False)
 
 
 def load(examples: Sequence[CaptionExample]) -> Numbers:
@@ -39,7 +39,7 @@ def load(examples: Sequence[CaptionExample]) -> Numbers:
 def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[CaptionExample]:
     """Store the resized files as one array, so that they are not decoded in every epoch."""
     size = examples[0].source
-    if not isinstance(size, Files):
+    if not isinstance(size, ImageFiles):
         return examples
     path = cache / PIXELS
     if not exists(path):
@@ -50,7 +50,7 @@ def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[Cap
             np.lib.format.write_array_header_1_0(file, header)
             for start in range(0, len(examples), BATCH_SIZE):
                 file.write(load(examples[start : start + BATCH_SIZE]).tobytes())
-    source = Rows(array=read_pictures(path))
+    source = ImageRows(array=read_pictures(path))
     return [replace(example, image=row, source=source) for row, example in enumerate(examples)]
 
 

@@ -14,7 +14,7 @@ from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.vocabulary import END, Vocabulary
-from harken.formats.images.gallery import Numbers
+from harken.formats.image_source import Numbers
 from harken.inspection.forced import forced_looks
 from harken.inspection.refs import is_encoder_attention
 from harken.measure.boxes import Looks, box_samples, grid_centres
@@ -74,7 +74,10 @@ class CaptionPredictor(Predictor[CaptionExample]):
         samples, notes = caption_samples(outputs, [example.captions for example in examples])
         if any(example.boxes for example in examples):
             in_box, in_box_notes = box_samples(
-                [example.source.moved(example.boxes, example.image) for example in examples],
+                [
+                    example.source.resized_boxes(example.boxes, example.image)
+                    for example in examples
+                ],
                 self._word_attention(examples, [beam[0].tokens for beam in found]),
                 align_texts(outputs, expected, units="words"),
             )

@@ -35,9 +35,8 @@ from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.sound.audio import MOST_SECONDS, sound_rate, sound_seconds
-from harken.formats.speech.manifest import read_utterances
-from harken.formats.speech.sounds import Sounds, name_of
+from harken.formats.manifest import read_utterances
+from harken.formats.sound import MAX_SECONDS, Sounds, name_of, sound_rate, sound_seconds
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
@@ -98,7 +97,7 @@ beam = {search.beam}
 class TranscribeData(SplitPaths):
     """Manifests of sound and text; a share for `dev` is of the utterances."""
 
-    most_seconds: float = bounded(MOST_SECONDS, above=0.0, at_most=1e5)  # of one sound
+    most_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # of one sound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.augment.conditions import apply, parse_condition
+from harken.augment.conditions import apply_condition, parse_condition
 from harken.decode.found import Found, follow
 from harken.decode.sampling import SampleKey
 from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
@@ -22,7 +22,7 @@ from harken.decode.times import Span, align, around, peaks, word_spans
 from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.speech.sounds import Signal, Sounds, name_of, signal_of
+from harken.formats.sound import Signal, Sounds, name_of, signal_of
 from harken.inspection.forced import forced_looks
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
@@ -113,7 +113,7 @@ class SpeechPredictor(Predictor[Utterance]):
         signals: Sequence[Signal] = Sounds(examples, rate, self.max_seconds)
         if condition is not None:
             parsed = parse_condition(condition)
-            signals, examples = apply(parsed, signals, examples, rate, self.seed)
+            signals, examples = apply_condition(parsed, signals, examples, rate, self.seed)
         expected = [utterance.text for utterance in examples]
         frames = frames_of(signals, self.filterbank)
         timed = any(utterance.words for utterance in examples)

@@ -30,7 +30,7 @@ from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.examples import Pair
-from harken.formats.parallel import read_pairs_tsv, read_parallel
+from harken.formats.tsv import read_pairs_tsv, read_parallel
 from harken.layers.losses import cross_entropy_
 from harken.measure.bleu import bleu, bleu_counts
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig

@@ -1,0 +1,350 @@
+"""Download a corpus of the catalogue and check it.
+
+    address -> temporary file -> decompressed -> SHA-256 -> NAME
+
+Nothing gets its final name before its digest is right, and files that are there already with the
+right digest are kept. Only https is used, and http to this machine. A server that is busy or out of
+reach is asked again, each time later; a broken download starts again from the beginning.
+"""
+
+import gzip
+import hashlib
+import http.client
+import ipaddress
+import lzma
+import os
+import re
+import ssl
+import struct
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple, cast
+
+from harken.corpora.catalogue import Corpus, Item
+from harken.errors import Failure, UserError
+from harken.files import refusals, replacing, replacing_folder, sha256
+from harken.version import __version__
+
+CHUNK = 2**16
+MAX_MEMBERS = 20_000  # of a zip archive
+BROKEN = (  # raised for damaged archives
+    *(ArithmeticError, EOFError, RuntimeError, ValueError, lzma.LZMAError),
+    *(struct.error, zipfile.BadZipFile, zlib.error),
+)
+ANOTHER_SERVER = "try again, or use another server (command line: --from)"
+
+
+class BadDownload(Failure):
+    """The bytes are not the published corpus."""
+
+
+class Received(NamedTuple):
+    """So many bytes of a file are here; `total` is None if the server does not say."""
+
+    file: str
+    bytes: int
+    total: int | None
+
+
+class Waiting(NamedTuple):
+    """The server is busy or out of reach; the next attempt is in so many seconds."""
+
+    file: str
+    seconds: float
+    why: str
+
+
+Event = Received | Waiting
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryPolicy:
+    """How often and how long to wait for a server, in seconds."""
+
+    timeout: float = 30.0  # without a byte
+    pause: float = 1.0  # before the second attempt; each further one doubles it
+    max_pause: float = 60.0  # whatever the server asks for
+    attempts: int = 5
+
+
+class _Temporary(Exception):
+    """A problem that may be gone at the next attempt, in `after` seconds if the server says so."""
+
+    def __init__(self, why: str, after: float | None = None) -> None:
+        super().__init__(why)
+        self.after = after
+
+
+def download(
+    corpus: Corpus,
+    folder: Path,
+    *,
+    mirror: str | None = None,
+    retry: RetryPolicy,
+    listen: Callable[[Event], None],
+) -> list[Path]:
+    """Return the files of a corpus in `folder`; download those that are not there."""
+    addresses = {item: address_of(corpus, item, mirror) for item in corpus.items}
+    missing = [item for item in corpus.items if not _is_there(folder / item.stored, item)]
+    with refusals(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for item in missing:
+            with tempfile.TemporaryFile(dir=folder) as packed:
+                fetch(addresses[item], packed, item.file, item.max_bytes, retry, listen)
+                packed.seek(0)
+                _store(packed, folder / item.stored, item)
+    return [folder / item.stored for item in corpus.items]
+
+
+def address_of(corpus: Corpus, item: Item, mirror: str | None) -> str:
+    """Return the address of an item: its own, or BASE/NAME/FILE of a mirror."""
+    if mirror is None:
+        return item.address
+    address = f"{mirror.rstrip('/')}/{corpus.name}/{item.file}"
+    if not is_safe(address):
+        raise UserError(
+            f"mirror {mirror}: expected an https address",
+            fix="give one like https://HOST/FOLDER (http:// only for this machine itself)",
+        )
+    return address
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or of a folder as catalogue.py describes it."""
+    if not path.is_dir():
+        return sha256(path)
+    lines = hashlib.sha256()
+    for file in sorted(path.iterdir(), key=lambda file: os.fsencode(file.name)):
+        value = sha256(file) if file.is_file() else "not a file"
+        lines.update(os.fsencode(f"{value}  {file.name}\n"))
+    return lines.hexdigest()
+
+
+def is_safe(address: str) -> bool:
+    """Whether an address is plain https, or http to this machine."""
+    try:
+        split = urllib.parse.urlsplit(address)
+        plain = split.port != 0 and split.username is None and not re.search(r"[^!-~]", address)
+    except ValueError:  # a port that is not a number, an unmatched bracket
+        return False
+    allowed = split.scheme == "https" or (split.scheme == "http" and _is_local(address))
+    return plain and allowed and bool(split.hostname)
+
+
+def _is_local(address: str) -> bool:
+    host = urllib.parse.urlsplit(address).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_there(path: Path, item: Item) -> bool:
+    if not path.exists():
+        return False
+    found = digest(path)
+    if found != item.sha256:
+        raise UserError(
+            f"{path}: there is something else (expected sha256 {item.sha256}, got {found})",
+            fix="remove it, or choose another folder",
+        )
+    return True
+
+
+# --- network
+
+
+def fetch(
+    address: str,
+    file: IO[bytes],
+    name: str,
+    max_bytes: int,
+    retry: RetryPolicy,
+    listen: Callable[[Event], None],
+) -> None:
+    """Write all bytes of an address to a file, which errors and events call `name`."""
+    if not is_safe(address):
+        raise Failure(f"{address}: expected https", fix="use a server that supports it")
+    for attempt in range(1, retry.attempts + 1):
+        try:
+            file.seek(0)
+            file.truncate()
+            _attempt(address, file, name, max_bytes, retry, listen)
+            return
+        except _Temporary as problem:
+            if attempt == retry.attempts:
+                raise Failure(
+                    f"{address}: no complete answer in {attempt} attempts ({problem})",
+                    fix="run the same command again later",
+                ) from problem
+            doubled = retry.pause * 2 ** (attempt - 1)
+            pause = min(doubled if problem.after is None else problem.after, retry.max_pause)
+            listen(Waiting(name, pause, str(problem)))
+            time.sleep(pause)
+
+
+def _attempt(
+    address: str,
+    file: IO[bytes],
+    name: str,
+    max_bytes: int,
+    retry: RetryPolicy,
+    listen: Callable[[Event], None],
+) -> None:
+    with _open(address, retry) as response:
+        length = response.headers.get("Content-Length", "")
+        total = int(length) if length.isdecimal() else None
+        count = 0
+        _check_size(total or 0, max_bytes, address)
+        while total is None or count < total:
+            try:
+                data = response.read1(CHUNK)
+            except (OSError, http.client.HTTPException) as error:
+                raise _Temporary(_reason(error)) from error
+            if not data:
+                break
+            count += len(data)
+            _check_size(count, max_bytes, address)
+            file.write(data)
+            listen(Received(name, count, total))
+    if total is not None and count < total:
+        raise _Temporary(f"connection closed after {count:,} of {total:,} bytes")
+    file.flush()
+
+
+def _check_size(count: int, max_bytes: int, address: str) -> None:
+    if count > max_bytes:
+        raise BadDownload(
+            f"{address}: this is not the published corpus (expected at most {max_bytes:,} bytes, "
+            f"got {count:,} or more)",
+            fix=ANOTHER_SERVER,
+        )
+
+
+def _open(address: str, retry: RetryPolicy) -> http.client.HTTPResponse:
+    headers = {"User-Agent": f"harken/{__version__}", "Accept-Encoding": "identity"}
+    handlers: list[urllib.request.BaseHandler] = [_HttpsRedirects()]
+    if _is_local(address):
+        handlers.append(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(address, headers=headers)
+    try:
+        opener = urllib.request.build_opener(*handlers)
+        response: http.client.HTTPResponse = opener.open(request, timeout=retry.timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 429 or error.code >= 500:
+            after = error.headers.get("Retry-After", "").strip()
+            seconds = float(after) if after.isdecimal() else None
+            raise _Temporary(f"the server answers {error.code} {error.reason}", seconds) from error
+        raise Failure(
+            f"{address}: expected the file, got {error.code} {error.reason}",
+            fix=f"check the address; {ANOTHER_SERVER}",
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise Failure(
+                f"{address}: the certificate is not valid ({reason.verify_message})",
+                fix="check that this machine's clock and certificates are right",
+            ) from error
+        raise _Temporary(_reason(error)) from error
+    if response.status != 200:
+        response.close()
+        raise Failure(f"{address}: expected the file, got {response.status}", fix=ANOTHER_SERVER)
+    return response
+
+
+class _HttpsRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirections to https only."""
+
+    def redirect_request(self, *arguments: Any) -> urllib.request.Request | None:
+        request, address = arguments[0], arguments[-1]
+        if urllib.parse.urlsplit(address).scheme != "https":
+            raise Failure(
+                f"{request.full_url}: expected a redirection to https, got {address}",
+                fix=ANOTHER_SERVER,
+            )
+        return super().redirect_request(*arguments)
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, TimeoutError):
+        return "timeout"
+    return f"no connection ({getattr(reason, 'strerror', None) or reason})"
+
+
+# --- archives
+
+
+def _store(packed: IO[bytes], path: Path, item: Item) -> None:
+    """Decompress into a temporary place, compare the digest, and only then give it its name."""
+    try:
+        if item.packing == "zip":
+            with replacing_folder(path) as unfinished:
+                _unzip(packed, unfinished, item)
+                _check_digest(unfinished, path, item)
+        else:
+            is_gzip = item.packing == "gz"
+            source = cast(IO[bytes], gzip.GzipFile(fileobj=packed)) if is_gzip else packed
+            with replacing(path) as unfinished:
+                with unfinished.open("wb") as file:
+                    _copy(source, file, item.max_bytes)
+                _check_digest(unfinished, path, item)
+    except BROKEN as error:
+        raise BadDownload(f"{path}: damaged archive ({error})", fix=ANOTHER_SERVER) from error
+
+
+def _unzip(packed: IO[bytes], folder: Path, item: Item) -> None:
+    """Write the members that match FOLDER/PATTERN side by side, by their last names."""
+    wanted, left = PurePosixPath(item.members), item.max_bytes
+    with zipfile.ZipFile(packed) as archive:
+        members = archive.infolist()
+        if len(members) > MAX_MEMBERS:
+            raise ValueError(f"{len(members)} members")
+        for member in members:
+            path = PurePosixPath(member.filename)
+            if path.parent != wanted.parent or not fnmatchcase(path.name, wanted.name):
+                continue
+            if re.search(r"[\\:\0]", path.name) or (folder / path.name).exists():
+                raise ValueError(f"the member {member.filename[:60]!r}")
+            if member.flag_bits & 1:
+                raise ValueError("an encrypted member")
+            with archive.open(member) as source, (folder / path.name).open("xb") as file:
+                left -= _copy(source, file, left)
+
+
+def _copy(source: IO[bytes], file: IO[bytes], max_bytes: int) -> int:
+    count = 0
+    while data := _read(source):
+        count += len(data)
+        if count > max_bytes:
+            raise ValueError(f"more than {max_bytes:,} bytes")
+        file.write(data)
+    return count
+
+
+def _read(source: IO[bytes]) -> bytes:
+    try:
+        return source.read(CHUNK)
+    except gzip.BadGzipFile as error:  # an OSError, which `replacing` takes for a full disk
+        raise ValueError(str(error)) from error
+
+
+def _check_digest(unfinished: Path, path: Path, item: Item) -> None:
+    found = digest(unfinished)
+    if found != item.sha256:
+        raise BadDownload(
+            f"{path}: this is not the published corpus (expected sha256 {item.sha256}, "
+            f"got {found})",
+            fix=ANOTHER_SERVER,
+        )

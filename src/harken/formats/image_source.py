@@ -1,0 +1,115 @@
+"""Pictures or feature maps by name: files, or rows of one array.
+
+    birds/1.jpg        a file
+    train.npz#7        row 7 of an array, counted from 0
+
+`take` returns numbers of one size: files are resized to it, an array has it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from jaxtyping import Shaped
+
+from harken.errors import UserError
+from harken.formats.arrays import FeatureMaps, Pictures
+from harken.formats.examples import Box
+from harken.formats.picture import Fit, image_size, read_image, resized_box
+from harken.inputs import exists
+
+_ROW = re.compile(r"(?P<file>.+)#(?P<row>[0-9]{1,18})")
+
+Numbers = Shaped[np.ndarray, "B first second K"]  # pictures B Y X K, or maps B X Y K
+Array = Pictures | FeatureMaps
+
+
+class ImageSource(Protocol):
+    """Where the pictures of a dataset are."""
+
+    def name(self, image: Path | int) -> str:
+        """Return the name under which `picture_named` finds the picture."""
+        ...
+
+    def take(self, images: Sequence[Path | int]) -> Numbers: ...
+
+    def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
+        """Return boxes of the picture as boxes of what `take` returns."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageFiles:
+    """Pictures that are files, and the size that they are resized to."""
+
+    columns: int
+    rows: int
+    channels: Literal[1, 3]
+    fit: Fit = "pad"
+
+    def name(self, image: Path | int) -> str:
+        return str(image)
+
+    def take(self, images: Sequence[Path | int]) -> Numbers:
+        size = (self.columns, self.rows)
+        return np.stack(
+            [
+                read_image(self._file(image), channels=self.channels, size=size, fit=self.fit)
+                for image in images
+            ]
+        )
+
+    def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
+        if not boxes:
+            return ()
+        original, size = image_size(self._file(image)), (self.columns, self.rows)
+        return tuple(resized_box(box, original=original, size=size, fit=self.fit) for box in boxes)
+
+    def _file(self, image: Path | int) -> Path:
+        if isinstance(image, Path):
+            return image
+        raise UserError(
+            f"the captions name row {image} of an array (expected files, or the array)",
+            fix="set data.images or data.features to it, or put it beside the captions with the "
+            "same stem: train.npz beside train.jsonl",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ImageRows:
+    """Pictures or maps that are rows of one array."""
+
+    array: Array
+
+    def name(self, image: Path | int) -> str:
+        return f"{self.array.path}#{self._row(image)}"
+
+    def take(self, images: Sequence[Path | int]) -> Numbers:
+        return self.array.take([self._row(image) for image in images])
+
+    def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
+        return tuple(boxes)
+
+    def _row(self, image: Path | int) -> int:
+        if isinstance(image, int):
+            return image
+        raise UserError(
+            f"{image}: expected a row of {self.array.path}, got a file",
+            fix="name rows by 'index', or leave the array out and have all pictures as files",
+        )
+
+
+def picture_named(name: str, files: ImageFiles | None, opened: Callable[[Path], Array]) -> Numbers:
+    """Return one picture by its name; `files` is None for a model that reads arrays only."""
+    row = None if exists(Path(name)) else _ROW.fullmatch(name)
+    if row is not None:
+        return ImageRows(array=opened(Path(row["file"]))).take([int(row["row"])])
+    if files is None:
+        raise UserError(
+            f"{name}: expected a row of an array, such as maps.npy#12",
+            fix="this model reads feature maps that another network computed; name one of these",
+        )
+    return files.take([Path(name)])

@@ -1,1 +1,0 @@
-"""Picture files -> pixels."""

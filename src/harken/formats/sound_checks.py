@@ -1,0 +1,107 @@
+"""Recognize sound files by their first bytes, and refuse truncated ones.
+
+libsndfile decodes what it finds of a truncated WAV, AIFF, W64 or Ogg file without an error.
+"""
+
+import struct
+import zlib
+from typing import BinaryIO
+
+from harken.errors import UserError
+
+MAX_CHUNKS = 1000
+STREAMED = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)  # data lengths of WAV written to a pipe
+W64_MAGIC = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
+OGG_PAGE = struct.Struct("<4sBBqIIIB")  # OggS, version, flags, time, stream, number, CRC, segments
+MAX_PAGE = 27 + 255 + 255 * 255
+LAST_PAGE = 4  # a flag
+REVERSED_BITS = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+FORMATS = "WAV, AIFF, W64, FLAC, Ogg (Vorbis, Opus), MP3 or NIST SPHERE"
+CONVERT = "convert it to WAV, for example with `ffmpeg -i OLD NEW.wav`"
+
+
+def sound_format(start: bytes) -> str | None:
+    """Return the format by the first bytes, as libsndfile calls it."""
+    if start[:4] == b"RIFF" and start[8:12] == b"WAVE":
+        return "WAV"
+    if start[:4] == b"FORM" and start[8:12] in (b"AIFF", b"AIFC"):
+        return "AIFF"
+    # An MPEG frame starts with 11 bits of 1, and then has the bits 01 for layer III.
+    if start[:3] == b"ID3" or (start[:1] == b"\xff" and start[1:2] and start[1] & 0xE6 == 0xE2):
+        return "MP3"
+    magics = {W64_MAGIC: "W64", b"fLaC": "FLAC", b"OggS": "OGG", b"NIST_1A\n": "NIST"}
+    return next((kind for magic, kind in magics.items() if start.startswith(magic)), None)
+
+
+def check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
+    """Compare the length of the data chunk with the bytes that follow its header."""
+    w64 = kind == "W64"
+    header = struct.Struct({"WAV": "<4sI", "AIFF": ">4sI", "W64": "<4s12xQ"}[kind])
+    place, alignment = (40, 8) if w64 else (12, 2)
+    for _ in range(MAX_CHUNKS):
+        file.seek(min(place, size))
+        raw = file.read(header.size)
+        if len(raw) < header.size:
+            raise damaged_sound(name, "no sound data")
+        chunk, length = header.unpack(raw)
+        place += header.size
+        length -= header.size if w64 else 0  # lengths of W64 include the header
+        if length < 0:
+            raise damaged_sound(name, "a chunk of negative length")
+        if chunk == (b"SSND" if kind == "AIFF" else b"data"):
+            break
+        place += -(-length // alignment) * alignment
+    else:
+        raise damaged_sound(name, f"more than {MAX_CHUNKS} chunks")
+    there = size - place
+    streamed = kind == "WAV" and any(mark - 256 < length <= mark for mark in STREAMED)
+    if length == 0 and there:
+        raise UserError(
+            f"{name}: the header says 0 bytes of sound and {there} follow, "
+            "because the recording was interrupted (expected the length)",
+            fix="record it again; or keep what is there, with `ffmpeg -i OLD NEW.wav`",
+        )
+    if length > there and not streamed:
+        raise UserError(
+            f"{name}: the file is truncated (expected {length:,} bytes of sound, got {there:,})",
+            fix="copy, download or record it again",
+        )
+
+
+def check_last_page(file: BinaryIO, size: int, name: str) -> None:
+    """Check that an Ogg file ends with a complete page that is marked as the last."""
+    file.seek(0)
+    first = OGG_PAGE.unpack(file.read(OGG_PAGE.size).ljust(OGG_PAGE.size, b"\0"))
+    file.seek(max(0, size - MAX_PAGE))
+    tail = file.read(MAX_PAGE)
+    page = tail[max(0, tail.rfind(b"OggS")) :]
+    if len(page) >= OGG_PAGE.size:
+        _, _, flags, _, stream, _, checksum, segments = OGG_PAGE.unpack_from(page)
+        lengths = page[OGG_PAGE.size : OGG_PAGE.size + segments]
+        page = page[: OGG_PAGE.size + segments + sum(lengths)]
+        if stream != first[4]:
+            raise UserError(
+                f"{name}: the file has several Ogg streams (expected one of sound)", fix=CONVERT
+            )
+        if flags & LAST_PAGE and checksum == ogg_checksum(page):
+            return
+    raise damaged_sound(name, "its last Ogg page is incomplete or without the end-of-stream flag")
+
+
+def ogg_checksum(page: bytes) -> int:
+    """Return the CRC of an Ogg page, whose own four bytes count as zero.
+
+    Ogg and zlib use the same polynomial. zlib reverses the bits of each byte and complements the
+    value before and after.
+    """
+    plain = page[:22] + bytes(4) + page[26:]
+    value = zlib.crc32(plain.translate(REVERSED_BITS), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int.from_bytes(value.to_bytes(4, "little").translate(REVERSED_BITS), "big")
+
+
+def damaged_sound(name: str, reason: str) -> UserError:
+    """Return the error for a file that is not complete."""
+    return UserError(
+        f"{name}: damaged or unsupported sound ({reason}; expected a complete file)",
+        fix=f"copy or download it again, or {CONVERT}",
+    )

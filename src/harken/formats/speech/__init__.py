@@ -1,1 +1,0 @@
-"""Recordings and what is said in them: manifests, folders of corpora, conditions."""

@@ -1,0 +1,114 @@
+"""Random draws that depend on a key alone, and what all generators of files share.
+
+What is drawn for one item does not depend on what was drawn before, so that items can be generated
+in any order and in constant memory. `Dice` uses hashes, not `random`, whose sequences may change
+with Python. NumPy keeps the bits of a stream for ever, but not how it makes normal numbers of them:
+those are the same on every machine with the same NumPy, but for the last bit of a logarithm.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from hashlib import blake2b
+from math import isqrt
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+import numpy as np
+
+from harken.errors import UserError
+from harken.files import replacing
+
+T = TypeVar("T")
+
+
+class Dice:
+    """Draws that depend on the key alone: the digits of one 512-bit hash in mixed radix.
+
+    The product of the bounds of all draws must stay far below 2^512; ours stay below 2^200.
+    """
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, *key: int | str) -> None:
+        text = "/".join(map(str, key))
+        self._rest = int.from_bytes(blake2b(text.encode()).digest(), "little")
+
+    def below(self, bound: int) -> int:
+        self._rest, digit = divmod(self._rest, bound)
+        return digit
+
+    def pick(self, items: Sequence[T]) -> T:
+        return items[self.below(len(items))]
+
+
+def rng(*key: int | str) -> np.random.Generator:
+    """Return the random generator of a key of numbers and words."""
+    return np.random.Generator(np.random.Philox(key=Dice(*key).below(1 << 128)))
+
+
+def shuffled(position: int, size: int, *key: int | str) -> int:
+    """Return one element of the shuffled `range(size)`, without computing the others.
+
+    A Feistel network on (high, low) is a bijection of the smallest square that holds the range;
+    following it until it comes back into the range is one of the range.
+    """
+    position = int(position)  # numpy's integers would overflow below
+    side = isqrt(size - 1) + 1
+    while True:
+        high, low = divmod(position, side)
+        for round_key in _round_keys(key):
+            high, low = low, (high + _scramble(low ^ round_key)) % side
+        position = high * side + low
+        if position < size:
+            return position
+
+
+@lru_cache
+def _round_keys(key: tuple[int | str, ...]) -> tuple[int, ...]:
+    dice = Dice("rounds", *key)
+    return tuple(dice.below(1 << 64) for _ in range(4))
+
+
+def _scramble(bits: int) -> int:
+    """Spread each of 64 bits over all of them (the finalizer of SplitMix64)."""
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+    return bits ^ bits >> 31
+
+
+def require_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise ValueError unless low <= value <= high."""
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be from {low:.15g} to {high:.15g}, got {value}")
+
+
+def require_bounds(least: int, most: int, limit: int) -> None:
+    """Raise ValueError unless 1 <= least <= most <= limit."""
+    if not 1 <= least <= most <= limit:
+        raise ValueError(
+            f"least must be from 1 to most, and most at most {limit}, got {least} and {most}"
+        )
+
+
+def require_generated(folder: Path, names: re.Pattern[str]) -> None:
+    """Refuse to replace a folder that contains anything but generated files of these names."""
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if not names.fullmatch(name):
+            raise UserError(
+                f"{folder}: contains {name!r} (expected generated files only, because the folder "
+                "is replaced)",
+                fix="move that away, or choose another folder",
+            )
+
+
+@contextmanager
+def open_all(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
+    """Open text files that get their names only when all of them are complete."""
+    with ExitStack() as renames, ExitStack() as closes:  # left in reverse: all closed, then renamed
+        parts = [renames.enter_context(replacing(path)) for path in paths]
+        yield [
+            closes.enter_context(part.open("w", encoding="utf-8", newline="\n")) for part in parts
+        ]

@@ -1,0 +1,94 @@
+"""Write a corpus of sound: 16-bit WAV files, and a manifest for each part.
+
+    FOLDER/train.jsonl               {"audio": "spoken/train/00001.wav", "text": …, "speaker": …,
+    FOLDER/dev.jsonl                  "words": [{"word": …, "start": …, "end": …}, …]}
+    FOLDER/test.jsonl
+    FOLDER/spoken/train/00001.wav …
+
+Paths are relative to the manifest, so that the folder can be moved. The sounds get their names when
+all of them are complete, and then the manifests.
+"""
+
+import re
+import wave
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from harken.files import replacing_folder, sync
+from harken.formats.examples import SpokenWord, Utterance
+from harken.formats.manifest import write_manifest
+from harken.formats.split import PARTS, Part
+from harken.synthetic.draws import require_generated
+
+Signal = Float[np.ndarray, "_samples"]  # mono, between -1 and 1
+Recording = tuple[Utterance, Signal]
+
+_GENERATED = re.compile(r"(train|dev|test)(/\d+\.wav)?")
+_AT_ONCE = 16  # a disk confirms many files in the time that it takes for one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedFiles:
+    """The manifests that `write_recorded` has written, and the folder of their sounds."""
+
+    train: Path
+    dev: Path
+    test: Path
+    audio: Path
+
+
+def place_of(name: str, part: Part, index: int) -> Path:
+    """Return the path of a sound, relative to its manifest."""
+    return Path(name, part, f"{index + 1:05}.wav")
+
+
+def timed(
+    words: Iterable[str], edges: Iterable[tuple[int, int]], rate: int
+) -> tuple[SpokenWord, ...]:
+    """Return words with the times of their edges, in seconds rounded to microseconds."""
+    return tuple(
+        SpokenWord(word, round(start / rate, 6), round(end / rate, 6))
+        for word, (start, end) in zip(words, edges, strict=True)
+    )
+
+
+def write_recorded(
+    parts: Mapping[Part, Iterable[Recording]], folder: Path, *, name: str, rate: int
+) -> RecordedFiles:
+    """Write every part, one recording at a time; `name` is the folder of the sounds."""
+    audio = folder / name
+    require_generated(audio, _GENERATED)
+    written: dict[Part, list[Utterance]] = {}
+    with replacing_folder(audio) as sounds:
+        for part, recordings in parts.items():
+            (sounds / part).mkdir()
+            written[part] = []
+            for utterance, signal in recordings:
+                write_wav(sounds / utterance.audio.relative_to(name), signal, rate)
+                written[part].append(replace(utterance, audio=folder / utterance.audio))
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(sync, sounds.glob("*/*.wav")))
+    for part, utterances in written.items():
+        write_manifest(utterances, folder / f"{part}.jsonl")
+    return RecordedFiles(**{part: folder / f"{part}.jsonl" for part in PARTS}, audio=audio)
+
+
+def write_wav(path: Path, signal: Signal, rate: int) -> None:
+    """Write one channel of 16 bits; samples that were read from 16 bits are unchanged."""
+    steps = np.clip(np.rint(signal * 2.0**15), -(2**15), 2**15 - 1)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(steps.astype("<i2").tobytes())
+
+
+def within_range(signal: Signal) -> Signal:
+    """Return the signal, scaled down as a whole if a peak exceeds 1."""
+    peak = np.abs(signal).max(initial=0.0)
+    return signal / peak if peak > 1.0 else signal

@@ -1,1 +1,0 @@
-"""Pictures that Harken makes: shapes in colours, with captions and the place of every word."""

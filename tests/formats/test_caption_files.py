@@ -1,0 +1,494 @@
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.errors import UserError
+from harken.formats import captions as module
+from harken.formats.arrays import read_maps
+from harken.formats.captions import KEYS, Form, read_captions, write_captions
+from harken.formats.examples import Box, CaptionedImage
+from harken.formats.image_source import picture_named
+
+
+def pictures(folder: Path, *names: str) -> None:
+    """ImageFiles that are there; what is in them is not read here."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"")
+
+
+def written(folder: Path, *lines: object, name: str = "train.jsonl") -> Path:
+    path = folder / name
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    path.write_text("\n".join(texts), encoding="utf-8")
+    return path
+
+
+def complaint(path: Path, **options: Any) -> UserError:
+    with pytest.raises(UserError) as caught:
+        read_captions(path, **options)
+    return caught.value
+
+
+# --- JSON lines
+
+
+def test_pictures_that_are_files(tmp_path: Path) -> None:
+    pictures(tmp_path, "a.png", "b/ö.jpg")
+    path = written(
+        tmp_path,
+        "\ufeff" + json.dumps({"image": "a.png", "caption": " Grüße, 你好 "}, ensure_ascii=False),
+        "",
+        {"captions": ["two ducks", "a pair"], "image": "b/ö.jpg", "boxes_xywh": None},
+        {
+            "image": str(tmp_path / "a.png"),
+            "captions": ["two ducks"],
+            "boxes_xywh": [[1, -8.5, 28, 0.25], [29, 43, 1e3, 28]],
+        },
+    )
+    assert read_captions(path) == [
+        CaptionedImage(tmp_path / "a.png", (" Grüße, 你好 ",)),
+        CaptionedImage(tmp_path / "b/ö.jpg", ("two ducks", "a pair")),
+        CaptionedImage(
+            tmp_path / "a.png", ("two ducks",), (Box(1, -8.5, 28, 0.25), Box(29, 43, 1000, 28))
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "rows"),
+    [
+        ([{"index": 5, "caption": "x"}, {"index": 0, "caption": "y"}], [5, 0]),
+        ([{"caption": "x"}, "", {"caption": "y"}], [0, 2]),  # a blank line is a line
+    ],
+)
+def test_pictures_that_are_rows(tmp_path: Path, lines: list[object], rows: list[int]) -> None:
+    path = written(tmp_path, *lines)
+    for count in (None, max(rows) + 1):
+        assert [one.image for one in read_captions(path, rows=count)] == rows
+    error = complaint(path, rows=max(rows))
+    assert f"no row {max(rows)} in the array (expected 0 to {max(rows) - 1})" in error.message
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "fix"),
+    [
+        ('{"image": "a.png", "caption"', "invalid JSON (", ".json; see docs"),
+        ("[" * 100_000, "'[[[", "formats.md#captions"),
+        ('["a.png", "x"]', "expected a JSON object", "formats.md#captions"),
+        ('{"image": "a.png", "caption": "x", "caption": "y"}', '\'{"image"', "formats.md"),
+        (
+            {"image": "a.png", "capton": "x"},
+            "unknown key 'capton' (expected image",
+            "mean 'caption'?",
+        ),
+        ({"image": "a.png", "caption": "x", "licence": 1}, "unknown key 'licence'", "remove it"),
+        ({"image": "a.png", "index": 3, "caption": "x"}, "'image' and 'index'", "remove one"),
+        (
+            {"image": "a.png", "caption": "x", "captions": ["y"]},
+            "'caption' and 'captions'",
+            "remove one",
+        ),
+        ({"image": "a.png"}, "expected a caption, got none", "write it"),
+        ({"image": "a.png", "caption": None}, "expected a caption, got none", "write it"),
+        ({"image": "a.png", "caption": " \t"}, "expected a caption, got none", "write it"),
+        ({"image": "a.png", "captions": []}, "expected a caption, got none", "write it"),
+        ({"image": "a.png", "captions": ["x", ""]}, "expected a caption, got none", "write it"),
+        ({"image": "a.png", "caption": 7}, "7 as 'caption', wanted a text in quotes", "mend"),
+        ({"image": "a.png", "captions": "x"}, "'x' as 'captions', wanted a list", "mend"),
+        ({"image": "a.png", "captions": ["x", 7]}, "7 as 'captions', wanted a text", "mend"),
+        ({"image": 7, "caption": "x"}, "7 as 'image', wanted a text", "mend"),
+        ({"image": "a.png", "caption": "\ud800"}, "expected Unicode text", "correct"),
+        ({"image": "\udc80", "caption": "x"}, "", "rename the file"),
+        (
+            {"index": 3, "caption": "x"},
+            "got one with 'index'",
+            "two files",
+        ),
+        ({"caption": "x"}, "got one without a picture", "two files"),
+        ({"image": "a.png", "caption": "x", "boxes_xywh": 3}, "3 as 'boxes_xywh', wanted", "mend"),
+    ],
+    ids=lambda value: ascii(value)[:40],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, line: object, found: str, fix: str) -> None:
+    pictures(tmp_path, "a.png")
+    path = written(tmp_path, {"image": "a.png", "caption": "x"}, "", line)
+    error = complaint(path)
+    assert error.message.startswith(f"{path}:3: ") and found in error.message
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize(
+    "index", ["-1", "2.0", "true", '"2"', "[2]", "NaN", "1e999", "9" * 5000, "-Infinity"]
+)
+def test_a_row_is_a_whole_number(tmp_path: Path, index: str) -> None:
+    path = written(
+        tmp_path, '{"caption": "x", "index": 0}', f'{{"caption": "x", "index": {index}}}'
+    )
+    assert complaint(path).message.startswith(f"{path}:2: ")
+
+
+@pytest.mark.parametrize(
+    ("boxes", "found"),
+    [
+        ("[]", "got 0 boxes and captions of [2] words"),
+        ("[[1, 2, 3, 4]]", "1 boxes and captions of [2] words"),
+        ("[[1, 2, 3, 4], [1, 2, 3]]", "[1, 2, 3] as 'boxes_xywh', wanted four finite numbers"),
+        ("[[1, 2, 3, 4], 7]", "7 as 'boxes_xywh', wanted four"),
+        ('[[1, 2, 3, 4], [1, 2, 3, "4"]]', "[1, 2, 3, '4'] as 'boxes_xywh', wanted four"),
+        ("[[1, 2, 3, 4], [true, 2, 3, 4]]", "[True, 2, 3, 4] as 'boxes_xywh', wanted four"),
+        ("[[1, 2, 3, 4], [1, 2, 1e999, 4]]", "[1, 2, inf, 4] as 'boxes_xywh', wanted four"),
+        ("[[1, 2, 3, 4], [1, NaN, 3, 4]]", "'{"),
+        ("[[1, 2, 3, 4], [1, 2, 0, 4]]", "[1, 2, 0, 4] as 'boxes_xywh', wanted a width"),
+        ("[[1, 2, 3, 4], [1, 2, 3, -4]]", "[1, 2, 3, -4] as 'boxes_xywh', wanted a width"),
+    ],
+)
+def test_boxes_of_another_kind(tmp_path: Path, boxes: str, found: str) -> None:
+    path = written(tmp_path, f'{{"caption": "two ducks", "boxes_xywh": {boxes}}}')
+    message = complaint(path).message
+    assert message.startswith(f"{path}:1: ") and found in message
+
+
+def test_boxes_are_of_the_only_caption(tmp_path: Path) -> None:
+    line = {"captions": ["two", "a pair"], "boxes_xywh": [[1, 2, 3, 4]]}
+    path = written(tmp_path, line)
+    assert "1 boxes and captions of [1, 2] words" in complaint(path).message
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_deep_nesting_at_the_edge_of_the_stack(tmp_path: Path, key: str) -> None:
+    """What can just be read must not be too deep for the sentence about it."""
+    for depth in (10, 300, *range(800, 1000, 3), 5000):
+        fields = {"caption": '"x"', key: "[" * depth + "]" * depth}
+        line = ", ".join(f'"{name}": {value}' for name, value in fields.items())
+        complaint(written(tmp_path, f"{{{line}}}"))
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    lines=st.lists(
+        st.dictionaries(st.sampled_from([*KEYS, "other"]), values, max_size=4),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_any_line_gives_an_example_or_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]]
+) -> None:
+    path = written(tmp_path_factory.getbasetemp(), *lines, name="any.jsonl")
+    try:
+        examples = read_captions(path, rows=5)
+    except UserError:
+        return
+    assert len(examples) == len(lines)
+
+
+# --- tables and tokens
+
+
+def test_a_table(tmp_path: Path) -> None:
+    pictures(tmp_path, "a.png", "b c.png")
+    path = written(
+        tmp_path, "a.png\ttwo ducks\r", "b c.png\t x#1 ", "", "a.png\ta pair", name="train.tsv"
+    )
+    wanted = [
+        CaptionedImage(tmp_path / "a.png", ("two ducks", "a pair")),
+        CaptionedImage(tmp_path / "b c.png", ("x#1",)),
+    ]
+    assert read_captions(path) == wanted
+    packed = tmp_path / "train.tsv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert read_captions(packed) == wanted
+
+
+TOKENS = ("b.jpg#0\tx .", "a.jpg#0\ty", "a.jpg#1\tz", "c.jpg.1#0\tw")
+
+
+def test_tokens(tmp_path: Path) -> None:
+    pictures(tmp_path / "images", "a.jpg", "b.jpg", "c.jpg.1")
+    path = written(tmp_path, *TOKENS, name="token.txt")
+    folder = tmp_path / "images"
+    everything = [
+        CaptionedImage(folder / "b.jpg", ("x .",)),
+        CaptionedImage(folder / "a.jpg", ("y", "z")),
+        CaptionedImage(folder / "c.jpg.1", ("w",)),
+    ]
+    assert read_captions(path, folder=folder) == everything
+    listed = written(tmp_path, "a.jpg", "b.jpg ", name="list.txt")
+    chosen = read_captions(path, folder=folder, listed=listed)
+    assert chosen == [everything[1], everything[0]]
+
+
+def test_names_are_rows(tmp_path: Path) -> None:
+    path = written(tmp_path, *TOKENS, name="token.txt")
+    names = written(tmp_path, "q.jpg", "a.jpg", "", "b.jpg", name="names.txt")
+    listed = written(tmp_path, "b.jpg", "a.jpg", name="list.txt")
+    assert read_captions(path, names=names, listed=listed, rows=4) == [
+        CaptionedImage(3, ("x .",)),
+        CaptionedImage(1, ("y", "z")),
+    ]
+    error = complaint(path, names=names)
+    assert error.message == (f"{path}:4: expected a name of {names}, got 'c.jpg.1'")
+    error = complaint(path, names=names, listed=listed, rows=5)
+    assert error.message.startswith(f"{names}: expected 5 names")
+
+
+def test_wrong_lists(tmp_path: Path) -> None:
+    path = written(tmp_path, *TOKENS, name="token.txt")
+    names = written(tmp_path, "a.jpg", "b.jpg", name="names.txt")
+    listed = written(tmp_path, "b.jpg", "", "d.jpg", name="list.txt")
+    error = complaint(path, names=names, listed=listed)
+    assert (
+        error.message == f"{listed}:3: expected the name of a picture with a caption, got 'd.jpg'"
+    )
+    twice = written(tmp_path, "b.jpg", "a.jpg", "b.jpg", name="twice.txt")
+    for options in ({"names": twice}, {"names": names, "listed": twice}):
+        error = complaint(path, **options)
+        assert error.message.startswith(f"{twice}:3: 'b.jpg' again")
+    lines = written(tmp_path, {"caption": "x"})
+    for options in ({"names": names}, {"listed": listed}):
+        assert "expected either JSON lines or the names in" in complaint(lines, **options).message
+
+
+@pytest.mark.parametrize(
+    ("lines", "found", "fix"),
+    [
+        (["two ducks"], "1: expected JSON objects", "formats.md#captions"),
+        (["a.png\tx", "a.png  x"], "2: expected picture<TAB>", "run of spaces"),
+        (["a.png\tx", "a.png\tx\ty"], "2: expected picture<TAB>", "formats"),
+        (["a.png\tx", "a.png\t "], "2: expected picture<TAB>", "formats"),
+        (["a.png\tx", "\tx"], "2: expected picture<TAB>", "formats"),
+        (["a.png#0\tx", "a.png\tx"], "2: expected picture#number", "formats"),
+        (["a.png#0\tx", "a.png#1\t"], "2: expected picture#number", "formats"),
+        (["a.png#0\tx", "#1\tx"], "2: expected picture#number", "formats"),
+        (["a.png#0\tx", "a.png#1\tx\ty"], "2: expected picture", "formats"),
+        (["a.png#0\tx", "a.png#²\tx"], "2: expected picture", "formats"),
+        (["a.png#0\tx", "a.png#0\ty"], "2: second caption 0 of 'a.png'", "number"),
+        (["a.png#0\tx", "a.png#0  x"], "2: expected picture", "run of spaces"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:
+    pictures(tmp_path, "a.png")
+    path = written(tmp_path, *lines, name="train.txt")
+    error = complaint(path)
+    assert error.message.startswith(f"{path}:{found}")
+    assert fix in error.fix
+
+
+def test_a_long_line_is_refused_in_no_time(tmp_path: Path) -> None:
+    long = "#1" * 2**19 + "\t" + "x " * 2**19
+    path = written(tmp_path, "a.png#0\tx", long + "\ty", name="train.txt")
+    assert complaint(path).message.startswith(f"{path}:2: ")
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a.tsv", "a.json"):
+        (tmp_path / name).write_bytes(b'{"caption": "x"}\n{"caption": "\xe9"}\n')
+        assert f"{tmp_path / name}:2: found byte 0xe9" in complaint(tmp_path / name).message
+
+
+# --- COCO
+
+
+def coco(**changes: Any) -> dict[str, Any]:
+    return {
+        "info": {"year": 2014},
+        "images": [
+            {"id": 7, "file_name": "b.jpg", "width": 5},
+            {"id": 3, "file_name": "a.jpg"},
+        ],
+        "annotations": [
+            {"id": 1, "image_id": 3, "caption": "two ducks\n"},
+            {"id": 2, "image_id": 7, "caption": "x"},
+            {"id": 3, "image_id": 3, "caption": "a pair"},
+        ],
+    } | changes
+
+
+def test_coco(tmp_path: Path) -> None:
+    pictures(tmp_path / "train2014", "a.jpg", "b.jpg")
+    path = written(tmp_path / "train2014", json.dumps(coco(), indent=1), name="captions.json")
+    folder = tmp_path / "train2014"
+    everything = [
+        CaptionedImage(folder / "b.jpg", ("x",)),
+        CaptionedImage(folder / "a.jpg", ("two ducks", "a pair")),
+    ]
+    assert read_captions(path) == everything
+    elsewhere = written(tmp_path, coco(), name="captions.txt")
+    assert read_captions(elsewhere, form="coco", folder=folder) == everything
+    listed = written(tmp_path, "a.jpg", name="list.txt")
+    names = written(tmp_path, "q.jpg", "a.jpg", name="names.txt")
+    assert read_captions(elsewhere, form="coco", listed=listed, names=names) == [
+        CaptionedImage(1, ("two ducks", "a pair"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "found", "fix"),
+    [
+        ('{\n"images": [,]}', ":2: invalid JSON (Expecting value", ".jsonl"),
+        ('{"caption": "x"}\n{"caption": "y"}', ":2: invalid JSON (Extra", ".jsonl"),
+        ('{"images": [], "images": []}', ": invalid JSON (a key stands", ""),
+        ('{"images": NaN}', ": invalid JSON (NaN is no number", ""),
+        ("[" * 100_000, ": invalid JSON (", ""),
+        ("[1]", ": expected COCO's object", ".jsonl"),
+        ({"image": "a.jpg", "caption": "x"}, ": expected COCO's object", ".jsonl"),
+        (coco(images={}), ": found {} as 'images', wanted a list", "mend"),
+        (coco(images=[]), ": annotations[0]: caption of 3 (expected an id", "complete"),
+        (coco(images=[], annotations=[]), ": no captions", "formats.md"),
+        (coco(images=[3]), ": images[0]: expected an object with 'id' and", "captions"),
+        (coco(images=[{"id": 3}]), ": images[0]: expected an object", "captions"),
+        (coco(images=[{"id": 3.5, "file_name": "a"}]), ": images[0]: found 3.5 as 'id'", "mend"),
+        (coco(images=[{"id": True, "file_name": "a"}]), ": images[0]: found True as 'id'", "mend"),
+        (coco(images=[{"id": 3, "file_name": 5}]), ": images[0]: found 5 as 'file_name'", "mend"),
+        (coco(images=coco()["images"] * 2), ": images[2]: 7, 'b.jpg' again", "remove one"),
+        (coco(annotations=coco()["annotations"][:1]), ": images[0]: expected a caption", "write"),
+        (
+            coco(annotations=[{"image_id": 3, "bbox": [1, 2, 3, 4]}]),
+            ": annotations[0]: expected an object",
+            "not that of instances",
+        ),
+        (
+            coco(annotations=[{"image_id": 9, "caption": "x"}]),
+            ": annotations[0]: caption",
+            "complete",
+        ),
+        (
+            coco(annotations=[{"image_id": [], "caption": "x"}]),
+            ": annotations[0]: found []",
+            "mend",
+        ),
+        (coco(annotations=[{"image_id": 3, "caption": 5}]), ": annotations[0]: found 5 as", "mend"),
+    ],
+    ids=lambda value: ascii(value)[:60],
+)
+def test_wrong_files_of_coco(tmp_path: Path, document: object, found: str, fix: str) -> None:
+    pictures(tmp_path, "a.jpg", "b.jpg")
+    path = written(tmp_path, document, name="captions.json")
+    error = complaint(path)
+    assert error.message.startswith(f"{path}{found}")
+    assert fix in error.fix
+
+
+def test_a_file_of_coco_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, coco(), name="captions.json")
+    monkeypatch.setattr(module, "MAX_COCO", 100)
+    assert "characters of JSON, got" in complaint(path).message
+
+
+# --- files that are not there
+
+
+def test_missing_pictures_are_found_at_once(tmp_path: Path) -> None:
+    pictures(tmp_path, "a.png")
+    names = ["a.png", "b.png", "c.png", "b.png", "d\0.png", ".", "e" * 5000]
+    path = written(tmp_path, *({"image": name, "caption": "x"} for name in names))
+    error = complaint(path)
+    assert error.message.startswith(f"{path}:2: picture not found: {tmp_path / 'b.png'} ")
+    assert "(5 of 6 files are missing)" in error.message
+
+
+@pytest.mark.parametrize("form", [None, "json_lines", "table", "tokens", "coco"])
+def test_missing_and_empty_files(tmp_path: Path, form: Form | None) -> None:
+    assert "file not found" in complaint(tmp_path / "no.jsonl", form=form).message
+    assert "found an empty file" in complaint(written(tmp_path), form=form).message
+    assert "this is a folder" in complaint(tmp_path, form=form).message
+
+
+# --- writing
+
+numbers = st.floats(-1e9, 1e9)
+sizes = st.floats(1e-9, 1e9)
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+boxes = st.builds(Box, numbers, numbers, sizes, sizes)
+
+
+@st.composite
+def captioned(draw: st.DrawFn, image: st.SearchStrategy[Path | int]) -> CaptionedImage:
+    captions = draw(st.lists(texts, min_size=1, max_size=3))
+    words = len(captions[0].split())
+    boxed = len(captions) == 1 and draw(st.booleans())
+    places = draw(st.lists(boxes, min_size=words, max_size=words)) if boxed else []
+    return CaptionedImage(draw(image), tuple(captions), tuple(places))
+
+
+files = st.sampled_from([Path("a.png"), Path("ä b/'c\".jpg")])
+rows = st.integers(0, 10**18)
+
+
+@given(
+    examples=st.sampled_from([files, rows]).flatmap(
+        lambda one: st.lists(captioned(one), min_size=1)
+    )
+)
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, examples: list[CaptionedImage]
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "written"
+    pictures(folder, "a.png", "ä b/'c\".jpg")
+    here = [
+        CaptionedImage(
+            folder / one.image if isinstance(one.image, Path) else one.image,
+            one.captions,
+            one.boxes,
+        )
+        for one in examples
+    ]
+    write_captions(folder / "train.jsonl", here)
+    assert read_captions(folder / "train.jsonl") == here
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures(tmp_path, "pictures/a.png", "lists/sub/b.png", "c.png")
+    (tmp_path / "lists/d.png").symlink_to(tmp_path / "c.png")
+    (tmp_path / "link").symlink_to(tmp_path / "lists")
+    monkeypatch.chdir(tmp_path / "pictures")
+    examples = [
+        CaptionedImage(Path("a.png"), ("a",)),
+        CaptionedImage(tmp_path / "link/sub/b.png", ("b",)),
+        CaptionedImage(Path("../lists/d.png"), ("d",)),
+    ]
+    path = tmp_path / "link/train.jsonl"
+    write_captions(path, examples)
+    lines = [json.loads(line)["image"] for line in path.read_text().splitlines()]
+    assert lines == ["../pictures/a.png", "sub/b.png", "d.png"]
+    assert [
+        Path(ours.image).samefile(Path(theirs.image))
+        for ours, theirs in zip(read_captions(path), examples, strict=True)
+    ] == [True] * 3
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    path = written(tmp_path, {"index": 0, "caption": "old"})
+    before = path.read_bytes()
+    with pytest.raises(ValueError):
+        write_captions(path, [CaptionedImage(0, ("x",), (Box(0, 0, float("nan"), 1),))])
+    (tmp_path / ".train.jsonl.unfinished").mkdir()
+    with pytest.raises(UserError):
+        write_captions(path, [CaptionedImage(0, ("new",))])
+    assert path.read_bytes() == before
+
+
+def test_numbers_of_5000_digits_are_refused(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    path = tmp_path / "train.jsonl"
+    path.write_text(f'{{"index": {digits}, "caption": "a duck"}}')
+    assert "a number of 5,000 digits" in complaint(path).message
+    np.save(tmp_path / "maps.npy", np.zeros((2, 1, 1, 1), np.float32))
+    for row in (digits, "2", "9" * 18):
+        with pytest.raises(UserError):
+            picture_named(f"{tmp_path / 'maps.npy'}#{row}", None, read_maps)

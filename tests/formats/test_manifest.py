@@ -1,0 +1,277 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.errors import UserError
+from harken.formats.examples import SpokenWord, Utterance
+from harken.formats.manifest import read_utterances, write_manifest
+
+
+def sounds(folder: Path, *names: str) -> None:
+    """Files that are there; what is in them is not read here."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"")
+
+
+def manifest(folder: Path, *lines: object, name: str = "train.jsonl") -> Path:
+    path = folder / name
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    path.write_text("\n".join(texts), encoding="utf-8")
+    return path
+
+
+def complaint(path: Path) -> UserError:
+    with pytest.raises(UserError) as caught:
+        read_utterances(path)
+    return caught.value
+
+
+# --- JSON lines
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    sounds(tmp_path, "a.wav", "b/c.flac")
+    path = manifest(
+        tmp_path,
+        "\ufeff" + json.dumps({"audio": "a.wav", "text": " Grüße, 你好 "}, ensure_ascii=False),
+        "",
+        {
+            "text": "go on",
+            "words": [
+                {"word": "go", "start": 0, "end": 0.31},
+                {"word": "on", "start": 0.31, "end": 0.75},
+            ],
+            "speaker": "ann",
+            "end": 1.25,
+            "start": 0.5,
+            "audio": "b/c.flac",
+        },
+        {"audio": str(tmp_path / "a.wav"), "text": "x", "speaker": None, "end": None},
+    )
+    assert read_utterances(path) == [
+        Utterance(tmp_path / "a.wav", " Grüße, 你好 "),
+        Utterance(
+            tmp_path / "b/c.flac",
+            "go on",
+            "ann",
+            0.5,
+            1.25,
+            (SpokenWord("go", 0.0, 0.31), SpokenWord("on", 0.31, 0.75)),
+        ),
+        Utterance(tmp_path / "a.wav", "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "fix"),
+    [
+        ('{"audio": "a.wav", "text"', "invalid JSON (", "formats.md#speech"),
+        ("[" * 100_000, "'[[[", "formats.md#speech"),
+        ('["a.wav", "x"]', "expected a JSON object, got", "formats.md#speech"),
+        ('{"audio": "a.wav", "text": "x", "text": "y"}', '\'{"audio"', "formats.md#speech"),
+        (
+            {"audio": "a.wav", "txet": "x"},
+            "unknown key 'txet' (expected audio",
+            "did you mean 'text'?",
+        ),
+        ({"audio": "a.wav", "text": "x", "lang": "en"}, "unknown key 'lang'", "remove it"),
+        ({"audio": "a.wav"}, "missing key 'text'", "add 'text'"),
+        ({"text": "x"}, "missing key 'audio'", "add 'audio'"),
+        ({"audio": "a.wav", "text": None}, "missing key 'text'", "add 'text'"),
+        ({"audio": "a.wav", "text": 7}, "7.0 as 'text', wanted a text in quotes", "mend"),
+        ({"audio": 7, "text": "x"}, "7.0 as 'audio'", "mend"),
+        ({"audio": "a.wav", "text": "x", "speaker": 3}, "3.0 as 'speaker'", "mend"),
+        ({"audio": "a.wav", "text": "x", "start": "0"}, "'0' as 'start', wanted seconds", "mend"),
+        ({"audio": "a.wav", "text": "x", "end": True}, "True as 'end', wanted seconds", "mend"),
+        ({"audio": "a.wav", "text": " \t"}, "is empty (expected a transcript)", "write it"),
+        ({"audio": "a.wav", "text": "\ud800"}, "expected Unicode text", "correct"),
+        (
+            {"audio": "a.wav", "text": "x", "start": -1},
+            "expected 0 <= start < end, got -1.0",
+            "seconds",
+        ),
+        ({"audio": "a.wav", "text": "x", "start": 2, "end": 2}, "got 2.0 and 2.0", ""),
+        ('{"audio": "a.wav", "text": "", "start": NaN}', '\'{"audio": "a.wav"', "formats"),
+        ('{"audio": "a.wav", "text": "x", "end": 1e999}', "got 0.0 and inf", ""),
+        (
+            f'{{"audio": "a.wav", "text": "x", "end": {"9" * 9999}}}',
+            "got 0.0 and inf",
+            "",
+        ),
+        ({"audio": "a.wav", "text": "x", "words": "x"}, "'x' as 'words', wanted a list", "mend"),
+        ({"audio": "a.wav", "text": "x", "words": ["x"]}, "'x' as 'words', wanted objects", ""),
+        (
+            {"audio": "a.wav", "text": "x", "words": [{"word": "x", "start": 0}]},
+            "missing key 'end'",
+            "add",
+        ),
+    ],
+    ids=lambda value: ascii(value)[:40],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, line: object, found: str, fix: str) -> None:
+    sounds(tmp_path, "a.wav")
+    path = manifest(tmp_path, {"audio": "a.wav", "text": "x"}, "", line)
+    error = complaint(path)
+    assert error.message.startswith(f"{path}:3: ") and found in error.message
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize(
+    "times", [[(0.2, 0.1)], [(-0.1, 0.1)], [(0.5, 0.6), (0.4, 0.7)], [(0.0, 1.02)], [(0.0, 1e300)]]
+)
+def test_words_out_of_place(tmp_path: Path, times: list[tuple[float, float]]) -> None:
+    sounds(tmp_path, "a.wav")
+    words = [{"word": "go", "start": start, "end": end} for start, end in times]
+    line = {"audio": "a.wav", "text": "x", "start": 7, "end": 8, "words": words}
+    path = manifest(tmp_path, line)
+    assert f"{path}:1: word 'go' from " in complaint(path).message
+
+
+# --- tables
+
+
+def test_a_table(tmp_path: Path) -> None:
+    sounds(tmp_path, "a.wav", "b.wav")
+    path = manifest(
+        tmp_path,
+        "\ufeffend\ttext\tstart\taudio\tspeaker\r",
+        "1.5\tgo on\t0.25\ta.wav\tann\r",
+        "\t\t\t\t",
+        '\t"quoted"\t\tb.wav\t',
+        name="train.tsv",
+    )
+    assert read_utterances(path) == [
+        Utterance(tmp_path / "a.wav", "go on", "ann", 0.25, 1.5),
+        Utterance(tmp_path / "b.wav", '"quoted"'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found", "fix"),
+    [
+        (["hello there"], "1: expected JSON objects, or column names", "formats"),
+        (["audio\ttext\tspeeker"], "1: unknown key 'speeker'", "did you mean 'speaker'?"),
+        (["audio\ttext\tqqq"], "1: unknown key 'qqq' (expected audio, text, speaker", "remove it"),
+        (["audio\tspeaker"], "1: missing key 'text'", "add 'text'"),
+        (["audio\ttext\ttext"], "1: duplicate column", "remove one"),
+        (
+            ["audio\ttext", "a.wav\tx\ty"],
+            "2: expected 2 tab-separated cells, as in the first line, got 3",
+            "put a tab",
+        ),
+        (["audio\ttext", "a.wav x"], "2: expected 2 tab-separated cells", "put a tab"),
+        (["audio\ttext", "a.wav\t "], "2: missing key 'text'", "add 'text'"),
+        (["audio\ttext\tend", "a.wav\tx\t1,5"], "2: found '1,5' as 'end', wanted seconds", "mend"),
+        (
+            ["audio\ttext\tend", "a.wav\tx\tnan"],
+            "2: expected 0 <= start < end, got 0.0 and nan",
+            "seconds",
+        ),
+        (["audio\ttext"], " no utterances", "complete"),
+    ],
+)
+def test_a_wrong_table(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:
+    sounds(tmp_path, "a.wav")
+    path = manifest(tmp_path, *lines, name="train.tsv")
+    error = complaint(path)
+    assert error.message.startswith(f"{path}:{found}")
+    assert fix in error.fix
+
+
+# --- files that are not there
+
+
+def test_missing_sound_is_found_at_once(tmp_path: Path) -> None:
+    sounds(tmp_path, "a.wav")
+    names = ["a.wav", "b.wav", "c.wav", "b.wav", "d\0.wav", "."]
+    path = manifest(tmp_path, *({"audio": name, "text": "x"} for name in names))
+    error = complaint(path)
+    assert error.message.startswith(f"{path}:2: sound file not found: {tmp_path / 'b.wav'}")
+    assert "(4 of 5 files are missing)" in error.message
+
+
+def test_a_name_that_no_file_can_have_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps({"audio": "a" * 5000 + ".wav", "text": "go"}) + "\n")
+    with pytest.raises(UserError, match="sound file not found"):
+        read_utterances(path)
+
+
+def test_missing_and_empty_manifests(tmp_path: Path) -> None:
+    assert "file not found" in complaint(tmp_path / "train.jsonl").message
+    assert "found an empty file" in complaint(manifest(tmp_path)).message
+    assert "this is a folder (expected a manifest)" in complaint(tmp_path).message
+
+
+# --- writing
+
+seconds = st.floats(0, 1e6)
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+
+
+@st.composite
+def utterances(draw: st.DrawFn) -> Utterance:
+    start = draw(seconds)
+    length = draw(st.none() | st.floats(0.001, 1e6))
+    times = sorted(draw(st.lists(st.floats(0, length or 1e6), max_size=7)))
+    return Utterance(
+        audio=Path(draw(st.sampled_from(["a.wav", "ä b/'c\".flac"]))),
+        text=draw(texts),
+        speaker=draw(texts | st.just("")),
+        start=start,
+        end=None if length is None else start + length,
+        words=tuple(
+            SpokenWord(draw(texts), a, b) for a, b in zip(times[::2], times[1::2], strict=False)
+        ),
+    )
+
+
+@given(written=st.lists(utterances(), min_size=1, max_size=5))
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, written: list[Utterance]
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "written"
+    sounds(folder, "a.wav", "ä b/'c\".flac")
+    here = [
+        Utterance(folder / one.audio, one.text, one.speaker, one.start, one.end, one.words)
+        for one in written
+    ]
+    write_manifest(here, folder / "train.jsonl")
+    assert read_utterances(folder / "train.jsonl") == here
+
+
+def test_paths_are_relative_to_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sounds(tmp_path, "sounds/a.wav", "lists/sub/b.wav", "c.wav")
+    (tmp_path / "lists/d.wav").symlink_to(tmp_path / "c.wav")
+    (tmp_path / "link").symlink_to(tmp_path / "lists")
+    monkeypatch.chdir(tmp_path / "sounds")
+    written = [
+        Utterance(Path("a.wav"), "a"),
+        Utterance(tmp_path / "link/sub/b.wav", "b"),
+        Utterance(Path("../lists/d.wav"), "d"),
+    ]
+    path = tmp_path / "link/train.jsonl"
+    write_manifest(written, path)
+    lines = [json.loads(line)["audio"] for line in path.read_text().splitlines()]
+    assert lines == ["../sounds/a.wav", "sub/b.wav", "d.wav"]
+    assert [
+        ours.audio.samefile(theirs.audio)
+        for ours, theirs in zip(read_utterances(path), written, strict=True)
+    ] == [True] * 3
+
+
+def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
+    path = manifest(tmp_path, {"audio": "a.wav", "text": "old"})
+    before = path.read_bytes()
+    with pytest.raises(ValueError):
+        write_manifest([Utterance(tmp_path / "a.wav", "x", end=float("nan"))], path)
+    (tmp_path / ".train.jsonl.unfinished").mkdir()
+    with pytest.raises(UserError):
+        write_manifest([Utterance(tmp_path / "a.wav", "new")], path)
+    assert path.read_bytes() == before

@@ -1,0 +1,331 @@
+import json
+import tracemalloc
+from collections import Counter
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from harken.errors import UserError
+from harken.formats.examples import Box
+from harken.formats.split import PARTS, Part
+from harken.synthetic import scenes as module
+from harken.synthetic.scenes import (
+    COLORS,
+    PAIRS,
+    SHAPES,
+    Drawn,
+    DrawnConfig,
+    DrawnFiles,
+    drawn,
+    kept_pairs,
+    paint,
+    write_drawn,
+)
+
+seeds = st.integers(-(2**63), 2**63)
+
+
+def scenes(config: DrawnConfig, part: Part, count: int) -> list[Drawn]:
+    return [drawn(config, part, index) for index in range(count)]
+
+
+def test_a_seed_keeps_its_scenes() -> None:
+    # Written down once: published figures name a seed, so a change here is a change of data.
+    captioned, picture, _ = drawn(DrawnConfig(seed=7), "test", 11)
+    assert captioned.captions == ("blue ring red triangle blue cross",)
+    assert captioned.boxes[::2] == (Box(5, 35, 12, 12), Box(16, 3, 17, 15), Box(27, 31, 16, 16))
+    assert int(picture.sum()) == pytest.approx(1519257, rel=1e-5)
+
+
+@given(seed=seeds, part=st.sampled_from(PARTS), index=st.integers(0, 10**6))
+@settings(max_examples=20)
+def test_a_scene_does_not_depend_on_the_others(seed: int, part: Part, index: int) -> None:
+    small, large = (DrawnConfig(seed=seed, scenes=count) for count in (3, 10**5))
+    captioned, picture, _ = drawn(small, part, index)
+    drawn(large, part, index + 1)
+    again, same, _ = drawn(large, part, index)
+    assert again == captioned
+    assert captioned.image == index
+    np.testing.assert_array_equal(same, picture)
+
+
+def test_seeds_parts_and_indices_draw_different_things() -> None:
+    pictures = {
+        drawn(DrawnConfig(seed=seed, noise=0.0), part, index).picture.tobytes()
+        for seed in range(3)
+        for part in PARTS
+        for index in range(5)
+    }
+    assert len(pictures) == 45
+
+
+@pytest.mark.parametrize(("size", "most"), [(32, 3), (48, 4), (53, 3), (101, 4)])
+def test_every_word_has_the_box_of_its_thing(size: int, most: int) -> None:
+    """The pixels in which the picture differs from the same one without the thing."""
+    counts = Counter()
+    for captioned, picture, things in scenes(
+        DrawnConfig(size=size, most=most, noise=0.0), "train", 41
+    ):
+        (caption,) = captioned.captions
+        assert caption.split() == [word for one in things for word in (one.color, one.shape)]
+        assert len(captioned.boxes) == len(caption.split())
+        assert captioned.boxes[::2] == captioned.boxes[1::2]
+        counts[len(things)] += 1
+        for thing, box in zip(things, captioned.boxes[::2], strict=True):
+            without = np.full_like(picture, picture[0, 0, 0])
+            for other in things:
+                if other is not thing:
+                    paint(without, other)
+            rows, columns = np.nonzero((picture != without).any(axis=2))
+            size_of = (np.ptp(columns) + 1, np.ptp(rows) + 1)
+            assert box == Box(columns.min(), rows.min(), *size_of)
+    assert set(counts) == set(range(1, most + 1))
+
+
+@given(
+    seed=seeds,
+    least=st.integers(2, 3),
+    size=st.sampled_from([32, 37, 48, 103]),
+)
+@settings(max_examples=60)
+def test_things_do_not_touch_and_go_from_left_to_right(seed: int, least: int, size: int) -> None:
+    config = DrawnConfig(seed=seed, least=least, size=size)
+    boxes = drawn(config, "train", 0).captioned.boxes[::2]
+    assert len(boxes) >= least
+    for left, right in pairwise(boxes):  # all three ways of saying it agree
+        assert left.x <= right.x
+        assert left.x + left.width / 2 < right.x + right.width / 2
+        assert left.x + left.width <= right.x + right.width
+    for one, other in combinations(boxes, 2):
+        beside = one.x + one.width <= other.x or other.x + other.width <= one.x
+        assert beside or one.y + one.height <= other.y or other.y + other.height <= one.y
+    for box in boxes:
+        assert 0 <= box.x < box.x + box.width <= size
+        assert 0 <= box.y < box.y + box.height <= size
+
+
+def test_every_pair_and_every_number_of_things_comes_as_often() -> None:
+    found = [one.things for one in scenes(DrawnConfig(size=32, noise=0.0), "train", 900)]
+    numbers = Counter(map(len, found))
+    assert set(numbers) == {1, 2, 3}
+    assert all(abs(count - 300) < 4 * 200**0.5 for count in numbers.values())
+    pairs = Counter((one.color, one.shape) for things in found for one in things)
+    assert set(pairs) == set(PAIRS)
+    wanted = sum(pairs.values()) / 36
+    assert all(abs(count - wanted) < 4.5 * wanted**0.5 for count in pairs.values())
+
+
+def test_things_stand_anywhere() -> None:
+    boxes = [one.captioned.boxes[0] for one in scenes(DrawnConfig(most=1), "train", 400)]
+    for low, high in ((box.x, box.x + box.width) for box in boxes):
+        assert 0 <= low < high <= 48
+    assert min(box.x for box in boxes) <= 1 and max(box.x + box.width for box in boxes) >= 47
+    assert min(box.y for box in boxes) <= 1 and max(box.y + box.height for box in boxes) >= 47
+    widths = [box.width for box in boxes]
+    assert min(widths) <= 10 and max(widths) >= 17
+
+
+@pytest.mark.parametrize("noise", [0.0, 3.0, 17.0])
+def test_noise_has_its_deviation(noise: float) -> None:
+    for captioned, picture, _ in scenes(DrawnConfig(noise=noise, size=64), "dev", 5):
+        empty = np.ones(picture.shape[:2], dtype=bool)
+        for box in captioned.boxes:
+            empty[box.y : box.y + box.height, box.x : box.x + box.width] = False
+        paper = picture[empty].astype(np.float64)
+        if noise == 17.0:
+            assert paper.max() == 255  # clipped, not wrapped around
+            assert paper.min() > 128
+        else:
+            assert paper.std() == pytest.approx((noise**2 + (noise > 0) / 12) ** 0.5, rel=0.03)
+            assert 231 < paper.mean() < 249
+
+
+# --- pairs that were never seen
+
+
+def pairs_in(config: DrawnConfig, part: Part) -> set[tuple[str, str]]:
+    some = scenes(config, part, 150)
+    return {(thing.color, thing.shape) for one in some for thing in one.things}
+
+
+def test_new_pairs_are_in_test_only_and_known_pairs_are_not() -> None:
+    config = DrawnConfig(new_pairs=True, size=32, noise=0.0, seed=3)
+    kept = kept_pairs(3)
+    assert pairs_in(config, "test") == kept
+    assert pairs_in(config, "train") == pairs_in(config, "dev") == set(PAIRS) - kept
+
+
+@given(seeds)
+def test_one_pair_is_kept_of_each_color_and_of_each_shape(seed: int) -> None:
+    colors, shapes = zip(*kept_pairs(seed), strict=True)
+    assert sorted(colors) == sorted(COLORS)
+    assert sorted(shapes) == sorted(SHAPES)
+
+
+def test_the_seed_draws_the_pairs() -> None:
+    assert len({frozenset(kept_pairs(seed)) for seed in range(9)}) == 9
+
+
+# --- can it be learned
+
+
+def glimpses(some: list[Drawn]) -> tuple[list[str], np.ndarray, list[str], np.ndarray]:
+    """(colors, their numbers, shapes, small pictures of them) of the boxes of scenes."""
+    colors, paints, shapes, masks = [], [], [], []
+    for captioned, picture, _ in some:
+        words = captioned.captions[0].split()
+        colors += words[::2]
+        shapes += words[1::2]
+        for box in captioned.boxes[::2]:
+            seen = picture[box.y : box.y + box.height, box.x : box.x + box.width].astype(float)
+            far = np.abs(seen - picture[0].mean(axis=0)).max(axis=2)
+            paints.append(seen[far > 0.8 * far.max()].mean(axis=0))
+            mask = Image.fromarray((255 * far / far.max()).astype(np.uint8))
+            masks.append(np.asarray(mask.resize((13, 13))).ravel() / 255)
+    return colors, np.array(paints), shapes, np.array(masks)
+
+
+@pytest.mark.parametrize(("size", "least"), [(48, 0.98), (32, 0.95)])
+def test_words_can_be_told_from_what_is_in_their_boxes(size: int, least: float) -> None:
+    """By the nearest mean of train, in color and in shape."""
+    config = DrawnConfig(size=size)
+    train, test = (glimpses(scenes(config, part, 200)) for part in ("train", "test"))
+    for labels, numbers in ((0, 1), (2, 3)):
+        names = sorted(set(train[labels]))
+        known = np.array(train[labels])
+        means = np.array([train[numbers][known == name].mean(axis=0) for name in names])
+        distances = np.square(test[numbers][:, None] - means).sum(axis=2)
+        guessed = np.array(names)[distances.argmin(axis=1)]
+        assert np.mean(guessed == np.array(test[labels])) > least
+
+
+# --- files
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> DrawnFiles:
+    return write_drawn(DrawnConfig(scenes=53, size=37), tmp_path_factory.mktemp("d") / "new")
+
+
+def test_files_are_what_was_drawn(files: DrawnFiles) -> None:
+    config = DrawnConfig(scenes=53, size=37)
+    for part, size in (("train", 43), ("dev", 5), ("test", 5)):
+        with np.load(files.images[part]) as archive:  # type: ignore[index]
+            assert archive.files == ["images"]
+            images = archive["images"]
+        assert images.shape == (size, 37, 37, 3)
+        assert images.dtype == np.uint8
+        lines = files.captions[part].read_text(encoding="utf-8").splitlines()  # type: ignore[index]
+        assert len(lines) == size
+        for line, image, one in zip(lines, images, scenes(config, part, size), strict=True):  # type: ignore[arg-type]
+            np.testing.assert_array_equal(image, one.picture)
+            fields = json.loads(line)
+            assert list(fields) == ["index", "caption", "boxes_xywh"]
+            assert fields["index"] == one.captioned.image
+            assert (fields["caption"],) == one.captioned.captions
+            assert tuple(Box(*box) for box in fields["boxes_xywh"]) == one.captioned.boxes
+
+
+def test_examples_are_the_first_scenes_of_test(files: DrawnFiles) -> None:
+    images = np.load(files.images["test"])["images"]
+    assert {path.name for path in files.examples.iterdir()} == {f"{n}.png" for n in range(5)}
+    for index, image in enumerate(images):
+        with Image.open(files.examples / f"{index}.png") as picture:
+            np.testing.assert_array_equal(np.asarray(picture), image)
+
+
+def test_there_are_a_few_examples_only(tmp_path: Path) -> None:
+    files = write_drawn(DrawnConfig(scenes=110, size=32), tmp_path)
+    assert len([*files.examples.iterdir()]) == module.EXAMPLES
+
+
+def test_the_same_seed_writes_the_same_bytes(files: DrawnFiles, tmp_path: Path) -> None:
+    write_drawn(DrawnConfig(scenes=53, size=37), tmp_path)
+    assert contents(tmp_path) == contents(files.examples.parent)
+    assert len(contents(tmp_path)) == 6 + 5
+    write_drawn(DrawnConfig(scenes=53, size=37, seed=1), tmp_path)
+    assert not set(contents(tmp_path).values()) & set(contents(files.examples.parent).values())
+
+
+def test_another_set_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    write_drawn(DrawnConfig(scenes=53, size=32), tmp_path)
+    write_drawn(DrawnConfig(scenes=11, size=32), tmp_path)
+    assert len(contents(tmp_path)) == 6 + 1
+    assert np.load(tmp_path / "train.npz")["images"].shape[0] == 9
+
+
+def test_an_interruption_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_drawn(DrawnConfig(scenes=11, size=32), tmp_path / "used")
+    before = contents(tmp_path / "used")
+
+    def interrupted(config: DrawnConfig, part: Part, index: int) -> Drawn:
+        if part == "test":
+            raise KeyboardInterrupt
+        return drawn(config, part, index)
+
+    monkeypatch.setattr(module, "drawn", interrupted)
+    for folder in ("used", "fresh"):
+        with pytest.raises(KeyboardInterrupt):
+            write_drawn(DrawnConfig(scenes=7, size=32, seed=5), tmp_path / folder)
+    assert contents(tmp_path / "used") == before
+    assert not [*(tmp_path / "fresh").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["holiday.png", "0.jpg", "mine"])
+def test_what_somebody_else_put_there_is_not_replaced(tmp_path: Path, name: str) -> None:
+    stranger = tmp_path / "examples" / name
+    stranger.parent.mkdir()
+    stranger.mkdir() if name == "mine" else stranger.write_bytes(b"precious")
+    with pytest.raises(UserError, match=f"contains '{name}' .expected generated files"):
+        write_drawn(DrawnConfig(scenes=3), tmp_path)
+    assert stranger.exists()
+    assert [*tmp_path.iterdir()] == [stranger.parent]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_drawn(DrawnConfig(scenes=3), tmp_path / "file" / "folder")
+
+
+def test_memory_holds_one_scene_at_a_time(tmp_path: Path) -> None:
+    def peak(count: int) -> int:
+        tracemalloc.start()
+        write_drawn(DrawnConfig(scenes=count, size=101, noise=0.0), tmp_path)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    peak(3)  # what is imported on the way
+    assert peak(47) < peak(7) + 2**18  # forty pictures would take 1.2 MiB
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"scenes": 2}, "scenes must be from 3 to 100000, got 2"),
+        ({"scenes": 100_001}, "scenes must be .*got 100001"),
+        ({"size": 31}, "size must be from 32 to 512, got 31"),
+        ({"size": 513}, "size must be .*got 513"),
+        ({"least": 0}, "least must be .*got 0 and 3"),
+        ({"least": 3, "most": 2}, "least must be .*got 3 and 2"),
+        ({"most": 5}, "most at most 4, got 1 and 5"),
+        ({"noise": -1.0}, "noise must be from 0 to 64, got -1.0"),
+        ({"noise": float("nan")}, "noise must be .*got nan"),
+    ],
+)
+def test_impossible_configs_are_refused(changed: dict[str, object], found: str) -> None:
+    with pytest.raises(ValueError, match=found):
+        DrawnConfig(**changed)  # type: ignore[arg-type]

@@ -1,0 +1,196 @@
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harken.formats.examples import SpokenWord
+from harken.formats.manifest import read_utterances
+from harken.formats.sound import read_sound
+from harken.formats.split import PARTS, Part
+from harken.synthetic import speech as module
+from harken.synthetic.phones import DIGITS, PRONUNCIATIONS
+from harken.synthetic.recordings import RecordedFiles, Recording
+from harken.synthetic.speech import (
+    MAX_WORDS,
+    SpokenConfig,
+    speak,
+    spoken,
+    voices,
+    write_spoken,
+)
+
+seeds = st.integers(-(2**63), 2**63)
+
+
+def test_a_seed_keeps_its_utterances() -> None:
+    # Written down once: published figures name a seed, so a change here is a change of data.
+    utterance, signal = spoken(SpokenConfig(seed=7), "test", 11)
+    assert (utterance.text, utterance.speaker) == ("seven two one nine", "speaker20")
+    assert utterance.words[2] == SpokenWord("one", 0.943375, 1.141875)
+    assert len(signal) == 13972
+    assert float(np.abs(signal).mean()) == pytest.approx(0.0128394, rel=1e-4)
+
+
+@given(seed=seeds, part=st.sampled_from(PARTS), index=st.integers(0, 10**6))
+@settings(max_examples=10)
+def test_an_utterance_does_not_depend_on_the_others(seed: int, part: Part, index: int) -> None:
+    small, large = (SpokenConfig(seed=seed, utterances=count) for count in (3, 10**5))
+    utterance, signal = spoken(small, part, index)
+    spoken(large, part, index + 1)
+    again, same = spoken(large, part, index)
+    assert again == utterance
+    np.testing.assert_array_equal(same, signal)
+    assert np.isfinite(signal).all()
+    assert np.abs(signal).max() <= 1
+    assert signal.dtype == np.float32
+
+
+def test_seeds_parts_and_indices_say_different_things() -> None:
+    sums = {
+        float(spoken(SpokenConfig(seed=seed), part, index)[1].sum())
+        for seed in range(3)
+        for part in PARTS
+        for index in range(5)
+    }
+    assert len(sums) == 45
+
+
+def test_words_have_the_times_at_which_they_sound() -> None:
+    config = SpokenConfig(utterances=60, noise=60.0, rate=11025, least=2, most=4)
+    lengths = Counter()
+    for utterance, signal in speak(config, "train"):
+        assert utterance.text == " ".join(word.word for word in utterance.words)
+        lengths[len(utterance.words)] += 1
+        inside = np.zeros(len(signal), dtype=bool)
+        for word in utterance.words:
+            inside[round(word.start * 11025) : round(word.end * 11025)] = True
+        powers = [np.mean(signal[where] ** 2) for where in (inside, ~inside)]
+        assert 10 * np.log10(powers[0] / powers[1]) == pytest.approx(60, abs=1.5)
+    assert set(lengths) == {2, 3, 4}
+
+
+def test_every_word_comes_as_often() -> None:
+    config = SpokenConfig(words=("yes", "no", "go"), utterances=150, most=3, rate=4000)
+    counts = Counter(word for one, _ in speak(config, "train") for word in one.text.split())
+    assert set(counts) == {"yes", "no", "go"}
+    total = sum(counts.values())
+    assert max(abs(count - total / 3) for count in counts.values()) < 4 * (total * 2 / 9) ** 0.5
+
+
+@given(st.integers(3, 10**5))
+def test_no_speaker_is_in_two_parts(count: int) -> None:
+    config = SpokenConfig(speakers=count)
+    train, dev, test = (voices(config, part) for part in PARTS)
+    assert (train.start, train.stop, dev.stop, test.stop) == (0, dev.start, test.start, count)
+    assert len(dev) == len(test) == max(1, count // 5)
+    assert len(train) >= 1
+
+
+# --- can it be learned, and must it be
+
+
+def pictures(recordings: list[Recording], rate: int, moments: int) -> tuple[np.ndarray, np.ndarray]:
+    """(words, log power of 16 bands at so many moments of each), cut at the known times."""
+    labels, features = [], []
+    for utterance, signal in recordings:
+        for word in utterance.words:
+            heard = signal[round(word.start * rate) : round(word.end * rate)]
+            frames = np.lib.stride_tricks.sliding_window_view(heard, 160)[::40] * np.hanning(160)
+            power = np.abs(np.fft.rfft(frames, 256, axis=1)[:, :128]) ** 2
+            bands = np.log(power.reshape(len(frames), 16, 8).sum(axis=2) + 1e-9)
+            parts = np.array_split(bands, moments)
+            picture = np.concatenate([part.mean(axis=0) for part in parts])
+            labels.append(word.word)
+            features.append(picture - picture.mean())
+    return np.array(labels), np.array(features)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_words_of_strangers_are_recognised_by_templates_but_not_all(seed: int) -> None:
+    """The mean picture of each word over the speakers of train, and the nearest for the others."""
+    config = SpokenConfig(utterances=200, seed=seed)
+    train = list(speak(config, "train"))
+    test = [*speak(config, "dev"), *speak(config, "test")]
+
+    def accuracy(moments: int) -> float:
+        labels, features = pictures(train, config.rate, moments)
+        templates = np.array([features[labels == word].mean(axis=0) for word in DIGITS])
+        wanted, unseen = pictures(test, config.rate, moments)
+        distances = np.square(unseen[:, None] - templates).sum(axis=2)
+        return float(np.mean(np.array(DIGITS)[distances.argmin(axis=1)] == wanted))
+
+    assert 0.7 < accuracy(moments=8) < 0.98  # chance is 0.1
+    assert accuracy(moments=1) < accuracy(moments=8) - 0.1  # the order of sounds matters
+
+
+# --- files
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> RecordedFiles:
+    return write_spoken(SpokenConfig(utterances=53), tmp_path_factory.mktemp("spoken"))
+
+
+def test_files_are_what_was_said(files: RecordedFiles) -> None:
+    config = SpokenConfig(utterances=53)
+    speakers = {}
+    for part, size in (("train", 43), ("dev", 5), ("test", 5)):
+        read = read_utterances(getattr(files, part))
+        assert len(read) == size
+        speakers[part] = {one.speaker for one in read}
+        for found, (utterance, signal) in zip(read, speak(config, part), strict=True):  # type: ignore[arg-type]
+            assert (found.text, found.speaker) == (utterance.text, utterance.speaker)
+            assert found.words == utterance.words
+            np.testing.assert_allclose(read_sound(found.audio, rate=8000), signal, atol=1 / 65000)
+    assert [len(speakers[part]) for part in PARTS] == [12, 4, 4]
+    assert len(speakers["train"] | speakers["dev"] | speakers["test"]) == 20
+
+
+def test_a_line_has_what_the_formats_page_says(files: RecordedFiles) -> None:
+    line = json.loads(files.dev.read_text(encoding="utf-8").splitlines()[0])
+    assert line["audio"] == "spoken/dev/00001.wav"
+    assert set(line) == {"audio", "text", "speaker", "words"}
+    assert [set(word) for word in line["words"]] == [{"word", "start", "end"}] * len(line["words"])
+
+
+def test_the_same_seed_writes_the_same_bytes(files: RecordedFiles, tmp_path: Path) -> None:
+    again = write_spoken(SpokenConfig(utterances=53), tmp_path)
+    for path in files.train.parent.rglob("*.*"):
+        assert (tmp_path / path.relative_to(files.train.parent)).read_bytes() == path.read_bytes()
+    assert again.audio == tmp_path / "spoken"
+
+
+def test_loud_noise_is_not_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    loud = module.speaker(0, 0)._replace(level=-3.0)
+    monkeypatch.setattr(module, "speaker", lambda seed, number: loud)
+    signal = spoken(SpokenConfig(noise=0.0), "train", 0)[1]
+    assert np.sum(np.abs(signal) >= 1) == 1  # the one peak that everything was scaled by
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"utterances": 2}, "utterances must be from 3 to 100000, got 2"),
+        ({"least": 0}, "least must be .*got 0 and 5"),
+        ({"least": 4, "most": 3}, "least must be .*got 4 and 3"),
+        ({"most": MAX_WORDS + 1}, f"most at most {MAX_WORDS}.*got 1 and {MAX_WORDS + 1}"),
+        ({"words": ("one", "uno")}, "words must be some of zero, .*got uno"),
+        ({"words": ()}, "words must be .*got none"),
+        ({"speakers": 2}, "speakers must be .*got 2"),
+        ({"rate": 3999}, "rate must be from 4000 to 48000, got 3999"),
+        ({"noise": -1.0}, "noise must be .*got -1.0"),
+        ({"noise": float("nan")}, "noise must be .*got nan"),
+    ],
+)
+def test_impossible_configs_are_refused(changed: dict[str, object], found: str) -> None:
+    with pytest.raises(ValueError, match=found):
+        SpokenConfig(**changed)  # type: ignore[arg-type]
+
+
+def test_every_word_there_is_can_be_said() -> None:
+    config = SpokenConfig(words=tuple(PRONUNCIATIONS), least=100, most=100)
+    assert set(spoken(config, "train", 0)[0].text.split()) > {"yes", "stop", "down"}

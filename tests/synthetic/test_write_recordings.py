@@ -1,0 +1,187 @@
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.errors import Failure, UserError
+from harken.formats.examples import SpokenWord, Utterance
+from harken.formats.manifest import read_utterances
+from harken.formats.sound import read_sound
+from harken.formats.split import PARTS, Part, part_sizes
+from harken.synthetic import recordings as module
+from harken.synthetic.recordings import (
+    Recording,
+    place_of,
+    timed,
+    within_range,
+    write_recorded,
+    write_wav,
+)
+
+RATE = 7919
+
+
+def made(part: Part, count: int, size: int = 101) -> Iterator[Recording]:
+    for index in range(count):
+        signal = np.random.default_rng(index).uniform(-1, 1, size).astype(np.float32)
+        words = (SpokenWord("zwölf", 0.001, 0.01),)
+        yield (
+            Utterance(place_of("made", part, index), "zwölf", f"{part} {index}", words=words),
+            signal,
+        )
+
+
+def write(folder: Path, count: int = 3) -> None:
+    write_recorded({part: made(part, count) for part in PARTS}, folder, name="made", rate=RATE)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    files = write_recorded({part: made(part, 3) for part in PARTS}, folder, name="made", rate=RATE)
+    for part in PARTS:
+        found = read_utterances(getattr(files, part))
+        for utterance, (wanted, signal) in zip(found, made(part, 3), strict=True):
+            assert utterance.audio == folder / wanted.audio
+            assert (utterance.text, utterance.speaker) == (wanted.text, wanted.speaker)
+            assert utterance.words == wanted.words
+            np.testing.assert_allclose(
+                read_sound(utterance.audio, rate=RATE), signal, atol=1 / 65000
+            )
+    assert files.audio == folder / "made"
+    assert len([*files.audio.glob("*/*.wav")]) == 9
+
+
+def test_the_folder_can_be_moved(tmp_path: Path) -> None:
+    write(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert str(tmp_path) not in (tmp_path / "there" / "dev.jsonl").read_text(encoding="utf-8")
+    for utterance in read_utterances(tmp_path / "there" / "dev.jsonl"):
+        assert len(read_sound(utterance.audio, rate=RATE)) == 101
+
+
+def test_wav_files_are_what_others_read(tmp_path: Path) -> None:
+    signal = np.array([0.0, 0.5, -0.5, 1.0, -1.0, 7.0, -7.0, 1e-5])  # 7 is clipped, not wrapped
+    write_wav(tmp_path / "one.wav", signal, RATE)
+    theirs, rate = soundfile.read(tmp_path / "one.wav", dtype="int16")
+    assert rate == RATE
+    assert soundfile.info(tmp_path / "one.wav").subtype == "PCM_16"
+    assert theirs.tolist() == [0, 16384, -16384, 32767, -32768, 32767, -32768, 0]
+
+
+def test_sounds_of_16_bits_come_out_the_same(tmp_path: Path) -> None:
+    steps = np.arange(-(2**15), 2**15, dtype=np.int16)
+    soundfile.write(tmp_path / "theirs.wav", steps, RATE)
+    write_wav(tmp_path / "ours.wav", read_sound(tmp_path / "theirs.wav", rate=RATE), RATE)
+    np.testing.assert_array_equal(soundfile.read(tmp_path / "ours.wav", dtype="int16")[0], steps)
+
+
+def test_another_set_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    write(tmp_path, 5)
+    write(tmp_path, 2)
+    assert len(read_utterances(tmp_path / "train.jsonl")) == 2
+    assert len([*tmp_path.glob("made/*/*.wav")]) == 6
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "made",
+        *(f"{part}.jsonl" for part in PARTS),
+    }
+
+
+def test_an_interruption_leaves_what_was_there(tmp_path: Path) -> None:
+    def interrupted() -> Iterator[Recording]:
+        yield from made("dev", 1)
+        raise KeyboardInterrupt
+
+    write(tmp_path / "used")
+    before = {path: path.read_bytes() for path in (tmp_path / "used").rglob("*.*")}
+    for folder in ("used", "fresh"):
+        with pytest.raises(KeyboardInterrupt):
+            write_recorded(
+                {"train": made("train", 2), "dev": interrupted(), "test": made("test", 2)},
+                tmp_path / folder,
+                name="made",
+                rate=RATE,
+            )
+    assert {path: path.read_bytes() for path in (tmp_path / "used").rglob("*.*")} == before
+    assert not [*(tmp_path / "fresh").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["diary.txt", "train/00001.flac", "train/more/00001.wav", "mine"])
+def test_what_somebody_else_put_there_is_not_replaced(tmp_path: Path, name: str) -> None:
+    write(tmp_path)
+    stranger = tmp_path / "made" / name
+    stranger.parent.mkdir(exist_ok=True)
+    stranger.mkdir() if name == "mine" else stranger.write_bytes(b"precious")
+    with pytest.raises(UserError, match="expected generated files only"):
+        write(tmp_path)
+    assert stranger.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot be written"):
+        write(tmp_path / "file" / "folder")
+
+
+def test_every_sound_is_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(module, "sync", synced.append)
+    write(tmp_path)
+    assert {path.parent.parent.name for path in synced} == {".made.unfinished"}
+    names = {path.relative_to(tmp_path / "made") for path in tmp_path.glob("made/*/*")}
+    assert {path.relative_to(path.parent.parent) for path in synced} == names
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "sync", refusing)
+    with pytest.raises(Failure, match="No space left"):
+        write(tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_memory_holds_one_sound_at_a_time(tmp_path: Path) -> None:
+    def peak(count: int) -> int:
+        tracemalloc.start()
+        write_recorded({"train": made("train", count, 2**16)}, tmp_path, name="made", rate=RATE)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    peak(1)  # what is imported on the way
+    assert peak(23) < peak(3) + 2**17  # twenty sounds would take 5 MiB
+
+
+@given(st.integers(3, 10**6))
+def test_a_tenth_each_is_set_aside(count: int) -> None:
+    sizes = part_sizes(count)
+    assert list(sizes) == list(PARTS)
+    assert sum(sizes.values()) == count
+    assert sizes["dev"] == sizes["test"] == max(1, count // 10)
+    assert sizes["train"] >= 1
+
+
+@given(st.integers(4000, 192_000), st.lists(st.integers(0, 10**7), min_size=2, max_size=9))
+def test_times_are_exact_to_the_sample(rate: int, samples: list[int]) -> None:
+    edges = [(sample, sample + 1) for sample in samples]
+    for word, (start, end) in zip(timed("x" * len(edges), edges, rate), edges, strict=True):
+        assert (round(word.start * rate), round(word.end * rate)) == (start, end)
+
+
+@given(st.lists(st.floats(-100, 100), max_size=9))
+def test_a_signal_is_made_quieter_as_a_whole_or_left_alone(samples: list[float]) -> None:
+    signal = np.array(samples)
+    found = within_range(signal)
+    if np.abs(signal).max(initial=0) <= 1:
+        assert found is signal
+    else:
+        assert np.abs(found).max() == 1
+        np.testing.assert_allclose(found * np.abs(signal).max(), signal, rtol=1e-12, atol=1e-300)
