@@ -15,7 +15,7 @@ from harken.cli.main import main
 from harken.encode.tokenizer_file import MAX_BYTES
 from harken.errors import UserError
 from harken.foreign import TOKENIZER, is_foreign, read_foreign
-from harken.report.looking import look
+from harken.report.viewed_attention import view_attention
 from harken.tasks.prediction import Truncation
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -92,22 +92,22 @@ def test_weights_are_those_of_transformers(saved: Any) -> None:
     kind, folder, model = saved
     foreign = read_foreign(folder, "cpu")
     glimpse = foreign.attention(TEXT)
-    (looked,) = look(foreign.model, glimpse)
+    (viewed,) = view_attention(foreign.model, glimpse)
     ends = kind == "Bert"
     numbers = [2] * ends + [4, 5, 6, 7, 5] + [3] * ends
     with torch.inference_mode():
         expected = model(input_ids=torch.tensor([numbers]), output_attentions=True)
-    assert len(looked.layers) == len(expected.attentions) == 2
-    for ours, weights in zip(looked.layers, expected.attentions, strict=True):
-        np.testing.assert_allclose(ours, weights[0].numpy(), rtol=0, atol=1e-5)
+    assert len(viewed.layers) == len(expected.attentions) == 2
+    for layer, weights in zip(viewed.layers, expected.attentions, strict=True):
+        np.testing.assert_allclose(layer.weights, weights[0].numpy(), rtol=0, atol=1e-5)
     told = [WORDS[number] for number in numbers]
-    assert list(looked.view.keys) == told
+    assert list(viewed.view.keys) == told
     if ends:
-        assert list(looked.view.queries) == told and glimpse.title == TEXT
+        assert list(viewed.view.queries) == told and glimpse.title == TEXT
         return
     after = int(expected.logits[0, -1].argmax())
     said = WORDS[after].replace("▁", " ") if after < len(WORDS) else f"<{after}>"
-    assert list(looked.view.queries) == [*told[1:], said]
+    assert list(viewed.view.queries) == [*told[1:], said]
     assert glimpse.title == f"{TEXT} → {said!r}"
 
 
@@ -121,7 +121,7 @@ def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
     assert example.truncation == Truncation(kept=own, total=100, part="first")
     assert foreign.attention(TEXT).truncation is None
     assert kind != "Bert" or view.keys[-1] == "[SEP]"  # the ends stay
-    look(foreign.model, foreign.attention("the river " * 50))
+    view_attention(foreign.model, foreign.attention("the river " * 50))
 
 
 def test_the_same_pages(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

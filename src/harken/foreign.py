@@ -59,7 +59,7 @@ class Foreign:
         return AttentionExample(
             title=text,
             run=lambda: model(numbers, segments=segments),
-            views=[self_view("Tokens", self.pieces(encoded.ids))],
+            views=[self_view("tokens", self.pieces(encoded.ids))],
             truncation=truncation,
         )
 

@@ -37,9 +37,9 @@ from harken.provenance import (
     write_provenance,
 )
 from harken.recipe import Recipe, task_of
-from harken.report.card import model_card
 from harken.report.markup import prose
-from harken.report.of_run import run_report
+from harken.report.model_card import model_card
+from harken.report.run_page import run_report
 from harken.run import (
     CARD,
     CHECKPOINTS,

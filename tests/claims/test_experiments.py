@@ -9,7 +9,7 @@ import torch
 from harken.claims import copier, crosstalk, experiments, fragility, truncation
 from harken.claims.claim import Setting, judge
 from harken.claims.laboratory import chosen
-from harken.report.claims import claims_page
+from harken.report.claims_page import claims_page
 
 SMALL = Setting(width=16, seed=1)
 

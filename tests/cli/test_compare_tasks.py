@@ -11,8 +11,8 @@ from harken.cli.main import main
 from harken.cli.output import figures
 from harken.pipeline import metrics_record, train
 from harken.recipe import TASKS, load_recipe
-from harken.report.card import model_card
-from harken.report.of_run import run_report
+from harken.report.model_card import model_card
+from harken.report.run_page import run_report
 from harken.run import load
 from harken.synthetic.scenes.made import DrawnConfig, write_drawn
 from harken.synthetic.sentences import SentencesConfig, write_sentences

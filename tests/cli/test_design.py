@@ -42,7 +42,7 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert str(path) in told.err
         json.loads(told.out)
     svg = (tmp_path / "shift.svg").read_text(encoding="utf-8")
-    assert svg.count("<svg") == 1 and "shift, 3 back" in svg and "right keys" in svg
+    assert svg.count("<svg") == 1 and "shift, 3 back" in svg and "target keys" in svg
     assert Image.open(tmp_path / "lookup.png").size[0] > 1000
 
 
@@ -51,7 +51,7 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["shift", "--key-width", "2", "--length", "4001"], "at most"),
         (["shift", "--offset", "300"], "wanted 0 to 255"),
-        (["shift", "--out", "head.gif"], "wanted .svg or .png"),
+        (["shift", "--out", "head.gif"], "expected .svg or .png"),
         (["shift", "--width", "7"], "whole pairs"),
         (["shift", "--position", "fourier", "--span", "100"], "read two ways"),
         (["band", "--sharpness", "nan"], "finite"),

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from harken.cli import inspect
 from harken.cli.main import main
+from harken.errors import Failure
 from harken.inspection.refs import HeadPattern
 from harken.inspection.store import open_recording
-from harken.report import looking
-from harken.report.of_run import run_report
+from harken.report import attention_page
+from harken.report.run_page import run_report
+from harken.report.viewed_attention import view_attention
 from harken.run import load
 from harken.tasks.answer_predictor import AnswerPredictor
 from harken.tasks.attention_view import AttentionExample
@@ -28,7 +30,9 @@ QUESTION = "Where was Ada born?"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are tested beside what draws them."""
-    monkeypatch.setattr(looking, "files_of", lambda looked, title: {"svg": title.encode()})
+    monkeypatch.setattr(
+        attention_page, "attention_files", lambda viewed, title: {"svg": title.encode()}
+    )
 
 
 def test_numbers_of_every_head(
@@ -70,13 +74,13 @@ def test_only_chosen_layers_and_heads(
     run = load(small_run)
     glimpse = run.attention(QUESTION)
     assert glimpse is not None
-    (whole,) = looking.look(run.model, glimpse)
-    (some,) = looking.look(run.model, glimpse, [HeadPattern(layer=2)], [HeadPattern(head=2)])
-    (kept,) = some.attentions
-    assert (list(kept.heads), kept.module) == ([2], whole.attentions[1].module)
-    np.testing.assert_array_equal(kept.weights, whole.layers[1][1:2])
-    assert (some.layer_names, some.head_numbers) == (["L2"], [[2]])
-    figure = looking.figure_of(some, "title")
+    (whole,) = view_attention(run.model, glimpse)
+    (some,) = view_attention(run.model, glimpse, [HeadPattern(layer=2)], [HeadPattern(head=2)])
+    (kept,) = some.layers
+    assert (list(kept.heads), kept.module) == ([2], whole.layers[1].module)
+    np.testing.assert_array_equal(kept.weights, whole.layers[1].weights[1:2])
+    assert (kept.name, kept.head_name(0), some.columns) == ("L2", "L2.H2", [2])
+    figure = attention_page.attention_figure(some, "title")
     assert "L2.H2" in figure and "H1" not in figure
     command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
     assert main([*command, "--layers", "2", "--heads", "2"]) == 0
@@ -178,8 +182,8 @@ def test_attention_that_is_no_number_is_told(small_run: Path) -> None:
     run: Any = load(small_run)
     glimpse = run.attention(QUESTION)
     run.model.embedding.weight.data.fill_(float("nan"))
-    with pytest.raises(looking.Failure, match="is no number"):
-        looking.look(run.model, glimpse)
+    with pytest.raises(Failure, match="not finite"):
+        view_attention(run.model, glimpse)
 
 
 @given(st.text(), st.booleans())

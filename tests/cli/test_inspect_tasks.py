@@ -11,7 +11,7 @@ from harken import config
 from harken.cli.main import main
 from harken.decode.found import Found
 from harken.recipe import Recipe
-from harken.report import looking
+from harken.report import attention_page
 from harken.synthetic.scenes.made import DrawnConfig, write_drawn
 from harken.synthetic.sentences import SentencesConfig, write_sentences
 from harken.synthetic.speech.made import SpokenConfig, write_spoken
@@ -134,7 +134,9 @@ def test_every_model_shows_its_attention_or_says_why_not(
             (answer_predictor, "seek"),
         ):
             monkeypatch.setattr(module, search, lambda *_, **__: [[EMPTY]])
-    monkeypatch.setattr(looking, "files_of", lambda looked, title: {"svg": title.encode()})
+    monkeypatch.setattr(
+        attention_page, "attention_files", lambda viewed, title: {"svg": title.encode()}
+    )
     run, text = run_of(name)
     code = main(["inspect", str(run), text, "--out", str(tmp_path / "out"), "--json"])
     printed = capsys.readouterr()

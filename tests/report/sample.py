@@ -1,14 +1,62 @@
-"""A small report of an `answer` run, made of invented numbers, as tests and designers need one."""
+"""Attention with known weights, and a small report made of invented numbers."""
+
+import base64
+from collections.abc import Sequence
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from harken.measure.interval import Estimate
-from harken.report.curves import Curve, Stage, curve_figure
-from harken.report.examples import Example, examples_table
-from harken.report.heatmap import AttentionMaps, attention_figure
+from harken.report.chart import Mark, Series, chart
 from harken.report.page import Section, page
-from harken.report.tables import ResultRow, result_table, settings_table
+from harken.report.tables import (
+    Example,
+    ResultRow,
+    examples_table,
+    result_table,
+    settings_table,
+)
+from harken.report.text_attention import text_figure
+from harken.report.viewed_attention import LayerAttention, ViewedAttention
+from harken.tasks.attention_view import AttentionView, AudioView, ImageView, any_path
+
+
+def viewed(
+    queries: Sequence[str],
+    keys: Sequence[str],
+    layers: Sequence[NDArray[np.floating]],
+    sound: AudioView | None = None,
+    picture: ImageView | None = None,
+    path: str = "layers.{}.attention",
+) -> ViewedAttention:
+    """A view of layers with weights [heads, queries, keys]."""
+    view = AttentionView(
+        title="view", matches=any_path, queries=queries, keys=keys, sound=sound, picture=picture
+    )
+    return ViewedAttention(
+        view,
+        [
+            LayerAttention(path.format(i), range(1, len(weights) + 1), weights)
+            for i, weights in enumerate(layers)
+        ],
+    )
+
+
+def pointed(peaks: Sequence[int], heads: int, positions: int) -> NDArray[np.float64]:
+    """Weights [heads, queries, positions] that are 0.9 at the peaks and even elsewhere."""
+    weights = np.full((heads, len(peaks), positions), 0.1 / (positions - 1))
+    weights[:, np.arange(len(peaks)), peaks] = 0.9
+    return weights
+
+
+def decoded(uri: str, mode: str = "RGB") -> NDArray[np.uint8]:
+    """The pixels of an image in a URI."""
+    prefix, _, body = uri.partition(",")
+    assert prefix == "data:image/png;base64"
+    return np.asarray(Image.open(BytesIO(base64.b64decode(body))).convert(mode))
+
 
 TOKENS = (
     "Khatchig",
@@ -39,7 +87,13 @@ TOKENS = (
 )
 
 EXAMPLES = tuple(
-    Example(input=question, expected=expected, answer=answer, confidence=confidence)
+    Example(
+        input=question,
+        expected=expected,
+        output=answer,
+        correct=answer == expected,
+        confidence=confidence,
+    )
     for question, expected, answer, confidence in (
         ("Where was Khatchig Mouradian born?", "Melvar", "Melvar", 0.93),
         ("Where was Jacob Henry Studer born?", "Columbus", "Columbus", 0.88),
@@ -62,8 +116,8 @@ EXAMPLES = tuple(
 
 def attention(
     *, layers: int = 4, heads: int = 4, tokens: tuple[str, ...] = TOKENS, seed: int = 0
-) -> AttentionMaps:
-    """Causal maps with four habits: the token before, the same token before, the first, diffuse."""
+) -> ViewedAttention:
+    """Causal maps: the previous token, the token after an earlier copy, the first one, diffuse."""
     length = len(tokens)
     random = np.random.default_rng(seed)
     causal = np.tril(np.ones((length, length), dtype=bool))
@@ -90,7 +144,7 @@ def attention(
         scores = np.where(causal, scores, -np.inf)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         found.append(weights / weights.sum(axis=-1, keepdims=True))
-    return AttentionMaps(query_tokens=tokens, key_tokens=tokens, layers=found)
+    return viewed(tokens, tokens, found)
 
 
 def rows() -> list[ResultRow]:
@@ -116,7 +170,7 @@ def rows() -> list[ResultRow]:
     ]
 
 
-def curves() -> tuple[list[Curve], list[Stage]]:
+def curves() -> tuple[list[Series], list[Mark]]:
     random = np.random.default_rng(1)
     steps = np.arange(0, 6000, 10)
     late = steps >= 4000
@@ -127,14 +181,14 @@ def curves() -> tuple[list[Curve], list[Stage]]:
     dev = np.interp(steps[::20], steps, smooth) * 1.06 + 0.05
     return (
         [
-            Curve(name="training", steps=steps.tolist(), values=train.tolist()),
-            Curve(name="dev", steps=steps[::20].tolist(), values=dev.tolist()),
+            Series(name="training", x=steps.tolist(), y=train.tolist()),
+            Series(name="dev", x=steps[::20].tolist(), y=dev.tolist()),
         ],
-        [Stage(name="reading", first_step=0), Stage(name="questions", first_step=4000)],
+        [Mark(0, "reading"), Mark(4000, "questions")],
     )
 
 
-def sample_page(maps: AttentionMaps | None = None) -> str:
+def sample_page() -> str:
     drawn, stages = curves()
     return page(
         "What pretraining taught a small model about birth places",
@@ -156,19 +210,19 @@ def sample_page(maps: AttentionMaps | None = None) -> str:
             ),
             Section(
                 title="Training",
-                body=curve_figure(
+                body=chart(
                     drawn,
                     title="Loss falls in both stages, and the dev loss follows",
                     x_label="step",
                     y_label="loss, nats a symbol",
-                    stages=stages,
+                    marks=stages,
                 ),
             ),
             Section(
                 title="Where it looks",
                 lead="Weights of every head for one question, as the kept answer saw them.",
-                body=attention_figure(
-                    maps or attention(),
+                body=text_figure(
+                    attention(),
                     title="The last token looks back at the place of birth.",
                     note="One small map a head: rows look, columns are looked at.",
                 ),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.report.heatmap import attention_figure
+from harken.report.text_attention import text_figure
 
 from .browser import PROGRAM, Browser
 from .parsed import parse
@@ -75,21 +75,21 @@ def seen(token: str) -> str:
 
 
 def sentence(layer: int, head: int, row: int, column: int) -> str:
-    weight = attention().layers[layer][head][row, column]
+    weight = attention().layers[layer].weights[head][row, column]
     return (
-        f"‘{seen(TOKENS[row])}’ looks at ‘{seen(TOKENS[column])}’ with {weight:.2f} "
+        f"‘{seen(TOKENS[row])}’ attends to ‘{seen(TOKENS[column])}’ ({weight:.2f}) "
         f"({row + 1} → {column + 1})"
     )
 
 
 def strip(layer: int, head: int | None, query: int) -> list[str]:
-    weights = attention().layers[layer][:, query]
+    weights = attention().layers[layer].weights[:, query]
     row = weights.mean(axis=0) if head is None else weights[head]
     return [f"{weight:.2f}" if weight >= 0.05 else "" for weight in row]
 
 
 def test_the_script_runs_and_agrees_with_what_was_served(shown: Browser) -> None:
-    assert text(shown, ".reading") == "‘?’ looks most at ‘␣Melvar’ with 0.98 (25 → 16)"
+    assert text(shown, ".reading") == "‘?’ attends most to ‘␣Melvar’ (0.98) (25 → 16)"
     assert texts(shown, ".strips .head small") == strip(2, 2, LAST)
     assert texts(shown, ".strips .mean small") == strip(2, None, LAST)
     assert shown.run("document.querySelector('.hint').hidden") is False
@@ -108,7 +108,7 @@ def test_a_click_enlarges_another_head(shown: Browser) -> None:
         )
     assert texts(shown, ".strips .head small") == strip(0, 1, LAST)
     assert texts(shown, ".strips .mean small") == strip(0, None, LAST)
-    rows = attention().layers[0][1]
+    rows = attention().layers[0].weights[1]
     strongest = [f"{seen(TOKENS[int(row.argmax())])} {row.max():.2f}" for row in rows]
     looked_at = texts(shown, ".strongest td:nth-child(2)")
     weights = texts(shown, ".strongest td:nth-child(3)")
@@ -174,7 +174,8 @@ def lines(browser: Browser) -> list[str]:
 
 def served(layer: int, head: int) -> tuple[list[str], str]:
     """What Python draws: the lines and the sentence."""
-    figure = parse(attention_figure(attention(), title="t", chosen=(layer, head)))
+    alone = attention().layers[layer].select([head + 1])
+    figure = parse(text_figure(attention()._replace(layers=[alone]), title="t"))
     drawn = [
         " ".join(path.attributes[name] for name in ("d", "stroke-opacity", "stroke-width"))
         for path in figure.one("div", "sides").all("path")

@@ -2,16 +2,26 @@
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 
+from harken.formats.examples import SpokenWord
 from harken.measure.interval import Estimate
-from harken.report.curves import Curve, Stage, curve_figure
-from harken.report.examples import Example, examples_table
-from harken.report.heatmap import AttentionMaps, attention_figure
-from harken.report.markup import text, token, visible
+from harken.report.attention_page import attention_figure
+from harken.report.chart import Mark, Series, chart
+from harken.report.markup import prose, token, visible
 from harken.report.page import Section, page
-from harken.report.tables import ResultRow, plain_table, result_table, settings_table
+from harken.report.tables import (
+    Example,
+    ResultRow,
+    examples_table,
+    plain_table,
+    result_table,
+    settings_table,
+)
+from harken.tasks.attention_view import AudioView, ImageView
 
 from .parsed import Element, parse, tags
+from .sample import viewed
 
 HOSTILE = (
     "<b>bold</b>",
@@ -49,9 +59,8 @@ INVISIBLE = {
 
 @pytest.mark.parametrize("raw", HOSTILE)
 def test_hostile_text_survives_as_text(raw: str) -> None:
-    for html in (text(raw), token(raw)):
-        assert parse(html).text == raw
-        assert set(tags(parse(html))) <= {"bdi"}
+    assert parse(token(raw)).text == raw
+    assert set(tags(parse(token(raw)))) <= {"bdi"}
 
 
 @pytest.mark.parametrize(("raw", "shown"), INVISIBLE.items())
@@ -62,7 +71,7 @@ def test_invisible_characters_are_shown(raw: str, shown: str) -> None:
 
 
 def test_line_ends_stay_in_running_text() -> None:
-    assert text("a\r\nb\tc\x00") == "a\nb\tc\\x00"
+    assert prose("a\r\nb\tc\x00") == "a\nb\tc\\x00"
 
 
 def _everywhere(strings: tuple[str, ...]) -> str:
@@ -70,14 +79,28 @@ def _everywhere(strings: tuple[str, ...]) -> str:
     n = len(strings)
     joined = " ".join(strings)
     weights = np.full((2, n, n), 1 / n)
-    maps = AttentionMaps(
-        query_tokens=strings, key_tokens=strings, layers=[weights], layer_names=[joined]
+    curve = Series(name=joined, x=[0, 1], y=[1.0, 2.0])
+    spoken = [SpokenWord(word, 0.1 * i, 0.1 * i + 0.05) for i, word in enumerate(strings)]
+    sound = AudioView(
+        spectrogram=np.zeros((5, 3)),
+        frame_seconds=0.1,
+        first_frame_seconds=0.05,
+        place_seconds=0.1,
+        first_place_seconds=0.05,
+        words=spoken,
     )
-    curve = Curve(name=joined, steps=[0, 1], values=[1.0, 2.0])
+    picture = ImageView(
+        image=np.zeros((1, n, 3), np.uint8), columns=n, rows=1, offset=0.0, stride=1.0
+    )
+    views = [
+        viewed(strings, strings, [weights]),
+        viewed(strings, strings, [weights], sound=sound),
+        viewed(strings, strings, [weights], picture=picture),
+    ]
     estimate = Estimate(value=0.5, low=0.4, high=0.6)
     row = ResultRow(name=joined, n=3, metric=estimate, note=joined)
     examples = [
-        Example(input=s, expected=s, answer=answer, confidence=0.5)
+        Example(input=s, expected=s, output=answer, correct=answer == s, confidence=0.5, note=s)
         for s in strings
         for answer in (s, s + "!")
     ]
@@ -85,14 +108,8 @@ def _everywhere(strings: tuple[str, ...]) -> str:
         result_table([row], metric=joined, caption=joined)
         + plain_table([joined], [[joined]], caption=joined)
         + settings_table({joined: {joined: joined}})
-        + curve_figure(
-            [curve],
-            title=joined,
-            x_label=joined,
-            y_label=joined,
-            stages=[Stage(name=joined, first_step=0)],
-        )
-        + attention_figure(maps, title=joined, note=joined)
+        + chart([curve], title=joined, x_label=joined, y_label=joined, marks=[Mark(0, joined)])
+        + Markup().join(attention_figure(view, joined, note=joined) for view in views)
         + examples_table(examples)
     )
     return page(
@@ -125,6 +142,10 @@ def test_tokens_round_trip_through_the_page() -> None:
         labels = figure.one("ol", css_class).all("li")
         assert [label.text for label in labels] == wanted
         assert [label.attributes["title"] for label in labels] == wanted
+    for css_class in ("side", "scenes"):
+        (listed,) = parse(_everywhere(raw)).all("ol", css_class)[:1]
+        tokens = listed.all("li") if css_class == "side" else listed.all("b")
+        assert [found.text for found in tokens] == wanted
     for css_class in ("head", "mean"):
         strip = figure.one("dd", css_class)
         assert [bdi.text for bdi in strip.all("bdi")] == wanted
@@ -132,5 +153,6 @@ def test_tokens_round_trip_through_the_page() -> None:
 
 def test_examples_round_trip() -> None:
     table = parse(_everywhere(HOSTILE)).all("div", "examples")[0]
+    assert {cell.text for cell in table.all("small")} == set(HOSTILE)
     answers = {cell.text for cell in table.all("td", "answer")}
     assert answers == set(HOSTILE) | {s + "!" for s in HOSTILE}

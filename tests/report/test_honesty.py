@@ -8,10 +8,8 @@ import pytest
 
 from harken.measure.borrowing import known_of
 from harken.measure.honesty import Honesty, measure_honesty
-from harken.measure.interval import Estimate
 from harken.measure.scored_answers import Answer
 from harken.report.honesty import honesty_section
-from harken.report.shares import Dot, Mark, dots_plot, line_plot, parts_bar
 
 from .parsed import Element, parse
 
@@ -77,21 +75,21 @@ def usual() -> Element:
 def test_every_figure_says_how_to_read_it(usual: Element) -> None:
     found = captions(usual)
     assert list(found) == [
-        "How sure, and how often right.",
-        "What silence would buy.",
+        "Calibration.",
+        "Error rate against coverage.",
         "Guaranteed error rates.",
-        "What is said.",
-        "Borrowed from the nearest name, by its letters.",
-        "Borrowed from the nearest name, by the model's own state.",
-        "Names that nobody bears.",
-        "Who is known.",
+        "Kinds of answers.",
+        "Answers of the nearest name, by spelling.",
+        "Answers of the nearest name, by the model's hidden state.",
+        "Fictional names.",
+        "Accuracy by group.",
     ]
     assert all(len(reading) > 40 for reading in found.values())
-    assert "cannot guarantee" not in found["What silence would buy."]
+    assert "not enough" not in found["Error rate against coverage."]
     # Of the two hundred, those with an ø share no trigram with Bob.
-    assert "133 of 200 wrong answers" in found["Borrowed from the nearest name, by its letters."]
-    assert "50.0 would be" in found["Borrowed from the nearest name, by its letters."]
-    assert "1 of the 2 answers are known ones" in found["Names that nobody bears."]
+    assert "133 of 200 wrong answers" in found["Answers of the nearest name, by spelling."]
+    assert "would be 50.0" in found["Answers of the nearest name, by spelling."]
+    assert "1 of the 2 answers are known ones" in found["Fictional names."]
 
 
 def test_guarantees_in_figures(usual: Element) -> None:
@@ -108,8 +106,8 @@ def test_guarantees_in_figures(usual: Element) -> None:
 def test_the_threshold_is_marked(usual: Element) -> None:
     plots = usual.all("svg", "plot")
     assert len(plots) == 2
-    mark = plots[1].one("g", "stages")
-    assert mark.one("text").text.startswith("at most 10 % errors, from 0.")
+    mark = plots[1].one("g", "marks")
+    assert mark.one("text").text.startswith("at most 10 % errors: confidence ≥ 0.")
     said, expected = people(800, 600)
     threshold = honesty(said, expected).guarantees[1].threshold
     assert threshold is not None
@@ -121,11 +119,11 @@ def test_where_nothing_can_be_guaranteed() -> None:
     said, expected = people(20, 0)
     found = section(honesty(said, expected, [Answer("Ada Elk", "Rome", 0.9)]))
     assert (
-        "Half of the questions cannot guarantee at most 10 % errors"
-        in captions(found)["What silence would buy."]
+        "not enough to guarantee at most 10 % errors"
+        in captions(found)["Error rate against coverage."]
     )
     assert [row[1] for row in rows(found, 0)] == ["not supported by the questions"] * 3
-    assert not found.all("g", "stages")
+    assert not found.all("g", "marks")
     assert "no threshold" in found.text
 
 
@@ -134,10 +132,10 @@ def test_one_question() -> None:
     assert "about one name" in found.text
     assert len(found.all("svg", "plot")) == 2
     assert list(captions(found)) == [
-        "How sure, and how often right.",
-        "What silence would buy.",
+        "Calibration.",
+        "Error rate against coverage.",
         "Guaranteed error rates.",
-        "What is said.",
+        "Kinds of answers.",
     ]
 
 
@@ -149,61 +147,3 @@ def test_names_are_text() -> None:
     assert not [one for one in found.all("b") if "Vark" in one.text]
     assert f"Cleo {hostile}" in found.text
     assert "Cleo <b>Vark</b>" in found.text
-
-
-def test_dots_stand_where_the_axes_say() -> None:
-    dots = [
-        Dot(x=0.25, y=Estimate(0.5, 0.4, 0.7), weight=1.0),
-        Dot(x=1.0, y=Estimate(1.0, 0.8, 1.0), weight=0.25),
-    ]
-    drawn = parse(dots_plot(dots, x_label="sure", y_label="right", spoken="both"))
-    first, second = drawn.all("circle")
-    assert (first.attributes["cx"], first.attributes["cy"]) == ("25.00%", "50.00%")
-    assert (second.attributes["cx"], second.attributes["cy"]) == ("100.00%", "0.00%")
-    assert float(first.attributes["r"]) > float(second.attributes["r"]) > 0
-    bar = drawn.all("line", "interval")[0].attributes
-    assert (bar["y1"], bar["y2"]) == ("30.00%", "60.00%")
-    assert drawn.one("svg").attributes["aria-label"] == "both"
-
-
-def test_a_line_and_its_marks() -> None:
-    drawn = parse(
-        line_plot(
-            [0.0, 0.5, 1.0],
-            [0.0, 0.1, 0.2],
-            marks=[Mark(x=0.25, name="a"), Mark(x=0.75, name="b")],
-            x_label="x",
-            y_label="y",
-            spoken="s",
-        )
-    )
-    assert drawn.one("path").attributes["d"] == "M0.0 1000.0L500.0 500.0L1000.0 0.0"
-    assert [text.text for text in drawn.all("text", "y")] == ["0", "5", "10", "15", "20"]
-    left, right = (group.one("text").attributes for group in drawn.all("g", "stages"))
-    assert ("text-anchor" in left, "text-anchor" in right) == (False, True)
-
-
-def test_a_line_without_errors_and_one_point() -> None:
-    def drawn(x: list[float], y: list[float]) -> Element:
-        return parse(line_plot(x, y, marks=[], x_label="x", y_label="y", spoken="s"))
-
-    assert (
-        drawn([0.5, 1.0], [0.0, 0.0]).one("path").attributes["d"] == "M500.0 1000.0L1000.0 1000.0"
-    )
-    dot = drawn([1.0], [1.0]).one("circle").attributes
-    assert (dot["cx"], dot["cy"]) == ("100.00%", "0.00%")
-
-
-def test_parts_fill_the_bar() -> None:
-    parts = {
-        "right": Estimate(0.5, 0.4, 0.6),
-        "wrong": Estimate(0.5, 0.4, 0.6),
-        "none": Estimate(0.0, 0.0, 0.1),
-    }
-    drawn = parse(parts_bar(parts))
-    found = [
-        (one.attributes["x"], one.attributes["width"])
-        for one in drawn.one("svg", "parts").all("rect")
-    ]
-    assert found == [("0.00%", "50.00%"), ("50.00%", "50.00%"), ("100.00%", "0.00%")]
-    assert [item.text for item in drawn.all("li")][2] == "none 0.0\u202f%, 0.0 % - 10.0 %"

@@ -3,6 +3,7 @@ import hashlib
 import re
 
 import pytest
+from markupsafe import Markup
 
 from harken.report.page import Section, page
 
@@ -11,7 +12,7 @@ from .sample import EXAMPLES, TOKENS
 
 
 def build(*titles: str) -> Element:
-    sections = [Section(title=title, body="<p>b</p>", lead="l") for title in titles]
+    sections = [Section(title=title, body=Markup("<p>b</p>"), lead="l") for title in titles]
     return parse(page("t", subtitle="s", sections=sections, facts={"k": "v"}, footer="f"))
 
 

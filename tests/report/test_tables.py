@@ -1,7 +1,16 @@
+import math
+
 import pytest
 
 from harken.measure.interval import Estimate
-from harken.report.tables import ResultRow, plain_table, result_table, settings_table
+from harken.report.tables import (
+    Example,
+    ResultRow,
+    examples_table,
+    plain_table,
+    result_table,
+    settings_table,
+)
 
 from .parsed import parse
 
@@ -16,7 +25,7 @@ def test_value_interval_and_drawing_agree() -> None:
     assert [cell.text for cell in cells] == ["400", "84.0\u202f% 80.1–87.3", ""]
     bar = table.one("line", "interval").attributes
     assert (bar["x1"], bar["x2"]) == ("80.1%", "87.3%")
-    assert table.one("circle").attributes["cx"] == "84%"
+    assert table.one("circle").attributes["cx"] == "84.0%"
     assert [mark.text for mark in table.one("thead").all("text")] == ["0", "25", "50", "75", "100"]
     assert "95 % interval" in table.one("caption").text
     assert table.one("span", "note").text == "why"
@@ -39,7 +48,7 @@ def test_an_unknown_value_has_no_mark() -> None:
 
 
 def test_no_rows_is_still_a_table() -> None:
-    assert parse(result_table([], metric="m", percent=False)).one("tbody").text == ""
+    assert parse(result_table([], metric="m", percent=False)).one("tbody").text.strip() == ""
 
 
 def test_plain_table_sets_numbers_right_and_text_left() -> None:
@@ -65,3 +74,29 @@ def test_settings_are_written_with_dots() -> None:
         ["model.tie", "true"],
         ["model.drop.p", "0.1"],
     ]
+
+
+def example(output: str, confidence: float | None) -> Example:
+    correct = output.strip() == "Melvar"
+    return Example(
+        input="q", expected="Melvar", output=output, correct=correct, confidence=confidence
+    )
+
+
+def test_incorrect_before_correct_and_most_confident_first() -> None:
+    given = [("Melvar", 0.2), ("London", None), (" Melvar", 0.9), ("Paris", 0.4), ("Rome", 0.7)]
+    table = parse(examples_table([example(*pair) for pair in given]))
+    groups = {
+        body.attributes["class"]: [cell.text.strip() for cell in body.all("td", "sure")]
+        for body in table.all("tbody")
+    }
+    assert groups == {"incorrect": ["0.70", "0.40", "–"], "correct": ["0.90", "0.20"]}
+    assert [body.all("th")[0].text for body in table.all("tbody")] == ["Incorrect 3", "Correct 2"]
+
+
+def test_the_bar_is_as_long_as_the_confidence() -> None:
+    bars = parse(examples_table([example("x", 0.37)])).all("rect")
+    assert [bar.attributes["width"] for bar in bars] == ["100%", "37%"]
+    html = examples_table([example("x", math.nan), example("x", None)])
+    assert not parse(html).all("rect") and "nan" not in html
+    assert "No examples" in examples_table([])

@@ -16,7 +16,7 @@ from harken.formats.images.captions import read_captions
 from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe
-from harken.report.looking import look
+from harken.report.viewed_attention import view_attention
 from harken.run import Run
 from harken.synthetic.scenes.made import DrawnConfig, write_drawn
 from harken.tasks.caption_predictor import CaptionPredictor
@@ -172,7 +172,8 @@ def test_pictures_of_where_it_looked(
     views = [f"-view-{number}.{kind}" for number in (1, 2, 3) for kind in ("svg", "png")]
     assert printed == [str(tmp_path / f"test-1-1{ending}") for ending in (".html", *views)]
     assert (tmp_path / "test-1-1-view-1.png").read_bytes().startswith(b"\x89PNG")
-    assert "looking at the picture" in (run.folder / "report.html").read_text()
+    page = (run.folder / "report.html").read_text()
+    assert "Cross-attention: target tokens to image positions" in page
     glimpse = run.attention(asked)
     assert glimpse is not None and glimpse.views[0].picture is not None
     pixels = read_pictures(drawn / "test.npz").take([1])[0]
@@ -188,15 +189,15 @@ def test_places_and_words_look_at_each_other_too(
     monkeypatch.setattr(CaptionPredictor, "_search", lambda *_: [[Found(said, -1.0)]])
     glimpse = run.attention(f"{drawn / 'test.npz'}#1")
     assert glimpse is not None
-    found = look(run.model, glimpse)
-    attentions = [one.module for view in found for one in view.attentions]
+    views = view_attention(run.model, glimpse)
+    attentions = [layer.module for view in views for layer in view.layers]
     with torch.inference_mode(), record(run.model) as seen:
         glimpse.run()
     assert sorted(attentions) == sorted({one.name for one in seen})  # each in one view
-    for view in found:
-        for weights in view.layers:
-            assert weights.shape[1:] == (len(view.view.queries), len(view.view.keys))
+    for view in views:
+        for layer in view.layers:
+            assert layer.weights.shape[1:] == (len(view.view.queries), len(view.view.keys))
     words = [word.strip() for word in run.vocabulary.pieces(said)]
-    assert list(found[0].view.queries) == words
-    if len(found) == 3:
-        assert list(found[2].view.keys) == ["<end>", *words[:-1]]
+    assert list(views[0].view.queries) == words
+    if len(views) == 3:
+        assert list(views[2].view.keys) == ["<end>", *words[:-1]]

@@ -408,4 +408,4 @@ def test_a_run_learns_what_three_words_cannot_tell(
     asked = [f"Ada was born in {place} (1802), far ___." for place in ("Rome", "Leeds", "Cork")]
     assert [one.output for one in run.predict(asked)] == ["south", "north", "west"]
     page = (run.folder / "report.html").read_text(encoding="utf-8")
-    assert ("Where it looked" in page) == (kind == "masked")
+    assert ("Attention weights of every layer" in page) == (kind == "masked")

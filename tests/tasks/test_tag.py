@@ -424,4 +424,4 @@ def test_it_learns_from_endings(desk: Path, tmp_path: Path, view: str) -> None:
     (said,) = run.predict(["lo zzum zza zzis ."])
     assert said.output == "DET ADJ NOUN VERB PUNCT"
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "What is taken for what" in page
+    assert "Confusions" in page

@@ -18,7 +18,7 @@ from harken.formats.speech.manifest import read_utterances, write_manifest
 from harken.models.recogniser import BLANK
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe, load_recipe
-from harken.report.looking import look
+from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.speech.made import SpokenConfig, write_spoken
 from harken.synthetic.speech.recorded import write_wav
@@ -90,8 +90,8 @@ def test_every_model_trains_and_is_measured(name: str, run_of: Any, spoken: Path
     assert ("attention_in_word" in metrics) == ("ctc" not in name.split(", ")[1:])
     assert run.evaluate("dev").metrics == metrics
     page = (run.folder / "report.html").read_text()
-    assert ("looking at sound" in page) == ("attention_in_word" in metrics)
-    assert "Where it looked" in page  # also where nothing is written
+    assert ("Cross-attention: target tokens to sound" in page) == ("attention_in_word" in metrics)
+    assert "Attention weights of every layer" in page  # also where nothing is written
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -250,9 +250,9 @@ def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
         run.model.ctc.ctc_head.bias[BLANK] = -100.0
     glimpse = run.attention(name)
     assert glimpse is not None
-    (one,) = look(run.model, glimpse)
+    (one,) = view_attention(run.model, glimpse)
     assert one.view.title == "Encoder self-attention over time, in seconds"
-    assert one.layers[0].shape[1:] == (len(one.view.queries), len(one.view.keys))
+    assert one.layers[0].weights.shape[1:] == (len(one.view.queries), len(one.view.keys))
     recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.vocabulary.sizes)
     assert replace(run, model=recurrent).attention(name) is None
 

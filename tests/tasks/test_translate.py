@@ -17,7 +17,7 @@ from harken.errors import DataWarning, UserError
 from harken.formats.examples import Pair
 from harken.inspection.record import record
 from harken.recipe import load_recipe
-from harken.report.looking import look
+from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
 from harken.tasks.seq2seq import search_outputs
@@ -92,7 +92,7 @@ def test_the_commands_of_a_translator(
     theirs = sacrebleu.corpus_bleu(said, [wanted]).score
     assert named["metrics"]["bleu"]["value"] == pytest.approx(theirs, abs=1e-9)
     page = (run.folder / "report.html").read_text()
-    assert "Words written, looking at words read" in page
+    assert "Cross-attention: target tokens to source tokens" in page
 
 
 def test_nbest_is_sorted_and_truly_scored(run: Run) -> None:
@@ -169,7 +169,7 @@ def test_a_look_is_at_the_hypothesis_that_was_kept(run: Run) -> None:
     (said,) = run.predict([asked])
     glimpse = run.attention(asked)
     assert glimpse is not None and glimpse.title == f"{asked} → {said.output}"
-    found = {one.view.title: one for one in look(run.model, glimpse)}
+    found = {one.view.title: one for one in view_attention(run.model, glimpse)}
     cross, read, written = found.values()
     assert "".join(read.view.keys).strip() == asked
     assert read.view.queries == read.view.keys == cross.view.keys
@@ -178,17 +178,17 @@ def test_a_look_is_at_the_hypothesis_that_was_kept(run: Run) -> None:
     decided = [one for one in written.view.queries if one != "<end>"]
     assert "".join(decided).strip() == said.output
     for one in found.values():
-        for weights in one.layers:
+        for weights in (layer.weights for layer in one.layers):
             assert weights.shape == (2, len(one.view.queries), len(one.view.keys))
             np.testing.assert_allclose(weights.sum(axis=-1), 1.0, atol=1e-5)
-    assert not any(np.triu(weights[0], 1).any() for weights in written.layers)
+    assert not any(np.triu(layer.weights[0], 1).any() for layer in written.layers)
 
 
 def test_rows_are_those_of_a_search_step_by_step(run: Run) -> None:
     """One token after the other, as a search tells them."""
     glimpse = run.attention("the duck swims .")
     assert glimpse is not None
-    cross = look(run.model, glimpse)[0]
+    cross = view_attention(run.model, glimpse)[0]
     assert isinstance(run.vocabulary, Vocabulary)
     (source,) = run.vocabulary.encode(["the duck swims ."])
     ((found,),) = search_outputs(
@@ -205,13 +205,13 @@ def test_rows_are_those_of_a_search_step_by_step(run: Run) -> None:
             with record(run.model) as seen:
                 _, state = run.model.extend(torch.tensor([[token]]), one, state)
             rows += [call.weights[0, :, 0] for call in seen if call.name.endswith("cross")]
-    np.testing.assert_allclose(cross.layers[0], torch.stack(rows, dim=1).numpy(), atol=1e-5)
+    np.testing.assert_allclose(cross.layers[0].weights, torch.stack(rows, dim=1).numpy(), atol=1e-5)
 
 
 def test_what_is_too_long_or_empty_to_be_looked_at(run: Run) -> None:
     glimpse = run.attention("the duck . " * 400)
     assert glimpse is not None
-    cross, *_ = look(run.model, glimpse)
+    cross, *_ = view_attention(run.model, glimpse)
     assert len(cross.view.keys) <= 40 and len(cross.view.queries) <= 50
     assert run.attention("") is None
 

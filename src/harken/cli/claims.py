@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     from harken.claims.laboratory import chosen
     from harken.cli.output import remark, result_json
     from harken.files import write_text
-    from harken.report.claims import claims_page
+    from harken.report.claims_page import claims_page
 
     setting = Setting(width=options.width, seed=options.seed)
     claims = chosen(options.names)

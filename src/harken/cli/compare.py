@@ -171,12 +171,13 @@ def _record(task: str, runs: Sequence["Compared"], rows: Sequence["Row"]) -> dic
 
 def _print(runs: Sequence["Compared"], rows: Sequence["Row"]) -> None:
     from harken.cli.output import spelled_together, table
-    from harken.report.comparison import HEADER, metrics_of, words
+    from harken.report.comparison import HEADER, metrics_of
+    from harken.report.run_page import metric_name
 
     # A column a run: a task may have more metrics than a screen has room for side by side.
     figures = [
         (
-            words(name),
+            metric_name(name),
             *(
                 spelled_together(one.evaluation.metrics[name])
                 if name in one.evaluation.metrics

@@ -67,10 +67,11 @@ def run(options: argparse.Namespace) -> int:
     """Print what was designed, predicted and measured; draw it where asked to."""
     from harken.cli.output import remark, result_json, table
     from harken.design.check import check
-    from harken.report.designed import check_ending, draw_design
+    from harken.report.canvas import check_suffix
+    from harken.report.design_figure import draw_design
 
     if options.out is not None:
-        check_ending(options.out)
+        check_suffix(options.out)
     designed, facts = DESIGNS[options.kind](options)
     checked = check(designed.heads, designed.promise, [designed.length])[0]
     whole: Facts = {

@@ -66,10 +66,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a row for every head."""
     from harken.cli.output import remark, result_json, table
-    from harken.files import replacing
     from harken.inspection.record import attentions, has_attention
     from harken.inspection.refs import HeadRef
-    from harken.report.head_sheet import sheet_png, sheet_svg
+    from harken.report.head_sheet import head_sheet
 
     _check(options)
     model, glimpses = _loaded(options)
@@ -99,13 +98,10 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         title = f"Heads of {options.folder.absolute().name}"
-        for ending, content in (
-            ("svg", sheet_svg(rows, title).encode()),
-            ("png", sheet_png(rows, title)),
-        ):
-            with replacing(options.out / f"heads.{ending}") as file:
-                file.write_bytes(content)
-            remark(str(options.out / f"heads.{ending}"))
+        drawing = head_sheet(rows, title)
+        for path in (options.out / "heads.svg", options.out / "heads.png"):
+            drawing.write(path)
+            remark(str(path))
     return 0
 
 

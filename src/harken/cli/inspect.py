@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from harken.report.looking import Looked
+    from harken.report.viewed_attention import ViewedAttention
     from harken.tasks.attention_view import AttentionExample
 
 EPILOG = """input:
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     from harken.cli.output import remark, result, result_json
     from harken.inspection.record import has_attention
     from harken.inspection.refs import parse_heads, parse_layers
-    from harken.report.looking import look, numbers_of, save
+    from harken.report.viewed_attention import attention_json, save_attention, view_attention
 
     layers = parse_layers("--layers", options.layers)
     heads = parse_heads("--heads", options.heads)
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     collected: list[dict[str, Any]] = []
     for number, asked in enumerate(inputs, start=1):
         example = subject.attention(asked if subject.of_files else _text(asked))
-        found = [] if example is None else look(subject.model, example, layers, heads)
+        found = [] if example is None else view_attention(subject.model, example, layers, heads)
         if example is None or not found:
             reason = "the input has no tokens" if example is None else "no attention ran"
             remark(f"{asked[:60]!r}: nothing to show, because {reason}")
@@ -111,10 +111,10 @@ def run(options: argparse.Namespace) -> int:
         paths = [str(path) for path in _write(stem, subject, example, found)]
         if options.save:
             folder = stem.with_name(f"{stem.name}-record")
-            save(subject.model, example, folder, layers)
+            save_attention(subject.model, example, folder, layers)
             paths.append(str(folder))
         if options.json:
-            views = [numbers_of(one) for one in found]
+            views = [attention_json(viewed) for viewed in found]
             record: dict[str, Any] = {"input": asked, "title": example.title}
             if example.truncation is not None:
                 record["truncation"] = asdict(example.truncation)
@@ -128,25 +128,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(
-    stem: Path, subject: Subject, example: "AttentionExample", found: "Sequence[Looked]"
+    stem: Path, subject: Subject, example: "AttentionExample", found: "Sequence[ViewedAttention]"
 ) -> "Iterator[Path]":
     """The page, then the pictures of every view."""
     from harken.files import replacing, write_text
-    from harken.report.looking import files_of, looking_page, title_of
+    from harken.report.attention_page import attention_files, attention_page, title_of
 
-    attentions = [one for view in found for one in view.attentions]
+    attentions = [layer for viewed in found for layer in viewed.layers]
     facts = {
         "folder": subject.name,
         "model": subject.kind,
         "attentions": str(len(attentions)),
-        "heads": str(sum(len(one.heads) for one in attentions)),
+        "heads": str(sum(len(layer.heads) for layer in attentions)),
     }
     path, title = stem.with_name(f"{stem.name}.html"), title_of(example)
-    write_text(path, looking_page(title, found, facts))
+    write_text(path, attention_page(title, found, facts))
     yield path
-    for number, looked in enumerate(found, start=1):
-        for ending, content in files_of(looked, title).items():
-            path = stem.with_name(f"{stem.name}-view-{number}.{ending}")
+    for number, viewed in enumerate(found, start=1):
+        for suffix, content in attention_files(viewed, title).items():
+            path = stem.with_name(f"{stem.name}-view-{number}.{suffix}")
             with replacing(path) as file:
                 file.write_bytes(content)
             yield path

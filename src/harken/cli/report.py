@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure the dev split and draw the page."""
     from harken.cli.output import result
     from harken.files import write_text
-    from harken.report.of_run import run_report
+    from harken.report.run_page import run_report
     from harken.run import REPORT, load
 
     loaded = load(options.folder)

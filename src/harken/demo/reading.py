@@ -20,7 +20,7 @@ from harken.encode.subwords import BytePairConfig
 from harken.files import write_text
 from harken.models.language_model import GPTConfig
 from harken.pipeline import Listener, train
-from harken.report.of_run import run_report
+from harken.report.run_page import run_report
 from harken.report.tables import ResultRow
 from harken.run import REPORT
 from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people

@@ -1,7 +1,4 @@
-"""Runs side by side: what each scored on the same examples, and which differences are real.
-
-runs, measured -> one row a metric for each later run against the first -> one HTML page
-"""
+"""Comparison of runs on the same examples: a row per metric for each run against the first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,24 +6,24 @@ from dataclasses import dataclass
 from harken.measure.interval import SHARES, signed, signed_interval
 from harken.measure.paired import SIGNIFICANT, Difference, comparable, difference
 from harken.report.page import Section, page
+from harken.report.run_page import metric_name
 from harken.report.tables import ResultRow, plain_table, result_table
 from harken.tasks.prediction import Evaluation
-from harken.version import __version__
 
 HEADER = ("run", "against", "metric", "difference", "95 % interval", "p", "better, p < 0.05")
 MEANING = (
-    "Intervals: 95 %, by leaving out each example in turn for both runs. p: how often runs that "
-    "are alike would differ as much, were their outputs exchanged at random. The better run is "
-    f"named where p is below {SIGNIFICANT:g}; a p is not corrected for the number of rows."
+    "Intervals: 95 %, by a paired jackknife over the examples. p: two-sided permutation test that "
+    "exchanges the outputs of both runs at random. The better run is named if p is below "
+    f"{SIGNIFICANT:g}; p is not corrected for the number of rows."
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """A run and what it scored."""
+    """A run and its evaluation."""
 
     folder: str  # as the user named it
-    name: str  # short, and no other run's
+    name: str  # short and unique
     weights: int
     units: int  # of the vocabulary
     seed: int
@@ -35,7 +32,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One metric of a run against the first; no difference where they are not comparable."""
+    """One metric of a run against the first; None if they are not comparable."""
 
     run: Compared
     against: Compared
@@ -44,8 +41,8 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """As a person reads them, under `HEADER`."""
-        beginning = (self.run.name, self.against.name, words(self.metric))
+        """The texts of the columns of `HEADER`."""
+        beginning = (self.run.name, self.against.name, metric_name(self.metric))
         found = self.difference
         if found is None:
             return (*beginning, "not comparable", "–", "–", "–")
@@ -57,7 +54,7 @@ class Row:
 
 
 def rows_of(runs: Sequence[Compared]) -> list[Row]:
-    """Every later run against the first, in every metric that both have."""
+    """Compare every later run with the first, in every metric that both have."""
     first, *others = runs
     rows = []
     for run in others:
@@ -70,17 +67,12 @@ def rows_of(runs: Sequence[Compared]) -> list[Row]:
 
 
 def metrics_of(runs: Sequence[Compared]) -> list[str]:
-    """The metrics of any run, in order; the first decides."""
+    """Return the metrics of all runs, in the order of the first."""
     return list(dict.fromkeys(name for run in runs for name in run.evaluation.metrics))
 
 
-def words(name: str) -> str:
-    """A metric's name for people."""
-    return name.replace("_", " ")
-
-
 def comparison_page(task: str, runs: Sequence[Compared], rows: Sequence[Row]) -> str:
-    """One self-contained HTML document."""
+    """Return one self-contained HTML document."""
     counts = sorted({run.evaluation.n for run in runs})
     return page(
         f"{task}: {len(runs)} runs compared",
@@ -92,27 +84,26 @@ def comparison_page(task: str, runs: Sequence[Compared], rows: Sequence[Row]) ->
         },
         sections=[
             Section(
-                title="Which is better",
+                title="Differences",
                 lead=MEANING,
                 body=plain_table(HEADER, [row.cells for row in rows]),
             ),
             *(_metric(name, runs) for name in metrics_of(runs)),
             Section(
-                title="The runs",
+                title="Runs",
                 body=plain_table(
-                    ("run", "folder", "weights", "vocabulary", "seed"),
+                    ("run", "folder", "parameters", "vocabulary", "seed"),
                     [(run.name, run.folder, run.weights, run.units, run.seed) for run in runs],
                 ),
             ),
         ],
-        footer=f"Written by Harken {__version__}.",
     )
 
 
 def _metric(name: str, runs: Sequence[Compared]) -> Section:
     having = [run for run in runs if name in run.evaluation.metrics]
     unit = having[0].evaluation.metrics[name].unit
-    # Runs may differ in what a figure means to them, such as the commonest answer in training.
+    # Notes may differ between runs, such as the majority answer in training.
     notes = dict.fromkeys(run.evaluation.notes.get(name, "") for run in having)
     rows = [
         ResultRow(
@@ -124,7 +115,7 @@ def _metric(name: str, runs: Sequence[Compared]) -> Section:
         for run in having
     ]
     return Section(
-        title=words(name).capitalize(),
+        title=metric_name(name).capitalize(),
         lead=next(iter(notes)) if len(notes) == 1 else "",
-        body=result_table(rows, metric=words(name), percent=unit in SHARES),
+        body=result_table(rows, metric=metric_name(name), percent=unit in SHARES),
     )

@@ -1,64 +1,54 @@
-"""Text that came from data, made safe and visible in HTML.
+"""Make every character of untrusted text visible.
 
-Every string that is not written in this folder passes through `text`, `attribute` or `token`.
-Escaping the five characters of HTML is not enough: a NUL cannot stand in a document at all, a
-lone surrogate cannot be written as UTF-8, and a right-to-left override would turn the rest of the
-line. Such characters are shown as Python writes them: \\n, \\x00, \\u202e. (Unicode's own pictures
-of them, ␊ and ␀, are boxes on many machines.)
+Escaping HTML is not enough: a NUL is not allowed in a document, a lone surrogate cannot be encoded
+as UTF-8, and a right-to-left override reorders the rest of the line. Such characters are shown as
+Python escapes: \\x00, \\u202e. (Unicode's control pictures, ␊ and ␀, are boxes on many machines.)
 """
 
-import html
 import re
 import unicodedata
 
-# Invisible, or able to reorder what follows. ZWJ and ZWNJ stay: scripts and emoji need them.
-_UNSEEN = frozenset(
+from markupsafe import Markup, escape
+
+# Invisible, or reorders what follows. ZWJ and ZWNJ stay: scripts and emoji need them. U+FFFE and
+# U+FFFF are not allowed in XML.
+_HIDDEN = frozenset(
     "\u00ad\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e"
-    "\u2060\u2066\u2067\u2068\u2069\ufeff"
+    "\u2060\u2066\u2067\u2068\u2069\ufeff\ufffe\uffff"
 )
 
 
-def _seen(character: str) -> str:
-    if character in _UNSEEN or unicodedata.category(character) in ("Cc", "Cs"):
+def _visible_character(character: str) -> str:
+    if character in _HIDDEN or unicodedata.category(character) in ("Cc", "Cs"):
         return character.encode("unicode_escape").decode("ascii")
     return character
 
 
 def visible(raw: str) -> str:
-    """One token as a reader should see it: nothing in it is invisible, and it is never empty."""
+    """Return one token with every character visible; outer spaces become ␣, and "" becomes ∅."""
     if not raw:
         return "∅"
     core = raw.strip(" ")
     lead = len(raw) - len(raw.lstrip(" "))
     trail = len(raw) - lead - len(core)
-    shown = "".join(map(_seen, core))
+    shown = "".join(map(_visible_character, core))
     if shown and unicodedata.category(shown[0]).startswith("M"):
-        shown = "◌" + shown  # a mark without a base would sit on the neighbour
+        shown = "◌" + shown  # a combining mark needs a base
     return "␣" * lead + shown + "␣" * trail
 
 
 def prose(raw: str) -> str:
-    """Running text: line ends and tabs stay what they are."""
+    """Return running text with every character visible; line feeds and tabs stay."""
     lines = raw.replace("\r\n", "\n")
-    return "".join(c if c in "\n\t" else _seen(c) for c in lines)
+    return "".join(c if c in "\n\t" else _visible_character(c) for c in lines)
 
 
-def text(raw: str) -> str:
-    """Running text as HTML, for element content."""
-    return html.escape(prose(raw))
-
-
-def attribute(raw: str) -> str:
-    """Text as a quoted HTML attribute value, quotes included."""
-    return f'"{html.escape(prose(raw))}"'
-
-
-def token(raw: str) -> str:
-    """One token as HTML; `bdi` keeps right-to-left text from moving its neighbours."""
-    marked = re.sub("␣+", r"<i>\g<0></i>", html.escape(visible(raw)))  # page.css makes it quiet
-    return f"<bdi>{marked}</bdi>"
+def token(raw: str) -> Markup:
+    """Return one token as HTML; `bdi` keeps right-to-left text from moving its neighbors."""
+    marked = re.sub("␣+", r"<i>\g<0></i>", str(escape(visible(raw))))  # page.css fades it
+    return Markup(f"<bdi>{marked}</bdi>")
 
 
 def grouped(value: int) -> str:
-    """12345 as 12 345, with a space that does not break."""
+    """Format 12345 as 12 345, with a space that does not break."""
     return f"{value:,}".replace(",", "\u202f").replace("-", "−")

@@ -1,7 +1,7 @@
-"""The whole document: header, key facts, contents, sections; styles and script inside.
+"""HTML documents from the templates in `templates/`, with style sheet and script inside.
 
-The policy in the head allows the one script by its hash and nothing from anywhere else, so a
-report stays harmless even where a token should slip through the escaping.
+Templates escape every value. `prose` makes invisible characters visible first. The content security
+policy allows the one script by its hash and nothing from the network.
 """
 
 import base64
@@ -10,18 +10,35 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
-from harken.report.markup import attribute, text
+import jinja2
+from markupsafe import Markup
+
+from harken.report import axis, markup, palette
+from harken.version import __version__
+
+FOOTER = f"Written by Harken {__version__}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """One part of the page. `body` is HTML from this folder; title and lead are plain text."""
+    """One part of a page."""
 
     title: str
-    body: str
+    body: Markup
     lead: str = ""
+
+
+def render(template: str, **values: object) -> Markup:
+    """Return a template with these values as HTML."""
+    return Markup(_environment().get_template(template).render(**values))
+
+
+def macro(template: str, name: str, *values: object) -> Markup:
+    """Return the output of one macro of a template as HTML."""
+    return Markup(getattr(_environment().get_template(template).module, name)(*values))
 
 
 def page(
@@ -30,37 +47,54 @@ def page(
     subtitle: str,
     sections: Sequence[Section],
     facts: Mapping[str, str],
-    footer: str,
+    footer: str = FOOTER,
 ) -> str:
-    """A complete HTML document; everything but the bodies of sections is plain text."""
-    style = _resource("page.css") + _resource("picture.css")
+    """Return a complete HTML document."""
     script = _resource("page.js")
-    anchors = _anchors([section.title for section in sections])
-    contents = "".join(
-        f'<li><a href="#{anchor}">{text(section.title)}</a></li>'
-        for anchor, section in zip(anchors, sections, strict=True)
+    return render(
+        "page.html",
+        title=title,
+        subtitle=subtitle,
+        facts=facts,
+        sections=list(
+            zip(_anchors([section.title for section in sections]), sections, strict=True)
+        ),
+        footer=footer,
+        policy=_policy(script),
+        style=Markup(_resource("page.css")),
+        script=Markup(script),
     )
-    strip = "".join(f"<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>" for k, v in facts.items())
-    main = "".join(map(_section, anchors, sections))
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content={attribute(_policy(script))}>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        '<link rel="icon" href="data:,">'  # else a server would be asked for favicon.ico
-        f"<title>{text(title)}</title>\n<style>{style}</style></head>\n<body>"
-        f"<header><h1>{text(title)}</h1>"
-        + (f'<p class="subtitle">{text(subtitle)}</p>' if subtitle else "")
-        + (f'<dl class="facts">{strip}</dl>' if strip else "")
-        + (f'<nav aria-label="Contents"><ol>{contents}</ol></nav>' if len(sections) > 1 else "")
-        + f"</header>\n<main>{main}</main>\n<footer>{text(footer)}</footer>\n"
-        f"<script>{script}</script></body></html>\n"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("harken.report"),
+        autoescape=True,
+        finalize=_finalize,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    environment.filters |= {
+        "token": markup.token,
+        "visible": markup.visible,
+        "grouped": markup.grouped,
+        "heatmap": palette.heatmap,
+        "label": axis.label,
+        "rounded": axis.rounded,
+        "two_digits": axis.two_digits,
+    }
+    return environment
+
+
+def _finalize(value: object) -> object:
+    return value if isinstance(value, Markup) else markup.prose(str(value))
 
 
 def _resource(name: str) -> str:
-    # Line ends as the browser's parser makes them, or the hash would not match.
-    source = files("harken.report").joinpath(name).read_text(encoding="utf-8")
+    # The hash is computed over the line ends that the browser's parser makes.
+    source = files("harken.report").joinpath("templates", name).read_text(encoding="utf-8")
     return source.replace("\r\n", "\n")
 
 
@@ -73,15 +107,10 @@ def _policy(script: str) -> str:
 
 
 def _anchors(titles: Sequence[str]) -> list[str]:
-    found: list[str] = []
+    anchors: list[str] = []
     for number, title in enumerate(titles, start=1):
         plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode("ascii")
         slug = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
-        # The number makes a second "Results" differ, and names what has no Latin letters.
-        found.append(slug if slug and slug not in found else f"{slug or 'section'}-{number}")
-    return found
-
-
-def _section(anchor: str, section: Section) -> str:
-    lead = f'<p class="lead">{text(section.lead)}</p>' if section.lead else ""
-    return f'<section id="{anchor}"><h2>{text(section.title)}</h2>{lead}{section.body}</section>\n'
+        # The number distinguishes equal titles, and names those without Latin letters.
+        anchors.append(slug if slug and slug not in anchors else f"{slug or 'section'}-{number}")
+    return anchors

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, UInt8
 
 from harken.formats.examples import SpokenWord
+from harken.inspection.refs import is_encoder_attention
 from harken.models.language_model import GPT
 from harken.tasks.prediction import Truncation
 
@@ -81,9 +82,8 @@ def self_view(
     what: str, names: Sequence[str], matches: Callable[[str], bool] = any_path
 ) -> AttentionView:
     """Self-attention over the input."""
-    return AttentionView(
-        title=f"{what}, looking at each other", matches=matches, queries=names, keys=names
-    )
+    kind = "Encoder self-attention" if matches is is_encoder_attention else "Self-attention"
+    return AttentionView(title=f"{kind}: {what}", matches=matches, queries=names, keys=names)
 
 
 def causal_example(
@@ -96,7 +96,7 @@ def causal_example(
     """A text token by token: all but the last are inputs, all but the first are predicted."""
     inputs = torch.tensor([tokens[:-1]], device=model.embedding.weight.device)
     view = AttentionView(
-        title="Tokens, each as it was decided, looking at those before it",
+        title="Self-attention: each output token to the tokens before it",
         matches=any_path,
         queries=token_texts(tokens[1:]),
         keys=token_texts(tokens[:-1]),

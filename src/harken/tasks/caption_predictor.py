@@ -97,11 +97,10 @@ class CaptionPredictor(Predictor[CaptionExample]):
             title=f"{Path(text).name}: {output}",
             run=lambda: self.model.states(pixels, inputs),
             views=output_views(
-                "Words",
                 outputs,
                 lambda tokens: [word.strip() for word in self.vocabulary.pieces(tokens)],
-                self_view("Places x, y of the picture", places, is_encoder_attention),
-                "Words written, looking at the picture",
+                self_view("image positions (x, y)", places, is_encoder_attention),
+                "Cross-attention: target tokens to image positions",
                 picture=view,
             ),
         )

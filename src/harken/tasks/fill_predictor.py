@@ -109,7 +109,7 @@ class FillPredictor(Predictor[str]):
         return AttentionExample(
             title=f"{text} → {prediction.output}",
             run=lambda: self.model(batch.tokens, batch.present, batch.blanks),
-            views=[self_view("Words", self.vocabulary.pieces([END, *masked, END]))],
+            views=[self_view("words", self.vocabulary.pieces([END, *masked, END]))],
             truncation=truncation_of(len(masked), int(line.lengths[0]), AROUND, "words"),
         )
 

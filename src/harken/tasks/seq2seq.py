@@ -55,7 +55,6 @@ def decoder_input_tensor(outputs: Sequence[int], device: torch.device) -> Int[Te
 
 
 def output_views(
-    what: str,
     outputs: Sequence[int],
     token_texts: TokenTexts,
     encoder: AttentionView,
@@ -77,7 +76,7 @@ def output_views(
         ),
         encoder,
         AttentionView(
-            title=f"{what} written, looking at those before them",
+            title="Decoder self-attention: target tokens",
             matches=is_decoder_attention,
             queries=queries,
             keys=token_texts(decoder_inputs(outputs)),

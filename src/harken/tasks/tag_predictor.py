@@ -84,7 +84,7 @@ class TagPredictor(Predictor[Sentence]):
         return AttentionExample(
             title=f"{' '.join(words)} → {' '.join(tagged.tags)}",
             run=lambda: model(*batch[:-1]),
-            views=[self_view("Words", words)],
+            views=[self_view("words", words)],
             truncation=truncation_of(len(words), len(all_words), "first", "words"),
         )
 
@@ -176,12 +176,12 @@ def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
     pairs = pair_counts(tags, chain.from_iterable(predicted))
     return [
         Table(
-            title="What is taken for what",
-            header=("expected", "said", "words", "of that tag"),
+            title="Confusions",
+            header=("expected", "predicted", "words", "of that tag"),
             rows=[(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)],
         ),
         Table(
-            title="Each tag",
+            title="Scores by tag",
             header=("tag", "precision", "recall", "F1", "words"),
             rows=[
                 (tag, *(f"{share:.1%}" for share in shares), words)

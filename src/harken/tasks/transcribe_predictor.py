@@ -171,11 +171,10 @@ class SpeechPredictor(Predictor[Utterance]):
             title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
             run=lambda: self._force(frames, outputs),
             views=output_views(
-                "Symbols",
                 outputs,
                 self.vocabulary.pieces,
                 encoder,
-                "Symbols written, looking at sound",
+                "Cross-attention: target tokens to sound",
                 sound=view,
             ),
             truncation=truncation_of(len(frames), total, "first", "frames"),
@@ -347,12 +346,12 @@ def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[Step]]) 
             for name, counts in by_speaker(speakers, edits).items()
         ]
         header = ("speaker", "words", "errors", "substituted", "deleted", "inserted")
-        tables.append(Table(title="Who was understood", header=header, rows=rows))
+        tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
     wrong = confusions(pairs_of(sentences), MAX_CONFUSIONS)
     if wrong:
         tables.append(
             Table(
-                title="What was taken for what",
+                title="Confusions",
                 header=("said", "written", "times"),
                 rows=[(pair.expected or "–", pair.said or "–", pair.words) for pair in wrong],
             )

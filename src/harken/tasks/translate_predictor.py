@@ -90,12 +90,17 @@ class TranslatePredictor(Predictor[Pair]):
         outputs = [*found.tokens, END][: max_tokens(model, self.search)]
         source = torch.tensor([chunk.tolist()], device=self.device)
         inputs = decoder_input_tensor(outputs, self.device)
-        encoder = self_view("Words read", vocabulary.pieces(chunk.tolist()), is_encoder_attention)
+        encoder = self_view(
+            "source tokens", vocabulary.pieces(chunk.tolist()), is_encoder_attention
+        )
         return AttentionExample(
             title=f"{text} → {output_title(vocabulary.decode([found.tokens])[0])}",
             run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
             views=output_views(
-                "Words", outputs, vocabulary.pieces, encoder, "Words written, looking at words read"
+                outputs,
+                vocabulary.pieces,
+                encoder,
+                "Cross-attention: target tokens to source tokens",
             ),
             truncation=truncation_of(len(chunk), len(tokens), "first"),
         )

@@ -1,0 +1,321 @@
+"""Figures as files: marks on one matplotlib axes, written as SVG and PNG.
+
+Coordinates are pixels from the upper left corner. The SVG keeps text as text and follows the
+reader's theme: its style sheet replaces each light color by a dark one. The same marks give the
+same bytes. matplotlib is imported only when a file is written.
+"""
+
+import re
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from io import BytesIO
+from itertools import accumulate
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harken.errors import UserError
+from harken.files import replacing
+from harken.report.markup import prose
+from harken.report.palette import DARK, DARK_SCREEN, LEGEND, LIGHT, Weights, levels, scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Kind = Literal["svg", "png"]
+Color = Literal["paper", "ink", "muted", "rule", "accent", "bar", "mark", "word", "halo", "peak"]
+# Light and dark. The style sheet finds a color by its light value, so these are distinct.
+_COLORS: dict[Color, tuple[str, str]] = {
+    "paper": ("#ffffff", "#14171c"),
+    "ink": ("#1b1e23", "#e4e6e8"),
+    "muted": ("#5d6672", "#9aa3af"),
+    "rule": ("#c9ced4", "#3b434e"),
+    "accent": ("#1d5fa6", "#82b7ee"),
+    "bar": ("#8db8d8", "#3d6f97"),
+    "mark": ("#c2410c", "#ffb070"),
+    "word": ("#d9730d", "#f0a04b"),
+    "halo": ("#0f1420", "#0f1420"),
+    "peak": ("#fefefe", "#fefefe"),
+}
+_FAMILIES = (
+    "DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic",
+    "Arial Unicode MS", "PingFang SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
+)  # fmt: skip
+_COLUMN = 7.0  # pixels of a Latin letter of size 12, about
+_LABEL = 16  # letters of a label
+MARGIN, LINE, TITLE_LINE = 20, 18, 22
+LEGEND_WIDTH = 180
+
+
+class Label(NamedTuple):
+    """Text whose baseline is y; rotated text reads upwards."""
+
+    x: float
+    y: float
+    text: str
+    color: Color = "muted"
+    anchor: Literal["start", "middle", "end"] = "start"
+    size: int = 12
+    rotated: bool = False
+
+
+class Heatmap(NamedTuple):
+    """Weights [rows, columns] on the color scale of `palette.py`."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    weights: Weights
+
+
+class Picture(NamedTuple):
+    """Pixels [Y, X, 3], the same in both themes."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    pixels: NDArray[np.uint8]
+
+
+class Line(NamedTuple):
+    """A line through points."""
+
+    points: Sequence[tuple[float, float]]
+    color: Color = "muted"
+    width: float = 1.0
+    opacity: float = 1.0
+
+
+class Bars(NamedTuple):
+    """Filled rectangles (x, y, width, height)."""
+
+    boxes: Sequence[tuple[float, float, float, float]]
+    color: Color
+
+
+class Circle(NamedTuple):
+    """A disk, or a ring if `line` is its width."""
+
+    x: float
+    y: float
+    radius: float
+    color: Color
+    line: float = 0.0
+
+
+Mark = Label | Heatmap | Picture | Line | Bars | Circle
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """Marks in drawing order; `description` is the alternative text."""
+
+    width: float
+    height: float
+    title: str
+    marks: Sequence[Mark]
+    description: str = ""
+
+    def svg(self) -> bytes:
+        """Return a self-contained SVG file."""
+        file = _save(self, "svg", 1.0).decode("utf-8")
+        head, opening, rest = file[file.index("<svg") :].partition(">")
+        head = re.sub(r'="([\d.]+)pt"', r'="\1"', head)  # a unit is a pixel
+        told = f"<title>{_xml(self.title)}</title><desc>{_xml(self.description)}</desc>"
+        return f'{head} role="img"{opening}{told}<style>{_dark_style()}</style>{rest}'.encode()
+
+    def png(self, scale: float = 2) -> bytes:
+        """Return a PNG file with `scale` pixels per unit, in light colors."""
+        return _save(self, "png", scale)
+
+    def write(self, path: Path) -> None:
+        """Write SVG or PNG, depending on the suffix of `path`."""
+        check_suffix(path)
+        content = self.svg() if path.suffix.lower() == ".svg" else self.png()
+        with replacing(path) as unfinished:
+            unfinished.write_bytes(content)
+
+
+def check_suffix(path: Path) -> None:
+    """Raise unless the file name ends in .svg or .png."""
+    if path.suffix.lower() not in (".svg", ".png"):
+        raise UserError(
+            f"{path}: unknown picture format (expected .svg or .png, got {path.suffix!r})",
+            fix="change the suffix of the file name",
+        )
+
+
+def heading(title: str, notes: Sequence[str], x: float, width: float) -> list[Label]:
+    """Return the title at the margin and, from x on, the notes below it, the first one in ink."""
+    room, rest = int((width - 2 * MARGIN) / 8.5), int((width - x - MARGIN) / 6.5)
+    titles = wrap(prose(title), room, max_lines=3, placeholder=" …")
+    labels = [
+        Label(MARGIN, MARGIN + 15 + i * TITLE_LINE, line, "ink", size=15)
+        for i, line in enumerate(titles)
+    ]
+    y = MARGIN + TITLE_LINE * len(titles)
+    for i, note in enumerate(notes):
+        for line in wrap(prose(note), rest, max_lines=3, placeholder=" …"):
+            y += LINE
+            labels.append(Label(x, y, line, "muted" if i else "ink"))
+    return labels
+
+
+def legend(x: float, y: float, ticks: Sequence[tuple[str, float]]) -> list[Mark]:
+    """Return the color scale with labels at positions from 0 to 1."""
+    return [
+        Heatmap(x, y, LEGEND_WIDTH, 10, LEGEND),
+        Label(x - 6, y + 9, "weight", anchor="end"),
+        *(Label(x + LEGEND_WIDTH * share, y + 25, text, anchor="middle") for text, share in ticks),
+    ]
+
+
+def text_width(text: str) -> float:
+    """Return the approximate width of a label in pixels."""
+    return _COLUMN * sum(map(_columns, text))
+
+
+def short(text: str, letters: int = _LABEL) -> str:
+    """Return a label of at most `letters` columns, and at most three marks per letter."""
+    if text_width(text) <= letters * _COLUMN and len(text) <= 4 * letters:
+        return text
+    widths = accumulate(map(_columns, text[: 4 * letters]))
+    return text[: sum(width < letters for width in widths)] + "…"
+
+
+def _columns(letter: str) -> int:
+    """Combining marks take no room; Chinese and Japanese letters are twice as wide as Latin."""
+    if unicodedata.category(letter).startswith("M"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    from matplotlib.font_manager import get_font_names
+
+    installed = set(get_font_names())
+    return tuple(name for name in _FAMILIES if name in installed)
+
+
+def printable(text: str) -> str:
+    """Replace each letter that no installed font has by its Python escape, for PNG files."""
+    from matplotlib.font_manager import findfont, get_font
+
+    fonts = [get_font(findfont(name)) for name in _installed()]
+
+    def shown(letter: str) -> str:
+        if letter.isspace() or any(font.get_char_index(ord(letter)) for font in fonts):
+            return letter
+        return letter.encode("unicode_escape").decode("ascii")
+
+    return "".join(map(shown, text))
+
+
+def _xml(text: str) -> str:
+    return escape(prose(text))
+
+
+def _dark_style() -> str:
+    rules = "".join(
+        f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
+        for light, dark in _COLORS.values()
+        for part in ("fill", "stroke")
+        if light != dark
+    )
+    images = '[id^="light"]{display:none}[id^="dark"]{display:inline}'
+    return f'[id^="dark"]{{display:none}}@media {DARK_SCREEN}{{{images}{rules}}}'
+
+
+def _save(drawing: Drawing, kind: Kind, scale: float) -> bytes:
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    settings = {
+        "font.family": list(_installed()) if kind == "png" else "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        "text.parse_math": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "harken",
+        "image.composite_image": False,
+    }
+    width, height = round(drawing.width), round(drawing.height)
+    with style.context(settings, after_reset=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the reader of an SVG may have the glyphs
+        figure = Figure(figsize=(width / 72, height / 72), dpi=72, facecolor=_COLORS["paper"][0])
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        for order, mark in enumerate(drawing.marks):
+            _draw(axes, mark, order, kind)
+        axes.set(xlim=(0, width), ylim=(height, 0))
+        file = BytesIO()
+        unset = ("Date", "Creator", "Format", "Type") if kind == "svg" else ("Software",)
+        figure.savefig(file, format=kind, dpi=72 * scale, metadata=dict.fromkeys(unset))
+    return file.getvalue()
+
+
+def _draw(axes: "Axes", mark: Mark, order: int, kind: Kind) -> None:
+    from matplotlib.patches import Circle as Disk
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    match mark:
+        case Label():
+            axes.text(
+                mark.x,
+                mark.y,
+                mark.text,
+                color=_COLORS[mark.color][0],
+                fontsize=mark.size,
+                ha={"start": "left", "middle": "center", "end": "right"}[mark.anchor],
+                rotation=90 if mark.rotated else 0,
+                rotation_mode="anchor",
+                zorder=order,
+            )
+        case Heatmap(weights=weights):
+            # The light image covers the dark one unless the style sheet hides it.
+            for name, anchors in (("dark", DARK), ("light", LIGHT))[kind == "png" :]:
+                _place(axes, mark, scale(anchors)[levels(weights)], order, f"{name}-{order}")
+        case Picture(pixels=pixels):
+            _place(axes, mark, pixels, order, f"picture-{order}")
+        case Line(points, color, width, opacity):
+            across, down = np.round(points, 2).T
+            hue = _COLORS[color][0]
+            axes.plot(across, down, color=hue, lw=width, alpha=opacity, zorder=order, clip_on=False)
+        case Bars(boxes, color):
+            corners = [
+                corner
+                for x, y, wide, high in boxes
+                for corner in ((x, y), (x + wide, y), (x + wide, y + high), (x, y + high), (x, y))
+            ]
+            codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
+            outline = Outline(np.round(corners, 2), codes)
+            hue = _COLORS[color][0]
+            axes.add_patch(PathPatch(outline, fc=hue, lw=0, zorder=order, clip_on=False))
+        case Circle(x, y, radius, color, line):
+            hue = _COLORS[color][0]
+            axes.add_patch(
+                Disk((x, y), radius, color=hue, fill=not line, lw=line, zorder=order, clip_on=False)
+            )
+
+
+def _place(
+    axes: "Axes", mark: Heatmap | Picture, pixels: NDArray[np.uint8], order: int, name: str
+) -> None:
+    image = axes.imshow(
+        pixels,
+        extent=(mark.x, mark.x + mark.width, mark.y + mark.height, mark.y),
+        aspect="auto",
+        interpolation="none",
+        zorder=order,
+    )
+    image.set_gid(name)

@@ -1,0 +1,88 @@
+"""A designed head as a figure: its attention, and one query of it.
+
+left    attention [queries, keys]
+right   attention of the last query with target keys, around these, which are marked
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harken.report.axis import label, ticks
+from harken.report.canvas import Bars, Circle, Drawing, Heatmap, Label, Line, Mark
+from harken.report.markup import prose
+
+if TYPE_CHECKING:
+    from harken.design.promises import Designed
+
+_AROUND = 24  # keys shown on both sides of the target keys
+_SIZE, _LEFT, _RIGHT, _TOP = 256.0, 52.0, 392.0, 56.0  # pixels: a plot and its corners
+
+
+def draw_design(designed: "Designed", path: Path, *, title: str) -> None:
+    """Write SVG or PNG, depending on the suffix of `path`."""
+    from harken.design.check import attended
+
+    promise = designed.promise
+    weights = attended(designed.heads, promise.tokens(designed.length), promise).numpy()
+    design_drawing(weights, promise.right(designed.length).numpy(), title=title).write(path)
+
+
+def design_drawing(
+    weights: NDArray[np.float64], targets: NDArray[np.bool_], *, title: str
+) -> Drawing:
+    """Draw attention and target keys, both [queries, keys]."""
+    query = int(np.flatnonzero(targets.any(axis=1))[-1])
+    keys: list[int] = np.flatnonzero(targets[query]).tolist()
+    first, last = max(0, keys[0] - _AROUND), min(len(targets) - 1, keys[-1] + _AROUND)
+    row, top = weights[query], 1.18 * float(weights[query].max())
+    marks: list[Mark] = [
+        Label(20, 26, prose(title), "ink", size=15),
+        Heatmap(_LEFT, _TOP, _SIZE, _SIZE, weights),
+        *_axes(_LEFT, "attention", "query", (0, weights.shape[1]), (weights.shape[0], 0)),
+        *_axes(_RIGHT, f"query {query}", "attention", (first - 1, last + 1), (0.0, top)),
+    ]
+
+    def at(key: int) -> tuple[float, float]:
+        share = (key - first + 1) / (last - first + 2)
+        return _RIGHT + _SIZE * share, _TOP + _SIZE * (1 - row[key] / top)
+
+    bottom = _TOP + _SIZE
+    shown = range(first, last + 1)
+    marks.append(
+        Bars([(at(key)[0] - 1.25, at(key)[1], 2.5, bottom - at(key)[1]) for key in shown], "accent")
+    )
+    marks += [Circle(*at(key), 2, "accent") for key in shown]
+    marks += [Circle(*at(key), 3, "mark") for key in keys]
+    marks.append(Circle(_RIGHT + 14, _TOP + 8, 3, "mark"))
+    marks.append(
+        Label(_RIGHT + 24, _TOP + 12, f"target keys: {row[keys].sum():.4f} in total", "ink")
+    )
+    return Drawing(width=680, height=bottom + 52, title=title, marks=marks)
+
+
+def _axes(
+    x: float, title: str, y_label: str, across: tuple[float, float], up: tuple[float, float]
+) -> Iterator[Mark]:
+    """Draw the two axes of a plot with its title; each range is from the origin on."""
+    bottom = _TOP + _SIZE
+    yield Line([(x, _TOP), (x, bottom), (x + _SIZE, bottom)])
+    yield Label(x + _SIZE / 2, _TOP - 8, title, "ink", "middle")
+    yield Label(x + _SIZE / 2, bottom + 36, "key", anchor="middle")
+    yield Label(x - 38, _TOP + _SIZE / 2, y_label, anchor="middle", rotated=True)
+    for (start, end), horizontal in ((across, True), (up, False)):
+        for tick in ticks(min(start, end), max(start, end)):
+            share = (tick - start) / (end - start)
+            if not 0 <= share <= 1 or (horizontal and tick != int(tick)):
+                continue
+            if horizontal:
+                at = x + _SIZE * share
+                yield Line([(at, bottom), (at, bottom + 4)])
+                yield Label(at, bottom + 18, label(tick), anchor="middle", size=11)
+            else:
+                at = bottom - _SIZE * share
+                yield Line([(x - 4, at), (x, at)])
+                yield Label(x - 7, at + 4, label(tick), anchor="end", size=11)

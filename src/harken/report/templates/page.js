@@ -1,0 +1,230 @@
+"use strict";
+// Interaction with attention maps. The page is complete without it.
+{
+  const UNIT = 10000; // as text_attention.py packs weights
+  const MIN_SHOWN = 0.05;
+  const THRESHOLDS = [0.02, 0.05, 0.1, 0.2, 0.5]; // as in text_attention.py
+  const LINES_PER_QUERY = 4;
+  const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+  const unpack = async (packed) => {
+    const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Uint16Array(await new Response(stream).arrayBuffer());
+  };
+
+  const clamp = (value, count) => Math.min(Math.max(value, 0), count - 1);
+
+  // Tokens are untrusted: they are copied as parsed nodes, never as markup.
+  const bdi = (label) => label.querySelector("bdi").cloneNode(true);
+
+  const activate = (figure) => {
+    const find = (selector) => figure.querySelector(selector);
+    const findAll = (selector) => [...figure.querySelectorAll(selector)];
+    const map = find(".map"), cells = find(".cells"), cursor = find(".cursor");
+    const queries = findAll(".queries li"), keys = findAll(".keys li");
+    const smalls = findAll(".small");
+    const strips = { head: findAll(".strips .head > span"), mean: findAll(".strips .mean > span") };
+    const strongest = findAll(".strongest tbody tr");
+    const sides = find(".sides"), from = findAll(".from li"), to = findAll(".to li");
+
+    const unpacked = new Map();
+    const weightsOf = (small) => {
+      if (!unpacked.has(small)) unpacked.set(small, unpack(small.dataset.weights));
+      return unpacked.get(small);
+    };
+
+    let chosen = find(".small.chosen");
+    let weights = null; // of the chosen head
+    let layer = []; // weights of every head beside it
+    let query = queries.length - 1; // selected for the strips
+    let at = [query, 0]; // the cell last read
+
+    const rowOf = (head, row) => head.subarray(row * keys.length, (row + 1) * keys.length);
+    const peak = (row) => {
+      const values = rowOf(weights, row);
+      return values.indexOf(Math.max(...values));
+    };
+
+    const say = (row, column, verb) => {
+      const weight = (rowOf(weights, row)[column] / UNIT).toFixed(2);
+      const place = document.createElement("span"); // which of two equal tokens
+      place.className = "muted";
+      place.textContent = ` (${row + 1} → ${column + 1})`;
+      find(".reading").replaceChildren(
+        "‘", bdi(queries[row]), `’ ${verb} ‘`, bdi(keys[column]), `’ (${weight})`, place);
+    };
+
+    const read = (row, column) => {
+      at = [row, column];
+      say(row, column, "attends to");
+      cursor.hidden = false;
+      cursor.style.setProperty("--row", row);
+      cursor.style.setProperty("--column", column);
+      queries.forEach((label, i) => label.classList.toggle("at", i === row));
+      keys.forEach((label, i) => label.classList.toggle("at", i === column));
+    };
+
+    const paint = (spans, row) => {
+      spans.forEach((span, i) => {
+        span.style.setProperty("--w", Math.sqrt(row[i]).toFixed(3));
+        span.querySelector("small").textContent = row[i] >= MIN_SHOWN ? row[i].toFixed(2) : "";
+      });
+      const strip = spans[0].parentElement; // a long one opens at its largest weight
+      strip.scrollTop = spans[row.indexOf(Math.max(...row))].offsetTop - strip.clientHeight / 2;
+    };
+
+    const take = (row) => {
+      query = row;
+      const shares = (head) => Array.from(rowOf(head, row), (weight) => weight / UNIT);
+      const rows = layer.map(shares);
+      paint(strips.head, shares(weights));
+      paint(strips.mean, keys.map((_, i) => rows.reduce((sum, r) => sum + r[i], 0) / rows.length));
+      find(".strips .query").replaceChildren(bdi(queries[row]));
+      find(".strips .last").hidden = row !== queries.length - 1;
+      for (const labels of [queries, from]) {
+        labels.forEach((label, i) => label.classList.toggle("taken", i === row));
+      }
+      const lines = findAll(".sides path");
+      lines.forEach((line) => line.classList.toggle("taken", Number(line.dataset.query) === row));
+      const attended = new Set(lines.flatMap((line) =>
+        Number(line.dataset.query) === row ? [Number(line.dataset.key)] : []));
+      to.forEach((label, i) => label.classList.toggle("at", attended.has(i)));
+    };
+
+    const list = () => strongest.forEach((line, row) => {
+      const key = peak(row);
+      line.cells[1].replaceChildren(bdi(keys[key]));
+      line.cells[2].textContent = (rowOf(weights, row)[key] / UNIT).toFixed(2);
+    });
+
+    const draw = () => {
+      const reached = (least) => weights.reduce((sum, weight) => sum + (weight >= least * UNIT), 0);
+      const most = LINES_PER_QUERY * queries.length;
+      const threshold = THRESHOLDS.find((least) => reached(least) <= most) ?? THRESHOLDS.at(-1);
+      const found = [...weights.keys()].filter((i) => weights[i] >= threshold * UNIT);
+      const drawn = found.sort((a, b) => weights[b] - weights[a]).slice(0, most).reverse();
+      const paper = find(".sides svg");
+      paper.replaceChildren(...drawn.map((i) => {
+        const line = document.createElementNS(paper.namespaceURI, "path");
+        const row = Math.floor(i / keys.length), column = i % keys.length;
+        const weight = weights[i] / UNIT;
+        line.dataset.query = row;
+        line.dataset.key = column;
+        line.setAttribute("d", `M0 ${row}.5L100 ${column}.5`);
+        line.setAttribute("stroke-opacity", Math.sqrt(weight).toFixed(2));
+        line.setAttribute("stroke-width", (1 + 2 * weight).toFixed(2));
+        return line;
+      }));
+      const largest = (weights.reduce((a, b) => Math.max(a, b)) / UNIT).toFixed(2);
+      const grouped = (count) => count.toLocaleString("en").replaceAll(",", "\u202f");
+      find(".said").textContent = !drawn.length
+        ? `no line: the largest weight is ${largest}, below ${threshold}`
+        : drawn.length < found.length
+          ? `the largest ${grouped(drawn.length)} of ${grouped(found.length)} weights of at least ${threshold}`
+          : `every weight of at least ${threshold}`;
+    };
+
+    const choose = async (small) => {
+      chosen = small;
+      for (const other of smalls) {
+        other.classList.toggle("chosen", other === small);
+        other.setAttribute("aria-pressed", other === small);
+        other.tabIndex = other === small ? 0 : -1;
+      }
+      const beside = smalls.filter((other) => other.dataset.layer === small.dataset.layer);
+      const heads = await Promise.all(beside.map(weightsOf));
+      if (chosen !== small) return; // another was chosen meanwhile
+      layer = heads;
+      weights = heads[beside.indexOf(small)];
+      const name = small.dataset.name;
+      for (const place of findAll(".name, .of-head")) place.textContent = name;
+      find(".of-layer").textContent =
+        small.closest("tr").querySelector("th").textContent + ", mean over heads";
+      find(".cells source").srcset = small.querySelector("source").srcset;
+      find(".cells img").src = small.querySelector("img").src;
+      find(".cells img").alt = "attention of " + name;
+      list();
+      draw();
+      take(query);
+      // A cell that was read stays selected, so that heads can be compared.
+      if (cursor.hidden) say(query, peak(query), "attends most to");
+      else read(...at);
+    };
+
+    const cellUnder = (event) => {
+      const box = cells.getBoundingClientRect();
+      return [
+        clamp(Math.floor(((event.clientY - box.top) / box.height) * queries.length), queries.length),
+        clamp(Math.floor(((event.clientX - box.left) / box.width) * keys.length), keys.length),
+      ];
+    };
+
+    smalls.forEach((small) => {
+      small.setAttribute("role", "button");
+      small.setAttribute("aria-label", small.dataset.name);
+      small.title = small.dataset.name;
+      small.addEventListener("click", () => choose(small));
+      small.addEventListener("keydown", (event) => {
+        const move = ARROWS[event.key];
+        if (event.key === "Enter" || event.key === " ") choose(small);
+        else if (move) {
+          const row = Number(small.dataset.layer) + move[0];
+          const column = Number(small.dataset.head) + move[1];
+          const next = find(`.small[data-layer="${row}"][data-head="${column}"]`);
+          if (next) {
+            smalls.forEach((other) => { other.tabIndex = other === next ? 0 : -1; });
+            next.focus();
+          }
+        } else return;
+        event.preventDefault();
+      });
+    });
+
+    cells.addEventListener("pointermove", (event) => weights && read(...cellUnder(event)));
+    cells.addEventListener("click", (event) => weights && take(cellUnder(event)[0]));
+    map.setAttribute("role", "application"); // so that screen readers pass the arrow keys on
+    map.setAttribute("aria-roledescription", "attention map");
+    map.addEventListener("keydown", (event) => {
+      const move = ARROWS[event.key];
+      if (!weights || !(move || event.key === "Enter")) return;
+      event.preventDefault();
+      if (!move) return take(at[0]);
+      // The first key only shows the cursor.
+      const step = cursor.hidden ? [0, 0] : move;
+      read(clamp(at[0] + step[0], queries.length), clamp(at[1] + step[1], keys.length));
+      map.style.scrollPadding = // the sticky labels cover this much
+        `${find(".keys").offsetHeight}px 8px 8px ${find(".queries").offsetWidth}px`;
+      cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
+    });
+
+    sides.setAttribute("role", "application");
+    sides.setAttribute("aria-roledescription", "lines from queries to keys");
+    sides.addEventListener("keydown", (event) => {
+      const move = ARROWS[event.key];
+      if (!weights || !move) return;
+      event.preventDefault();
+      if (move[1]) return choose(smalls[clamp(smalls.indexOf(chosen) + move[1], smalls.length)]);
+      const row = clamp(query + move[0], queries.length);
+      take(row);
+      read(row, peak(row));
+      from[row].scrollIntoView({ block: "nearest" });
+    });
+    from.forEach((label, row) => label.addEventListener("click", () => weights && take(row)));
+
+    find(".hint").hidden = false;
+    figure.classList.add("live");
+    choose(chosen).then(() => {
+      // A long map opens at the weight that the sentence below it names.
+      const share = (peak(query) + 0.5) / keys.length;
+      map.scrollLeft = share * cells.clientWidth + cells.offsetLeft - map.clientWidth / 2;
+      map.scrollTop = map.scrollHeight;
+      sides.scrollTop = from[query].offsetTop - sides.clientHeight / 2;
+    });
+  };
+
+  // Without it the weights cannot be unpacked, and the page stays static.
+  if (typeof DecompressionStream === "function") {
+    document.querySelectorAll("figure.attention").forEach(activate);
+  }
+}

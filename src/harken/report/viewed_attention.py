@@ -1,0 +1,195 @@
+"""Attention weights recorded while a model processes one input, by view."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from harken.errors import Failure, UserError
+from harken.inspection.record import Choice, Recorded, attentions, record
+from harken.inspection.refs import (
+    AttentionRef,
+    HeadPattern,
+    HeadRef,
+    layer_label,
+    select_heads,
+)
+from harken.inspection.store import storing
+from harken.report.palette import Weights, max_pool
+from harken.tasks.attention_view import AttentionExample, AttentionView
+
+
+class LayerAttention(NamedTuple):
+    """The weights [heads, queries, keys] of one attention module."""
+
+    module: str
+    heads: Sequence[int]  # counted from 1
+    weights: Weights
+
+    @property
+    def name(self) -> str:
+        return layer_label(self.module)
+
+    def head_name(self, index: int) -> str:
+        """Return the name of a head, such as L1.H3."""
+        return f"{self.name}.H{self.heads[index]}"
+
+    def select(self, heads: Collection[int]) -> "LayerAttention":
+        kept = [index for index, head in enumerate(self.heads) if head in heads]
+        return self._replace(
+            heads=[self.heads[index] for index in kept], weights=self.weights[kept]
+        )
+
+
+class ViewedAttention(NamedTuple):
+    """One view of an example with the attention modules that it matches."""
+
+    view: AttentionView
+    layers: Sequence[LayerAttention]
+
+    @property
+    def head_count(self) -> int:
+        return sum(len(layer.heads) for layer in self.layers)
+
+    @property
+    def columns(self) -> list[int]:
+        """The head numbers of all layers: the columns of an overview."""
+        return sorted({head for layer in self.layers for head in layer.heads})
+
+    def pooled(self, limit: int) -> "ViewedAttention":
+        """Return at most `limit` queries and keys: blocks with the maximum of their weights.
+
+        The names of queries and keys stay those of the tokens.
+        """
+        layers = [layer._replace(weights=max_pool(layer.weights, limit)) for layer in self.layers]
+        return self._replace(layers=layers)
+
+
+def view_attention(
+    model: nn.Module,
+    example: AttentionExample,
+    layers: Collection[HeadPattern] = (),
+    heads: Collection[HeadPattern] = (),
+) -> list[ViewedAttention]:
+    """Run the model on an example and return its views; views without attention are left out.
+
+    Without patterns all heads are kept. A pattern that matches no head is an error.
+    """
+    with torch.inference_mode(), record(model, _selection(model, layers)) as records:
+        example.run()
+    views = [ViewedAttention(view, _matching(records, view)) for view in example.views]
+    every = [
+        HeadRef(layer.module, head)
+        for viewed in views
+        for layer in viewed.layers
+        for head in layer.heads
+    ]
+    for pattern in heads:
+        if every and not any(pattern.matches(head.module, head.head) for head in every):
+            raise _unknown("heads", pattern, [head.label for head in every])
+    kept = [viewed._replace(layers=_select(viewed.layers, layers, heads)) for viewed in views]
+    if every and not any(viewed.layers for viewed in kept):
+        names = ", ".join(map(str, heads))
+        raise UserError(
+            f"heads {names}: not in the chosen layers",
+            fix="choose heads of these layers, or more layers",
+        )
+    return [viewed for viewed in kept if viewed.layers]
+
+
+def save_attention(
+    model: nn.Module, example: AttentionExample, folder: Path, layers: Collection[HeadPattern] = ()
+) -> None:
+    """Write weights, queries, keys and values of every head of these layers to a folder.
+
+    Its token lists are the names of queries and keys, view by view.
+    """
+    everything = replace(_selection(model, layers), queries=True, keys=True, values=True)
+    names = [names for view in example.views for names in (view.queries, view.keys)]
+    with torch.inference_mode(), storing(model, folder, everything, names):
+        example.run()
+
+
+def attention_json(viewed: ViewedAttention) -> dict[str, Any]:
+    """Return the view as JSON: names, shapes, and the largest weight of each query and head."""
+    return {
+        "title": viewed.view.title,
+        "queries": list(viewed.view.queries),
+        "keys": list(viewed.view.keys),
+        "attentions": [
+            {
+                **AttentionRef(layer.module).to_json(),
+                "shape": list(layer.weights.shape),
+                "heads": [
+                    {
+                        **HeadRef(layer.module, head).to_json(),
+                        "looks_at": weights.argmax(axis=1).tolist(),
+                        "weights": [round(float(weight), 6) for weight in weights.max(axis=1)],
+                    }
+                    for head, weights in zip(layer.heads, layer.weights, strict=True)
+                ],
+            }
+            for layer in viewed.layers
+        ],
+    }
+
+
+def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Choice:
+    """Select modules by path, because a layer may exist in one of two stacks only."""
+    if not layers:
+        return Choice()
+    every = attentions(model)
+    for pattern in layers:
+        if not any(pattern.matches(path) for path in every):
+            raise _unknown("layers", pattern, [layer_label(path) for path in every])
+    return Choice(
+        paths=tuple(path for path in every if any(pattern.matches(path) for pattern in layers))
+    )
+
+
+def _matching(records: Sequence[Recorded], view: AttentionView) -> list[LayerAttention]:
+    """Return the modules of a view; the steps of a module that ran step by step are joined."""
+    calls: dict[str, list[Recorded]] = {}
+    for call in records:
+        if view.matches(call.name):
+            calls.setdefault(call.name, []).append(call)
+    layers = [_join(path, parts) for path, parts in calls.items()]
+    for layer in layers:
+        shape = (len(layer.heads), len(view.queries), len(view.keys))
+        assert layer.weights.shape == shape, (layer.name, layer.weights.shape, shape)
+    return layers
+
+
+def _join(path: str, parts: Sequence[Recorded]) -> LayerAttention:
+    weights = np.concatenate([part.weights[0].float().cpu().numpy() for part in parts], axis=1)
+    if not np.isfinite(weights).all():
+        raise Failure(
+            f"{path}: attention weights are not finite",
+            fix="the model's weights are damaged or have diverged: restore or train them again",
+        )
+    return LayerAttention(path, range(1, len(weights) + 1), weights)
+
+
+def _select(
+    layers: Sequence[LayerAttention],
+    layer_patterns: Collection[HeadPattern],
+    head_patterns: Collection[HeadPattern],
+) -> list[LayerAttention]:
+    kept = [
+        layer.select(select_heads(layer.module, len(layer.heads), layer_patterns, head_patterns))
+        for layer in layers
+    ]
+    return [layer for layer in kept if layer.heads]
+
+
+def _unknown(option: str, pattern: HeadPattern, known: Sequence[str]) -> UserError:
+    names = list(dict.fromkeys(known))
+    listed = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
+    return UserError(
+        f"{option} {pattern}: not in the model (expected some of {listed})",
+        fix=f"choose among these, or omit --{option} to see all",
+    )

@@ -1,0 +1,250 @@
+import itertools
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.measure.interval import Estimate
+from harken.report.axis import label, log_axis, rounded, ticks
+from harken.report.chart import Mark, Series, chart, stacked_bar, thin
+
+from .parsed import Element, parse
+
+
+def figure(*curves: Series, log_y: bool = False, marks: tuple[Mark, ...] = ()) -> Element:
+    # A warning of numpy's is a case that was forgotten.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        html = chart(curves, title="t", x_label="step", y_label="loss", log_y=log_y, marks=marks)
+    assert "nan" not in html and "inf" not in html
+    return parse(html)
+
+
+def paths(found: Element) -> list[list[list[tuple[float, float]]]]:
+    """Points of each line, by curve and by unbroken part."""
+    drawn = found.one("svg", "lines").all("path")
+    return [
+        [
+            [(float(x), float(y)) for x, y in (point.split() for point in part.split("L"))]
+            for part in path.attributes["d"].split("M")[1:]
+        ]
+        for path in drawn
+    ]
+
+
+def tick_texts(found: Element, css_class: str) -> list[str]:
+    return [element.text for element in found.one("svg", "plot").all("text", css_class)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (0, 100, [0, 20, 40, 60, 80, 100]),
+        (0.13, 4.2, [0, 1, 2, 3, 4, 5]),
+        (0, 0.3, [0, 0.1, 0.2, 0.3]),
+        (-3, 7, [-4, -2, 0, 2, 4, 6, 8]),
+        (1e-6, 3e-6, [1e-6, 1.5e-6, 2e-6, 2.5e-6, 3e-6]),
+        (2, 2, [1, 1.5, 2, 2.5, 3]),
+        (0, 0, [-1, -0.5, 0, 0.5, 1]),
+        (2, 2 + 1e-15, [1, 1.5, 2, 2.5, 3]),
+    ],
+)
+def test_ticks_by_hand(low: float, high: float, wanted: list[float]) -> None:
+    assert ticks(float(low), float(high)) == wanted
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-5, 1e3))
+def test_ticks_are_even_and_enclose(low: float, share: float) -> None:
+    high = low + share * max(abs(low), 1e-6)
+    marks = ticks(low, high)
+    step = marks[1] - marks[0]
+    assert marks[0] <= low + 1e-6 * step and marks[-1] >= high - 1e-6 * step
+    assert 3 <= len(marks) <= 8
+    np.testing.assert_allclose(np.diff(marks), step, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (0.3, 4.2, (0.2, 5, [0.2, 0.5, 1, 2, 5])),
+        (0.0075, 16, (0.005, 20, [0.01, 0.1, 1, 10])),
+        (1, 1, (1, 2, [1, 2])),
+        (3, 3, (2, 5, [2, 5])),
+        (1e-9, 1e3, (1e-9, 1e3, [1e-9, 1e-6, 1e-3, 1e0, 1e3])),
+    ],
+)
+def test_log_axis_by_hand(low: float, high: float, wanted: object) -> None:
+    assert log_axis(float(low), float(high)) == wanted
+
+
+def test_labels() -> None:
+    assert [label(float(x)) for x in (0, 0.05, 2.5, 1000, 20000.5, -3, 1e-6, 2e7)] == [
+        "0", "0.05", "2.5", "1000", "20\u202f000.5", "−3", "1e−6", "2e7",
+    ]  # fmt: skip
+    assert [rounded(x) for x in (0.0, 0.00312, 0.3, 4.256, 143.3, -12.0, math.nan)] == [
+        "0", "0.00312", "0.300", "4.26", "143", "−12.0", "–",
+    ]  # fmt: skip
+
+
+def test_points_land_where_the_axes_say() -> None:
+    found = figure(Series(name="a", x=[0, 50, 100], y=[0.0, 1.0, 4.0]))
+    assert tick_texts(found, "y") == ["0", "1", "2", "3", "4"]
+    assert tick_texts(found, "x") == ["0", "20", "40", "60", "80", "100"]
+    assert paths(found) == [[[(0, 1000), (500, 750), (1000, 0)]]]
+
+
+def test_log_axis_places_by_ratio() -> None:
+    curve = Series(name="a", x=[0, 1, 2, 3], y=[0.01, 1.0, 100.0, -1.0])
+    assert paths(figure(curve, log_y=True)) == [[[(0, 1000), (500, 500), (1000, 0)]]]
+
+
+def test_steps_out_of_order_are_sorted() -> None:
+    found = figure(Series(name="a", x=[2, 0, 1], y=[4.0, 0.0, 2.0]))
+    assert paths(found) == [[[(0, 1000), (500, 500), (1000, 0)]]]
+
+
+def test_gaps_break_the_line_and_lone_points_are_dots() -> None:
+    nan = math.nan
+    values = [0.0, 1.0, nan, 4.0, math.inf, 2.0, 2.0]
+    found = figure(Series(name="a", x=range(7), y=values))
+    parts = paths(found)[0]
+    assert [len(part) for part in parts] == [2, 2]
+    dot = found.one("circle")
+    assert dot.attributes["cx"] == "50.00%" and dot.attributes["cy"] == "0.00%"
+
+
+def test_one_point_is_a_dot_in_the_middle() -> None:
+    found = figure(Series(name="a", x=[7], y=[0.3]))
+    assert found.one("circle").attributes["cx"] == "50.00%"
+    assert tick_texts(found, "x") == ["7"]
+
+
+def test_equal_values_lie_level_inside_the_plot() -> None:
+    for noise in (0.0, 4e-16):
+        ((part,),) = paths(figure(Series(name="a", x=[1, 2], y=[2.0, 2.0 - noise])))
+        assert {y for _, y in part} == {500}
+
+
+@pytest.mark.parametrize("values", [[], [math.nan, math.nan]])
+def test_nothing_to_draw_says_so(values: list[float]) -> None:
+    found = figure(Series(name="a", x=range(len(values)), y=values))
+    assert "No points" in found.text and not found.all("svg", "plot")
+    assert "No points" in figure().text
+
+
+def test_a_curve_without_values_stays_in_the_legend() -> None:
+    found = figure(
+        Series(name="full", x=[0, 1], y=[1.0, 2.0]),
+        Series(name="bare", x=[0], y=[math.nan]),
+    )
+    assert [item.text for item in found.one("ul").all("li")] == [
+        "full final 2.00",
+        "bare no values",
+    ]
+
+
+def test_lengths_must_agree() -> None:
+    with pytest.raises(ValueError, match="2 x but 3 y"):
+        Series(name="a", x=[1, 2], y=[1.0, 2.0, 3.0])
+
+
+def test_thinning_keeps_ends_and_extremes() -> None:
+    random = np.random.default_rng(0)
+    points = np.column_stack([np.arange(50_021.0), random.normal(size=50_021)])
+    points[31_337, 1], points[4_242, 1] = 99.0, -99.0
+    kept = thin(points, columns=97)
+    assert len(kept) <= 4 * 97
+    assert {(0.0, points[0, 1]), (31_337.0, 99.0), (4_242.0, -99.0)} <= set(map(tuple, kept))
+    np.testing.assert_array_equal(kept[-1], points[-1])
+    # The envelope of every column, not only of the whole.
+    edges = np.linspace(0, 50_020, 98)
+    for left, right in itertools.pairwise(edges):
+        before = points[(points[:, 0] >= left) & (points[:, 0] < right), 1]
+        after = kept[(kept[:, 0] >= left) & (kept[:, 0] < right), 1]
+        assert (before.min(), before.max()) == (after.min(), after.max())
+
+
+def test_thinning_leaves_short_curves_alone() -> None:
+    points = np.column_stack([np.arange(388.0), np.arange(388.0) ** 2])
+    np.testing.assert_array_equal(thin(points, columns=97), points)
+
+
+def test_many_points_make_a_small_figure() -> None:
+    steps = np.arange(100_000)
+    curve = Series(name="a", x=steps.tolist(), y=np.sin(steps).tolist())
+    drawn = chart([curve], title="t", x_label="x", y_label="y")
+    assert 5_000 < len(drawn) < 40_000
+
+
+def test_marks_stand_at_their_steps_and_names_do_not_collide() -> None:
+    marks = (Mark(60, "questions"), Mark(0, "a rather long reading"), Mark(5, "next"))
+    found = figure(Series(name="a", x=[10, 100], y=[1.0, 2.0]), marks=marks)
+    texts = [group.one("text") for group in found.all("g", "marks")]
+    placed = [(t.text, t.attributes["x"], int(t.attributes["y"])) for t in texts]
+    assert [(name, x) for name, x, _ in placed] == [
+        ("a rather long reading", "0.00%"),
+        ("next", "5.00%"),
+        ("questions", "60.00%"),
+    ]
+    assert placed[1][2] < placed[0][2] == placed[2][2]
+    assert "--mark-lines:2" in found.one("svg", "plot").attributes["style"]
+
+
+def test_the_spoken_summary_gives_the_lowest_value() -> None:
+    found = figure(Series(name="dev", x=[0, 5, 9], y=[3.0, 1.0, 2.0]))
+    spoken = found.one("svg", "plot").attributes["aria-label"]
+    assert re.search(r"dev: 3\.00 at 0, 2\.00 at 9, lowest 1\.00 at 5", spoken)
+
+
+def test_zero_is_in_the_picture_only_when_it_is_near() -> None:
+    near = figure(Series(name="a", x=[0, 1], y=[1.4, 4.0]))
+    assert tick_texts(near, "y")[0] == "0"
+    far = figure(Series(name="a", x=[0, 1], y=[3.0, 4.0]))
+    assert tick_texts(far, "y")[0] == "3"
+
+
+def test_points_and_intervals_stand_where_the_axes_say() -> None:
+    points = Series(
+        name="a", x=[0.25, 1.0], y=[0.5, 1.0], intervals=[(0.4, 0.7), None], radii=[9.0, 3.0]
+    )
+    html = chart(
+        [points], x_label="sure", y_label="right", percent=True, diagonal=True, description="both"
+    )
+    drawn = parse(html)
+    first, second = (circle.attributes for circle in drawn.all("circle"))
+    assert (first["cx"], first["cy"], first["r"]) == ("25.00%", "50.00%", "9.0")
+    assert (second["cx"], second["cy"], second["r"]) == ("100.00%", "0.00%", "3.0")
+    bar = drawn.one("line", "interval").attributes
+    assert (bar["y1"], bar["y2"]) == ("30.00%", "60.00%")
+    assert drawn.one("svg").attributes["aria-label"] == "both"
+    assert tick_texts(drawn, "x") == ["0", "25", "50", "75", "100"]
+
+
+def test_percentages_start_at_zero_and_end_above_the_values() -> None:
+    def drawn(x: list[float], y: list[float]) -> Element:
+        marks = [Mark(0.25, "a"), Mark(0.75, "rather long")]
+        series = [Series(name="a", x=x, y=y)]
+        return parse(chart(series, x_label="x", y_label="y", percent=True, marks=marks))
+
+    found = drawn([0.0, 0.5, 1.0], [0.0, 0.1, 0.2])
+    assert paths(found) == [[[(0, 1000), (500, 500), (1000, 0)]]]
+    assert tick_texts(found, "y") == ["0", "5", "10", "15", "20"]
+    left, right = (group.one("text").attributes for group in found.all("g", "marks"))
+    assert ("text-anchor" in left, "text-anchor" in right) == (False, True)
+    assert paths(drawn([0.5, 1.0], [0.0, 0.0])) == [[[(500, 1000), (1000, 1000)]]]
+    assert drawn([1.0], [1.0]).one("circle").attributes["cy"] == "0.00%"
+
+
+def test_parts_fill_the_bar() -> None:
+    half, none = Estimate(0.5, 0.4, 0.6), Estimate(0.0, 0.0, 0.1)
+    drawn = parse(stacked_bar({"right": half, "wrong": half, "none": none}))
+    rects = [
+        (rect.attributes["x"], rect.attributes["width"])
+        for rect in drawn.one("svg", "parts").all("rect")
+    ]
+    assert rects == [("0.00%", "50.00%"), ("50.00%", "50.00%"), ("100.00%", "0.00%")]
+    assert [item.text for item in drawn.all("li")][2] == "none 0.0\u202f%, 0.0 % - 10.0 %"

@@ -1,0 +1,218 @@
+import base64
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.report.canvas import Heatmap, Label
+from harken.report.palette import heatmap
+from harken.report.text_attention import (
+    LINES_PER_QUERY,
+    THRESHOLDS,
+    Link,
+    links,
+    sharpest,
+    text_drawing,
+    text_figure,
+)
+from harken.report.viewed_attention import ViewedAttention
+
+from .parsed import Element, parse
+from .sample import viewed
+
+# Distinct primes: a swapped axis cannot pass by luck.
+LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
+RANDOM = np.random.default_rng(0).dirichlet(np.ones(KEYS), size=(LAYERS, HEADS, QUERIES))
+
+
+def tokens(queries: int, keys: int) -> tuple[list[str], list[str]]:
+    return [f"q{i}" for i in range(queries)], [f"k{i}" for i in range(keys)]
+
+
+def maps(weights: np.ndarray = RANDOM) -> ViewedAttention:
+    return viewed(*tokens(*weights.shape[2:]), list(weights))
+
+
+def diagonal(queries: int, keys: int) -> np.ndarray:
+    """Query i attends to key i; only in layer 2, head 3 to key i + 1."""
+    weights = np.zeros((LAYERS, HEADS, queries, keys))
+    for i in range(queries):
+        weights[..., i, min(i, keys - 1)] = 0.9
+        weights[1, 2, i] = np.eye(keys)[min(i + 1, keys - 1)]
+    return weights
+
+
+def figure(found: ViewedAttention) -> Element:
+    return parse(text_figure(found, title="t", note="n"))
+
+
+def test_half_precision_is_accepted() -> None:
+    weights = np.full((1, 1, QUERIES, KEYS), 1.0, dtype=np.float16) * np.float16(1.0005)
+    assert "1.00" in text_figure(maps(weights), title="t")
+    assert text_drawing(maps(weights), "t").svg()
+
+
+def test_sharpest_is_the_head_whose_last_query_spreads_least() -> None:
+    weights = np.full((LAYERS, HEADS, QUERIES, KEYS), 1 / KEYS)
+    weights[0, 1, 0] = np.eye(KEYS)[3]  # sharper, but not the last query
+    weights[1, 2, -1] = [0.4, 0.6, 0, 0, 0, 0, 0]
+    assert sharpest(maps(weights)) == (1, 2)
+
+
+def test_every_head_has_its_own_picture_and_exact_weights() -> None:
+    smalls = figure(maps()).all("span", "small")
+    assert [small.attributes["data-name"] for small in smalls] == [
+        f"L{i + 1}.H{j + 1}" for i in range(LAYERS) for j in range(HEADS)
+    ]
+    for small in smalls:
+        layer, head = int(small.attributes["data-layer"]), int(small.attributes["data-head"])
+        wanted = parse(heatmap(RANDOM[layer, head], "")).one("img").attributes["src"]
+        assert small.one("img").attributes["src"] == wanted
+        packed = zlib.decompress(base64.b64decode(small.attributes["data-weights"]))
+        weights = np.frombuffer(packed, "<u2").reshape(QUERIES, KEYS) / 10_000
+        np.testing.assert_allclose(weights, RANDOM[layer, head], rtol=0, atol=0.5001e-4)
+
+
+def test_layers_may_differ_in_heads() -> None:
+    whole = maps(np.full((2, HEADS, QUERIES, KEYS), 1 / KEYS))
+    found = whole._replace(layers=[whole.layers[0].select([2]), whole.layers[1]])
+    overview = figure(found).one("div", "overview")
+    assert [th.text for th in overview.one("tbody").all("th")] == ["L1", "L2"]
+    rows = overview.one("tbody").all("tr")
+    assert [[len(td.all("img")) for td in row.all("td")] for row in rows] == [[0, 1, 0], [1, 1, 1]]
+    assert [th.text for th in overview.one("thead").all("th")] == ["H1", "H2", "H3"]
+    small = [mark for mark in text_drawing(found, "t").marks if isinstance(mark, Heatmap)][2:]
+    assert small[0].x == small[2].x and len(small) == 4
+
+
+def test_the_sharpest_head_is_drawn_large_read_and_striped() -> None:
+    weights = np.full((LAYERS, HEADS, QUERIES, KEYS), 1 / KEYS)
+    weights[0, 1, -1] = [0, 0.02, 0, 0.83, 0.15, 0, 0]
+    shown = figure(maps(weights))
+    assert shown.one("span", "chosen").attributes["data-name"] == "L1.H2"
+    assert shown.one("p", "reading").text == "‘q4’ attends most to ‘k3’ (0.83)"
+    large = parse(heatmap(weights[0, 1], "")).one("img").attributes["src"]
+    assert shown.one("div", "cells").one("img").attributes["src"] == large
+    head, mean = shown.one("dd", "head"), shown.one("dd", "mean")
+    assert [s.text for s in head.all("small")] == ["", "", "", "0.83", "0.15", "", ""]
+    # (0.83 + 2/7) / 3, and so on
+    assert [s.text for s in mean.all("small")][1:5] == ["0.10", "0.10", "0.37", "0.15"]
+    assert head.all("span")[3].attributes["style"] == "--w:0.911"
+    strongest = shown.one("details").one("tbody").all("tr")
+    assert [td.text for td in strongest[-1].all("td")] == ["q4", "k3", "0.83"]
+
+
+def test_a_long_text_is_shown_in_blocks_and_the_caption_says_so() -> None:
+    weights = np.zeros((1, 1, 5, 1021))
+    weights[..., 300] = 1.0
+    shown = figure(maps(weights))
+    assert shown.one("figcaption").text == (
+        "t n 5 queries and 1\u202f021 keys: each square is the largest weight of 1 × 4 tokens. "
+        "In L1.H1, ‘q4’ attends most to ‘k300’ (1.00)."
+    )
+    assert [item.text for item in shown.one("ol", "queries").all("li")] == tokens(5, 0)[0]
+    named = [item.text for item in shown.one("ol", "keys").all("li")]
+    assert len(named) == 256 and named[75] == "301 k300 …"
+    assert shown.one("p", "reading").text == "‘q4’ attends most to ‘301 k300 …’ (1.00)"
+    assert shown.one("dd", "head").attributes["tabindex"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "length", "most"),
+    [(1, 1, 4096, 1_000_000), (12, 12, 128, 12_000_000)],
+)
+def test_the_page_stays_affordable(layers: int, heads: int, length: int, most: int) -> None:
+    random = np.random.default_rng(0)
+    noise = random.uniform(size=(layers, heads, length, length)).astype(np.float32)
+    found = viewed(["long" * 1000] * length, ["long" * 1000] * length, list(noise))
+    assert len(text_figure(found, title="t")) < most
+
+
+def pointed(*found: Link) -> np.ndarray:
+    weights = np.zeros((3, 5))
+    for query, key, weight in found:
+        weights[query, key] = weight
+    return weights
+
+
+def test_small_weights_have_no_line_and_large_ones_are_on_top() -> None:
+    wanted = (Link(2, 0, 0.02), Link(1, 4, 0.3), Link(0, 3, 0.9))
+    found = links(pointed(*wanted, Link(0, 0, 0.0199)))
+    assert found == (wanted, "every weight of at least 0.02")
+    diffuse = links(np.full((3, 5), 0.19))
+    assert diffuse == ((), "no line: the largest weight is 0.19, below 0.2")
+    many = links(np.ones((3, 5)))
+    assert len(many.drawn) == LINES_PER_QUERY * 3
+    assert many.description == "the largest 12 of 15 weights of at least 0.5"
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.02, 20))
+def test_the_threshold_separates_drawn_weights(seed: int, evenness: float) -> None:
+    weights = np.random.default_rng(seed).dirichlet(np.full(5, evenness), size=3).round(4)
+    drawn = {(link.query, link.key) for link in links(weights).drawn}
+    threshold = next(
+        (least for least in THRESHOLDS if (weights >= least).sum() <= LINES_PER_QUERY * 3), 0.5
+    )
+    assert drawn == set(zip(*np.nonzero(weights >= threshold), strict=True))
+
+
+def test_lines_run_from_the_query_to_the_key() -> None:
+    weights = pointed(Link(2, 4, 0.25), Link(1, 0, 0.64))
+    sides = figure(maps(weights[None, None])).one("div", "sides")
+    assert sides.one("svg").attributes["viewbox"] == "0 0 100 5"
+    assert [path.attributes for path in sides.all("path")] == [
+        {"class": "taken", "d": "M0 2.5L100 4.5", "stroke-opacity": "0.50", "stroke-width": "1.50"},
+        {"d": "M0 1.5L100 0.5", "stroke-opacity": "0.80", "stroke-width": "2.28"},
+    ]
+
+
+def test_labels_stand_beside_their_row_and_column() -> None:
+    drawn = text_drawing(maps(diagonal(QUERIES, KEYS)), "a title")
+    large, _, *small = [mark for mark in drawn.marks if isinstance(mark, Heatmap)]
+    labels = {mark.text: mark for mark in drawn.marks if isinstance(mark, Label)}
+    assert {"a title", "L2.H3", "L1", "L2", "H1", "H3"} <= set(labels)
+    assert drawn.description == "L2.H3: ‘q4’ attends most to ‘k5’ (1.00)"
+    assert len(small) == LAYERS * HEADS
+    np.testing.assert_array_equal(large.weights, diagonal(QUERIES, KEYS)[1, 2])
+    np.testing.assert_array_equal(small[1].weights, diagonal(QUERIES, KEYS)[0, 1])
+    for i in range(QUERIES):
+        label = labels[f"q{i}"]
+        assert label.x < large.x and label.anchor == "end"
+        assert label.y - 4 == pytest.approx(large.y + (i + 0.5) * large.height / QUERIES)
+    for i in range(KEYS):
+        label = labels[f"k{i}"]
+        assert label.y < large.y and label.rotated
+        assert label.x - 4 == pytest.approx(large.x + (i + 0.5) * large.width / KEYS)
+
+
+@pytest.mark.parametrize("count", [2, 61, 331, 1021])
+def test_labels_never_overlap_and_the_notes_say_what_is_left_out(count: int) -> None:
+    drawn = text_drawing(maps(diagonal(count, count)), "t")
+    large, _, *small = [mark for mark in drawn.marks if isinstance(mark, Heatmap)]
+    labels = [mark for mark in drawn.marks if isinstance(mark, Label)]
+    assert large.width == large.height <= 900
+    columns = sorted(label.x for label in labels if label.rotated)
+    rows = sorted(
+        label.y for label in labels if label.anchor == "end" and label.y < large.y + large.height
+    )
+    for places in (rows, columns):
+        assert len(places) >= min(count, 41)
+        assert min(np.diff(places)) >= 13.9
+    said = " ".join(label.text for label in labels)
+    assert ("largest weight of 4 × 4 tokens" in said) == (count == 1021)
+    assert ("not every token has a label" in said) == (count > 61)
+    for mark in (large, *small):
+        assert max(mark.weights.shape) <= 320
+        assert mark.x + mark.width <= drawn.width and mark.y + mark.height <= drawn.height
+
+
+def test_a_single_large_weight_survives_the_blocks() -> None:
+    weights = np.zeros((1, 1, 1021, 1021))
+    weights[0, 0, 700, 300] = 1.0
+    drawn = text_drawing(maps(weights), "t")
+    large, _, small = [mark for mark in drawn.marks if isinstance(mark, Heatmap)]
+    for mark in (large, small):
+        (place,) = np.argwhere(mark.weights == 1)
+        np.testing.assert_allclose(place / len(mark.weights), [700 / 1021, 300 / 1021], atol=0.02)
