@@ -181,11 +181,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         return recipe.model.build(sizes.entries, recipe.seed)
 
     def stages(
-        self,
-        recipe: AnswerRecipe,
-        splits: Splits[Question],
-        vocabulary: Vocabulary,
-        cache: Path,
+        self, recipe: AnswerRecipe, splits: Splits[Question], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[GPT]]:
         pretrain, finetune = recipe.training.pretrain, recipe.training.finetune
         training = encode_questions(splits["train"], vocabulary, recipe.model.length)
@@ -226,11 +222,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         return stages
 
     def bind(
-        self,
-        recipe: AnswerRecipe,
-        splits: Splits[Question],
-        vocabulary: Vocabulary,
-        model: GPT,
+        self, recipe: AnswerRecipe, splits: Splits[Question], vocabulary: Vocabulary, model: GPT
     ) -> AnswerPredictor:
         return AnswerPredictor(
             splits=splits,

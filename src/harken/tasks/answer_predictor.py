@@ -51,12 +51,7 @@ class AnswerPredictor(Predictor[Question]):
     seed: int
 
     def predict(
-        self,
-        inputs: Sequence[str],
-        nbest: int = 1,
-        indices: Indices = None,
-        *,
-        times: bool = False,
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         keys = sample_keys(inputs, indices)
         for start in range(0, len(inputs), BATCH_SIZE):
@@ -140,7 +135,7 @@ class AnswerPredictor(Predictor[Question]):
             rows = by_length[start : start + BATCH_SIZE]
             tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
             last = present.sum(dim=1) - 1
-            found = model.states(tokens.to(self._device))[torch.arange(len(rows)), last]
+            found = model.states(tokens.to(self.device))[torch.arange(len(rows)), last]
             states[rows] = found.float().cpu().numpy()
         return states
 
@@ -154,27 +149,20 @@ class AnswerPredictor(Predictor[Question]):
         return encode_prompts(questions, self.vocabulary, most)
 
     def _search(
-        self,
-        prompts: Sequence[Prompt],
-        nbest: int = 1,
-        keys: Sequence[SampleKey] | None = None,
+        self, prompts: Sequence[Prompt], nbest: int = 1, keys: Sequence[SampleKey] | None = None
     ) -> list[list[Found]]:
         """The best answers to each prompt, searched in one batch."""
         tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
         return seek(
             NonEmptySteps(LanguageModelSteps(self.model.eval()), END),  # no answer is empty
-            tokens.to(self._device),
-            present.to(self._device),
+            tokens.to(self.device),
+            present.to(self.device),
             search=self.search,
             end=END,
             most=self.max_answer_tokens,
             nbest=nbest,
             keys=keys,
         )
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
 
 
 def answer_of(prediction: Prediction, template: QuestionTemplate) -> Answer:

@@ -39,12 +39,7 @@ from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
 from harken.layers.losses import cross_entropy_
 from harken.measure.captions import caption_samples
 from harken.models.captioner import Captioner, CaptionerConfig
-from harken.tasks.caption_examples import (
-    CaptionExample,
-    encode_captions,
-    load,
-    resize_once,
-)
+from harken.tasks.caption_examples import CaptionExample, encode_captions, load, resize_once
 from harken.tasks.caption_predictor import CaptionPredictor
 from harken.tasks.task import (
     Layout,

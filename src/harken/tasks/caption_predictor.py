@@ -23,13 +23,7 @@ from harken.measure.edit_distance import align_texts
 from harken.models.captioner import Captioner
 from harken.tasks.attention_view import AttentionExample, ImageView, output_title, self_view
 from harken.tasks.caption_examples import BATCH_SIZE, CaptionExample, load
-from harken.tasks.prediction import (
-    Evaluation,
-    Indices,
-    Prediction,
-    prediction_of,
-    sample_keys,
-)
+from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of, sample_keys
 from harken.tasks.seq2seq import decoder_input_tensor, output_views, search_outputs
 from harken.tasks.task import Predictor
 
@@ -45,12 +39,7 @@ class CaptionPredictor(Predictor[CaptionExample]):
     load_named: Callable[[str], Numbers]
 
     def predict(
-        self,
-        inputs: Sequence[str],
-        nbest: int = 1,
-        indices: Indices = None,
-        *,
-        times: bool = False,
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         """Inputs are names of files, or of rows of arrays such as test.npz#7."""
         keys = sample_keys(inputs, indices)
@@ -154,4 +143,4 @@ class CaptionPredictor(Predictor[CaptionExample]):
         return found
 
     def _encode(self, pictures: Numbers) -> Float[Tensor, "B first second third"]:
-        return self.pictures.encode(pictures).to(next(self.model.parameters()).device)
+        return self.pictures.encode(pictures).to(self.device)

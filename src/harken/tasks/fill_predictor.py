@@ -58,12 +58,7 @@ class FillPredictor(Predictor[str]):
     model: BlankModel
 
     def predict(
-        self,
-        inputs: Sequence[str],
-        nbest: int = 1,
-        indices: Indices = None,
-        *,
-        times: bool = False,
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         for start in range(0, len(inputs), BATCH_LINES):
             texts = inputs[start : start + BATCH_LINES]
@@ -109,7 +104,7 @@ class FillPredictor(Predictor[str]):
             return None
         (prediction,) = self.predict([text])
         first = ask_together(self._rows(line), blanks).take(np.arange(1))
-        batch = first.batch(PAD).to(self._device)
+        batch = first.batch(PAD).to(self.device)
         masked = batch.tokens[0].masked_fill(batch.blanks[0], MASK).tolist()
         return AttentionExample(
             title=f"{text} → {prediction.output}",
@@ -134,7 +129,7 @@ class FillPredictor(Predictor[str]):
         logs, true_logs = np.zeros((total, best)), np.zeros(total)
         size = max(1, BATCH_LOGITS // entries)
         for rows in like_lengths(queries.rows.lengths, BATCH_WORDS):
-            batch = queries.take(rows).batch(PAD).to(self._device)
+            batch = queries.take(rows).batch(PAD).to(self.device)
             states = model.states(batch.tokens, batch.present, batch.blanks)
             blanks = take_slices(np.arange(total), (np.cumsum(counts) - counts)[rows], counts[rows])
             for start in range(0, len(states), size):
@@ -168,10 +163,6 @@ class FillPredictor(Predictor[str]):
             after = text[word.stop : words[last].stop]
             shown.append((f"{before}___{after}", word.text))
         return shown
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
 
 
 def choose_some(count: int, most: int, seed: int) -> Numbers:

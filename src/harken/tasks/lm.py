@@ -170,11 +170,7 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         return recipe.model.build(sizes.entries, recipe.seed)
 
     def stages(
-        self,
-        recipe: LanguageModelRecipe,
-        splits: Splits[str],
-        vocabulary: Vocabulary,
-        cache: Path,
+        self, recipe: LanguageModelRecipe, splits: Splits[str], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[AnyLanguageModel]]:
         training, stream = recipe.training, Stream(vocabulary, recipe.data.documents)
         stored = cache / "train.npy"

@@ -53,12 +53,7 @@ class LanguageModelPredictor(Predictor[str]):
     window: int  # tokens read at once in evaluation
 
     def predict(
-        self,
-        inputs: Sequence[str],
-        nbest: int = 1,
-        indices: Indices = None,
-        *,
-        times: bool = False,
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         model = self.model.eval()
         device = next(model.parameters()).device

@@ -46,12 +46,7 @@ class TagPredictor(Predictor[Sentence]):
     model: Tagger
 
     def predict(
-        self,
-        inputs: Sequence[str],
-        nbest: int = 1,
-        indices: Indices = None,
-        *,
-        times: bool = False,
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         if nbest > 1:
             raise OptionError(
@@ -85,7 +80,7 @@ class TagPredictor(Predictor[Sentence]):
         (tagged,) = self.tag([words])
         corpus = word_corpus(*self.vocabulary.encode([words]))
         windows = windows_over(corpus.lengths, len(words))
-        batch = word_batch(corpus, windows, np.arange(1), PAD).to(self._device)
+        batch = word_batch(corpus, windows, np.arange(1), PAD).to(self.device)
         return AttentionExample(
             title=f"{' '.join(words)} → {' '.join(tagged.tags)}",
             run=lambda: model(*batch[:-1]),
@@ -111,7 +106,7 @@ class TagPredictor(Predictor[Sentence]):
             if order.epoch(step) >= 1:
                 break
             chosen = order.batch(step)
-            batch = word_batch(corpus, windows, chosen, PAD).to(self._device)
+            batch = word_batch(corpus, windows, chosen, PAD).to(self.device)
             if batch.present.any():
                 logs, tags = self.model(*batch[:-1]).float().log_softmax(dim=-1).max(dim=-1)
                 owner, place = places(windows.kept[chosen])
@@ -126,10 +121,6 @@ class TagPredictor(Predictor[Sentence]):
                 np.split(best, ends), np.split(log_probabilities, ends), strict=True
             )
         ]
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
 
 
 def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> Prediction:

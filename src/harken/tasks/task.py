@@ -160,14 +160,15 @@ def token_sizes(
 class Predictor(ABC, Generic[E_contra]):
     """A model with everything that it needs to answer."""
 
+    model: nn.Module
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
     @abstractmethod
     def predict(
-        self,
-        inputs: Sequence[str],
-        nbest: int = 1,
-        indices: Indices = None,
-        *,
-        times: bool = False,
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         """Yield one prediction per input, in order.
 

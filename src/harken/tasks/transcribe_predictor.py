@@ -93,12 +93,7 @@ class SpeechPredictor(Predictor[Utterance]):
     seed: int  # of conditions
 
     def predict(
-        self,
-        inputs: Sequence[str],
-        nbest: int = 1,
-        indices: Indices = None,
-        *,
-        times: bool = False,
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         """Inputs are names of sound files or of parts of them; `-` is stdin."""
         frames = frames_of(map(self._signal, inputs), self.filterbank)
@@ -246,7 +241,7 @@ class SpeechPredictor(Predictor[Utterance]):
 
     def _encode(self, sounds: Sequence[Frames]) -> Heard:
         """Encoder states of a batch of sounds."""
-        device = next(self.model.parameters()).device
+        device = self.device
         lengths = torch.tensor([len(frames) for frames in sounds])
         # A sound too short for one frame is read as one frame of silence.
         padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.bins)

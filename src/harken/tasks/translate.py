@@ -213,11 +213,7 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         return recipe.model.build(sizes.entries, recipe.seed)
 
     def stages(
-        self,
-        recipe: TranslateRecipe,
-        splits: Splits[Pair],
-        vocabulary: Vocabulary,
-        cache: Path,
+        self, recipe: TranslateRecipe, splits: Splits[Pair], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[EncoderDecoder]]:
         config = recipe.training.pairs
         pairs = encode_pairs(splits["train"], vocabulary, *max_lengths(recipe.model))

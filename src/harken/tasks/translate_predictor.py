@@ -41,12 +41,7 @@ class TranslatePredictor(Predictor[Pair]):
     target_language: str
 
     def predict(
-        self,
-        inputs: Sequence[str],
-        nbest: int = 1,
-        indices: Indices = None,
-        *,
-        times: bool = False,
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         """Translate each text; a long text is joined from its chunks, a blank one stays blank."""
         keys = sample_keys(inputs, indices)
@@ -93,8 +88,8 @@ class TranslatePredictor(Predictor[Pair]):
         chunk, *_ = self._chunks(tokens)
         ((found, *_),) = self._search([chunk], [(0, 0)])
         outputs = [*found.tokens, END][: max_tokens(model, self.search)]
-        source = torch.tensor([chunk.tolist()], device=self._device)
-        inputs = decoder_input_tensor(outputs, self._device)
+        source = torch.tensor([chunk.tolist()], device=self.device)
+        inputs = decoder_input_tensor(outputs, self.device)
         encoder = self_view(
             "source tokens", vocabulary.pieces(chunk.tolist()), is_encoder_attention
         )
@@ -123,8 +118,8 @@ class TranslatePredictor(Predictor[Pair]):
             source, present = pad(ragged([sources[index] for index in chosen]), PAD)
             beams = search_outputs(
                 model,
-                source.to(self._device),
-                present.to(self._device),
+                source.to(self.device),
+                present.to(self.device),
                 self.search,
                 nbest,
                 [keys[index] for index in chosen],
@@ -137,10 +132,6 @@ class TranslatePredictor(Predictor[Pair]):
         return cut_between_words(
             tokens, self.model.longest_source or LONGEST_SOURCE, self.vocabulary
         )
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
 
 
 def cut_between_words(tokens: Numbers, most: int, vocabulary: Vocabulary) -> list[Numbers]:
