@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from harken.errors import Failure, UserError
-from harken.inspection.record import Choice, Recorded, attentions, record
+from harken.inspection.record import AttentionRecord, Selection, attentions, record
 from harken.inspection.refs import (
     AttentionRef,
     HeadPattern,
@@ -19,7 +19,7 @@ from harken.inspection.refs import (
     layer_label,
     select_heads,
 )
-from harken.inspection.store import storing
+from harken.inspection.store import record_to_disk
 from harken.report.attention_file import attention_png, attention_svg
 from harken.report.heatmap import AttentionMaps, attention_figure
 from harken.report.page import Section, page
@@ -107,7 +107,7 @@ def save(
     """
     everything = replace(_choice(model, layers), queries=True, keys=True, values=True)
     names = [names for view in glimpse.views for names in (view.queries, view.keys)]
-    with torch.inference_mode(), storing(model, folder, everything, names):
+    with torch.inference_mode(), record_to_disk(model, folder, everything, names):
         glimpse.run()
 
 
@@ -225,29 +225,29 @@ def shortened(title: str) -> str:
     return textwrap.shorten(title, TITLE, placeholder=" …")
 
 
-def _choice(model: nn.Module, layers: Collection[HeadPattern]) -> Choice:
+def _choice(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
     """Select by path: a layer that only one of two stacks has is selected there."""
     if not layers:
-        return Choice()
+        return Selection()
     every = attentions(model)
     for pattern in layers:
         if not any(pattern.matches(path) for path in every):
             raise _not_there("layers", pattern, [layer_label(path) for path in every])
-    return Choice(
+    return Selection(
         paths=tuple(path for path in every if any(pattern.matches(path) for pattern in layers))
     )
 
 
-def _attentions(seen: Sequence[Recorded], view: AttentionView) -> list[Attention]:
+def _attentions(seen: Sequence[AttentionRecord], view: AttentionView) -> list[Attention]:
     """One that ran step by step is put together."""
-    calls: dict[str, list[Recorded]] = {}
+    calls: dict[str, list[AttentionRecord]] = {}
     for one in seen:
         if view.matches(one.name):
             calls.setdefault(one.name, []).append(one)
     return [_joined(path, parts) for path, parts in calls.items()]
 
 
-def _joined(path: str, parts: Sequence[Recorded]) -> Attention:
+def _joined(path: str, parts: Sequence[AttentionRecord]) -> Attention:
     weights = np.concatenate([one.weights[0].float().cpu().numpy() for one in parts], axis=1)
     if not np.isfinite(weights).all():
         raise Failure(

@@ -21,7 +21,7 @@ from harken.decode.times import Span, align, around, peaks, word_spans
 from harken.encode.filterbank import FilterbankConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord
-from harken.inspection.forced import forced_looks
+from harken.inspection.forced import forced_cross_attention
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.models.recogniser import BLANK, Heard, Recogniser
 from harken.tasks.looking import output_title, writing
@@ -107,7 +107,7 @@ class Listener:
             return [Transcript(found=one) for one in found]
         texts, seen = [one[0].tokens for one in found], None
         if "attention" in model.ways:
-            seen = forced_looks(model, *heard, texts, END)
+            seen = forced_cross_attention(model, *heard, texts, END)
         spans = self._spans(heard, texts, seen)
         return [
             Transcript(

@@ -19,7 +19,7 @@ from harken.decode.step import WritingSteps
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.images.gallery import Gallery, Numbers
-from harken.inspection.forced import forced_looks
+from harken.inspection.forced import forced_cross_attention
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.measure.boxes import Centres, Looks, grid_centres
 from harken.models.captioner import Captioner
@@ -69,7 +69,9 @@ class Viewer:
             texts = said[start : start + TOGETHER]
             with torch.inference_mode():
                 seen = model.look(self.encoded(gallery.take(range(start, start + len(texts)))))
-            for text, weights in zip(texts, forced_looks(model, *seen, texts, END), strict=True):
+            for text, weights in zip(
+                texts, forced_cross_attention(model, *seen, texts, END), strict=True
+            ):
                 words = np.array(self.vocabulary.word_numbers(text), dtype=np.int64)
                 mean = weights.mean(dim=0).cpu().numpy().astype(np.float64)
                 looks.append(Looks(weights=mean, words=words, centres=centres))
