@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.attend import Compared, Kernel, explicit_weights
@@ -210,7 +210,7 @@ def _on_foreign(model: nn.Module, selection: Selection, tell: Told) -> Iterator[
             with torch.no_grad():
                 tell(
                     _recorded(
-                        call.name, selection, call.compared, call.values, call.mask, call.blind
+                        call.name, selection, call.compared, call.values, call.mask, call.sighted
                     )
                 )
         return output
@@ -273,7 +273,7 @@ def _recorded(
     compared: Compared,
     values: Tensor,
     mask: Mask,
-    blind: Bool[Tensor, "#B #k #T 1"] | None = None,
+    sighted: Float[Tensor, "#B #k T 1"] | None = None,
 ) -> AttentionRecord | int:
     """The record of a call, or its number of queries if none is among the selected steps."""
     scored = compared.bias if compared.queries is None else compared.queries
@@ -293,8 +293,8 @@ def _recorded(
     keys = _of_heads(compared.keys, heads, count)
     weights = scored.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
     _fill(weights, replace(compared, keys=keys), mask, heads, at)
-    if blind is not None:
-        weights.masked_fill_(_rows(blind, heads, at), 0.0)
+    if (rows := _rows(sighted, heads, at)) is not None:
+        weights *= rows
     return AttentionRecord(
         name,
         weights,

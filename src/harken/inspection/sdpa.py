@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -42,7 +42,7 @@ class SDPACall:
     compared: Compared
     values: Float[Tensor, "B groups S I"]
     mask: Mask
-    blind: Bool[Tensor, "#B #k #T 1"] | None  # queries whose scores are all minus infinity
+    sighted: Float[Tensor, "#B #k T 1"] | None  # 0 for queries that see no key, else 1
 
 
 Handler = Callable[[SDPACall, Tensor], Tensor]
@@ -71,10 +71,9 @@ def on_sdpa(model: nn.Module, handle: Handler, *, replaces: bool = False) -> Ite
             hook = module.register_forward_pre_hook(lambda *call, name=name: enter(name, *call))
             undo.callback(hook.remove)
             undo.callback(module.register_forward_hook(leave, always_call=True).remove)
-        undo.callback(
-            torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
-        )
-        torch.backends.mha.set_fastpath_enabled(False)
+        mha = torch.backends.mha
+        undo.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
+        mha.set_fastpath_enabled(False)
         undo.enter_context(mode)
         yield
     if has_run and not mode.calls:
@@ -134,7 +133,8 @@ class _Mode(TorchFunctionMode):
 
         returned = None
         if keywords.get("need_weights", True):
-            returned = F.multi_head_attention_forward(*args, **keywords)
+            with torch._C.DisableTorchFunction():  # an outer recorder sees the other call
+                returned = F.multi_head_attention_forward(*args, **keywords)
             keywords["need_weights"] = False
             if not self._replaces:
                 keywords["training"] = False  # draws no dropout
@@ -180,7 +180,7 @@ def _call(
     scale: float | None,
 ) -> SDPACall:
     times = query.shape[-2], key.shape[-2]
-    mask, bias, blind = EVERYTHING, None, None
+    mask, bias, sighted = EVERYTHING, None, None
     if is_causal and times[0] == times[1]:
         mask = CAUSAL
     elif is_causal:  # the first query stands at the first key, unlike in a cache
@@ -192,13 +192,10 @@ def _call(
         if table.dtype == torch.bool and table.shape[1] == 1:
             mask = Mask(visible=table)
         else:
-            bias = (
-                query.new_zeros(()).masked_fill(~table, -torch.inf)
-                if table.dtype == torch.bool
-                else table
-            )
+            zero = query.new_zeros(())
+            bias = zero.masked_fill(~table, -torch.inf) if table.dtype == torch.bool else table
             blind = bias.isneginf().all(dim=-1, keepdim=True)
-            bias = bias.masked_fill(blind, 0.0)
+            sighted, bias = (~blind).to(query), bias.masked_fill(blind, 0.0)
     queries, keys, values = _four_axes(query), _four_axes(key), _four_axes(value)
     batch = max(len(queries), len(keys), len(values))
     return SDPACall(
@@ -211,7 +208,7 @@ def _call(
         ),
         values=values.expand(batch, -1, -1, -1),
         mask=mask,
-        blind=blind,
+        sighted=sighted,
     )
 
 
