@@ -78,8 +78,7 @@ def losses(
     generator = torch.Generator().manual_seed(seed)
     for _ in range(options.steps):
         tokens, counts = draw(generator)
-        states = model(tokens[:, :-1])
-        loss = F.cross_entropy(model.scores(states[counts]), tokens[:, 1:][counts])
+        loss = F.cross_entropy(model(tokens[:, :-1], at=counts), tokens[:, 1:][counts])
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from harken.inspection.record import ALL, BLOCK, Selection, record
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 from harken.training.machine import prepare
 
 LENGTH, HEADS, NUMBER = 4096, 4, 4  # bytes of a float32
@@ -35,23 +35,23 @@ ONE_LAYER = Selection(layers=(1,))
 MEBI = 2**20
 
 
-def built() -> LanguageModel:
+def built() -> GPT:
     return GPTConfig(layers=4, width=256, length=LENGTH).build(1000, seed=0).eval()
 
 
 @torch.inference_mode()
 def seconds(
-    model: LanguageModel, tokens: torch.Tensor, around: Callable[[], AbstractContextManager[object]]
+    model: GPT, tokens: torch.Tensor, around: Callable[[], AbstractContextManager[object]]
 ) -> float:
     begun = time.perf_counter()
     with around():
-        model(tokens)
+        model.states(tokens)
     return time.perf_counter() - begun
 
 
 def ratios(rounds: int) -> dict[str, dict[str, float]]:
     never, off = built(), built()
-    sides: dict[str, tuple[LanguageModel, Callable[[], AbstractContextManager[object]]]] = {
+    sides: dict[str, tuple[GPT, Callable[[], AbstractContextManager[object]]]] = {
         "never": (never, nullcontext),
         "off": (off, nullcontext),
         "one layer": (off, lambda: record(off, ONE_LAYER)),
@@ -87,10 +87,10 @@ def peak(recorded: bool) -> None:
     model = built()
     choice = record(model, ONE_LAYER) if recorded else nullcontext()
     with torch.inference_mode():
-        model(torch.zeros(1, 8, dtype=torch.long))
+        model.states(torch.zeros(1, 8, dtype=torch.long))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with choice:
-            model(torch.zeros(1, LENGTH, dtype=torch.long))
+            model.states(torch.zeros(1, LENGTH, dtype=torch.long))
     print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 
 

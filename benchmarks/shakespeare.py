@@ -97,13 +97,10 @@ class PlainGPT(nn.Module):
                 added = name.endswith(("join.weight", "narrow.weight"))
                 nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * LAYERS) if added else 1))
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        at = torch.arange(tokens.shape[1])
-        states = self.blocks(self.embedding(tokens) + self.positions(at))
-        return self.norm(states)
-
-    def scores(self, states: Tensor) -> Tensor:
-        return states @ self.embedding.weight.T
+    def forward(self, tokens: Tensor, *, at: Tensor | None = None) -> Tensor:
+        order = torch.arange(tokens.shape[1])
+        states = self.norm(self.blocks(self.embedding(tokens) + self.positions(order)))
+        return (states if at is None else states[at]) @ self.embedding.weight.T
 
 
 def plain_rate(step: int) -> float:
@@ -141,7 +138,7 @@ def run_plain(path: Path, seed: int) -> Iterator[Look]:
         starts = torch.randint(len(stream) - BLOCK, (ROWS,))
         inputs = torch.stack([stream[start : start + BLOCK] for start in starts])
         targets = torch.stack([stream[start + 1 : start + BLOCK + 1] for start in starts])
-        scores = model.scores(model(inputs))
+        scores = model(inputs)
         F.cross_entropy(scores.flatten(0, 1), targets.flatten()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import ScaledConfig, ScoreConfig, SynthesizerConfig
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 
 SYMBOLS, ROWS, WIDTH, HEADS, LAYERS = 32, 64, 64, 4, 2
 DISTANCES = (2, 3, 4, 6, 8, 12, 16, 24)
@@ -36,13 +36,13 @@ def said_twice(distance: int, rows: int, generator: torch.Generator) -> Tensor:
     return torch.cat((once, once), dim=1)
 
 
-def scored(model: LanguageModel, rows: Tensor) -> tuple[Tensor, Tensor]:
+def scored(model: GPT, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Scores and answers of all that can be known: the second saying from its second symbol on."""
     distance = rows.shape[1] // 2
-    return model.scores(model(rows)[:, distance:-1]), rows[:, distance + 1 :]
+    return model.logits(model.states(rows)[:, distance:-1]), rows[:, distance + 1 :]
 
 
-def train(score: ScoreConfig, steps: int, seed: int) -> LanguageModel:
+def train(score: ScoreConfig, steps: int, seed: int) -> GPT:
     """One model for all distances."""
     config = GPTConfig(
         layers=LAYERS,
@@ -65,7 +65,7 @@ def train(score: ScoreConfig, steps: int, seed: int) -> LanguageModel:
 
 
 @torch.no_grad()
-def accuracies(model: LanguageModel, seed: int) -> list[float]:
+def accuracies(model: GPT, seed: int) -> list[float]:
     """On rows that were not trained on, by distance."""
     generator = torch.Generator().manual_seed(10**6 + seed)
     found = []

@@ -26,7 +26,7 @@ from harken.attention.scores import (
 )
 from harken.attention.transformer_xl import RelativeProductConfig
 from harken.layers.norm import NormConfig
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 
 VOCABULARY, WIDTH, LENGTH, LAYERS = 19, 13, 11, 2
 HEADS, HEAD_WIDTH, KEY_WIDTH = 3, 5, 4
@@ -101,7 +101,7 @@ def small_config(
     )
 
 
-def stirred(config: GPTConfig, *, seed: int = 0, strength: float = 1.5) -> LanguageModel:
+def stirred(config: GPTConfig, *, seed: int = 0, strength: float = 1.5) -> GPT:
     """In float64 and stirred: at first weights attention is so even that a wrong one passes."""
     model = config.build(VOCABULARY, seed).double().eval()
     generator = torch.Generator().manual_seed(seed)
@@ -123,6 +123,6 @@ def small_model(
     *,
     seed: int = 0,
     strength: float = 1.5,
-) -> LanguageModel:
+) -> GPT:
     """A stirred model of few numbers."""
     return stirred(small_config(score, position, norm, seen), seed=seed, strength=strength)

@@ -22,7 +22,7 @@ from harken.inputs import is_file
 from harken.models.encoder import Encoder
 from harken.models.huggingface import FolderRead, read_folder
 from harken.models.huggingface_files import CONFIG
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from harken.tasks.looking import ahead, likeliest_next, reading
 from harken.tasks.task import AttentionExample, truncation_of
 from harken.training.machine import Device, choose_device, prepare
@@ -41,7 +41,7 @@ class Foreign:
     tokenizer: Tokenizer = field(repr=False)
 
     @property
-    def model(self) -> LanguageModel | Encoder:
+    def model(self) -> GPT | Encoder:
         return self.read.model
 
     def look(self, text: str) -> AttentionExample:
@@ -49,7 +49,7 @@ class Foreign:
         encoded, model = self._encoded(text), self.model
         kept, *left_out = (_own_tokens(part) for part in (encoded, *encoded.overflowing))
         truncation = truncation_of(kept, kept + sum(left_out), "first")
-        if isinstance(model, LanguageModel):
+        if isinstance(model, GPT):
             tokens = [*encoded.ids, likeliest_next(model, encoded.ids)]
             title = f"{text} → {self.pieces(tokens[-1:])[0]!r}"
             return replace(ahead(model, tokens, self.pieces, title), truncation=truncation)

@@ -116,7 +116,7 @@ def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | Fouri
         position=kind(place="concat"),
         tied=False,
     ).build(19, seed=0)
-    assert model.reader.weight.shape == (19, 12)
+    assert model.lm_head.weight.shape == (19, 12)
     assert model.embedding.weight.shape == (19, 6)
     assert model.stack.blocks[0].attention.join.weight.shape == (12, 12)
 

@@ -98,7 +98,7 @@ class ReadOut(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.model.scores(self.model(tokens))
+        return self.model(tokens)
 
 
 CONFIGS = {

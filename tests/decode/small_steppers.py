@@ -10,7 +10,7 @@ from torch import Tensor
 
 from harken.decode.found import Found
 from harken.decode.step import log_probabilities
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from small_models import VOCABULARY
 
 
@@ -91,9 +91,9 @@ def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def rescored(model: LanguageModel, row: list[int], told: list[int]) -> float:
+def rescored(model: GPT, row: list[int], told: list[int]) -> float:
     """The log-probability of what was written after a row, by one forward of it all."""
-    logs = model.scores(model(torch.tensor([row + told])))[0].double().log_softmax(dim=-1)
+    logs = model(torch.tensor([row + told]))[0].double().log_softmax(dim=-1)
     return math.fsum(logs[len(row) - 1 + at, one].item() for at, one in enumerate(told))
 
 

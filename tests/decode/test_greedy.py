@@ -10,7 +10,7 @@ from torch import Tensor
 from harken.decode.found import Found
 from harken.decode.greedy import decode_greedily
 from harken.decode.step import LanguageModelSteps, log_probabilities
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from small_models import LENGTH, VOCABULARY, small_model
 
 END = 2
@@ -19,16 +19,16 @@ prompts = st.lists(
 )
 
 
-def decoded(model: LanguageModel, rows: list[list[int]], end: int, most: int) -> list[Found]:
+def decoded(model: GPT, rows: list[list[int]], end: int, most: int) -> list[Found]:
     return decode_greedily(LanguageModelSteps(model), *padded(rows), end=end, most=most)
 
 
 @torch.no_grad()
-def slowly(model: LanguageModel, row: list[int], end: int, most: int) -> list[int]:
+def slowly(model: GPT, row: list[int], end: int, most: int) -> list[int]:
     """The whole row anew for every token."""
     written: list[int] = []
     for _ in range(most):
-        best = model.scores(model(torch.tensor([row + written])))[0, -1].argmax().item()
+        best = model(torch.tensor([row + written]))[0, -1].argmax().item()
         if best == end:
             break
         written.append(int(best))

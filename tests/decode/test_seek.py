@@ -21,7 +21,7 @@ from harken.models.attentive_decoder import AttentiveDecoderConfig, LocationConf
 from harken.models.body import TransformerBodyConfig
 from harken.models.decoder import TransformerDecoderConfig
 from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from harken.models.writing import DecoderConfig, begin_writing
 from small_models import VOCABULARY, small_model
 
@@ -51,7 +51,7 @@ DECODERS: dict[str, DecoderConfig] = {
 }
 
 
-def language_model(dtype: torch.dtype = torch.float64) -> LanguageModel:
+def language_model(dtype: torch.dtype = torch.float64) -> GPT:
     """Of a seed that says `end` after any number of tokens, so that rows leave at every step."""
     return small_model(position="rotary", seed=3).to(dtype)
 
@@ -152,7 +152,7 @@ class FromMemory:
     """A translator that is handed what an encoder made: frames in place of tokens."""
 
     def __init__(self, model: EncoderDecoder) -> None:
-        self.extend, self.select, self.scores = model.extend, model.select, model.scores
+        self.extend, self.select, self.logits = model.extend, model.select, model.logits
         self.decoder = model.decoder
 
     def begin(self, source: Tensor, present: Tensor) -> Any:
@@ -176,8 +176,8 @@ def test_a_prompt_may_be_frames(decoder: str) -> None:
 def forced(
     model: EncoderDecoder, source: Tensor, present: Tensor, start: int, said: list[int]
 ) -> float:
-    states = model(source, present, torch.tensor([[start, *said[:-1]]]))
-    logs = model.scores(states)[0].log_softmax(dim=-1)
+    logits = model(source, present, torch.tensor([[start, *said[:-1]]]))
+    logs = logits[0].log_softmax(dim=-1)
     return math.fsum(logs[at, one].item() for at, one in enumerate(said))
 
 

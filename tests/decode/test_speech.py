@@ -92,7 +92,7 @@ def test_confidence_is_the_probability_of_the_text(by: Way, weight: float, beam:
             told = torch.tensor([[END, *one.tokens, END][: MOST + 1]])
             with torch.inference_mode():
                 states = model.decoder(told[:, :-1], model.begin(memory[[row]], present[[row]]))
-                scores = model.scores(states).log_softmax(dim=-1)
+                scores = model.logits(states).log_softmax(dim=-1)
             attention = scores.gather(2, told[:, 1:, None]).sum().exp().item()
             ctc = math.exp(texts[tuple(one.tokens)].log_probability)
             expected = (1 - share) * attention + share * ctc

@@ -21,13 +21,13 @@ from harken.design.start import StartConfig, begin, designed_for, stack_sites, w
 from harken.errors import UserError
 from harken.inspection.record import record
 from harken.layers.norm import NormConfig
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 
 VOCABULARY, LENGTH, OFFSET = 47, 37, 3
 SHIFT = StartConfig(layer=1, head=2, offset=OFFSET)
 
 
-def model_of(position=None, score=None, norm="layer", place="pre", **choices) -> LanguageModel:
+def model_of(position=None, score=None, norm="layer", place="pre", **choices) -> GPT:
     return GPTConfig(
         layers=2,
         width=48,
@@ -40,12 +40,12 @@ def model_of(position=None, score=None, norm="layer", place="pre", **choices) ->
     ).build(VOCABULARY, seed=0)
 
 
-def sites(model: LanguageModel):
+def sites(model: GPT):
     return stack_sites(model.stack, model.position, model.length, model.order)
 
 
 @torch.no_grad()
-def attended(model: LanguageModel, layer: int, head: int) -> torch.Tensor:
+def attended(model: GPT, layer: int, head: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(VOCABULARY, (5, LENGTH), generator=generator)
     with record(model) as seen:
@@ -115,7 +115,7 @@ def test_a_frozen_start_stays() -> None:
     tokens = torch.arange(30).reshape(2, 15)
     optimiser = torch.optim.AdamW(model.train().parameters(), lr=0.1, weight_decay=0.5)
     for _ in range(3):
-        model.scores(model(tokens)).logsumexp(dim=-1).sum().backward()
+        model(tokens).logsumexp(dim=-1).sum().backward()
         optimiser.step()
     assert not torch.equal(queries[16:32], before[16:32])  # decay has taken a part
     model(tokens)  # which the next pass puts back

@@ -14,7 +14,7 @@ from harken.inspection.patching import logit_difference, patch
 from harken.layers.recurrent import GRUConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.encoder_decoder import EncoderDecoderConfig
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from small_models import HEAD_WIDTH, HEADS, small_model
 
 FIRST, SECOND = "stack.blocks.0.attention", "stack.blocks.1.attention"
@@ -46,12 +46,12 @@ def test_heads_against_a_pass_that_takes_their_columns_from_the_clean_one() -> N
     assert some.places[0, 1] != 0
 
 
-def difference(model: LanguageModel, tokens: Tensor) -> float:
-    scores = model.scores(model(tokens))[:, -1]
+def difference(model: GPT, tokens: Tensor) -> float:
+    scores = model(tokens)[:, -1]
     return sum(float(scores[row, RIGHT[row]] - scores[row, WRONG[row]]) for row in (0, 1)) / 2
 
 
-def joined(model: LanguageModel, name: str) -> Tensor:
+def joined(model: GPT, name: str) -> Tensor:
     """The heads side by side before W_O, B T (k I), of the clean input."""
     kept: list[Tensor] = []
     hook = model.get_submodule(name).join.register_forward_pre_hook(
@@ -62,9 +62,7 @@ def joined(model: LanguageModel, name: str) -> Tensor:
     return kept[0]
 
 
-def exchanged(
-    model: LanguageModel, part: HeadRef, places: list[int], clean: Tensor
-) -> RemovableHandle:
+def exchanged(model: GPT, part: HeadRef, places: list[int], clean: Tensor) -> RemovableHandle:
     """One head's columns from the clean input at some places."""
     columns = slice((part.head - 1) * HEAD_WIDTH, part.head * HEAD_WIDTH)
 
@@ -101,7 +99,7 @@ def test_attention_that_runs_step_by_step_is_patched_step_by_step() -> None:
     present, target = torch.ones(2, 5).bool(), torch.tensor([[3, 4, 5], [3, 6, 7]])
 
     def figure(source: Tensor) -> Tensor:
-        scores = model.scores(model(source, present, target)[:, -1])
+        scores = model.logits(model.states(source, present, target)[:, -1])
         return scores[torch.arange(2), RIGHT] - scores[torch.arange(2), WRONG]
 
     part = AttentionRef("decoder.attention")

@@ -28,7 +28,7 @@ from harken.models.body import TransformerBodyConfig
 from harken.models.decoder import TransformerDecoderConfig
 from harken.models.encoder import Encoder, EncoderConfig
 from harken.models.encoder_decoder import EncoderDecoderConfig
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 from harken.models.recogniser import RecogniserConfig
 from small_models import HEADS, LEGAL, VOCABULARY, small_model
 
@@ -264,8 +264,8 @@ def test_a_band_ends_where_it_is_first_left(row: list[bool], data: st.DataObject
     assert _run(torch.tensor([row]), torch.tensor([peak])).tolist() == [right - left + 1]
 
 
-def copying_loss(model: LanguageModel, tokens: Tensor, offset: int) -> Tensor:
-    scores = model.scores(model(tokens))[:, offset:]
+def copying_loss(model: GPT, tokens: Tensor, offset: int) -> Tensor:
+    scores = model(tokens)[:, offset:]
     return F.cross_entropy(scores.flatten(0, 1), tokens[:, : tokens.shape[1] - offset].flatten())
 
 

@@ -17,7 +17,7 @@ from harken.attention.multihead import Arrangement, MultiHeadConfig
 from harken.errors import UserError
 from harken.inspection.record import Selection, record
 from harken.inspection.store import record_to_disk
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from small_models import (
     CASES,
     HEAD_WIDTH,
@@ -36,7 +36,7 @@ from small_models import (
 TOKENS = torch.arange(1, 15).reshape(2, 7)
 
 
-def kernels(model: LanguageModel) -> list[object]:
+def kernels(model: GPT) -> list[object]:
     return [block.attention.kernel for block in model.stack.blocks]
 
 
@@ -136,7 +136,7 @@ def test_outputs_and_gradients_are_the_same_to_the_last_bit(score: str, position
         assert_close(call.weights.sum(dim=-1), torch.ones(2, HEADS, 7).double())
 
 
-def pass_through(model: LanguageModel) -> list[Tensor]:
+def pass_through(model: GPT) -> list[Tensor]:
     torch.manual_seed(3)
     output = model(TOKENS)
     return [output, *torch.autograd.grad(output.square().sum(), model.stack.parameters())]

@@ -52,7 +52,7 @@ def test_every_step_is_the_sources_formula() -> None:
     decoder = built(cell=TanhConfig())
     memory, source, tokens = given_things()
     states = decoder(tokens, decoder.begin(memory, None, source))
-    scores = decoder.scores(states)
+    scores = decoder.logits(states)
     key = decoder.attention.score.matrix[0]  # W_key, hidden x memory
     table, to_words = decoder.embedding.weight, decoder.to_words.weight
     cell = decoder.cell.state_dict()

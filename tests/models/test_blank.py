@@ -72,8 +72,7 @@ def stirred(config: BlankConfig) -> BlankModel:
 def scores_of(model: BlankModel, words: list[int], blanks: list[bool]) -> Tensor:
     """Of one row without padding."""
     tokens = torch.tensor([words])
-    states = model(tokens, torch.ones_like(tokens).bool(), torch.tensor([blanks]))
-    return model.scores(states)
+    return model(tokens, torch.ones_like(tokens).bool(), torch.tensor([blanks]))
 
 
 def everywhere(words: list[int]) -> list[bool]:
@@ -185,7 +184,7 @@ def test_padding_changes_nothing(name: str, rows: list[list[int]], seed: int, pa
     ]
     if longest > LENGTH and EVERY[name].length is not None:
         tokens, present, blanks = tokens[:, :-1], present[:, :-1], blanks[:, :-1]
-    together = model.scores(model(tokens, present, blanks))
+    together = model(tokens, present, blanks)
     assert_close(together, torch.cat(alone), rtol=0, atol=1e-10)
 
 
@@ -194,7 +193,7 @@ def test_one_table_is_read_and_scored_with(name: str) -> None:
     model = stirred(EVERY[name])
     states = torch.randn(5, WIDTH, dtype=torch.float64)
     wanted = torch.einsum("nj,vj->nv", states, model.embedding.weight)
-    assert_close(model.scores(states), wanted, rtol=0, atol=1e-12)
+    assert_close(model.logits(states), wanted, rtol=0, atol=1e-12)
     tables = [one for one in model.parameters() if VOCABULARY in one.shape]
     assert len(tables) == 1
 

@@ -68,7 +68,7 @@ def built(front: str, decoder: str, encoder: SpatialConfig) -> Captioner:
 @torch.no_grad()
 def test_one_word_at_a_time_equals_all_at_once(front: str, decoder: str) -> None:
     model = built(front, decoder, SpatialConfig(layers=1, attention=HEADS))
-    whole = model.scores(model(pictures(front), TARGET))
+    whole = model(pictures(front), TARGET)
     stepper = WritingSteps(model, START)
     scores, state = stepper.prompt(*model.look(pictures(front)))
     assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)

@@ -132,11 +132,11 @@ def test_the_read_out_is_a_distribution_at_every_frame() -> None:
     states = torch.randn(2, 5, 13)
     logs = model(states)
     assert logs.shape == (2, 5, 7) and model.blank == 3
-    shares = (states @ model.reader.weight.T + model.reader.bias).softmax(dim=-1)
+    shares = (states @ model.ctc_head.weight.T + model.ctc_head.bias).softmax(dim=-1)
     torch.testing.assert_close(logs.exp(), shares)
     again, other = (CTCConfig().build(13, 7, blank=3, seed=seed) for seed in (5, 6))
-    assert torch.equal(again.reader.weight, model.reader.weight)
-    assert not torch.equal(other.reader.weight, model.reader.weight)
+    assert torch.equal(again.ctc_head.weight, model.ctc_head.weight)
+    assert not torch.equal(other.ctc_head.weight, model.ctc_head.weight)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def built(body: str, decoder: str, **choices: object) -> EncoderDecoder:
 @torch.no_grad()
 def test_one_word_at_a_time_equals_all_at_once(body: str, decoder: str) -> None:
     model = built(body, decoder)
-    whole = model.scores(model(SOURCE, PRESENT, TARGET))
+    whole = model(SOURCE, PRESENT, TARGET)
     stepper = WritingSteps(model, START)
     scores, state = stepper.prompt(SOURCE, PRESENT)
     assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
@@ -110,7 +110,7 @@ def test_rows_of_a_state_go_on_as_they_would_have(body: str, decoder: str) -> No
     state = stepper.select(state, swapped, same_prompts=True)
     scores, _ = stepper.step(torch.tensor([9, 9, 9, 9]), state)
     rows = [[START, int(written[one]), 9] for one in swapped]
-    expected = model.scores(model(SOURCE[twice], PRESENT[twice], torch.tensor(rows)))[:, -1]
+    expected = model(SOURCE[twice], PRESENT[twice], torch.tensor(rows))[:, -1]
     assert_close(scores, expected, rtol=0, atol=1e-10)
 
 

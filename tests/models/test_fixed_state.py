@@ -77,9 +77,7 @@ def test_scores_are_those_of_pytorch(kind: str, theirs: nn.RNNBase) -> None:
         parameter.copy_(weights[f"body.forwards.{depth}.{part}_l0"])
     tokens = some_tokens(3, LENGTH)
     outputs, _ = layers(F.embedding(tokens, weights["embedding.weight"]))
-    assert_close(
-        model.scores(model(tokens)), outputs @ weights["reader.weight"].T, rtol=0, atol=1e-12
-    )
+    assert_close(model(tokens), outputs @ weights["lm_head.weight"].T, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["causal", "gated"])
@@ -101,8 +99,8 @@ def test_convolutions_are_those_of_the_formula(kind: str) -> None:
             else:
                 written.append((row + read[:WIDTH] * read[WIDTH:].sigmoid()) * 0.5**0.5)
         rows = written
-    expected = torch.stack(rows) @ model.reader.weight.T
-    assert_close(model.scores(model(tokens))[0], expected, rtol=0, atol=1e-12)
+    expected = torch.stack(rows) @ model.lm_head.weight.T
+    assert_close(model(tokens)[0], expected, rtol=0, atol=1e-12)
 
 
 @every_kind
@@ -132,7 +130,7 @@ def test_ragged_chunks_equal_each_row_alone(kind: str) -> None:
             for number, part in enumerate(parts):
                 gathered[number].append(states[number, : len(part)])
         for (tokens, _), states in zip(rows, gathered, strict=True):
-            (alone,) = model(torch.tensor([tokens]))
+            (alone,) = model.states(torch.tensor([tokens]))
             assert_close(torch.cat(states), alone, rtol=0, atol=1e-11)
 
     holds()
@@ -182,7 +180,7 @@ def test_a_search_goes_on_from_the_state(kind: str) -> None:
         written: list[int] = []
         total = 0.0
         while len(written) < most:
-            scores = model.scores(model(torch.tensor([row + written])))[0, -1].log_softmax(dim=-1)
+            scores = model(torch.tensor([row + written]))[0, -1].log_softmax(dim=-1)
             total += scores.max().item()
             if scores.argmax() == end:
                 break
@@ -205,7 +203,7 @@ def test_the_state_has_one_size_and_rows_that_can_be_chosen(kind: str) -> None:
     next_tokens = torch.tensor([1, 2, 3, 4])
     scores, _ = steps.step(next_tokens, steps.select(state, chosen, same_prompts=False))
     whole = model(torch.cat((tokens[chosen], next_tokens[:, None]), dim=1))
-    assert_close(scores, model.scores(whole[:, -1]), rtol=0, atol=1e-11)
+    assert_close(scores, whole[:, -1], rtol=0, atol=1e-11)
 
 
 @every_kind
@@ -223,14 +221,14 @@ def test_embeddings_are_large_enough_to_be_felt(tied: bool, spread: float) -> No
     for config in (RecurrentModelConfig, ConvolutionalModelConfig):
         model = config(width=256, tied=tied).build(VOCABULARY, seed=0)
         assert model.embedding.weight.std().item() == pytest.approx(spread, rel=0.05)
-        scores = model.scores(model(some_tokens(5, LENGTH)))
+        scores = model(some_tokens(5, LENGTH))
         assert scores.std() < 2  # and no first guess is sure of itself
 
 
 def test_a_tied_reader_is_the_table_of_embeddings() -> None:
     for kind, config in MODELS.items():
         model = config.build(VOCABULARY, seed=0)
-        assert (model.reader.weight is model.embedding.weight) == config.tied, kind
+        assert (model.lm_head.weight is model.embedding.weight) == config.tied, kind
 
 
 @every_kind

@@ -22,7 +22,7 @@ from harken.config import dumps, loads
 from harken.errors import Failure, UserError
 from harken.models.encoder import Encoder, EncoderConfig
 from harken.models.huggingface import FolderRead, read_folder
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 Weights = dict[str, Tensor]
@@ -69,8 +69,8 @@ def saved(model: Any, folder: Path, **how: Any) -> Any:
     return model.double().eval()
 
 
-def language_model(read: FolderRead) -> LanguageModel:
-    assert isinstance(read.model, LanguageModel)
+def language_model(read: FolderRead) -> GPT:
+    assert isinstance(read.model, GPT)
     return read.model
 
 
@@ -85,21 +85,21 @@ def tokens_below(vocabulary: int, rows: int, time: int) -> Tensor:
 
 
 def assert_same_scores(
-    model: LanguageModel, reference: Any, vocabulary: int, time: int, tolerance: float
+    model: GPT, reference: Any, vocabulary: int, time: int, tolerance: float
 ) -> None:
     tokens = tokens_below(vocabulary, 2, time)
     expected = reference(input_ids=tokens).logits
     assert expected.std() > 0.1  # else a model that says nothing would pass
-    assert_close(model.scores(model(tokens)), expected, rtol=0, atol=tolerance)
+    assert_close(model(tokens), expected, rtol=0, atol=tolerance)
 
 
-def assert_token_by_token(model: LanguageModel, vocabulary: int, time: int) -> None:
+def assert_token_by_token(model: GPT, vocabulary: int, time: int) -> None:
     tokens = tokens_below(vocabulary, 2, time)
     state, parts = model.begin(2, tokens.device), []
     for slot in range(time):
         states, state = model.extend(tokens[:, [slot]], torch.ones(2, 1).bool(), state)
         parts.append(states)
-    assert_close(torch.cat(parts, dim=1), model(tokens), rtol=0, atol=1e-10)
+    assert_close(torch.cat(parts, dim=1), model.states(tokens), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("settings", [{}, {"n_inner": None}, {"activation_function": "relu"}])
@@ -111,7 +111,7 @@ def test_gpt2_scores_alike(theirs: Any, tmp_path: Path, settings: dict[str, Any]
     model = language_model(read)
     assert_same_scores(model, reference, 29, 17, 1e-10)
     assert_token_by_token(model, 29, 17)
-    assert model.reader.weight is model.embedding.weight
+    assert model.lm_head.weight is model.embedding.weight
     narrow = language_model(read_folder(tmp_path))
     assert_same_scores(narrow, reference.float(), 29, 17, 1e-5)
     assert set(read.used) == load_file(tmp_path / "model.safetensors").keys()
@@ -123,7 +123,7 @@ def test_gpt2_without_a_tie_reads_its_own_head(theirs: Any, tmp_path: Path) -> N
     config = theirs.GPT2Config(**GPT2, tie_word_embeddings=False, bos_token_id=1, eos_token_id=1)
     reference = saved(theirs.GPT2LMHeadModel(config), tmp_path)
     model = language_model(read_folder(tmp_path, dtype=torch.float64))
-    assert not torch.equal(model.reader.weight, model.embedding.weight)
+    assert not torch.equal(model.lm_head.weight, model.embedding.weight)
     assert_same_scores(model, reference, 29, 17, 1e-10)
 
 
@@ -134,7 +134,7 @@ def test_gpt2_without_its_prefix(theirs: Any, tmp_path: Path) -> None:
     tokens = tokens_below(29, 2, 17)
     model = language_model(read_folder(tmp_path, dtype=torch.float64))
     expected = reference(input_ids=tokens).last_hidden_state
-    assert_close(model(tokens), expected, rtol=0, atol=1e-10)
+    assert_close(model.states(tokens), expected, rtol=0, atol=1e-10)
 
 
 @torch.no_grad()
@@ -173,7 +173,7 @@ def test_llama_scores_alike(theirs: Any, tmp_path: Path, kind: str) -> None:
     assert_same_scores(model, reference, 31, 19, 5e-6)
     assert_same_scores(language_model(read_folder(tmp_path)), reference.float(), 31, 19, 1e-5)
     assert_token_by_token(model, 31, 19)
-    assert (model.reader.weight is model.embedding.weight) == (kind == "tied")
+    assert (model.lm_head.weight is model.embedding.weight) == (kind == "tied")
     assert set(read.used) == load_file(tmp_path / "model.safetensors").keys()
     if kind.startswith("base"):
         change(tmp_path, rope_theta=10000.0, rope_parameters=None)

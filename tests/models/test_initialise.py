@@ -5,7 +5,7 @@ import torch
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.models.initialise import SPREAD
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 from small_models import SCORES, VOCABULARY, small_config
 
 
@@ -23,7 +23,7 @@ def test_a_seed_gives_the_same_weights_whatever_was_drawn_before(score: str) -> 
     assert all("norm" in name or name.endswith(("bias", "offset", "offsets")) for name in fixed)
 
 
-def wide(score: str, layers: int) -> LanguageModel:
+def wide(score: str, layers: int) -> GPT:
     attention = MultiHeadConfig(heads=4, score=SCORES[score])
     config = GPTConfig(layers=layers, width=64, length=64, attention=attention, tied=False)
     return config.build(101, seed=0)

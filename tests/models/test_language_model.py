@@ -31,26 +31,25 @@ TOKENS = torch.arange(1, 15).reshape(2, 7)
 
 def test_a_tied_reader_is_the_table_of_embeddings() -> None:
     tied = small_model()
-    assert tied.reader.weight is tied.embedding.weight
-    states = tied(TOKENS)
-    scores = tied.scores(states)
+    assert tied.lm_head.weight is tied.embedding.weight
+    states = tied.states(TOKENS)
+    scores = tied(TOKENS)
     assert scores.shape == (2, 7, VOCABULARY)
     assert_close(scores, states @ tied.embedding.weight.T, rtol=0, atol=1e-12)
 
 
 def test_an_untied_reader_has_weights_of_its_own() -> None:
     untied = GPTConfig(layers=1, width=12, length=5, tied=False).build(VOCABULARY, seed=0)
-    assert untied.reader.weight.data_ptr() != untied.embedding.weight.data_ptr()
-    assert untied.reader.weight.std() > 0.01
-    assert not torch.equal(untied.reader.weight, untied.embedding.weight)
+    assert untied.lm_head.weight.data_ptr() != untied.embedding.weight.data_ptr()
+    assert untied.lm_head.weight.std() > 0.01
+    assert not torch.equal(untied.lm_head.weight, untied.embedding.weight)
 
 
 def test_states_and_scores_have_their_shapes() -> None:
     model = small_model()
-    states = model(TOKENS)
-    assert states.shape == (2, 7, WIDTH)
+    assert model.states(TOKENS).shape == (2, 7, WIDTH)
     chosen = torch.tensor([[True, False] * 3 + [True], [False] * 7])
-    assert_close(model.scores(states[chosen]), model.scores(states)[chosen], rtol=0, atol=1e-12)
+    assert_close(model(TOKENS, at=chosen), model(TOKENS)[chosen], rtol=0, atol=1e-12)
 
 
 every_model = pytest.mark.parametrize(("score", "position", "norm", "seen"), CASES)
@@ -66,7 +65,7 @@ def test_token_by_token_equals_the_whole_row(
     for time in range(7):
         states, state = model.extend(TOKENS[:, [time]], torch.ones(2, 1).bool(), state)
         parts.append(states)
-    assert_close(torch.cat(parts, dim=1), model(TOKENS), rtol=0, atol=1e-10)
+    assert_close(torch.cat(parts, dim=1), model.states(TOKENS), rtol=0, atol=1e-10)
 
 
 @every_model
@@ -99,7 +98,7 @@ def test_ragged_chunks_equal_each_row_alone(
             for number, part in enumerate(parts):
                 gathered[number].append(states[number, : len(part)])
         for (tokens, _), states in zip(rows, gathered, strict=True):
-            (alone,) = model(torch.tensor([tokens]))
+            (alone,) = model.states(torch.tensor([tokens]))
             assert_close(torch.cat(states), alone, rtol=0, atol=1e-10)
 
     holds()
@@ -159,7 +158,7 @@ def test_any_recipe_decodes_as_it_reads_and_sees_nothing_later(
     model = stirred(config, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, VOCABULARY, (2, LENGTH), generator=generator)
-    whole = model(tokens)
+    whole = model.states(tokens)
     assert whole.isfinite().all()
     state, parts = model.begin(2, tokens.device), []
     bounds = sorted({0, *cuts, LENGTH})
@@ -171,7 +170,7 @@ def test_any_recipe_decodes_as_it_reads_and_sees_nothing_later(
     assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-10 * max(1.0, scale))
     other = tokens.clone()
     other[:, changed_at] = (other[:, changed_at] + 1) % VOCABULARY
-    changed = model(other)
+    changed = model.states(other)
     assert torch.equal(changed[:, :changed_at], whole[:, :changed_at])
     assert not torch.equal(changed[:, changed_at], whole[:, changed_at])
 

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from choices import EVERY_POSITION, EVERY_SCORE
 from harken.attention.legal import clash
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from small_models import (
     BLOCKS,
     CASES,
@@ -93,7 +93,7 @@ def test_later_tokens_change_nothing(score: str, position: str, norm: Norm, seen
         for last in (first + 1, LENGTH):  # one token changed, then all that are left
             changed = tokens.clone()
             changed[:, first:last] = other_tokens(tokens[:, first:last])
-            before, after = model(tokens), model(changed)
+            before, after = model.states(tokens), model.states(changed)
             assert torch.equal(before[:, :first], after[:, :first])
             # Without this a model that looks at nothing would pass.
             felt = slice(first, last + reach(seen))
@@ -109,7 +109,7 @@ def test_gradients_do_not_reach_later_tokens(
 ) -> None:
     model, embedded = small_model(score, position, norm, seen), []
     model.embedding.register_forward_hook(lambda *call: embedded.append(call[-1]))
-    states = model(some_tokens(3, LENGTH, seed=1))
+    states = model.states(some_tokens(3, LENGTH, seed=1))
     for time in range(LENGTH):
         (gradient,) = torch.autograd.grad(
             states[:, time].square().sum(), embedded, retain_graph=True
@@ -139,10 +139,10 @@ def test_padding_on_the_right_changes_nothing(
         tokens = some_tokens(len(lengths), LENGTH, seed)
         present = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
         padded = tokens.where(present, PADDING)
-        whole = model(padded)
+        whole = model.states(padded)
         extended, _ = model.extend(padded, present, model.begin(len(lengths), padded.device))
         for row, length in enumerate(lengths):
-            (alone,) = model(tokens[row : row + 1, :length])
+            (alone,) = model.states(tokens[row : row + 1, :length])
             assert_alike(whole[row, :length], alone, tolerance)
             assert_alike(extended[row, :length], alone, tolerance)
 
@@ -177,8 +177,8 @@ def pack(lengths: list[int], room: int, seed: int) -> dict[str, Tensor]:
     }
 
 
-def run_packed(model: LanguageModel, batch: dict[str, Tensor]) -> Tensor:
-    return model(batch["tokens"], positions=batch["positions"], documents=batch["documents"])
+def run_packed(model: GPT, batch: dict[str, Tensor]) -> Tensor:
+    return model.states(batch["tokens"], positions=batch["positions"], documents=batch["documents"])
 
 
 texts = st.lists(st.integers(1, LENGTH), min_size=1, max_size=3)
@@ -208,7 +208,7 @@ def test_a_packed_text_reads_as_if_alone(
         for row, lengths in enumerate((above, below)):
             begin = 0
             for length in lengths:
-                (alone,) = model(batch["tokens"][row : row + 1, begin : begin + length])
+                (alone,) = model.states(batch["tokens"][row : row + 1, begin : begin + length])
                 assert_alike(states[row, begin : begin + length], alone, tolerance)
                 begin += length
 
@@ -257,7 +257,7 @@ def test_the_first_token_of_a_strict_text_sees_nothing(score: str, position: str
     # Anomaly detection raises at a NaN on the way, even where a later mask would hide it.
     with torch.autograd.set_detect_anomaly(True):
         states = run_packed(model, batch)
-        used = [one for name, one in model.named_parameters() if name != "reader.weight"]
+        used = [one for name, one in model.named_parameters() if name != "lm_head.weight"]
         gradients = torch.autograd.grad(states.square().sum(), used)
     assert torch.equal(mixed[0][first], torch.zeros_like(mixed[0][first]))
     assert mixed[0][~first].any(dim=-1).all()

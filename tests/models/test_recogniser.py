@@ -69,8 +69,7 @@ def built(body: str, decoder: str | None, memory_ms: float | None = None) -> Rec
 @torch.no_grad()
 def test_one_symbol_at_a_time_equals_all_at_once(body: str, decoder: str) -> None:
     model = built(body, decoder)
-    written = model(frames(), PRESENT, TARGET)
-    whole = model.scores(written.states)
+    whole = model(frames(), PRESENT, TARGET).decoder_logits
     heard = model.hear(frames(), PRESENT)
     stepper = WritingSteps(model, START)
     scores, state = stepper.prompt(*heard)
@@ -89,21 +88,21 @@ def test_padding_and_neighbours_change_nothing(body: str, decoder: str) -> None:
     alone = model(frames()[1:, :29], PRESENT[1:, :29], TARGET[1:])
     places = int(together.present[1].sum())
     assert places == alone.present.shape[1] == 8  # a place for every four frames, rounded up
-    assert_close(together.states[1:], alone.states, rtol=0, atol=1e-10)
-    assert_close(together.symbols[1:, :places], alone.symbols, rtol=0, atol=1e-6)
+    assert_close(together.decoder_logits[1:], alone.decoder_logits, rtol=0, atol=1e-10)
+    assert_close(together.ctc_logits[1:, :places], alone.ctc_logits, rtol=0, atol=1e-6)
 
 
 @each_body
 @torch.no_grad()
 def test_symbols_are_probabilities_and_each_place_hears_the_whole(body: str) -> None:
     model = built(body, None)
-    symbols = model(frames(), PRESENT, TARGET).symbols
+    symbols = model(frames(), PRESENT, TARGET).ctc_logits
     logs = model.symbols(model.hear(frames(), PRESENT).memory)
     assert_close(logs.exp().sum(dim=-1), torch.ones(2, 12, dtype=torch.float64))
     assert_close(symbols.log_softmax(dim=-1), logs)
     other = frames()
     other[:, 20] += 1.0
-    assert (model(other, PRESENT, TARGET).symbols[0] != symbols[0]).any(dim=-1).all()
+    assert (model(other, PRESENT, TARGET).ctc_logits[0] != symbols[0]).any(dim=-1).all()
 
 
 @torch.no_grad()

@@ -164,13 +164,13 @@ def test_the_plain_recurrence_is_that_of_the_lecture() -> None:
     for word in rows[0]:
         read = layer.weight_ih_l0 @ model.words.weight[word]
         state = torch.tanh(read + layer.weight_hh_l0 @ state)
-        wanted.append(model.reader.weight @ state + model.reader.bias)
+        wanted.append(model.classifier.weight @ state + model.classifier.bias)
     present = torch.ones(1, 7, dtype=torch.bool)
     found = model(rows, rows * 0, *spelling([2], 2), present)
     assert_close(found[0], torch.stack(wanted), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("place", ["body", "reader"])
+@pytest.mark.parametrize("place", ["body", "classifier"])
 def test_half_is_dropped_before_and_after_the_body_in_training(place: str) -> None:
     model, shares = small("tanh", "lstm"), []
     getattr(model, place).register_forward_pre_hook(
@@ -210,7 +210,7 @@ def test_neighbours_are_there_only_when_asked_for() -> None:
         words=WORDS, characters=CHARACTERS, tags=TAGS, seed=0, neighbours=NeighboursConfig(window=1)
     )
     assert model.neighbours is not None
-    assert model.neighbours.reader.weight.shape == (WORDS, model.words.embedding_dim)
+    assert model.neighbours.lm_head.weight.shape == (WORDS, model.words.embedding_dim)
 
 
 def test_length_is_that_of_the_body() -> None:

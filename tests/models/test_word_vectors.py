@@ -49,7 +49,7 @@ def test_scores_are_of_the_present_words_in_order() -> None:
     scores = neighbours(vectors, present)
     means = neighbour_means(vectors, present, 1)
     wanted = torch.stack(
-        [neighbours.reader.weight @ means[at] for at in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))]
+        [neighbours.lm_head.weight @ means[at] for at in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))]
     )
     torch.testing.assert_close(scores, wanted)
 
@@ -62,7 +62,7 @@ def test_words_used_alike_come_to_lie_together(window: int) -> None:
     table = nn.Embedding(15, 8)
     nn.init.normal_(table.weight, generator=generator)
     neighbours = NeighboursConfig(window=window).build(8, 15)
-    nn.init.zeros_(neighbours.reader.weight)
+    nn.init.zeros_(neighbours.lm_head.weight)
     optimiser = torch.optim.Adam([*table.parameters(), *neighbours.parameters()], lr=0.03)
     present = torch.ones(16, 12, dtype=torch.bool)
     for _ in range(150):

@@ -120,7 +120,7 @@ def test_the_loss_is_the_cross_entropy_of_counted_targets(
     vocabulary = TASK.fit(recipe, splits)
     model = TASK.build(recipe, vocabulary)
     (batch,) = TASK.stages(recipe, splits, vocabulary, tmp_path)[1].batch(0)
-    scores = model.scores(model(batch.inputs))
+    scores = model(batch.inputs)
     expected = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE)(
         scores.flatten(0, 1), batch.targets.flatten()
     )
@@ -180,7 +180,7 @@ def test_states_are_those_that_answers_are_read_from(
         wanted, _ = LanguageModelSteps(untrained.model.eval()).prompt(tokens, present)
     found = states_of(untrained, questions)
     assert found.shape == (3, 24)
-    scores = untrained.model.scores(torch.from_numpy(found))
+    scores = untrained.model.logits(torch.from_numpy(found))
     torch.testing.assert_close(scores, wanted, rtol=1e-4, atol=1e-5)
     monkeypatch.setattr("harken.tasks.answer.ASKED_TOGETHER", 2)
     np.testing.assert_allclose(states_of(untrained, questions), found, rtol=1e-4, atol=1e-5)

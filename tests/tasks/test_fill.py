@@ -78,8 +78,7 @@ def log_probabilities(model: BlankModel, words: list[int], at: int) -> torch.Ten
     tokens = torch.tensor([words])
     blanks = torch.zeros_like(tokens).bool()
     blanks[0, at] = True
-    states = model(tokens, torch.ones_like(blanks), blanks)
-    return model.scores(states)[0].log_softmax(dim=0)
+    return model(tokens, torch.ones_like(blanks), blanks)[0].log_softmax(dim=0)
 
 
 @pytest.mark.parametrize("kind", ["rnn", "masked"])
@@ -174,7 +173,7 @@ def test_the_loss_is_the_cross_entropy_of_the_blanks(
     splits = TASK.read(trained.recipe)
     (stage,) = TASK.stages(trained.recipe, splits, trained.fitted, tmp_path)
     (batch,) = stage.batch(2)
-    scores = trained.model.scores(trained.model(batch.tokens, batch.present, batch.blanks))
+    scores = trained.model(batch.tokens, batch.present, batch.blanks)
     expected = nn.CrossEntropyLoss(reduction="sum")(scores, batch.tokens[batch.blanks])
     torch.testing.assert_close(loss(trained.model, batch), expected)
     assert batch.counted == int(batch.blanks.sum())

@@ -165,7 +165,7 @@ def test_the_loss_is_the_cross_entropy_of_all_targets(recipe_path: Path, tmp_pat
     splits = TASK.read(trained.recipe)
     (stage,) = TASK.stages(trained.recipe, splits, trained.fitted, tmp_path)
     (batch,) = stage.batch(0)
-    scores = trained.model.scores(trained.model(batch.inputs))
+    scores = trained.model(batch.inputs)
     expected = F.cross_entropy(scores.flatten(0, 1), batch.targets.flatten(), reduction="sum")
     torch.testing.assert_close(stage.loss(trained.model, batch), expected)
     torch.testing.assert_close(losses(trained.model, batch).sum(), expected)
@@ -191,7 +191,7 @@ def slow_nats(trained: Trained, tokens: list[int], window: int, stride: int) -> 
         start = 0
         while start + window < target:
             start += stride
-        scores = trained.model.scores(trained.model(torch.tensor([tokens[start:target]])))
+        scores = trained.model(torch.tensor([tokens[start:target]]))
         nats.append(-scores[0, -1].log_softmax(dim=-1)[tokens[target]].item())
     return nats
 
@@ -225,7 +225,7 @@ def test_every_held_out_token_is_predicted_once(
 def test_knowing_nothing_costs_the_logarithm_of_the_vocabulary(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT, *LINES, "encode.kind=words"))
     with torch.no_grad():
-        trained.model.reader.weight.zero_()
+        trained.model.lm_head.weight.zero_()
     dev = TASK.read(trained.recipe)["dev"]
     evaluation = TASK.evaluate(trained, dev)
     assert evaluation.n == len(dev) == 6
@@ -297,7 +297,7 @@ def test_a_prompt_is_continued_by_the_likeliest(
         written: list[int] = []
         total = 0.0
         while len(written) < 5:
-            scores = model.scores(model(torch.tensor([tokens + written])))[0, -1]
+            scores = model(torch.tensor([tokens + written]))[0, -1]
             total += scores.log_softmax(dim=-1).max().item()
             if scores.argmax() == END:
                 break
@@ -344,7 +344,7 @@ def test_a_glimpse_shows_the_beginning_of_the_held_out_text(recipe_path: Path) -
     # Each row is named by the token that it decided, the last by the likeliest.
     assert list(view.queries[:-1]) == list(view.keys[1:])
     tokens = torch.tensor([trained.fitted.encode(["".join(view.keys)])[0][-LENGTH:].tolist()])
-    scores = trained.model.scores(trained.model(tokens))[0, -1]
+    scores = trained.model(tokens)[0, -1]
     assert trained.fitted.pieces([int(scores.argmax())]) == [view.queries[-1]]
     assert repr(view.queries[-1]) == after
     with torch.inference_mode(), record(trained.model) as seen:

@@ -233,7 +233,7 @@ def test_words_alone_in_their_sentence_are_not_foretold(desk: Path, tmp_path: Pa
     vectors = model.words.weight[torch.from_numpy(rows)]
     means = torch.stack([vectors[[1, 2]].mean(0), vectors[[0, 2]].mean(0), vectors[:2].mean(0)])
     wanted = nn.functional.cross_entropy(
-        means @ model.neighbours.reader.weight.T, torch.from_numpy(rows), reduction="sum"
+        means @ model.neighbours.lm_head.weight.T, torch.from_numpy(rows), reduction="sum"
     )
     torch.testing.assert_close(neighbours_loss(model, batch), wanted)
 

@@ -257,9 +257,9 @@ def test_an_answer_is_never_empty(untrained: Build) -> None:
     """White space around a question changes nothing."""
     trained = untrained("answer")
     with torch.no_grad():
-        trained.model.reader.weight = torch.nn.Parameter(trained.model.reader.weight.clone())
+        trained.model.lm_head.weight = torch.nn.Parameter(trained.model.lm_head.weight.clone())
         states = states_of(trained, ["is it so?"])
-        trained.model.reader.weight[END] = torch.from_numpy(states[0])
+        trained.model.lm_head.weight[END] = torch.from_numpy(states[0])
     for nbest in (1, 3):
         plain, spaced = predict(trained, ["is it so?", "  is it so?\t"], nbest=nbest)
         assert plain.output and 0 < plain.confidence < 0.5

@@ -247,7 +247,7 @@ def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
     run = load(run_of("conformer, ctc").folder)
     (name,) = run.task.inputs(run.trained, 1)
     with torch.no_grad():  # so little trained, it may hear nothing and then shows nothing
-        run.model.ctc.reader.bias[BLANK] = -100.0
+        run.model.ctc.ctc_head.bias[BLANK] = -100.0
     glimpse = run.task.look(run.trained, name)
     assert glimpse is not None
     (one,) = look(run.model, glimpse)

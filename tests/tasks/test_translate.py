@@ -146,7 +146,7 @@ def test_the_loss_is_pytorchs_smoothed_one(sentences: SentencesFiles, tmp_path: 
     (batch,) = stage.batch(2)
     assert batch.source.numel() <= 600 and batch.inputs.numel() <= 600
     theirs = torch.nn.CrossEntropyLoss(label_smoothing=0.1, reduction="sum")
-    scores = model.scores(model(batch.source, batch.present, batch.inputs))
+    scores = model(batch.source, batch.present, batch.inputs)
     expected = theirs(scores.transpose(1, 2), batch.targets)
     assert smoothed_loss(model, batch, 0.1).item() == pytest.approx(expected.item(), rel=1e-5)
     assert torch.equal(stage.batch(2)[0].source, batch.source)

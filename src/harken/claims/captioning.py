@@ -121,7 +121,7 @@ def blanks(setting: Setting) -> Sequence[Case]:
     model = filled(config.build(WORDS, mask=1, end=end, seed=0), generator).eval()
     tokens = torch.randint(2, WORDS, (TIME,), generator=generator)
     everywhere = torch.ones(1, TIME, dtype=torch.bool)
-    measured = model.scores(model(tokens[None], everywhere, everywhere)).softmax(dim=-1)
+    measured = model(tokens[None], everywhere, everywhere).softmax(dim=-1)
     named = {name: array(weight) for name, weight in model.named_parameters()}
     table = named["embedding.weight"]
     read = table[[end, *tokens.tolist(), end]]
@@ -148,7 +148,7 @@ def translating(setting: Setting) -> Sequence[Case]:
     memory, first = normal(generator, 17, MEMORY), normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
     begun = decoder.begin(memory[None], None, first[None])
-    measured = decoder.scores(decoder(tokens[None], begun))[0].softmax(dim=-1)
+    measured = decoder.logits(decoder(tokens[None], begun))[0].softmax(dim=-1)
     return [
         worst(
             "P(w_{t+1}) of every word and step",
@@ -171,7 +171,7 @@ def captioning(setting: Setting) -> Sequence[Case]:
     picture, first = normal(generator, columns, rows, MEMORY), normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
     begun = decoder.begin(as_tokens(picture[None]), None, first[None])
-    measured = decoder.scores(decoder(tokens[None], begun))[0].softmax(dim=-1)
+    measured = decoder.logits(decoder(tokens[None], begun))[0].softmax(dim=-1)
     places = [array(picture)[x, y] for x in range(columns) for y in range(rows)]
     predicted = written(decoder, np.stack(places), array(first), tokens.tolist())
     return [worst("P(w_{t+1}) of every word and step", predicted, measured)]

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.claims.claim import Setting
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 
 SYMBOLS, HALF, HEADS, KEY_WIDTH, WIDTH = 16, 8, 2, 16, 32
 STEPS, ROWS = 150, 64
 
 
-def copiers(setting: Setting) -> tuple[LanguageModel, LanguageModel, Int[Tensor, "B T"]]:
+def copiers(setting: Setting) -> tuple[GPT, GPT, Int[Tensor, "B T"]]:
     """Before and after training, with rows to look at."""
     config = GPTConfig(
         layers=2,
@@ -44,12 +44,12 @@ def doubled(generator: torch.Generator) -> Int[Tensor, "B T"]:
     return torch.cat((once, once), dim=1)
 
 
-def learn(model: LanguageModel, generator: torch.Generator) -> None:
+def learn(model: GPT, generator: torch.Generator) -> None:
     """Predict the second half."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3)
     for _ in range(STEPS):
         rows = doubled(generator)
-        scores = model.scores(model(rows)[:, HALF - 1 : -1])
+        scores = model.logits(model.states(rows)[:, HALF - 1 : -1])
         loss = F.cross_entropy(scores.flatten(0, 1), rows[:, HALF:].flatten())
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

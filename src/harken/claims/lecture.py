@@ -117,7 +117,7 @@ def added_or_beside(setting: Setting) -> Sequence[Case]:
             for what, name, predicted, stated in (
                 ("table of words, as stated", "embedding.weight", 4.0, True),
                 ("table of words", "embedding.weight", 1.0, False),
-                ("matrix that reads out", "reader.weight", 2.0, False),
+                ("matrix that reads out", "lm_head.weight", 2.0, False),
             )
         ),
         Case(

@@ -189,15 +189,15 @@ def _repeated(model: "nn.Module", seed: int) -> dict[str, "Tally"]:
 
     from harken.inspection.behaviour import induction, repeated_tokens
     from harken.inspection.record import record
-    from harken.models.language_model import LanguageModel
+    from harken.models.language_model import GPT
 
-    if not isinstance(model, LanguageModel):
+    if not isinstance(model, GPT):
         return {}
     rows, period = REPEATED[0], min(REPEATED[1], model.length // 2)
     table = model.embedding
     tokens = repeated_tokens(table.num_embeddings, rows=rows, period=period, seed=seed)
     with torch.inference_mode(), record(model) as seen:
-        model(tokens.to(table.weight.device))
+        model.states(tokens.to(table.weight.device))
     return {one.name: induction(one.weights.float().cpu(), tokens) for one in seen}
 
 

@@ -27,9 +27,6 @@ def cost(module: nn.Module | str | Path, *inputs: Any, **keywords: Any) -> Cost:
 
     def loss(traced: nn.Module) -> Tensor:
         outputs = traced(*inputs, **keywords)
-        scores: Any = getattr(traced, "scores", None)
-        if scores is not None:  # Harken's own models return states
-            outputs = scores(outputs)
         floats = [output for output in tensors_in(outputs) if output.is_floating_point()]
         return floats[0].sum() if floats else torch.zeros(())
 

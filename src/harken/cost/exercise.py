@@ -14,16 +14,15 @@ from torch import Tensor, nn
 
 from harken.batch.blanks import BlankBatch
 from harken.batch.captions import CaptionBatch
-from harken.batch.padding import IGNORE, TokenBatch
+from harken.batch.padding import TokenBatch
 from harken.batch.pairs import PairBatch
 from harken.batch.utterances import UtteranceBatch
 from harken.batch.words import TaggedBatch
 from harken.encode.subwords import CharactersConfig
 from harken.errors import UserError
 from harken.layers.front import MapFrontConfig
-from harken.models.writing import writing_loss
 from harken.recipe import Recipe, task_of
-from harken.tasks import answer, fill, lm, tag, transcribe, translate
+from harken.tasks import answer, caption, fill, lm, tag, transcribe, translate
 from harken.tasks.answer import AnswerRecipe
 from harken.tasks.caption import CaptionRecipe
 from harken.tasks.fill import FillRecipe
@@ -87,15 +86,13 @@ class Workload:
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """The loss that training minimizes, summed over targets."""
-        recipe, untyped = self.recipe, cast(Any, model)
+        recipe = self.recipe
         if isinstance(recipe, TranslateRecipe):
-            return translate.smoothed_loss(untyped, batch, recipe.training.pairs.smoothing)
+            return translate.smoothed_loss(model, batch, recipe.training.pairs.smoothing)
         if isinstance(recipe, TranscribeRecipe):
-            return transcribe.weighted_loss(untyped, batch, recipe.training.speech)
+            return transcribe.weighted_loss(model, batch, recipe.training.speech)
         if isinstance(recipe, CaptionRecipe):
-            states, targets = untyped(batch.pictures, batch.inputs), batch.targets
-            smoothing = recipe.training.captions.smoothing
-            return writing_loss(untyped.scores, states, targets, targets != IGNORE, smoothing)
+            return caption.caption_loss(model, batch, recipe.training.captions.smoothing)
         if recipe.task == "lm":
             return lm.losses(model, batch).sum()
         if recipe.task == "tag":

@@ -57,7 +57,7 @@ class Causal(Protocol):
         self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
     ) -> tuple[Float[Tensor, "B T J"], Any]: ...
 
-    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
 
 
 @runtime_checkable
@@ -72,7 +72,7 @@ class Writing(Protocol):
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any: ...
 
-    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
 
 
 class LanguageModelSteps:
@@ -89,7 +89,7 @@ class LanguageModelSteps:
         slots = torch.arange(tokens.shape[1], device=tokens.device)
         last = (slots * present).amax(dim=1)
         rows = torch.arange(tokens.shape[0], device=tokens.device)
-        return self._model.scores(states[rows, last]), state
+        return self._model.logits(states[rows, last]), state
 
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
         return _step(self._model, tokens, state)
@@ -173,7 +173,7 @@ def forced_log_probabilities(
     inputs = padded[:, :-1]  # padding stands behind a text and changes no state before it
     state = model.begin(source, present)
     states, _ = model.extend(inputs, torch.ones_like(inputs, dtype=torch.bool), state)
-    logs = log_probabilities(model.scores(states[counted]))
+    logs = log_probabilities(model.logits(states[counted]))
     chosen = logs.gather(1, padded[:, 1:][counted][:, None])[:, 0]
     totals = logs.new_zeros(len(texts))
     return totals.index_add(0, counted.nonzero()[:, 0], chosen)
@@ -187,4 +187,4 @@ def log_probabilities(scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
 def _step(model: Causal | Writing, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
     present = torch.ones_like(tokens, dtype=torch.bool)[:, None]
     states, state = model.extend(tokens[:, None], present, state)
-    return model.scores(states[:, 0]), state
+    return model.logits(states[:, 0]), state

@@ -85,7 +85,7 @@ def logit_difference(model: Causal, right: Int[Tensor, "B"], wrong: Int[Tensor, 
     def figure(tokens: Tensor) -> Tensor:
         begun = model.begin(len(tokens), tokens.device)
         states, _ = model.extend(tokens, torch.ones_like(tokens, dtype=torch.bool), begun)
-        scores = model.scores(states[:, -1])
+        scores = model.logits(states[:, -1])
         rows = torch.arange(len(tokens), device=tokens.device)
         return scores[rows, right] - scores[rows, wrong]
 

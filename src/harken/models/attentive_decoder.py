@@ -213,6 +213,6 @@ class AttentiveDecoder(nn.Module):
             outputs.append(output)
         return torch.stack(outputs, dim=1), state
 
-    def scores(self, states: Float[Tensor, "*B H"]) -> Float[Tensor, "*B V"]:
-        """e[w] . W_auto h for every word."""
+    def logits(self, states: Float[Tensor, "*B H"]) -> Float[Tensor, "*B V"]:
+        """Return e[w] . W_auto h for every word."""
         return F.linear(self.to_words(states), self.embedding.weight)

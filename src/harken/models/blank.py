@@ -1,4 +1,4 @@
-"""A word from the words on both of its sides: tokens with blanks -> scores of what stood there.
+"""A word from the words on both of its sides: tokens with blanks -> logits of what stood there.
 
     rnn      scores[w] = e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1]
              h→ a stack that reads from the left, h← another that reads from the right; the two
@@ -137,6 +137,15 @@ class RecurrentBlank(nn.Module):
         tokens: Int[Tensor, "B T"],
         present: Bool[Tensor, "B T"],
         blanks: Bool[Tensor, "B T"],
+    ) -> Float[Tensor, "N V"]:
+        """Return the logits of the word at every blank, row by row."""
+        return self.logits(self.states(tokens, present, blanks))
+
+    def states(
+        self,
+        tokens: Int[Tensor, "B T"],
+        present: Bool[Tensor, "B T"],
+        blanks: Bool[Tensor, "B T"],
     ) -> Float[Tensor, "N J"]:
         """W→·h→[t-1] + W←·h←[t+1] of every blank t, row by row; tokens at blanks are read too."""
         check_rows("tokens", tokens)
@@ -151,8 +160,7 @@ class RecurrentBlank(nn.Module):
         from_right: Tensor = self.from_right(self.dropout(right[blanks]))
         return from_left + from_right
 
-    def scores(self, states: Float[Tensor, "N J"]) -> Float[Tensor, "N V"]:
-        """Of every word, up to a constant."""
+    def logits(self, states: Float[Tensor, "N J"]) -> Float[Tensor, "N V"]:
         return F.linear(states, self.embedding.weight)
 
 
@@ -176,6 +184,15 @@ class MaskedBlank(nn.Module):
         tokens: Int[Tensor, "B T"],
         present: Bool[Tensor, "B T"],
         blanks: Bool[Tensor, "B T"],
+    ) -> Float[Tensor, "N V"]:
+        """Return the logits of the word at every blank, row by row."""
+        return self.logits(self.states(tokens, present, blanks))
+
+    def states(
+        self,
+        tokens: Int[Tensor, "B T"],
+        present: Bool[Tensor, "B T"],
+        blanks: Bool[Tensor, "B T"],
     ) -> Float[Tensor, "N J"]:
         """W·h[t] of every blank t, row by row; what `tokens` says at any blank is not read."""
         limit = self.body.length
@@ -188,8 +205,7 @@ class MaskedBlank(nn.Module):
         chosen: Tensor = self.out(self.dropout(states[:, 1:-1][blanks]))
         return chosen
 
-    def scores(self, states: Float[Tensor, "N J"]) -> Float[Tensor, "N V"]:
-        """Of every word, up to a constant."""
+    def logits(self, states: Float[Tensor, "N J"]) -> Float[Tensor, "N V"]:
         return F.linear(states, self.embedding.weight)
 
 

@@ -93,9 +93,20 @@ class Captioner(nn.Module):
         return Seen(states, states.new_ones(states.shape[:2], dtype=torch.bool))
 
     def forward(
+        self,
+        pictures: Float[Tensor, "B channels second third"],
+        target: Int[Tensor, "B T"],
+        *,
+        at: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
+        """Return the logits of the token after each of `target`, or only where `at` is true."""
+        states = self.states(pictures, target)
+        return self.logits(states if at is None else states[at])
+
+    def states(
         self, pictures: Float[Tensor, "B channels second third"], target: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T J"]:
-        """States that decide the word after each of `target`, all known."""
+        """Return the decoder's states for a known target."""
         axes: tuple[int | str, ...] = ("batch", self.channels, "rows", "columns")
         if isinstance(self.front, MapFront):
             axes = ("batch", "columns", "rows", self.channels)
@@ -113,8 +124,8 @@ class Captioner(nn.Module):
     ) -> tuple[Float[Tensor, "B T J"], Any]:
         return self.decoder.extend(tokens, present, state)
 
-    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        return self.decoder.scores(states)
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+        return self.decoder.logits(states)
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
         return select_state(state, rows, same_prompts=same_prompts)

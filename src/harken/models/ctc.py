@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.entropy import MANY, hand_over, handed_over
+from harken.layers.output import OutputLinear
 from harken.models.initialise import initialise
 
 
@@ -49,17 +50,17 @@ class CTC(nn.Module):
         assert 0 <= blank < symbols, f"blank {blank} is none of {symbols} symbols"
         self.blank = blank
         self.dropout = Dropout(config.dropout)
-        self.reader = nn.Linear(width, symbols)
+        self.ctc_head = OutputLinear(width, symbols)
         initialise(self, 1, seed)
 
     def forward(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
         """For a search; in training the loss normalises."""
-        return self.scores(states).log_softmax(dim=-1)
+        return self.logits(states).log_softmax(dim=-1)
 
-    def scores(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
+    def logits(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
         """In single precision at the least: a sum over a thousand frames needs the bits."""
-        scores: Tensor = self.reader(self.dropout(states))
-        return scores.float() if scores.dtype.itemsize < 4 else scores
+        logits: Tensor = self.ctc_head(self.dropout(states))
+        return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
 def fits(

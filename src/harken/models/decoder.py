@@ -22,6 +22,7 @@ from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
+from harken.layers.output import OutputLinear
 from harken.layers.stack import Stack, StackState
 from harken.layers.transformer import Memory, TransformerConfig
 from harken.models.initialise import initialise
@@ -81,10 +82,10 @@ class TransformerDecoder(nn.Module):
         )
         self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, config.width, config.length, memory_width)
-        self.reader = nn.Linear(config.width, vocabulary, bias=False)
+        self.lm_head = OutputLinear(config.width, vocabulary, bias=False)
         initialise(self, config.layers, seed)
         if config.tied:
-            self.reader.weight = self.embedding.weight
+            self.lm_head.weight = self.embedding.weight
 
     def begin(
         self, memory: Float[Tensor, "B M memory"], present: Bool[Tensor, "B M"] | None = None
@@ -115,10 +116,10 @@ class TransformerDecoder(nn.Module):
         states, layers = self._run(tokens, at, keys_at, mask, state)
         return states, state._replace(layers=layers, positions=keys_at, present=keys_present)
 
-    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        """Read states out as scores of the next token."""
-        read: Tensor = self.reader(states)
-        return read
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+        """Return the logits of the next token after each state."""
+        logits: Tensor = self.lm_head(states)
+        return logits
 
     def _run(
         self,

@@ -93,8 +93,20 @@ class EncoderDecoder(nn.Module):
         source: Int[Tensor, "B M"],
         present: Bool[Tensor, "B M"],
         target: Int[Tensor, "B T"],
+        *,
+        at: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
+        """Return the logits of the token after each of `target`, or only where `at` is true."""
+        states = self.states(source, present, target)
+        return self.logits(states if at is None else states[at])
+
+    def states(
+        self,
+        source: Int[Tensor, "B M"],
+        present: Bool[Tensor, "B M"],
+        target: Int[Tensor, "B T"],
     ) -> Float[Tensor, "B T J"]:
-        """States that decide the word after each of `target`, all known."""
+        """Return the decoder's states for a known target."""
         check_rows("source", source, self.longest_source)
         check_shape("present", present, *source.shape)
         check_rows("target", target, self.longest_output)
@@ -106,8 +118,8 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "B T J"], Any]:
         return self.decoder.extend(tokens, present, state)
 
-    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        return self.decoder.scores(states)
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+        return self.decoder.logits(states)
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
         return select_state(state, rows, same_prompts=same_prompts)

@@ -21,6 +21,7 @@ from harken.layers.convolution import (
     GatedConvolutionConfig,
     Tails,
 )
+from harken.layers.output import OutputLinear
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig, RecurrentState
 from harken.models.initialise import SPREAD, initialise
 from harken.models.inputs import check_rows
@@ -100,7 +101,7 @@ class FixedStateModel(nn.Module):
         self.embedding = nn.Embedding(vocabulary, width)
         self.body = body
         self.dropout = nn.Dropout(dropout)
-        self.reader = nn.Linear(state_width, vocabulary, bias=False)
+        self.lm_head = OutputLinear(state_width, vocabulary, bias=False)
         self.length: int | None = None  # of an input: any
 
     def forward(
@@ -109,10 +110,16 @@ class FixedStateModel(nn.Module):
         *,
         positions: Int[Tensor, "B T"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T J"]:
-        """States of whole rows, each from an empty past."""
+        at: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
+        """Return the logits of the next token at every position, or only where `at` is true."""
         if positions is not None or documents is not None:
             raise ValueError("a model with a state cannot separate the documents of a packed row")
+        states = self.states(tokens)
+        return self.logits(states if at is None else states[at])
+
+    def states(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T J"]:
+        """Return the states of whole rows, each from an empty past."""
         check_rows("tokens", tokens)
         entered = self.dropout(self.embedding(tokens))
         if isinstance(self.body, Recurrent):
@@ -122,10 +129,10 @@ class FixedStateModel(nn.Module):
         left: Tensor = self.dropout(states)
         return left
 
-    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        """Read states out as scores of the next token (log-probabilities up to a constant)."""
-        read: Tensor = self.reader(states)
-        return read
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+        """Return the logits of the next token after each state."""
+        logits: Tensor = self.lm_head(states)
+        return logits
 
     def begin(self, batch: int, device: torch.device) -> FixedState:
         """The state before any token; it stands where the weights are."""
@@ -161,5 +168,5 @@ def _ready(model: FixedStateModel, layers: int, seed: int, *, tied: bool) -> Fix
         size = model.embedding.embedding_dim**-0.5 if tied else 1.0
         model.embedding.weight.mul_(size / SPREAD)
     if tied:
-        model.reader.weight = model.embedding.weight
+        model.lm_head.weight = model.embedding.weight
     return model

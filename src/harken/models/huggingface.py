@@ -29,7 +29,7 @@ from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.models.encoder import Encoder, EncoderConfig
 from harken.models.huggingface_files import CONFIG, Settings, Stored, stored_in
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 ACTIVATIONS: dict[str, Any] = {
@@ -45,7 +45,7 @@ TIED = r"|lm_head\.weight"
 class FolderRead:
     """A model with its weights, and what it was made from."""
 
-    model: LanguageModel | Encoder
+    model: GPT | Encoder
     model_type: str
     config: GPTConfig | EncoderConfig
     vocabulary: int
@@ -162,7 +162,7 @@ def _check(source: Source, stored: Mapping[str, Stored], folder: Path) -> None:
 
 def _fill(
     plan: Plan, sources: Mapping[str, Source], stored: Mapping[str, Stored], dtype: torch.dtype
-) -> LanguageModel | Encoder:
+) -> GPT | Encoder:
     """Build without memory, then put the file's weights in place."""
     with torch.device("meta"):
         model = plan.config.build(plan.vocabulary, seed=0)
@@ -172,11 +172,11 @@ def _fill(
         .clone(memory_format=torch.contiguous_format)
         for name, source in sources.items()
     }
-    if isinstance(model, LanguageModel) and isinstance(plan.config, GPTConfig) and plan.config.tied:
+    if isinstance(model, GPT) and isinstance(plan.config, GPTConfig) and plan.config.tied:
         _check_tie(weights["embedding.weight"], stored.get("lm_head.weight"))
-        weights["reader.weight"] = weights["embedding.weight"]
+        weights["lm_head.weight"] = weights["embedding.weight"]
         model.load_state_dict(weights, assign=True)
-        model.reader.weight = model.embedding.weight
+        model.lm_head.weight = model.embedding.weight
     else:
         model.load_state_dict(weights, assign=True)
     return model
@@ -301,7 +301,7 @@ def _gpt2_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
             yield f"{to}.{ours}.bias", Source(f"{of}.{theirs}.bias", sizes[1:])
     yield from _norm("ln_f", "stack.norm", width)
     if not config.tied:
-        yield "reader.weight", Source("lm_head.weight", (vocabulary, width))
+        yield "lm_head.weight", Source("lm_head.weight", (vocabulary, width))
 
 
 def _llama(settings: Settings) -> Plan:
@@ -361,7 +361,7 @@ def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
         yield from _linears(of, to, narrowing, (inner, width), bias=bias)
     yield from _norm("norm", "stack.norm", width, bias=False)
     if not config.tied:
-        yield "reader.weight", Source("lm_head.weight", (vocabulary, width))
+        yield "lm_head.weight", Source("lm_head.weight", (vocabulary, width))
 
 
 def _rotary_base(settings: Settings) -> float:

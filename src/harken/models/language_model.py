@@ -1,9 +1,9 @@
-"""A causal language model: tokens so far -> scores of the next one.
+"""GPT, a causal language model: tokens -> logits of the next token.
 
-    B T  --embed-->  B T J  --L blocks, t <= i-->  B T J  --read out-->  B T V
+    B T  --embed-->  B T J  --L blocks, t <= i-->  B T J  --lm_head-->  B T V
 
-`forward` stops before the read-out: a loss reads out only the places that count, a decoder only the
-last one, and the product with the vocabulary is often the dearest of all.
+The product with the vocabulary is often the most expensive operation of the model. A loss therefore
+computes logits only `at` the positions that count, and a decoder only at the last position.
 """
 
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from harken.design.start import StartConfig, begin, stack_sites
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
+from harken.layers.output import OutputLinear
 from harken.layers.stack import Stack, StackState
 from harken.layers.transformer import TransformerConfig
 from harken.models.initialise import initialise
@@ -55,11 +56,11 @@ class GPTConfig:
                 "have; set tied = false, or place = 'add'"
             )
 
-    def build(self, vocabulary: int, seed: int) -> "LanguageModel":
-        return LanguageModel(self, vocabulary, seed)
+    def build(self, vocabulary: int, seed: int) -> "GPT":
+        return GPT(self, vocabulary, seed)
 
 
-class LanguageModelState(NamedTuple):
+class GPTState(NamedTuple):
     """All that the next token needs of those gone by; rows may have had different lengths."""
 
     layers: StackState
@@ -67,7 +68,7 @@ class LanguageModelState(NamedTuple):
     present: Bool[Tensor, "B S"]
 
 
-class LanguageModel(nn.Module):
+class GPT(nn.Module):
     """GPT."""
 
     def __init__(self, config: GPTConfig, vocabulary: int, seed: int) -> None:
@@ -85,11 +86,11 @@ class LanguageModel(nn.Module):
         self.length = min(length, self.position.length or length)
         self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, self.position.width, length)
-        self.reader = nn.Linear(self.position.width, vocabulary, bias=False)
+        self.lm_head = OutputLinear(self.position.width, vocabulary, bias=False)
         initialise(self, config.layers, seed)
         begin(stack_sites(self.stack, self.position, self.length, config.order), config.start)
         if config.tied:
-            self.reader.weight = self.embedding.weight
+            self.lm_head.weight = self.embedding.weight
 
     def forward(
         self,
@@ -97,43 +98,55 @@ class LanguageModel(nn.Module):
         *,
         positions: Int[Tensor, "B T"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
+        at: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
+        """Return the logits of the next token at every position, or only where `at` is true."""
+        states = self.states(tokens, positions=positions, documents=documents)
+        return self.logits(states if at is None else states[at])
+
+    def states(
+        self,
+        tokens: Int[Tensor, "B T"],
+        *,
+        positions: Int[Tensor, "B T"] | None = None,
+        documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T J"]:
-        """States of whole rows; in a packed row `documents` keeps its texts apart."""
+        """Return the last layer's states; in a packed row `documents` separates the texts."""
         if (positions is None) != (documents is None):
             raise ValueError("a packed row needs both positions and documents")
         check_rows("tokens", tokens, self.length if positions is None else None)
         slots = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        at = slots if positions is None else positions
+        order = slots if positions is None else positions
         if positions is None and self.order == "causal" and self.window is None:
             mask = CAUSAL
         else:
             mask = mask_between(
                 self.order,
-                at,
-                at,
+                order,
+                order,
                 window=self.window,
                 query_documents=documents,
                 key_documents=documents,
             )
-        states, _ = self._run(tokens, at, at, mask, None)
+        states, _ = self._run(tokens, order, order, mask, None)
         return states
 
-    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        """Read states out as scores of the next token (log-probabilities up to a constant)."""
-        read: Tensor = self.reader(states)
-        return read
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+        """Return the logits of the next token after each state."""
+        logits: Tensor = self.lm_head(states)
+        return logits
 
-    def begin(self, batch: int, device: torch.device) -> LanguageModelState:
+    def begin(self, batch: int, device: torch.device) -> GPTState:
         """The state before any token."""
         empty = torch.zeros(batch, 0, dtype=torch.long, device=device)
-        return LanguageModelState((), empty, empty.bool())
+        return GPTState((), empty, empty.bool())
 
     def extend(
         self,
         tokens: Int[Tensor, "B T"],
         present: Bool[Tensor, "B T"],
-        state: LanguageModelState,
-    ) -> tuple[Float[Tensor, "B T J"], LanguageModelState]:
+        state: GPTState,
+    ) -> tuple[Float[Tensor, "B T J"], GPTState]:
         """States of the new tokens after `state`; tokens that are not `present` are padding."""
         gone = state.present.sum(dim=1, keepdim=True)
         positions = (gone + present.cumsum(dim=1) - 1).clamp(min=0)
@@ -143,7 +156,7 @@ class LanguageModel(nn.Module):
             self.order, positions, key_positions, window=self.window, present=key_present
         )
         states, layers = self._run(tokens, positions, key_positions, mask, state.layers or None)
-        return states, LanguageModelState(layers, key_positions, key_present)
+        return states, GPTState(layers, key_positions, key_present)
 
     def _run(
         self,

@@ -80,12 +80,12 @@ class Heard(NamedTuple):
     present: Bool[Tensor, "B M"]
 
 
-class Written(NamedTuple):
-    """Both ways of writing; None for one that the model does not have."""
+class RecognizerOutput(NamedTuple):
+    """Logits of CTC and of the decoder; None for the one that the model does not have."""
 
-    symbols: Float[Tensor, "B M V"] | None  # scores of each place, for the loss of CTC
-    present: Bool[Tensor, "B M"]
-    states: Float[Tensor, "B T J"] | None  # that decide the symbol after each that was told
+    ctc_logits: Float[Tensor, "B M V"] | None
+    present: Bool[Tensor, "B M"]  # positions of `ctc_logits` that are not padding
+    decoder_logits: Float[Tensor, "B T V"] | Float[Tensor, "targets V"] | None
 
 
 class Recogniser(nn.Module):
@@ -140,16 +140,21 @@ class Recogniser(nn.Module):
         frames: Float[Tensor, "B S F"],
         present: Bool[Tensor, "B S"],
         target: Int[Tensor, "B T"],
-    ) -> "Written":
-        """All that a loss needs, where `target` is what the decoder is told."""
+        *,
+        at: Bool[Tensor, "B T"] | None = None,
+    ) -> RecognizerOutput:
+        """Return the logits of CTC and of the token after each of `target`, or where `at` is true."""
         check_shape("frames", frames, "batch", "time", self.features)
         check_length("frames", frames.shape[1], self.longest_frames)
         check_shape("present", present, *frames.shape[:2])
         check_rows("target", target, self.longest_output)
         heard = self.hear(frames, present)
-        symbols = None if self.ctc is None else self.ctc.scores(heard.memory)
-        states = None if self.decoder is None else self.decoder(target, self.begin(*heard))
-        return Written(symbols, heard.present, states)
+        ctc_logits = None if self.ctc is None else self.ctc.logits(heard.memory)
+        decoder_logits = None
+        if self.decoder is not None:
+            states = self.decoder(target, self.begin(*heard))
+            decoder_logits = self.logits(states if at is None else states[at])
+        return RecognizerOutput(ctc_logits, heard.present, decoder_logits)
 
     def begin(self, memory: Float[Tensor, "B M H"], present: Bool[Tensor, "B M"]) -> Any:
         """The decoder's state before any symbol."""
@@ -162,9 +167,9 @@ class Recogniser(nn.Module):
         assert self.decoder is not None
         return self.decoder.extend(tokens, present, state)
 
-    def scores(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
         assert self.decoder is not None
-        return self.decoder.scores(states)
+        return self.decoder.logits(states)
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
         return select_state(state, rows, same_prompts=same_prompts)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
+from harken.layers.output import OutputLinear
 from harken.layers.recurrent import LSTMConfig
 from harken.models.body import BodyConfig, build_body, check_body
 from harken.models.initialise import initialise
@@ -167,19 +168,30 @@ class Tagger(nn.Module):
         self.neighbours = neighbours.build(word_width, words) if neighbours else None
         self.body = build_body(config.body, config.width)
         self.dropout = Dropout(config.dropout)
-        self.reader = nn.Linear(self.body.width, tags)
+        self.classifier = OutputLinear(self.body.width, tags)
         self.length = self.body.length
         initialise(self, self.body.layers, seed)
 
     def forward(
         self,
         rows: Int[Tensor, "B T"],
-        forms: Int[Tensor, "B T"],
-        spellings: Int[Tensor, "N letters"],
-        spelt: Bool[Tensor, "N letters"],
-        present: Bool[Tensor, "B T"],
-    ) -> Float[Tensor, "B T tags"]:
-        """`forms` says which spelling each word has; scores at padding mean nothing."""
+        forms: Int[Tensor, "B T"] | None = None,
+        spellings: Int[Tensor, "N letters"] | None = None,
+        spelt: Bool[Tensor, "N letters"] | None = None,
+        present: Bool[Tensor, "B T"] | None = None,
+        *,
+        words_at: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T tags"] | Float[Tensor, "targets words"]:
+        """Return the logits of each word's tag; `forms` says which spelling each word has.
+
+        With `words_at`, which needs `rows` alone, return instead the logits of the words at these
+        positions given the words around them (CBOW).
+        """
+        if words_at is not None:
+            assert self.neighbours is not None, "the model was built without CBOW"
+            predicted: Tensor = self.neighbours(self.words(rows), words_at)
+            return predicted
+        assert forms is not None and present is not None
         check_rows("words", rows, self.length)
         check_shape("forms", forms, *rows.shape)
         check_shape("present", present, *rows.shape)
@@ -188,5 +200,5 @@ class Tagger(nn.Module):
             views: Tensor = self.characters(spellings, spelt)
             vectors = torch.cat((vectors, views[forms]), dim=-1)
         states: Tensor = self.body(self.dropout(vectors), present)
-        scores: Tensor = self.reader(self.dropout(states))
-        return scores
+        logits: Tensor = self.classifier(self.dropout(states))
+        return logits

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.config import bounded
+from harken.layers.output import OutputLinear
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,12 +45,12 @@ class Neighbours(nn.Module):
     def __init__(self, config: NeighboursConfig, width: int, words: int) -> None:
         super().__init__()
         self.window = config.window
-        self.reader = nn.Linear(width, words, bias=False)
+        self.lm_head = OutputLinear(width, words, bias=False)
 
     def forward(
         self, vectors: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"]
     ) -> Float[Tensor, "N V"]:
-        """Scores of the word at each present place, from its neighbours, row after row."""
+        """Return the logits of the word at each present position, row by row."""
         means = neighbour_means(vectors, present, self.window)
-        scores: Tensor = self.reader(means[present])
-        return scores
+        logits: Tensor = self.lm_head(means[present])
+        return logits

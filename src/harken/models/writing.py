@@ -7,14 +7,12 @@ memory that has none gives the mean of its states. What made the memory (words, 
 not here.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harken.attention.scores import SynthesizerConfig
-from harken.layers.entropy import entropy
 from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig
 from harken.models.body import RecurrentBody
 from harken.models.decoder import TransformerDecoder, TransformerDecoderConfig
@@ -82,17 +80,6 @@ def first_state(
         return memory[:, 0, memory.shape[2] - backward_width :]
     counted = present[..., None].to(memory.dtype)
     return (memory * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1.0)
-
-
-def writing_loss(
-    scores: Callable[[Tensor], Tensor],
-    states: Float[Tensor, "B T J"],
-    targets: Int[Tensor, "B T"],
-    counted: Bool[Tensor, "B T"],
-    smoothing: float,
-) -> Tensor:
-    """Of the counted targets, summed; only their places are read out."""
-    return entropy(scores(states[counted]), targets[counted], smoothing).sum()
 
 
 def select_state(state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:

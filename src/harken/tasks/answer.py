@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from harken.measure.borrowing import known_of
 from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.judged import Judged, Said, judge
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 from harken.synthetic.fictional_names import invent_names
 from harken.tasks.looking import ahead, output_title
 from harken.tasks.task import (
@@ -151,7 +151,7 @@ class AnswerTask:
     def restore(self, path: Path) -> Vocabulary:
         return Vocabulary.load(path)
 
-    def build(self, recipe: AnswerRecipe, vocabulary: Vocabulary) -> LanguageModel:
+    def build(self, recipe: AnswerRecipe, vocabulary: Vocabulary) -> GPT:
         return recipe.model.build(len(vocabulary), recipe.seed)
 
     def stages(
@@ -279,7 +279,7 @@ class AnswerTask:
         answer = [*found.tokens, END][: room_of(trained)]  # one without an end fills its room
         (said,) = trained.fitted.decode([found.tokens])
         example = ahead(
-            cast(LanguageModel, trained.model),
+            cast(GPT, trained.model),
             [*prompt.tokens.tolist(), *answer],
             trained.fitted.pieces,
             f"{asked} → {output_title(said)}",
@@ -298,7 +298,7 @@ def said_of(prediction: Prediction, frame: Frame) -> Said:
 @torch.inference_mode()
 def states_of(trained: Trained, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
     """The model's last state at the <mask> behind each question, from which it answers."""
-    model = cast(LanguageModel, trained.model).eval()
+    model = cast(GPT, trained.model).eval()
     prompts = [prompt.tokens for prompt in prompts_for(trained, questions)]
     states = np.zeros((len(prompts), model.position.width), dtype=np.float32)
     by_length = np.argsort([len(prompt) for prompt in prompts], kind="stable")  # little padding
@@ -306,14 +306,14 @@ def states_of(trained: Trained, questions: Sequence[str]) -> Float[np.ndarray, "
         rows = by_length[start : start + ASKED_TOGETHER]
         tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
         last = present.sum(dim=1) - 1
-        found = model(tokens.to(trained.device))[torch.arange(len(rows)), last]
+        found = model.states(tokens.to(trained.device))[torch.arange(len(rows)), last]
         states[rows] = found.float().cpu().numpy()
     return states
 
 
 def room_of(trained: Trained) -> int:
     """The tokens that are kept free for an answer."""
-    model = cast(LanguageModel, trained.model)
+    model = cast(GPT, trained.model)
     return min(trained.recipe.search.most or MOST_ANSWER_TOKENS, model.length // 2)
 
 
@@ -325,7 +325,7 @@ def answers_of(
 ) -> list[list[Found]]:
     """The best answers to each prompt, searched in one batch."""
     tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
-    stepper = LanguageModelSteps(cast(LanguageModel, trained.model).eval())
+    stepper = LanguageModelSteps(cast(GPT, trained.model).eval())
     return seek(
         NonEmptySteps(stepper, END),  # no training answer is empty
         tokens.to(trained.device),
@@ -340,7 +340,7 @@ def answers_of(
 
 def prompts_for(trained: Trained, questions: Sequence[str]) -> list[Prompt]:
     """Questions as the model is asked them, with room left for an answer."""
-    model = cast(LanguageModel, trained.model)
+    model = cast(GPT, trained.model)
     return prompts_of(questions, trained.fitted, model.length - room_of(trained))
 
 
@@ -393,8 +393,7 @@ def count_heads(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
 
 
 def loss(model: nn.Module, batch: TokenBatch) -> Tensor:
-    """Summed over the targets that count; only their places are read out."""
-    states = model(batch.inputs, positions=batch.positions, documents=batch.documents)
+    """Return the summed loss of the counted targets."""
     counted = batch.targets != IGNORE
-    scores = cast(Any, model).scores(states[counted])
-    return entropy(scores, batch.targets[counted]).sum()
+    packing = {"positions": batch.positions, "documents": batch.documents}
+    return entropy(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()

@@ -38,12 +38,12 @@ from harken.formats.images.gallery import Files, Gallery, Numbers, Rows, picture
 from harken.formats.split import hold_out
 from harken.formats.text import require_file
 from harken.inputs import exists, is_file
+from harken.layers.entropy import entropy
 from harken.layers.front import ImageSizes, MapFrontConfig
 from harken.measure.boxes import box_samples
 from harken.measure.captions import caption_samples
 from harken.measure.edit_distance import align_texts
 from harken.models.captioner import Captioner, CaptionerConfig
-from harken.models.writing import writing_loss
 from harken.tasks.seeing import TOGETHER, Viewer
 from harken.tasks.task import (
     AttentionExample,
@@ -203,11 +203,7 @@ class CaptionTask:
             return [CaptionBatch(seen, *said)]
 
         def loss(model: nn.Module, part: CaptionBatch) -> Tensor:
-            captioner = cast(Captioner, model)
-            states, wanted = captioner(part.pictures, part.inputs), part.targets
-            return writing_loss(
-                captioner.scores, states, wanted, wanted != IGNORE, config.smoothing
-            )
+            return caption_loss(model, part, config.smoothing)
 
         dev = splits["dev"][:DEV_PICTURES]
         greedy = replace(recipe, search=SearchConfig())
@@ -370,3 +366,10 @@ def encode_captions(
         )
     warn_unfit(len(pairs) - len(fits), len(pairs), "captions")
     return [text for text, _ in fits], [at for _, at in fits]
+
+
+def caption_loss(model: nn.Module, batch: CaptionBatch, smoothing: float) -> Tensor:
+    """Return the summed loss of the targets."""
+    counted = batch.targets != IGNORE
+    logits = model(batch.pictures, batch.inputs, at=counted)
+    return entropy(logits, batch.targets[counted], smoothing).sum()

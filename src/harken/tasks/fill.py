@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -264,10 +264,8 @@ class Blanking:
 
 
 def loss(model: nn.Module, batch: BlankBatch) -> Tensor:
-    """Summed over the blanks."""
-    states = model(batch.tokens, batch.present, batch.blanks)
-    scores: Tensor = cast(Any, model).scores(states)
-    return entropy(scores, batch.targets).sum()
+    """Return the summed loss of the blanks."""
+    return entropy(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()
 
 
 def choose_some(count: int, most: int, seed: int) -> Numbers:
@@ -312,12 +310,12 @@ def fill_blanks(trained: Trained, asked: Asked, best: int) -> Filled:
     logs, true_logs = np.zeros((total, best)), np.zeros(total)
     for rows in like_lengths(asked.rows.lengths, TOGETHER_WORDS):
         batch = asked.take(rows).batch(PAD).to(trained.device)
-        states = model(batch.tokens, batch.present, batch.blanks)
+        states = model.states(batch.tokens, batch.present, batch.blanks)
         mine = take_slices(np.arange(total), (np.cumsum(counts) - counts)[rows], counts[rows])
         some = max(1, TOGETHER_SCORES // symbols)
         for start in range(0, len(states), some):
             part = slice(start, start + some)
-            scores = model.scores(states[part]).float().log_softmax(dim=-1)
+            scores = model.logits(states[part]).float().log_softmax(dim=-1)
             at = mine.values[part]
             true_logs[at] = scores.gather(1, batch.targets[part, None])[:, 0].cpu()
             scores[:, : len(SPECIAL)] = -torch.inf

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from harken.layers.entropy import entropy
 from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import Surprise, mean_nats
 from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
-from harken.models.language_model import GPTConfig, LanguageModel
+from harken.models.language_model import GPT, GPTConfig
 from harken.tasks.looking import ahead, likeliest_next
 from harken.tasks.task import (
     AttentionExample,
@@ -60,7 +60,7 @@ MEASURED_TOGETHER = 4096  # tokens in one batch
 LONGEST_UNIT = 4096  # tokens; longer pieces, as of a text without spaces, are cut
 SHOWN, SHOWN_PROMPT, SHOWN_WRITTEN = 3, 64, 100  # continuations, their characters, their tokens
 
-AnyLanguageModel = LanguageModel | FixedStateModel
+AnyLanguageModel = GPT | FixedStateModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,7 +261,7 @@ class LanguageModelTask:
     def look(self, trained: Trained, asked: str) -> AttentionExample | None:
         """The end of the text, as much as the model reads, and what is likeliest behind it."""
         model, stream = trained.model, Stream(trained.fitted, trained.recipe.data.documents)
-        if not isinstance(model, LanguageModel):
+        if not isinstance(model, GPT):
             return None
         prompt = prompt_of(stream, asked, model.length)
         tokens = prompt.tokens.tolist()
@@ -307,11 +307,9 @@ def mapped(path: Path) -> Numbers:
 
 
 def losses(model: nn.Module, batch: TokenBatch) -> Float[Tensor, "targets"]:
-    """Nats of every target that counts, in reading order; only their places are read out."""
-    states = model(batch.inputs)
+    """Return the nats of every counted target, in reading order."""
     counted = batch.targets != IGNORE
-    scores = cast(Any, model).scores(states[counted])
-    return entropy(scores, batch.targets[counted])
+    return entropy(model(batch.inputs, at=counted), batch.targets[counted])
 
 
 @torch.inference_mode()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from harken.inspection.refs import is_decoder_attention
-from harken.models.language_model import LanguageModel
+from harken.models.language_model import GPT
 from harken.tasks.task import AttentionExample, AttentionView, everywhere
 
 Pieces = Callable[[Sequence[int]], list[str]]
@@ -44,14 +44,12 @@ def writing(what: str, decided: Sequence[str], told: Sequence[str]) -> Attention
     )
 
 
-def ahead(
-    model: LanguageModel, tokens: Sequence[int], pieces: Pieces, title: str
-) -> AttentionExample:
+def ahead(model: GPT, tokens: Sequence[int], pieces: Pieces, title: str) -> AttentionExample:
     """A text token by token: all but the last are told, all but the first decided."""
     told = torch.tensor([tokens[:-1]], device=model.embedding.weight.device)
     return AttentionExample(
         title=title,
-        run=lambda: model(told),
+        run=lambda: model.states(told),
         views=[
             AttentionView(
                 title="Tokens, each as it was decided, looking at those before it",
@@ -64,7 +62,7 @@ def ahead(
 
 
 @torch.inference_mode()
-def likeliest_next(model: LanguageModel, tokens: Sequence[int]) -> int:
+def likeliest_next(model: GPT, tokens: Sequence[int]) -> int:
     """What the model would write behind these."""
     told = torch.tensor([tokens], device=model.embedding.weight.device)
-    return int(model.scores(model(told)[:, -1]).argmax())
+    return int(model.logits(model.states(told)[:, -1]).argmax())

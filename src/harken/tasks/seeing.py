@@ -97,7 +97,7 @@ class Viewer:
         places = [f"{at % front.columns}, {at // front.columns}" for at in numbers]
         return AttentionExample(
             title=f"{name}: {output_title(self.vocabulary.decode([found.tokens])[0])}",
-            run=lambda: self.model(seen, inputs),
+            run=lambda: self.model.states(seen, inputs),
             views=[
                 AttentionView(
                     title="Words written, looking at the picture",

@@ -285,12 +285,9 @@ def tags_loss(model: nn.Module, batch: TaggedBatch) -> Tensor:
 
 
 def neighbours_loss(model: nn.Module, batch: TokenBatch) -> Tensor:
-    """Summed over the words that have neighbours."""
-    tagger = cast(Tagger, model)
-    assert tagger.neighbours is not None, "the model was built without this stage"
-    present = batch.targets != IGNORE
-    scores = tagger.neighbours(tagger.words(batch.inputs), present)
-    return entropy(scores, batch.targets[present]).sum()
+    """Return the summed loss of the words that have neighbors."""
+    counted = batch.targets != IGNORE
+    return entropy(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()
 
 
 def tag_sentences(trained: Trained, sentences: Sequence[Sequence[str]]) -> Iterator[Tagged]:

@@ -39,6 +39,7 @@ from harken.formats.speech.manifest import read_utterances
 from harken.formats.speech.sounds import Signal, Sounds, name_of, signal_of
 from harken.formats.split import hold_out
 from harken.inspection.record import has_attention
+from harken.layers.entropy import entropy
 from harken.measure.accuracy import exact_matches
 from harken.measure.edit_distance import (
     Step,
@@ -53,7 +54,6 @@ from harken.measure.tagging import confusions
 from harken.measure.word_times import NOTES, looks_in_words, time_error
 from harken.models.ctc import ctc_loss
 from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
-from harken.models.writing import writing_loss
 from harken.tasks.listening import Listener
 from harken.tasks.task import (
     AttentionExample,
@@ -196,7 +196,7 @@ class TranscribeTask:
             return [utterance_batch(frames, present, said, END, END, PAD)]
 
         def loss(model: nn.Module, part: UtteranceBatch) -> Tensor:
-            return weighted_loss(cast(Recogniser, model), part, config)
+            return weighted_loss(model, part, config)
 
         dev = splits["dev"][:DEV_UTTERANCES]
 
@@ -351,23 +351,21 @@ def fitting(recipe: TranscribeRecipe, lengths: Numbers, texts: Sequence[Numbers]
     return np.flatnonzero(fine)
 
 
-def weighted_loss(model: Recogniser, batch: UtteranceBatch, config: TranscribeStage) -> Tensor:
+def weighted_loss(model: nn.Module, batch: UtteranceBatch, config: TranscribeStage) -> Tensor:
     """Summed over what is said; one way of writing has all the weight where it is alone."""
-    written = model(batch.frames, batch.present, batch.inputs)
     counted = batch.targets != IGNORE
+    ctc_logits, present, decoder_logits = model(
+        batch.frames, batch.present, batch.inputs, at=counted
+    )
     losses = []
-    if written.symbols is not None:
-        weight = config.ctc_weight if written.states is not None else 1.0
+    if ctc_logits is not None:
+        weight = config.ctc_weight if decoder_logits is not None else 1.0
         said = counted & (batch.targets != END)
-        losses.append(
-            weight * ctc_loss(written.symbols, written.present, batch.targets, said, blank=BLANK)
-        )
-    if written.states is not None:
-        weight = 1.0 - config.ctc_weight if written.symbols is not None else 1.0
-        losses.append(
-            weight
-            * writing_loss(model.scores, written.states, batch.targets, counted, config.smoothing)
-        )
+        losses.append(weight * ctc_loss(ctc_logits, present, batch.targets, said, blank=BLANK))
+    if decoder_logits is not None:
+        weight = 1.0 - config.ctc_weight if ctc_logits is not None else 1.0
+        nats = entropy(decoder_logits, batch.targets[counted], config.smoothing)
+        losses.append(weight * nats.sum())
     return torch.stack(losses).sum()
 
 

@@ -34,13 +34,13 @@ from harken.formats.examples import Pair
 from harken.formats.parallel import read_pairs_tsv, read_parallel
 from harken.formats.split import hold_out
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
+from harken.layers.entropy import entropy
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import (
     LONGEST_SOURCE,
     EncoderDecoder,
     EncoderDecoderConfig,
 )
-from harken.models.writing import writing_loss
 from harken.tasks.looking import output_title, reading, writing
 from harken.tasks.task import (
     AttentionExample,
@@ -163,7 +163,7 @@ class TranslateTask:
             return [pair_batch(pairs.take(order.batch(step)), END, END, PAD)]
 
         def loss(model: nn.Module, part: PairBatch) -> Tensor:
-            return smoothed_loss(cast(EncoderDecoder, model), part, config.smoothing)
+            return smoothed_loss(model, part, config.smoothing)
 
         def dev_bleu(model: nn.Module) -> float:
             model.eval()
@@ -225,7 +225,7 @@ class TranslateTask:
         read, told, decided = map(pieces, (piece.tolist(), [END, *wanted[:-1]], wanted))
         return AttentionExample(
             title=f"{asked} → {output_title(trained.fitted.decode([found.tokens])[0])}",
-            run=lambda: model(source, torch.ones_like(source, dtype=torch.bool), inputs),
+            run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
             views=[
                 AttentionView(
                     title="Words written, looking at words read",
@@ -278,10 +278,11 @@ def encode_pairs(
     return RaggedPairs(ragged([one for one, _ in fits]), ragged([one for _, one in fits]))
 
 
-def smoothed_loss(model: EncoderDecoder, batch: PairBatch, smoothing: float) -> Tensor:
+def smoothed_loss(model: nn.Module, batch: PairBatch, smoothing: float) -> Tensor:
     """Summed over the targets."""
-    states = model(batch.source, batch.present, batch.inputs)
-    return writing_loss(model.scores, states, batch.targets, batch.targets != IGNORE, smoothing)
+    counted = batch.targets != IGNORE
+    logits = model(batch.source, batch.present, batch.inputs, at=counted)
+    return entropy(logits, batch.targets[counted], smoothing).sum()
 
 
 def translate(

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from harken.config import bounded
+from harken.layers.output import OutputLinear
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ROUNDS = 5
@@ -142,14 +143,14 @@ OptimiserConfig = AdamWConfig | MuonConfig | DescentConfig
 
 
 def layer_matrices(model: nn.Module, kernels: bool = False) -> list[Tensor]:
-    """Weights of linear maps, without the read-out, which may share the table of embeddings."""
+    """Weights of linear maps without `OutputLinear`, which may share the embedding table."""
     kinds = (nn.Linear, nn.Conv2d) if kernels else (nn.Linear,)
     tables = {id(one.weight) for one in model.modules() if isinstance(one, nn.Embedding)}
     return [
         module.weight
-        for name, module in model.named_modules()
+        for module in model.modules()
         if isinstance(module, kinds)
-        and name.rsplit(".", 1)[-1] != "reader"
+        and not isinstance(module, OutputLinear)
         and id(module.weight) not in tables
     ]
 

@@ -1,0 +1,7 @@
+"""The last linear map of a model."""
+
+from torch import nn
+
+
+class OutputLinear(nn.Linear):
+    """Map states to logits. `training/optimiser.py` trains it like an embedding, not by Muon."""
