@@ -41,6 +41,7 @@ ORDER = [
     "claims",
     "report",
     "pipeline",
+    "api",
     "demo",
     "cli",
     "__main__",

@@ -87,7 +87,7 @@ def on_activations(
 
 
 def layer_names(model: nn.Module) -> list[str]:
-    """Return the paths of the members of every `nn.ModuleList` that is not inside another one."""
+    """Return the members of every `nn.ModuleList` outside others that have submodules."""
     lists = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
     outermost = [
         name for name in lists if not any(name.startswith(f"{other}.") for other in lists if other)
@@ -95,7 +95,8 @@ def layer_names(model: nn.Module) -> list[str]:
     return [
         ".".join(filter(None, (name, number)))
         for name in outermost
-        for number, _ in model.get_submodule(name).named_children()
+        for number, member in model.get_submodule(name).named_children()
+        if next(member.children(), None) is not None
     ]
 
 
