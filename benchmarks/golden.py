@@ -3,6 +3,11 @@
     git worktree add ../old REVISION
     python benchmarks/golden.py ../old .
 
+A version is a worktree, or a file that `--save FILE` wrote for one worktree:
+
+    python benchmarks/golden.py ../old --save old.json
+    python benchmarks/golden.py old.json .
+
 Both versions run side by side on this machine, one thread each, on the same small synthetic data:
 every task, and a variant for each model family, optimizer, score and position. Compared are the
 loss of every step and the weights bit by bit (tensors without their names, since names may change),
@@ -147,6 +152,20 @@ INPUTS = {
     "transcribe": "spoken/spoken/test/00001.wav",
     "caption": "drawn/examples/0.png",
 }
+ALIGNED = (
+    *("--source", "sentences/test.en", "--target", "sentences/test.xx"),
+    *("--links", "sentences/links.txt"),
+)
+INSPECTED = (
+    "tag transformer",
+    "fill masked",
+    "translate rnn",
+    "transcribe attention",
+    "caption transformer",
+    "lm score merged",
+    "lm score additive",
+    "lm position rotary",
+)
 IGNORED = ("seconds", "error")
 
 
@@ -204,6 +223,8 @@ class Collector:
             self.command(f"{name}: inspect", "inspect", name, text, "--out", f"{name}-i", "--json")
             self.command(f"{name}: heads", "heads", name, "--json")
             self.command(f"{name}: ablate", "ablate", name, "--json", "--examples", "3")
+            if task == "translate":
+                self.command(f"{name}: align", "align", name, *ALIGNED, "--json")
             page = (run / "report.html").read_text(encoding="utf-8")
             page = re.sub(r"<(style|script)\b.*?</\1>", "", page, flags=re.DOTALL)
             lines = html.unescape(re.sub(r"<[^>]*>", "\n", page)).splitlines()
@@ -236,6 +257,8 @@ def collect(tree: Path, renames: Mapping[str, str]) -> dict[str, Any]:
         collector.command(f"data {words[0]}", "data", *words, "--out", words[0])
     Path("sentences/prompts.txt").write_text("the duck\na river\n", encoding="utf-8")
     Path("sentences/blanks.txt").write_text("the ___ walks .\n", encoding="utf-8")
+    pairs = len(Path("sentences/test.en").read_text(encoding="utf-8").splitlines())
+    Path("sentences/links.txt").write_text("1-1 2-2 2p3\n" * pairs, encoding="utf-8")
     questions = Path("people/questions.test.tsv").read_text(encoding="utf-8").splitlines()
     asked = "".join(line.split("\t")[0] + "\n" for line in questions[:5])
     Path("people/asked.txt").write_text(asked, encoding="utf-8")
@@ -246,7 +269,8 @@ def collect(tree: Path, renames: Mapping[str, str]) -> dict[str, Any]:
     for task in DATA:
         collector.run(task, task, inspect=True)
         for variant, sets in VARIANTS.get(task, {}).items():
-            collector.run(f"{task} {variant}", task, *sets)
+            name = f"{task} {variant}"
+            collector.run(name, task, *sets, inspect=name in INSPECTED)
     stopped_and_resumed(collector)
     collector.command("claims", "claims", "--json")
     return collector.results
@@ -292,36 +316,59 @@ def differences(old: Any, new: Any, where: str, renames: Mapping[str, str]) -> I
         yield f"{where}: {str(old)[:100]!r} -> {str(new)[:100]!r}"
 
 
+def start(version: Path, folder: Path, renames: Path | None) -> subprocess.Popen[bytes]:
+    """Collect the results of a worktree in another process."""
+    tree = version.resolve()
+    work = folder / "work"
+    work.mkdir(parents=True)
+    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(Path(__file__).resolve()), str(tree)]
+    command += ["--collect", str(folder / "results.json")]
+    if renames:
+        command += ["--renames", str(renames.resolve())]
+    return subprocess.Popen(command, cwd=work, env=environment)
+
+
+def results(versions: list[Path], renames: Path | None) -> list[dict[str, Any]]:
+    """The results of each version: a saved file, or a worktree that is run now."""
+    with tempfile.TemporaryDirectory() as name:
+        folders = [Path(name) / str(number) for number in range(len(versions))]
+        running = {
+            folder: start(version, folder, renames if number else None)
+            for number, (version, folder) in enumerate(zip(versions, folders, strict=True))
+            if version.is_dir()
+        }
+        codes = [process.wait() for process in running.values()]
+        if any(codes):
+            sys.exit("a version failed; see above")
+        texts = [
+            # Paths of the temporary folder are printed by some commands.
+            (folder / "results.json").read_text().replace(f"{folder}/", "")
+            if folder in running
+            else version.read_text()
+            for version, folder in zip(versions, folders, strict=True)
+        ]
+        return [json.loads(text) for text in texts]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trees", nargs="+", type=Path, metavar="OLD NEW")
+    parser.add_argument("versions", nargs="+", type=Path, help="old and new version")
+    parser.add_argument("--save", type=Path, help="write the results of one version to a file")
     parser.add_argument("--renames", type=Path, help="JSON object of changed names, old to new")
     parser.add_argument("--accept", action="append", default=[], help="leave out such comparisons")
     parser.add_argument("--collect", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     renames = json.loads(options.renames.read_text()) if options.renames else {}
     if options.collect:
-        results = collect(options.trees[0], renames)
-        options.collect.write_text(json.dumps(results), encoding="utf-8")
+        collected = collect(options.versions[0], renames)
+        options.collect.write_text(json.dumps(collected), encoding="utf-8")
         return
-    with tempfile.TemporaryDirectory() as name:
-        processes = []
-        for number, tree in enumerate(path.resolve() for path in options.trees):
-            folder = Path(name) / str(number) / "work"  # paths of equal length: they may be printed
-            folder.mkdir(parents=True)
-            environment = os.environ | {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
-            command = [sys.executable, str(Path(__file__).resolve()), str(tree)]
-            command += ["--collect", str(folder.parent / "results.json")]
-            if number == 1 and options.renames:
-                command += ["--renames", str(options.renames.resolve())]
-            processes.append(subprocess.Popen(command, cwd=folder, env=environment))
-        codes = [process.wait() for process in processes]
-        if any(codes):
-            sys.exit("one of the versions failed; see above")
-        texts = [(Path(name) / str(n) / "results.json").read_text() for n in range(2)]
-        old, new = (
-            json.loads(text.replace(f"{name}/{number}/", "")) for number, text in enumerate(texts)
-        )
+    if options.save:
+        (saved,) = results(options.versions, options.renames)
+        options.save.write_text(json.dumps(saved), encoding="utf-8")
+        return
+    old, new = results(options.versions, options.renames)
     found = 0
     for key in sorted(old.keys() | new.keys()):
         if any(word in key for word in options.accept):

@@ -111,3 +111,12 @@ def test_a_kernel_is_measured_once_for_all_its_calls(monkeypatch: pytest.MonkeyP
         torch.empty(7, 5)[torch.tensor([6, 0, 3])]
     assert kernels.seconds() == 5.0 and len(measured) == 2
     assert [tuple(result.shape) for result in measured] == [(3, 5), (3, 5)]
+
+
+def test_a_trace_that_would_take_too_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harken.cost.trace.MAX_OPERATIONS", 50)
+    recurrent = ["--set", "model.kind=rnn", "--set", "model.width=16"]
+    assert main(["cost", str(RECIPES / "lm.toml"), *recurrent, "--length", "20"]) == 2
+    assert "too many to trace" in capsys.readouterr().err

@@ -219,9 +219,9 @@ def test_a_cache_gives_what_the_whole_text_gives(decoder: str, how: How) -> None
             HeadRef("decoder.stack.blocks.0.attention", 3),
             LayerRef("decoder.stack.blocks.1"),
         ]
-    whole = model(SOURCE, PRESENT, TARGET)
+    whole = model.states(SOURCE, PRESENT, TARGET)
     with removed(model, parts, how):
-        bare = model(SOURCE, PRESENT, TARGET)
+        bare = model.states(SOURCE, PRESENT, TARGET)
         state, steps = model.begin(SOURCE, PRESENT), []
         for token in TARGET.unbind(dim=1):
             states, state = model.extend(token[:, None], torch.ones(2, 1).bool(), state)

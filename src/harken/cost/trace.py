@@ -18,7 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter
 
+from harken.errors import UserError
+
 aten = torch.ops.aten
+MAX_OPERATIONS = 200_000  # of a trace, about a minute
 MAX_REAL = 1 << 24  # larger integer tensors are fake as well
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
 DEVICE = torch.ops.prim.device.default
@@ -49,6 +52,7 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.observers = tuple(observers)
         self.aligned = aligned  # whether kernels round the sizes of their workspaces up
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._operations = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -59,6 +63,13 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         if func is DEVICE:
             return args[0].fake_device
+        self._operations += 1
+        if self._operations > MAX_OPERATIONS:
+            raise UserError(
+                f"cost: a step has more than {MAX_OPERATIONS:,} operations, which is too many to "
+                "trace (a recurrent layer has several per time step)",
+                fix="choose a shorter length: the counts of recurrent layers are linear in it",
+            )
         kwargs = kwargs or {}
         inputs = operands((*args, *kwargs.values()))
         if any(is_fake(tensor) for tensor in inputs):

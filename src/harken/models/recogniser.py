@@ -143,7 +143,7 @@ class Recogniser(nn.Module):
         *,
         at: Bool[Tensor, "B T"] | None = None,
     ) -> RecognizerOutput:
-        """Return the logits of CTC and of the token after each of `target`, or where `at` is true."""
+        """Return the logits of CTC, and of the token after each of `target` (or only `at`)."""
         check_shape("frames", frames, "batch", "time", self.features)
         check_length("frames", frames.shape[1], self.longest_frames)
         check_shape("present", present, *frames.shape[:2])
