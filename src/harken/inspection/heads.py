@@ -38,6 +38,7 @@ from harken.models.language_model import GPT
 MIN_LENGTH, MAX_LENGTH = 8, 64  # of the rows that weights are read over: as long as inputs are
 REPEATED_ROWS, REPEATED_TOKENS = 8, 16
 MIN_PATTERN = 0.3  # mean weight from which a head is named after what it attends to
+MEANS = ("mean_offset", "mean_distance", "evenness", "first")
 JSON_NAMES = {"previous_token": "previous", "next_token": "next"}
 
 
@@ -95,11 +96,12 @@ class HeadSummary:
         return HeadRef(self.module, self.head).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures that exist, without the tables by offset."""
+        """Return the figures that exist; null is a mean over no query."""
         names = [field.name for field in fields(self) if not field.name.endswith("_offsets")][2:]
         values = {JSON_NAMES.get(name, name): getattr(self, name) for name in names}
+        kept = {"exact", *(MEANS if self.offset is not None else ())}
         return HeadRef(self.module, self.head).to_json() | {
-            name: value for name, value in values.items() if value is not None or name == "exact"
+            name: value for name, value in values.items() if value is not None or name in kept
         }
 
 
