@@ -80,6 +80,7 @@ def test_the_output_folder_is_checked_before_anything_is_computed(
     (tmp_path / "file").write_text("", encoding="utf-8")
     code, out, err = asked(capsys, small_run, "--out", tmp_path / "file")
     assert (code, out) == (2, "") and str(tmp_path / "file") in err
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a row for every head."""
     from harken.cli.output import remark, result_json, table
-    from harken.files import replacing
+    from harken.files import check_writable, replacing
     from harken.inspection.heads import HeadInput, analyze_heads
     from harken.inspection.record import has_attention
     from harken.report.head_sheet import sheet_png, sheet_svg
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         if value is not None and value < least:
             raise UserError(f"{name}: expected {least} or more, got {value}", fix="use more")
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
+        check_writable(options.out / "heads.svg")
     model, examples = _load(options)
     if not has_attention(model):
         raise UserError(
