@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harken.api.models import build_gpt as GPT
     from harken.api.search import search
     from harken.cost.api import cost
-    from harken.foreign import read_foreign as load_huggingface
+    from harken.foreign import load_huggingface
     from harken.inspection.record import Selection, record
     from harken.inspection.store import open_recording, record_to_disk
     from harken.pipeline import train
@@ -57,7 +57,7 @@ _HOMES = {
     "cost": ("harken.cost.api", "cost"),
     "heads": ("harken.api.inspection", "heads"),
     "load": ("harken.run", "load"),
-    "load_huggingface": ("harken.foreign", "read_foreign"),
+    "load_huggingface": ("harken.foreign", "load_huggingface"),
     "load_recipe": ("harken.recipe", "load_recipe"),
     "open_recording": ("harken.inspection.store", "open_recording"),
     "patch": ("harken.api.inspection", "patch"),

@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
 def _load(options: argparse.Namespace) -> tuple["nn.Module", Iterable["AttentionExample | None"]]:
     from itertools import islice
 
-    from harken.foreign import is_foreign, read_foreign
+    from harken.foreign import is_huggingface, load_huggingface
     from harken.formats.text import read_lines
     from harken.run import load
     from harken.tasks.task import Looking
@@ -126,13 +126,13 @@ def _load(options: argparse.Namespace) -> tuple["nn.Module", Iterable["Attention
     texts = None
     if options.text is not None:
         texts = [line.text for line in islice(read_lines(options.text), options.inputs)]
-    if is_foreign(options.folder):
+    if is_huggingface(options.folder):
         if texts is None:
             raise UserError(
                 f"{options.folder}: a Hugging Face folder has no inputs of its own",
                 fix="name a file with one text per line: --text sentences.txt",
             )
-        foreign = read_foreign(options.folder, options.device)
+        foreign = load_huggingface(options.folder, options.device)
         return foreign.model, map(foreign.look, texts)
     loaded = load(options.folder, options.device)
     assert isinstance(loaded.task, Looking), "every task shows what it looks at"

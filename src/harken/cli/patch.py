@@ -76,12 +76,12 @@ def _load(
     """Return the model, a function that makes it read a text, and the texts of tokens."""
     from functools import partial
 
-    from harken.foreign import is_foreign, read_foreign
+    from harken.foreign import is_huggingface, load_huggingface
     from harken.models.language_model import GPT
     from harken.run import load
 
-    if is_foreign(options.folder):
-        subject: Any = read_foreign(options.folder, options.device)
+    if is_huggingface(options.folder):
+        subject: Any = load_huggingface(options.folder, options.device)
         read, tokenizer = subject.look, subject
     else:
         subject = load(options.folder, options.device)
