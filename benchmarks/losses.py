@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harken.cost.memory import footprint
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.training.machine import prepare
 
@@ -60,7 +60,7 @@ def ctc_theirs(weight: Tensor, given: Utterances) -> Tensor:
 
 def entropy_ours(weight: Tensor, states: Tensor, targets: Tensor) -> Tensor:
     """With logarithms and gradient where the scores stood."""
-    return entropy(F.linear(states, weight), targets).sum()
+    return cross_entropy_(F.linear(states, weight), targets).sum()
 
 
 def entropy_theirs(weight: Tensor, states: Tensor, targets: Tensor) -> Tensor:

@@ -21,20 +21,20 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from torch import Tensor, nn
 
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.masks import CAUSAL, NO_MASK, Mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
 from harken.attention.relative import PositionSizes, RotaryConfig
 from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.layers.conformer import ConformerConfig
 from harken.layers.convolution import (
     CausalConvolutionConfig,
+    ConvPyramidConfig,
     GatedConvolutionConfig,
-    StrideTwoConfig,
 )
 from harken.layers.feedforward import FeedForwardConfig
-from harken.layers.front import SpeechFrontConfig, grid
+from harken.layers.frontends import Conv2dSubsamplingConfig, grid
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.layers.spatial import SpatialConfig
@@ -46,23 +46,23 @@ Run = Callable[[Tensor], Tensor]
 Row = tuple[str, str, nn.Module, Run, nn.Module, Run]
 
 
-def in_order(time_steps: int, mask: Mask, keys: int | None = None) -> Arrangement:
+def in_order(time_steps: int, mask: Mask, keys: int | None = None) -> AttentionContext:
     at, keys_at = torch.arange(time_steps)[None], torch.arange(keys or time_steps)[None]
-    return Arrangement(mask=mask, query_positions=at, key_positions=keys_at)
+    return AttentionContext(mask=mask, query_positions=at, key_positions=keys_at)
 
 
 def pytorch_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[Row]:
     """Against PyTorch's own modules."""
     hidden = nn.Transformer.generate_square_subsequent_mask(steps)
-    for name, mask, theirs_mask in (("", EVERYTHING, None), (", causal", CAUSAL, hidden)):
-        arrangement = in_order(steps, mask)
+    for name, mask, theirs_mask in (("", NO_MASK, None), (", causal", CAUSAL, hidden)):
+        context = in_order(steps, mask)
         ours = MultiHeadConfig(heads=heads, bias=True).build(width, steps)
         theirs = nn.MultiheadAttention(width, heads, batch_first=True)
         yield (
             f"multi-head attention{name}",
             "nn.MultiheadAttention",
             ours,
-            lambda x, m=ours, a=arrangement: m(x, a)[0],
+            lambda x, m=ours, a=context: m(x, a)[0],
             theirs,
             lambda x, m=theirs, h=theirs_mask: m(
                 x, x, x, need_weights=False, attn_mask=h, is_causal=h is not None
@@ -79,7 +79,7 @@ def pytorch_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[Row
             f"Transformer block{name}",
             "nn.TransformerEncoderLayer",
             block,
-            lambda x, m=block, a=arrangement: m(x, a)[0],
+            lambda x, m=block, a=context: m(x, a)[0],
             layer,
             lambda x, m=layer, h=theirs_mask: m(x, src_mask=h, is_causal=h is not None),
         )
@@ -88,7 +88,7 @@ def pytorch_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[Row
         feedforward=FeedForwardConfig(activation="relu"),
     ).build(width, steps, width)
     known = torch.randn(batch, steps // 2, width)
-    own, across = in_order(steps, CAUSAL), in_order(steps, EVERYTHING, steps // 2)
+    own, across = in_order(steps, CAUSAL), in_order(steps, NO_MASK, steps // 2)
     layer = nn.TransformerDecoderLayer(
         width, heads, 4 * width, 0.0, batch_first=True, norm_first=True
     )
@@ -96,7 +96,7 @@ def pytorch_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[Row
         "Transformer decoder block",
         "nn.TransformerDecoderLayer",
         decoder,
-        lambda x: decoder(x, own, None, Memory(decoder.cross.remember(known), across))[0],
+        lambda x: decoder(x, own, None, Memory(decoder.cross.project_kv(known), across))[0],
         layer,
         lambda x: layer(x, known, tgt_mask=hidden, tgt_is_causal=True),
     )
@@ -130,7 +130,7 @@ def hugging_face_rows(batch: int, steps: int, width: int, heads: int) -> Iterato
     gpt2._attn_implementation = "sdpa"
     theirs = GPT2Block(gpt2, layer_idx=0)
     ours = TransformerConfig(attention=MultiHeadConfig(heads=heads, bias=True)).build(width, steps)
-    arrangement = in_order(steps, CAUSAL)
+    context = in_order(steps, CAUSAL)
 
     def first(output: object) -> Tensor:
         return output[0] if isinstance(output, tuple) else output  # type: ignore[return-value]
@@ -139,7 +139,7 @@ def hugging_face_rows(batch: int, steps: int, width: int, heads: int) -> Iterato
         "Transformer block, GPT-2's",
         "GPT2Block",
         ours,
-        lambda x: ours(x, arrangement)[0],
+        lambda x: ours(x, context)[0],
         theirs,
         lambda x: first(theirs(x)),
     )
@@ -155,7 +155,7 @@ def hugging_face_rows(batch: int, steps: int, width: int, heads: int) -> Iterato
     turned = LlamaRotaryEmbedding(llama)(torch.zeros(1, 1, width), at)
     sizes = PositionSizes(width=width, key_width=width // heads, heads=heads, length=steps)
     rotation = RotaryConfig().build(sizes).rotation(at[..., None])
-    turning = Arrangement(mask=CAUSAL, query_positions=at, key_positions=at, rotation=rotation)
+    turning = AttentionContext(mask=CAUSAL, query_positions=at, key_positions=at, rotation=rotation)
     block = TransformerConfig(
         attention=MultiHeadConfig(heads=heads, key_value_heads=heads // 2),
         feedforward=FeedForwardConfig(activation="swiglu", inner=2 * width, bias=False),
@@ -191,14 +191,14 @@ def conformer_rows(batch: int, steps: int, width: int, heads: int) -> Iterator[R
     layer = theirs.Wav2Vec2ConformerEncoderLayer(config)
     waves = theirs.Wav2Vec2ConformerRelPositionalEmbedding(config)(torch.zeros(1, steps, width))
     block = ConformerConfig(
-        attention=MultiHeadConfig(heads=heads, bias=True, score=RelativeProductConfig())
+        attention=MultiHeadConfig(heads=heads, bias=True, score=TransformerXLConfig())
     ).build(width, steps)
-    arrangement = in_order(steps, EVERYTHING)
+    context = in_order(steps, NO_MASK)
     yield (
         "Conformer block",
         "Wav2Vec2ConformerEncoderLayer",
         block,
-        lambda x: block(x, arrangement),
+        lambda x: block(x, context),
         layer,
         lambda x: layer(x, relative_position_embeddings=waves)[0],
     )
@@ -252,14 +252,14 @@ def convolution_rows(batch: int, steps: int, width: int, heads: int) -> Iterator
     """Convolutional layers against plain ones; the front against its three modules in a row."""
     causal = CausalConvolutionConfig(layers=3, kernel=3, activation="relu").build(width)
     gated = GatedConvolutionConfig(layers=3, kernel=3).build(width)
-    pyramid = StrideTwoConfig(layers=3, kernel=3, activation="relu").build(width)
+    pyramid = ConvPyramidConfig(layers=3, kernel=3, activation="relu").build(width)
     plain = PlainConvolutions(3, 3, width, gated=False)
     plain_gated = PlainConvolutions(3, 3, width, gated=True)
     plain_pyramid = PlainPyramid(3, width)
     yield "causal convolutions", "nn.Conv1d by hand", causal, causal, plain, plain
     yield "gated convolutions", "nn.Conv1d by hand", gated, gated, plain_gated, plain_gated
     yield "stride-2 pyramid", "nn.Conv1d by hand", pyramid, pyramid, plain_pyramid, plain_pyramid
-    front = SpeechFrontConfig(channels=32).build(width, width)
+    front = Conv2dSubsamplingConfig(channels=32).build(width, width)
     by_hand = nn.Sequential(
         nn.Unflatten(1, (1, steps)),
         nn.Conv2d(1, 32, 3, 2, 1),
@@ -357,18 +357,18 @@ def peak(score: str, kind: str, steps: int) -> None:
     width, heads = 64, 4
     config = MultiHeadConfig(heads=heads, score=SCORES[score])
     attention = config.build(width, steps)
-    arrangement = in_order(steps, EVERYTHING if kind == "none" else CAUSAL)
+    context = in_order(steps, NO_MASK if kind == "none" else CAUSAL)
     if kind == "rotary":
         _, key_width = config.head_widths(width)
         sizes = PositionSizes(width=width, key_width=key_width, heads=heads, length=steps)
         at = torch.arange(steps)[None]
         rotation = RotaryConfig().build(sizes).rotation(at[..., None])
-        arrangement = Arrangement(
+        context = AttentionContext(
             mask=CAUSAL, query_positions=at, key_positions=at, rotation=rotation
         )
-    attention(torch.randn(1, 8, width), in_order(8, EVERYTHING))[0].sum().backward()
+    attention(torch.randn(1, 8, width), in_order(8, NO_MASK))[0].sum().backward()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    attention(torch.randn(1, steps, width), arrangement)[0].sum().backward()
+    attention(torch.randn(1, steps, width), context)[0].sum().backward()
     print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 
 

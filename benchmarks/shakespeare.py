@@ -94,7 +94,7 @@ class PlainGPT(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, bias=False)
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                added = name.endswith(("join.weight", "narrow.weight"))
+                added = name.endswith(("out_proj.weight", "down_proj.weight"))
                 nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * LAYERS) if added else 1))
 
     def forward(self, tokens: Tensor, *, at: Tensor | None = None) -> Tensor:

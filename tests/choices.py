@@ -5,7 +5,7 @@ from dataclasses import fields
 from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from harken.attention.legal import clash
+from harken.attention.compatibility import conflict
 from harken.attention.positions import PositionConfig
 from harken.attention.scores import ScoreConfig
 
@@ -35,5 +35,5 @@ EVERY_PAIR = [
     (score, position)
     for score in EVERY_SCORE
     for position in EVERY_POSITION
-    if clash(score, position) is None
+    if conflict(score, position) is None
 ]

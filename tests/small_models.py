@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 
-from harken.attention.legal import clash
+from harken.attention.compatibility import conflict
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
     AlibiConfig,
@@ -24,7 +24,7 @@ from harken.attention.scores import (
     ScoreConfig,
     SynthesizerConfig,
 )
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.layers.norm import NormConfig
 from harken.models.language_model import GPT, GPTConfig
 
@@ -39,7 +39,7 @@ SCORES: dict[str, ScoreConfig] = {
     "additive": AdditiveConfig(),
     "dense": SynthesizerConfig(form="dense"),
     "random": SynthesizerConfig(form="random"),
-    "relative product": RelativeProductConfig(),
+    "relative product": TransformerXLConfig(),
 }
 POSITIONS: dict[str, PositionConfig] = {
     "none": NoPositionConfig(),
@@ -55,7 +55,7 @@ LEGAL = [
     (score, position)
     for score in SCORES
     for position in POSITIONS
-    if clash(SCORES[score], POSITIONS[position]) is None
+    if conflict(SCORES[score], POSITIONS[position]) is None
 ]
 Norm = Literal["pre", "post"]
 Seen = Literal["causal", "strict", "window"]
@@ -85,7 +85,7 @@ def small_config(
     merged = score == "merged"
     return GPTConfig(
         layers=LAYERS,
-        # Merged keys are whole tokens, and rotary turns pairs.
+        # MergedScore keys are whole tokens, and rotary turns pairs.
         width=WIDTH + 1 if merged and position == "rotary" else WIDTH,
         length=LENGTH,
         attention=MultiHeadConfig(

@@ -90,7 +90,7 @@ def test_ablate(subject: Subject) -> None:
     with torch.no_grad(), harken.record(model) as records:
         plain = logits(model)
     heads = records[0].weights.shape[1]
-    project: Any = getattr(attention, "join", getattr(attention, "c_proj", None))
+    project: Any = getattr(attention, "out_proj", getattr(attention, "c_proj", None))
     if kind == "own":  # nn.MultiheadAttention does not call its projection: mask its columns
         width = 12 // heads
         kept = attention.out_proj.weight.detach().clone()
@@ -249,9 +249,9 @@ def test_models_and_layers() -> None:
     )
     score = layer.attention.score
     with torch.no_grad():
-        projections = [score.to_queries, score.to_keys, layer.attention.to_values]  # type: ignore[union-attr]
+        projections = [score.q_proj, score.k_proj, layer.attention.v_proj]  # type: ignore[union-attr]
         reference.in_proj_weight.copy_(torch.cat([part.weight for part in projections]))
-        reference.out_proj.weight.copy_(layer.attention.join.weight)
+        reference.out_proj.weight.copy_(layer.attention.out_proj.weight)
     hidden = torch.ones(7, 7).triu(1).bool()
     expected, _ = reference(inputs, inputs, inputs, attn_mask=hidden)
     assert_close(layer(inputs), expected)

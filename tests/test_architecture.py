@@ -3,8 +3,11 @@
 import ast
 import re
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import harken
+from harken.attention.positions import PositionConfig
+from harken.attention.scores import ScoreConfig
 from harken.shapes import LETTERS
 
 ROOT = Path(harken.__file__).parent
@@ -211,3 +214,28 @@ def test_every_input_file_is_opened_by_inputs() -> None:
                 name == "open" and isinstance(mode, ast.Constant) and mode.value in ("r", "rb")
             )
             assert not reads, f"{path}:{node.lineno} opens a file; use harken.inputs"
+
+
+def kinds_of_scores_and_positions() -> set[str]:
+    """Names of the configs of the two unions and of the classes that these build."""
+    configs = [*get_args(ScoreConfig), *get_args(PositionConfig)]
+    built = [get_type_hints(config.build)["return"] for config in configs]
+    classes = [kind for hint in built for kind in get_args(hint) or (hint,)]
+    return {kind.__name__ for kind in (*configs, *classes)}
+
+
+def test_scores_and_positions_describe_themselves() -> None:
+    """Only `attention/` asks which kind of score or position it has."""
+    kinds = kinds_of_scores_and_positions()
+    assert {"MergedConfig", "MergedScore", "RotaryConfig", "Rotary"} <= kinds
+    calls = [
+        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+        for room, paths in rooms().items()
+        if room != "attention"
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("isinstance", "issubclass")
+        and kinds & {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+    ]
+    assert calls == []

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask, Order, mask_between, visible_table
+from harken.attention.masks import CAUSAL, NO_MASK, Mask, MaskKind, build_mask, dense_mask
 
 CPU = torch.device("cpu")
 
@@ -14,40 +14,40 @@ def places(*numbers: int) -> Tensor:
 
 def drawn(mask: Mask, queries: int = 0, keys: int = 0) -> list[str]:
     """The first row's table as lines of text, x where the query may look."""
-    table = visible_table(mask, queries, keys, CPU)[0, 0]
+    table = dense_mask(mask, queries, keys, CPU)[0, 0]
     return ["".join("x" if seen else "." for seen in row) for row in table.tolist()]
 
 
 def test_orders_by_hand() -> None:
     here = places(0, 1, 2)
-    assert drawn(mask_between("any", here, here)) == ["xxx", "xxx", "xxx"]
-    assert drawn(mask_between("causal", here, here)) == ["x..", "xx.", "xxx"]
-    assert drawn(mask_between("strict", here, here)) == ["...", "x..", "xx."]
+    assert drawn(build_mask("any", here, here)) == ["xxx", "xxx", "xxx"]
+    assert drawn(build_mask("causal", here, here)) == ["x..", "xx.", "xxx"]
+    assert drawn(build_mask("strict", here, here)) == ["...", "x..", "xx."]
 
 
 def test_positions_decide_and_not_slots() -> None:
-    assert drawn(mask_between("causal", places(3, 4), places(0, 1, 2, 3, 4))) == ["xxxx.", "xxxxx"]
-    assert drawn(mask_between("strict", places(2, 0), places(1, 0, 2))) == ["xx.", "..."]
+    assert drawn(build_mask("causal", places(3, 4), places(0, 1, 2, 3, 4))) == ["xxxx.", "xxxxx"]
+    assert drawn(build_mask("strict", places(2, 0), places(1, 0, 2))) == ["xx.", "..."]
 
 
 def test_the_flag_means_that_the_last_query_stands_at_the_last_key() -> None:
     assert drawn(CAUSAL, 3, 3) == ["x..", "xx.", "xxx"]
     assert drawn(CAUSAL, 2, 5) == ["xxxx.", "xxxxx"]
     assert drawn(CAUSAL, 4, 2) == ["..", "..", "x.", "xx"]
-    assert drawn(EVERYTHING, 2, 3) == ["xxx", "xxx"]
+    assert drawn(NO_MASK, 2, 3) == ["xxx", "xxx"]
 
 
 def test_a_packed_row_by_hand() -> None:
     at, texts = places(0, 1, 0, 1, 2), places(0, 0, 1, 1, 1)
-    mask = mask_between("causal", at, at, query_documents=texts, key_documents=texts)
+    mask = build_mask("causal", at, at, query_documents=texts, key_documents=texts)
     assert drawn(mask) == ["x....", "xx...", "..x..", "..xx.", "..xxx"]
 
 
 def test_windows_by_hand() -> None:
     here = places(0, 1, 2, 3)
-    assert drawn(mask_between("any", here, here, window=1)) == ["xx..", "xxx.", ".xxx", "..xx"]
-    assert drawn(mask_between("causal", here, here, window=1)) == ["x...", "xx..", ".xx.", "..xx"]
-    assert drawn(mask_between("strict", here, here, window=2)) == ["....", "x...", "xx..", ".xx."]
+    assert drawn(build_mask("any", here, here, window=1)) == ["xx..", "xxx.", ".xxx", "..xx"]
+    assert drawn(build_mask("causal", here, here, window=1)) == ["x...", "xx..", ".xx.", "..xx"]
+    assert drawn(build_mask("strict", here, here, window=2)) == ["....", "x...", "xx..", ".xx."]
 
 
 @given(
@@ -60,7 +60,7 @@ def test_windows_by_hand() -> None:
 @settings(max_examples=80)
 def test_equals_a_loop_over_every_pair(
     data: st.DataObject,
-    order: Order,
+    order: MaskKind,
     window: int | None,
     with_present: bool,
     with_documents: bool,
@@ -76,7 +76,7 @@ def test_equals_a_loop_over_every_pair(
     present = rows(keys, st.booleans()) if with_present else None
     query_in = rows(queries, st.integers(0, 1)) if with_documents else None
     key_in = rows(keys, st.integers(0, 1)) if with_documents else None
-    mask = mask_between(
+    mask = build_mask(
         order,
         query_at,
         key_at,
@@ -85,7 +85,7 @@ def test_equals_a_loop_over_every_pair(
         query_documents=query_in,
         key_documents=key_in,
     )
-    table = visible_table(mask, queries, keys, CPU)
+    table = dense_mask(mask, queries, keys, CPU)
     assert table.shape == (batch, 1, queries, keys)
     for b in range(batch):
         for i in range(queries):

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from choices import EVERY_PAIR, EVERY_POSITION, EVERY_SCORE, name
-from harken.attention.attend import Compared, attend_explicit, attend_fast
-from harken.attention.legal import clash
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask, mask_between, padding_mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.compatibility import conflict
+from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
+from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask, padding_mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import PositionConfig
 from harken.attention.relative import PositionSizes
 from harken.attention.scores import MergedConfig, ScoreConfig
@@ -37,22 +37,22 @@ def packed(queries_at: Tensor, keys_at: Tensor) -> Mask:
     first = torch.tensor([[2], [3]])
     places = torch.where(queries_at < first, queries_at, queries_at - first)
     texts = (queries_at >= first).long()
-    return mask_between("causal", places, places, query_documents=texts, key_documents=texts)
+    return build_mask("causal", places, places, query_documents=texts, key_documents=texts)
 
 
 ANY_SHAPE: Masks = {
-    "any": lambda queries_at, keys_at: EVERYTHING,
+    "any": lambda queries_at, keys_at: NO_MASK,
     "padding": lambda queries_at, keys_at: padding_mask(present(keys_at)),
     # In cross-attention the last of seven queries sees none of five keys.
-    "window": lambda queries_at, keys_at: mask_between("any", queries_at, keys_at, window=1),
+    "window": lambda queries_at, keys_at: build_mask("any", queries_at, keys_at, window=1),
 }
 MASKS: dict[Setting, Masks] = {
     "self": {
         **ANY_SHAPE,
         "causal flag": lambda queries_at, keys_at: CAUSAL,
-        "causal table": lambda queries_at, keys_at: mask_between("causal", queries_at, keys_at),
-        "strict": lambda queries_at, keys_at: mask_between("strict", queries_at, keys_at),
-        "strict window, padding": lambda queries_at, keys_at: mask_between(
+        "causal table": lambda queries_at, keys_at: build_mask("causal", queries_at, keys_at),
+        "strict": lambda queries_at, keys_at: build_mask("strict", queries_at, keys_at),
+        "strict window, padding": lambda queries_at, keys_at: build_mask(
             "strict", queries_at, keys_at, window=2, present=present(keys_at)
         ),
         "packed": packed,
@@ -60,7 +60,7 @@ MASKS: dict[Setting, Masks] = {
     "cross": ANY_SHAPE,
     "spatial": {
         **{kind: ANY_SHAPE[kind] for kind in ("any", "padding")},
-        "raster": lambda queries_at, keys_at: mask_between("causal", queries_at, keys_at),
+        "raster": lambda queries_at, keys_at: build_mask("causal", queries_at, keys_at),
     },
 }
 
@@ -119,7 +119,7 @@ def test_layouts_meet_every_choice() -> None:
     assert all(layouts == set(LAYOUTS) for layouts in met.values())
     pairs = {(score, position) for _, score, position, _ in CASES}
     every = {(score, position) for score in EVERY_SCORE for position in EVERY_POSITION}
-    assert all(clash(*pair) is not None for pair in every - pairs)
+    assert all(conflict(*pair) is not None for pair in every - pairs)
 
 
 def coordinates_of(setting: Setting, time: int) -> Tensor:
@@ -129,8 +129,8 @@ def coordinates_of(setting: Setting, time: int) -> Tensor:
     return torch.arange(time)[None, :, None]
 
 
-def explicit(compared: Compared, values: Tensor, mask: Mask, dropout: float) -> Tensor:
-    return attend_explicit(compared, values, mask, dropout).output
+def explicit(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+    return eager_attention(terms, values, mask, dropout).output
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_fast_equals_explicit(
     )
     queries_on, keys_on = coordinates_of(setting, queries), coordinates_of(setting, keys)
     queries_at, keys_at = torch.arange(queries)[None], torch.arange(keys)[None]
-    arrangement = Arrangement(
+    context = AttentionContext(
         mask=MASKS[setting][mask_kind](queries_at, keys_at),
         query_positions=queries_at,
         key_positions=keys_at,
@@ -182,22 +182,22 @@ def test_fast_equals_explicit(
         bias=of_inputs.bias(queries_on, keys_on),
     )
 
-    def run(arrangement: Arrangement = arrangement) -> Tensor:
-        entered = of_inputs.enter(inputs, queries_on)
+    def run(context: AttentionContext = context) -> Tensor:
+        entered = of_inputs.embed(inputs, queries_on)
         assert entered.shape == (BATCH, queries, WIDTH)
         if setting != "cross":
-            return attention(entered, arrangement)[0]
-        remembered = of_memory.enter(memory, keys_on)
-        seen = attention.remember(remembered, of_memory.rotation(keys_on))
-        return attention.look(entered, seen, arrangement)
+            return attention(entered, context)[0]
+        remembered = of_memory.embed(memory, keys_on)
+        seen = attention.project_kv(remembered, of_memory.rotation(keys_on))
+        return attention.attend(entered, seen, context)
 
     mixed = memory if setting == "cross" else inputs
     leaves = [mixed, *modules.parameters(), *([inputs] if setting == "cross" else [])]
-    assert attention.kernel is attend_fast
+    assert attention.kernel is fused_attention
     fast = run()
-    if arrangement.bias is not None:  # the fused kernel may leave a bias that learns to the other
+    if context.bias is not None:  # the fused kernel may leave a bias that learns to the other
         with torch.no_grad():
-            told = run(replace(arrangement, bias=arrangement.bias.detach()))
+            told = run(replace(context, bias=context.bias.detach()))
         assert_close(told, fast, rtol=0, atol=1e-10)
     downstream = torch.randn_like(fast)
     fast_gradients = torch.autograd.grad(
@@ -214,7 +214,7 @@ def test_fast_equals_explicit(
     assert slow_gradients[0].any()
     if mask_kind.startswith("strict"):
         blind = torch.zeros(BATCH, WIDTH, dtype=torch.float64)
-        if attention.join is not None and attention.join.bias is not None:
-            blind = blind + attention.join.bias
+        if attention.out_proj is not None and attention.out_proj.bias is not None:
+            blind = blind + attention.out_proj.bias
         assert torch.equal(fast[:, 0], blind)
         assert torch.equal(slow[:, 0], blind)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask
+from harken.attention.masks import CAUSAL, NO_MASK, Mask
 from harken.attention.merging import merge_pair, split_merged
-from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig, ScoreConfig
 
 BATCH, HEADS, TIME, KEYS = 2, 3, 7, 5
@@ -18,13 +18,13 @@ seeds = st.integers(0, 2**31)
 
 
 def attention(
-    score: ScoreConfig, key_width: int | None, memory_width: int, groups: int = HEADS
+    score: ScoreConfig, key_width: int | None, memory_width: int, kv_heads: int = HEADS
 ) -> MultiHead:
     config = MultiHeadConfig(
         heads=HEADS,
         key_width=key_width,
         head_width=HEAD_WIDTH,
-        key_value_heads=groups,
+        key_value_heads=kv_heads,
         score=score,
     )
     module = config.build(WIDTH, TIME, memory_width).double()
@@ -34,37 +34,37 @@ def attention(
 
 
 def look(module: MultiHead, inputs: Tensor, memory: Tensor, mask: Mask) -> Tensor:
-    arrangement = Arrangement(
+    context = AttentionContext(
         mask=mask,
         query_positions=torch.arange(inputs.shape[1])[None],
         key_positions=torch.arange(memory.shape[1])[None],
     )
-    return module.look(inputs, module.remember(memory), arrangement)
+    return module.attend(inputs, module.project_kv(memory), context)
 
 
 def matrices(module: MultiHead, key_width: int) -> tuple[Tensor, Tensor]:
     """W_Q and W_K of every head; heads that share keys have the same W_K."""
-    queries = module.score.to_queries.weight.unflatten(0, (HEADS, key_width))
-    keys = module.score.to_keys.weight.unflatten(0, (module.groups, key_width))
-    return queries, keys.repeat_interleave(HEADS // module.groups, dim=0)
+    queries = module.score.q_proj.weight.unflatten(0, (HEADS, key_width))
+    keys = module.score.k_proj.weight.unflatten(0, (module.kv_heads, key_width))
+    return queries, keys.repeat_interleave(HEADS // module.kv_heads, dim=0)
 
 
 @pytest.mark.parametrize(("score", "scale"), [(DotConfig(), 1.0), (ScaledConfig(), 5**-0.5)])
 @pytest.mark.parametrize("memory_width", [WIDTH, MEMORY_WIDTH])
-@pytest.mark.parametrize("groups", [HEADS, 1])
+@pytest.mark.parametrize("kv_heads", [HEADS, 1])
 @torch.no_grad()
 def test_merging_changes_no_output(
-    score: ScoreConfig, scale: float, memory_width: int, groups: int
+    score: ScoreConfig, scale: float, memory_width: int, kv_heads: int
 ) -> None:
-    pair = attention(score, 5, memory_width, groups)
-    merged = attention(MergedConfig(), None, memory_width, groups)
-    merged.to_values, merged.join = pair.to_values, pair.join
-    merged.score.unscaled.copy_(merge_pair(*matrices(pair, 5), scale) / merged.score.scale)
+    pair = attention(score, 5, memory_width, kv_heads)
+    merged = attention(MergedConfig(), None, memory_width, kv_heads)
+    merged.v_proj, merged.out_proj = pair.v_proj, pair.out_proj
+    merged.score.weight.copy_(merge_pair(*matrices(pair, 5), scale) / merged.score.scale)
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, memory_width, dtype=torch.float64)
     assert_close(
-        look(merged, inputs, memory, EVERYTHING),
-        look(pair, inputs, memory, EVERYTHING),
+        look(merged, inputs, memory, NO_MASK),
+        look(pair, inputs, memory, NO_MASK),
         rtol=0,
         atol=1e-12,
     )
@@ -91,18 +91,18 @@ def test_merging_equals_the_sum_of_the_source() -> None:
 def test_splitting_a_merged_pair_changes_no_output(key_width: int, memory_width: int) -> None:
     merged = attention(MergedConfig(), None, memory_width)
     rank_five = merge_pair(*matrices(attention(DotConfig(), 5, memory_width), 5), 0.7)
-    merged.score.unscaled.copy_(rank_five / merged.score.scale)
+    merged.score.weight.copy_(rank_five / merged.score.scale)
     split = split_merged(rank_five, key_width)
     assert split.truncation.abs().max() < 1e-12
     assert split.queries.shape == (HEADS, key_width, WIDTH)
     assert split.keys.shape == (HEADS, key_width, memory_width)
     pair = attention(DotConfig(), key_width, memory_width)
-    pair.to_values, pair.join = merged.to_values, merged.join
-    pair.score.to_queries.weight.copy_(split.queries.flatten(0, 1))
-    pair.score.to_keys.weight.copy_(split.keys.flatten(0, 1))
+    pair.v_proj, pair.out_proj = merged.v_proj, merged.out_proj
+    pair.score.q_proj.weight.copy_(split.queries.flatten(0, 1))
+    pair.score.k_proj.weight.copy_(split.keys.flatten(0, 1))
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, memory_width, dtype=torch.float64)
-    ours, theirs = (look(one, inputs, memory, EVERYTHING) for one in (pair, merged))
+    ours, theirs = (look(one, inputs, memory, NO_MASK) for one in (pair, merged))
     assert_close(ours, theirs, rtol=0, atol=1e-11)
 
 

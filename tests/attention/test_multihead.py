@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from choices import EVERY_SCORE, name
-from harken.attention.attend import explicit_weights
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask, mask_between
-from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
+from harken.attention.kernels import attention_weights
+from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask
+from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.attention.relative import (
     AlibiConfig,
     PositionSizes,
@@ -36,9 +36,9 @@ def built(width: int, **choices: object) -> MultiHead:
     return attention
 
 
-def in_order(mask: Mask, time: int = TIME) -> Arrangement:
+def in_order(mask: Mask, time: int = TIME) -> AttentionContext:
     slots = torch.arange(time)[None]
-    return Arrangement(mask=mask, query_positions=slots, key_positions=slots)
+    return AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -47,15 +47,13 @@ def test_agrees_with_pytorch(causal: bool) -> None:
     theirs = nn.MultiheadAttention(15, 3, bias=False, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
         theirs.in_proj_weight.copy_(
-            torch.cat(
-                (ours.score.to_queries.weight, ours.score.to_keys.weight, ours.to_values.weight)
-            )
+            torch.cat((ours.score.q_proj.weight, ours.score.k_proj.weight, ours.v_proj.weight))
         )
-        theirs.out_proj.weight.copy_(ours.join.weight)
+        theirs.out_proj.weight.copy_(ours.out_proj.weight)
     inputs = torch.randn(BATCH, TIME, 15, dtype=torch.float64)
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1) if causal else None
     expected, _ = theirs(inputs, inputs, inputs, attn_mask=hidden)
-    output, _ = ours(inputs, in_order(CAUSAL if causal else EVERYTHING))
+    output, _ = ours(inputs, in_order(CAUSAL if causal else NO_MASK))
     assert_close(output, expected, rtol=0, atol=1e-12)
 
 
@@ -65,25 +63,25 @@ def test_separate_widths_of_keys_and_values_equal_a_loop(score: ScoreConfig, sca
     heads, key_width, head_width, width = 3, 5, 13, 11
     ours = built(width, heads=heads, key_width=key_width, head_width=head_width, score=score)
     inputs = torch.randn(BATCH, TIME, width, dtype=torch.float64)
-    output, seen = ours(inputs, in_order(EVERYTHING))
+    output, seen = ours(inputs, in_order(NO_MASK))
     assert seen.keys.shape == (BATCH, heads, TIME, key_width)
     assert seen.values.shape == (BATCH, heads, TIME, head_width)
-    to_queries = ours.score.to_queries.weight.view(heads, key_width, width)
-    to_keys = ours.score.to_keys.weight.view(heads, key_width, width)
-    to_values = ours.to_values.weight.view(heads, head_width, width)
+    q_proj = ours.score.q_proj.weight.view(heads, key_width, width)
+    k_proj = ours.score.k_proj.weight.view(heads, key_width, width)
+    v_proj = ours.v_proj.weight.view(heads, head_width, width)
     for b in range(BATCH):
         for i in range(TIME):
             mixtures = []
             for h in range(heads):
-                query = to_queries[h] @ inputs[b, i]
-                scores = [scale * (query @ (to_keys[h] @ token)) for token in inputs[b]]
+                query = q_proj[h] @ inputs[b, i]
+                scores = [scale * (query @ (k_proj[h] @ token)) for token in inputs[b]]
                 masses = torch.stack(scores).exp()
-                values = [to_values[h] @ token for token in inputs[b]]
+                values = [v_proj[h] @ token for token in inputs[b]]
                 mixtures.append(
                     sum(mass * value for mass, value in zip(masses, values, strict=True))
                     / masses.sum()
                 )
-            expected = ours.join.weight @ torch.cat(mixtures)
+            expected = ours.out_proj.weight @ torch.cat(mixtures)
             assert_close(output[b, i], expected, rtol=0, atol=1e-12)
 
 
@@ -102,26 +100,26 @@ def test_without_positions_permuted_tokens_give_permuted_outputs(
     key_width = None if isinstance(score, MergedConfig) else 5
     attention = built(11, heads=heads, key_width=key_width, head_width=3, score=score)
     inputs = torch.randn(batch, TIME, 11, dtype=torch.float64)
-    straight, _ = attention(inputs, in_order(EVERYTHING))
-    permuted, _ = attention(inputs[:, order], in_order(EVERYTHING))
+    straight, _ = attention(inputs, in_order(NO_MASK))
+    permuted, _ = attention(inputs[:, order], in_order(NO_MASK))
     assert_close(permuted, straight[:, order], rtol=0, atol=1e-12)
 
 
-def turned(first: int) -> Arrangement:
+def turned(first: int) -> AttentionContext:
     """Rotated from position `first` on; everything is seen."""
     slots = torch.arange(first, first + TIME)[None]
     rotation = RotaryConfig().build(SIZES).rotation(slots[..., None])
-    return Arrangement(
-        mask=EVERYTHING, query_positions=slots, key_positions=slots, rotation=rotation
+    return AttentionContext(
+        mask=NO_MASK, query_positions=slots, key_positions=slots, rotation=rotation
     )
 
 
 def test_rotation_and_a_causal_mask_each_end_that_equality() -> None:
     attention = built(11, heads=3, key_width=4, head_width=5)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    for arrangement in (turned(0), in_order(CAUSAL)):
-        straight, _ = attention(inputs, arrangement)
-        reversed_, _ = attention(inputs.flip(1), arrangement)
+    for context in (turned(0), in_order(CAUSAL)):
+        straight, _ = attention(inputs, context)
+        reversed_, _ = attention(inputs.flip(1), context)
         assert (reversed_.flip(1) - straight).abs().amin(dim=-1).max() > 1e-3
 
 
@@ -140,13 +138,13 @@ def test_what_is_past_stays_where_it_was(rotary: bool) -> None:
 
     def run(first: int, last: int, past: object) -> tuple[Tensor, object]:
         queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
-        arrangement = Arrangement(
-            mask=mask_between("causal", queries_at, keys_at),
+        context = AttentionContext(
+            mask=build_mask("causal", queries_at, keys_at),
             query_positions=queries_at,
             key_positions=keys_at,
             rotation=kind.rotation(queries_at[..., None]) if rotary else None,
         )
-        return attention(inputs[:, first:last], arrangement, past)
+        return attention(inputs[:, first:last], context, past)
 
     whole, everything = run(0, TIME, None)
     early, past = run(0, 3, None)
@@ -182,10 +180,10 @@ def test_what_a_position_says_comes_on_top_of_every_score(
     plain = in_order(CAUSAL)
     slots = plain.query_positions[..., None]
     bias = kind.build(SIZES).double().bias(slots, slots)
-    seen = attention.remember(inputs)
+    seen = attention.project_kv(inputs)
     without, with_it = (
-        explicit_weights(attention.compare(inputs, seen, arrangement), CAUSAL)
-        for arrangement in (plain, replace(plain, bias=bias))
+        attention_weights(attention.terms(inputs, seen, context), CAUSAL)
+        for context in (plain, replace(plain, bias=bias))
     )
     expected = without * bias.exp()
     expected = expected / expected.sum(dim=-1, keepdim=True)

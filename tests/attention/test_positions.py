@@ -33,7 +33,7 @@ ANGLE = 1e-5
 def test_sinusoid_equals_the_formula(width: int) -> None:
     inputs = torch.randn(2, 5, width, dtype=torch.float64)
     sinusoid = SinusoidConfig(base=BASE).build(sizes(width, 3, 2))
-    added = sinusoid.enter(inputs, PLACES[..., None]) - inputs
+    added = sinusoid.embed(inputs, PLACES[..., None]) - inputs
     assert sinusoid.rotation(PLACES[..., None]) is None
     for b in range(2):
         for t in range(5):
@@ -46,7 +46,7 @@ def test_sinusoid_equals_the_formula(width: int) -> None:
 def test_learned_adds_the_row_of_each_position() -> None:
     inputs = torch.randn(2, 5, 7)
     learned = LearnedConfig().build(sizes(7, 3, 37))
-    ours = learned.enter(inputs, PLACES[..., None])
+    ours = learned.embed(inputs, PLACES[..., None])
     for b in range(2):
         for t in range(5):
             assert torch.equal(ours[b, t], inputs[b, t] + learned.tables[0].weight[PLACES[b, t]])
@@ -56,13 +56,13 @@ def test_learned_adds_the_row_of_each_position() -> None:
 def test_none_says_nothing() -> None:
     inputs = torch.randn(2, 5, 7)
     nowhere = NoPositionConfig().build(sizes(7, 3, 37))
-    assert torch.equal(nowhere.enter(inputs, PLACES[..., None]), inputs)
+    assert torch.equal(nowhere.embed(inputs, PLACES[..., None]), inputs)
     assert nowhere.rotation(PLACES[..., None]) is None
 
 
 def turned(heads: Tensor, places: Tensor) -> Tensor:
     rotary = RotaryConfig(base=BASE).build(sizes(19, heads.shape[-1], 2))
-    assert torch.equal(rotary.enter(heads[:, 0], places[..., None]), heads[:, 0])
+    assert torch.equal(rotary.embed(heads[:, 0], places[..., None]), heads[:, 0])
     rotation = rotary.rotation(places[..., None])
     assert rotation is not None
     return rotate(heads, rotation)
@@ -126,7 +126,7 @@ def test_rotary_scores_do_change_with_the_distance() -> None:
 def test_a_head_keeps_its_precision(dtype: torch.dtype) -> None:
     assert turned(torch.ones(2, 3, 5, 6, dtype=dtype), PLACES).dtype == dtype
     sinusoid = SinusoidConfig().build(sizes(7, 3, 2))
-    assert sinusoid.enter(torch.ones(2, 5, 7, dtype=dtype), PLACES[..., None]).dtype == dtype
+    assert sinusoid.embed(torch.ones(2, 5, 7, dtype=dtype), PLACES[..., None]).dtype == dtype
 
 
 # The lecture's basis
@@ -137,7 +137,7 @@ def test_fourier_equals_the_formula(width: int) -> None:
     span = 37
     inputs = torch.randn(2, 5, width, dtype=torch.float64)
     fourier = FourierConfig(span=span).build(sizes(width, 3, 2))
-    added = fourier.enter(inputs, PLACES[..., None]) - inputs
+    added = fourier.embed(inputs, PLACES[..., None]) - inputs
     assert fourier.length == span
     assert fourier.rotation(PLACES[..., None]) is None
     assert fourier.bias(PLACES[..., None], PLACES[..., None]) is None
@@ -226,10 +226,10 @@ def test_concat_doubles_the_width(
     beside.load_state_dict(added.state_dict())
     assert (added.width, beside.width) == (7, 14)
     inputs, places = torch.randn(2, 5, 7), PLACES[-rows:, :, None]
-    entered = beside.enter(inputs, places)
+    entered = beside.embed(inputs, places)
     assert entered.shape == (2, 5, 14)
     assert torch.equal(entered[..., :7], inputs)
-    assert torch.equal(inputs + entered[..., 7:], added.enter(inputs, places))
+    assert torch.equal(inputs + entered[..., 7:], added.embed(inputs, places))
 
 
 # Over x and y

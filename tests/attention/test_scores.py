@@ -5,16 +5,16 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.attend import explicit_weights
-from harken.attention.masks import EVERYTHING
-from harken.attention.pair import ScoreSizes
+from harken.attention.kernels import attention_weights
+from harken.attention.masks import NO_MASK
+from harken.attention.query_key import ScoreSizes
 from harken.attention.scores import (
     AdditiveConfig,
     DotConfig,
     MergedConfig,
     ScaledConfig,
-    Synthesized,
     SynthesizerConfig,
+    SynthesizerScore,
 )
 
 WIDTH, HEADS, KEY_WIDTH, LENGTH = 11, 3, 5, 7
@@ -27,7 +27,7 @@ def sizes(key_width: int = KEY_WIDTH) -> ScoreSizes:
         width=WIDTH,
         memory_width=WIDTH,
         heads=HEADS,
-        groups=HEADS,
+        kv_heads=HEADS,
         key_width=key_width,
         length=LENGTH,
     )
@@ -39,7 +39,7 @@ def stirred(module: nn.Module) -> nn.Module:
     return module.double()
 
 
-def synthesizer(**choices: object) -> Synthesized:
+def synthesizer(**choices: object) -> SynthesizerScore:
     built = SynthesizerConfig(**choices).build(sizes())
     return stirred(built)
 
@@ -53,17 +53,17 @@ def test_queries_and_keys_are_linear_images_head_by_head() -> None:
     score = stirred(ScaledConfig().build(sizes()))
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     for ours, matrix in (
-        (score.queries(inputs), score.to_queries.weight),
-        (score.keys(inputs), score.to_keys.weight),
+        (score.queries(inputs), score.q_proj.weight),
+        (score.keys(inputs), score.k_proj.weight),
     ):
         assert ours.shape == (2, HEADS, 3, KEY_WIDTH)
         for head in range(HEADS):
             rows = matrix[head * KEY_WIDTH : (head + 1) * KEY_WIDTH]
             assert_close(ours[:, head], inputs @ rows.T, rtol=0, atol=1e-12)
-    compared = score.compare(
+    terms = score.terms(
         inputs, score.queries(inputs), score.keys(inputs), torch.arange(3)[None], KEYS_AT[:, :3]
     )
-    assert compared.bias is None
+    assert terms.bias is None
 
 
 def rows_of(places: Tensor, batch: int) -> Tensor:
@@ -77,7 +77,7 @@ def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) ->
     score = synthesizer(form="dense", hidden=hidden)
     width = hidden or KEY_WIDTH
     inputs = torch.randn(2, 2, WIDTH, dtype=torch.float64)
-    ours = score.compare(inputs, None, None, QUERIES_AT, keys_at).bias
+    ours = score.terms(inputs, None, None, QUERIES_AT, keys_at).bias
     assert ours.shape == (2, HEADS, 2, 5)
     assert score.queries(inputs) is None and score.keys(inputs) is None
     first = score.from_token[0]
@@ -98,7 +98,7 @@ def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) ->
 def test_random_synthesizer_looks_up_both_positions(queries_at: Tensor, keys_at: Tensor) -> None:
     score = synthesizer(form="random")
     inputs = torch.randn(2, 2, WIDTH, dtype=torch.float64)
-    ours = score.compare(inputs, None, None, queries_at, keys_at).bias.expand(2, -1, -1, -1)
+    ours = score.terms(inputs, None, None, queries_at, keys_at).bias.expand(2, -1, -1, -1)
     assert ours.shape == (2, HEADS, 2, 5)
     for b in range(2):
         for h in range(HEADS):
@@ -107,14 +107,14 @@ def test_random_synthesizer_looks_up_both_positions(queries_at: Tensor, keys_at:
                     assert ours[b, h, i, t] == score.table[h, query_at, key_at]
 
 
-def a_pair(config: AdditiveConfig | DotConfig, groups: int, memory_width: int = 13) -> nn.Module:
+def a_pair(config: AdditiveConfig | DotConfig, kv_heads: int, memory_width: int = 13) -> nn.Module:
     return stirred(
         config.build(
             ScoreSizes(
                 width=WIDTH,
                 memory_width=memory_width,
                 heads=6,
-                groups=groups,
+                kv_heads=kv_heads,
                 key_width=KEY_WIDTH,
                 length=LENGTH,
                 bias=True,
@@ -129,29 +129,29 @@ def images(linear: nn.Linear, token: Tensor, head: int) -> list[float]:
     return (linear.weight[rows] @ token + linear.bias[rows]).tolist()
 
 
-@pytest.mark.parametrize("groups", [6, 3, 2, 1])
+@pytest.mark.parametrize("kv_heads", [6, 3, 2, 1])
 @pytest.mark.parametrize("config", [AdditiveConfig(), DotConfig()])
 @torch.no_grad()
 def test_pairs_with_shared_keys_equal_a_loop(
-    config: AdditiveConfig | DotConfig, groups: int
+    config: AdditiveConfig | DotConfig, kv_heads: int
 ) -> None:
-    """Neighbours share: of six heads over two groups, the first three read the first."""
-    score = a_pair(config, groups)
+    """Neighbours share: of six heads over two kv_heads, the first three read the first."""
+    score = a_pair(config, kv_heads)
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, 13, dtype=torch.float64)
     keys = score.keys(memory)
-    assert keys.shape == (2, groups, 5, KEY_WIDTH)
-    compared = score.compare(
+    assert keys.shape == (2, kv_heads, 5, KEY_WIDTH)
+    terms = score.terms(
         inputs, score.queries(inputs), keys, torch.arange(3)[None], torch.arange(5)[None]
     )
-    ours = explicit_weights(compared, EVERYTHING).log()
+    ours = attention_weights(terms, NO_MASK).log()
     for b in range(2):
         for h in range(6):
-            group = h // (6 // groups)
+            group = h // (6 // kv_heads)
             for i in range(3):
-                query, totals = images(score.to_queries, inputs[b, i], h), []
+                query, totals = images(score.q_proj, inputs[b, i], h), []
                 for t in range(5):
-                    key = images(score.to_keys, memory[b, t], group)
+                    key = images(score.k_proj, memory[b, t], group)
                     pairs = list(zip(query, key, strict=True))
                     if isinstance(config, AdditiveConfig):
                         direction = score.direction[h].tolist()
@@ -159,14 +159,14 @@ def test_pairs_with_shared_keys_equal_a_loop(
                             weight * math.tanh(one + other)
                             for weight, (one, other) in zip(direction, pairs, strict=True)
                         )
-                        assert compared.bias[b, h, i, t].item() == pytest.approx(total, abs=1e-12)
+                        assert terms.bias[b, h, i, t].item() == pytest.approx(total, abs=1e-12)
                     else:
                         total = sum(one * other for one, other in pairs)
                     totals.append(total)
                 logs = torch.tensor(totals, dtype=torch.float64).log_softmax(dim=0)
                 assert_close(ours[b, h, i], logs, rtol=0, atol=1e-10)
     if isinstance(config, AdditiveConfig):
-        assert compared.queries is None and compared.keys is None
+        assert terms.queries is None and terms.keys is None
 
 
 @torch.no_grad()
@@ -178,7 +178,7 @@ def test_merged_equals_a_loop() -> None:
                 width=WIDTH,
                 memory_width=memory_width,
                 heads=HEADS,
-                groups=HEADS,
+                kv_heads=HEADS,
                 key_width=memory_width,
                 length=LENGTH,
             )
@@ -186,11 +186,11 @@ def test_merged_equals_a_loop() -> None:
     )
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, memory_width, dtype=torch.float64)
-    compared = score.compare(
+    terms = score.terms(
         inputs, score.queries(inputs), score.keys(memory), torch.arange(3)[None], KEYS_AT
     )
-    assert compared.bias is None
-    assert compared.keys.shape == (2, 1, 5, memory_width)  # a token is the key of every head
+    assert terms.bias is None
+    assert terms.keys.shape == (2, 1, 5, memory_width)  # a token is the key of every head
     for b in range(2):
         for h in range(HEADS):
             for i in range(3):
@@ -202,5 +202,5 @@ def test_merged_equals_a_loop() -> None:
                         for one in range(WIDTH)
                         for other in range(memory_width)
                     )
-                    ours = compared.scale * (compared.queries[b, h, i] @ compared.keys[b, 0, t])
+                    ours = terms.scale * (terms.queries[b, h, i] @ terms.keys[b, 0, t])
                     assert ours.item() == pytest.approx(total, abs=1e-11)

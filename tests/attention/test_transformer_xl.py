@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.attend import explicit_weights
-from harken.attention.masks import EVERYTHING, mask_between
-from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.pair import ScoreSizes
-from harken.attention.transformer_xl import RelativeProduct, RelativeProductConfig, waves
+from harken.attention.kernels import attention_weights
+from harken.attention.masks import NO_MASK, build_mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.query_key import ScoreSizes
+from harken.attention.transformer_xl import TransformerXLConfig, TransformerXLScore, sinusoids
 
 BATCH, TIME, KEYS = 2, 5, 7
 WIDTH, MEMORY_WIDTH, HEADS, GROUPS, KEY_WIDTH, BASE = 11, 13, 6, 3, 5, 50.0
@@ -19,17 +19,17 @@ QUERIES_AT = torch.tensor([[0, 3, 1, 40, 2], [9, 8, 7, 6, 5]])
 KEYS_AT = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [6, 0, 30, 3, 1, 2, 0]])
 
 
-def built(width: int = WIDTH) -> RelativeProduct:
+def built(width: int = WIDTH) -> TransformerXLScore:
     sizes = ScoreSizes(
         width=width,
         memory_width=MEMORY_WIDTH,
         heads=HEADS,
-        groups=GROUPS,
+        kv_heads=GROUPS,
         key_width=KEY_WIDTH,
         length=1,
         bias=True,
     )
-    score = RelativeProductConfig(base=BASE).build(sizes).double()
+    score = TransformerXLConfig(base=BASE).build(sizes).double()
     for parameter in score.parameters():
         nn.init.normal_(parameter)
     return score
@@ -41,10 +41,10 @@ def wave(distance: int, width: int) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def scores_of(compared: Any) -> Tensor:
+def scores_of(terms: Any) -> Tensor:
     """Queries with the keys of their group, and the bias: the numbers before softmax."""
-    keys = compared.keys.repeat_interleave(HEADS // GROUPS, dim=1)
-    return compared.queries @ keys.transpose(-2, -1) * compared.scale + compared.bias
+    keys = terms.keys.repeat_interleave(HEADS // GROUPS, dim=1)
+    return terms.queries @ keys.transpose(-2, -1) * terms.scale + terms.bias
 
 
 @pytest.mark.parametrize("width", [10, 11])
@@ -54,9 +54,9 @@ def test_the_score_by_the_formula(width: int) -> None:
     inputs = torch.randn(BATCH, TIME, width, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, MEMORY_WIDTH, dtype=torch.float64)
     queries, keys = score.queries(inputs), score.keys(memory)
-    ours = scores_of(score.compare(inputs, queries, keys, QUERIES_AT, KEYS_AT))
+    ours = scores_of(score.terms(inputs, queries, keys, QUERIES_AT, KEYS_AT))
     assert ours.shape == (BATCH, HEADS, TIME, KEYS)
-    distances = score.to_distances.weight.view(HEADS, KEY_WIDTH, width)
+    distances = score.pos_proj.weight.view(HEADS, KEY_WIDTH, width)
     for b in range(BATCH):
         for h in range(HEADS):
             for i in range(TIME):
@@ -76,10 +76,10 @@ def test_only_distances_matter() -> None:
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, MEMORY_WIDTH, dtype=torch.float64)
     queries, keys = score.queries(inputs), score.keys(memory)
-    here = scores_of(score.compare(inputs, queries, keys, QUERIES_AT, KEYS_AT))
-    far = scores_of(score.compare(inputs, queries, keys, QUERIES_AT + 1009, KEYS_AT + 1009))
+    here = scores_of(score.terms(inputs, queries, keys, QUERIES_AT, KEYS_AT))
+    far = scores_of(score.terms(inputs, queries, keys, QUERIES_AT + 1009, KEYS_AT + 1009))
     assert_close(far, here, rtol=0, atol=1e-11)
-    moved = scores_of(score.compare(inputs, queries, keys, QUERIES_AT + 1, KEYS_AT))
+    moved = scores_of(score.terms(inputs, queries, keys, QUERIES_AT + 1, KEYS_AT))
     assert (moved - here).abs().max() > 0.1
 
 
@@ -88,25 +88,25 @@ def test_later_and_earlier_keys_are_told_apart() -> None:
     same = torch.randn(1, 1, WIDTH, dtype=torch.float64)
     memory = torch.randn(1, 1, MEMORY_WIDTH, dtype=torch.float64).expand(1, 2, -1)
     queries, keys = score.queries(same), score.keys(memory)
-    compared = score.compare(same, queries, keys, torch.tensor([[4]]), torch.tensor([[2, 6]]))
-    weights = explicit_weights(compared, EVERYTHING)
+    terms = score.terms(same, queries, keys, torch.tensor([[4]]), torch.tensor([[2, 6]]))
+    weights = attention_weights(terms, NO_MASK)
     assert (weights[..., 0] - weights[..., 1]).abs().min() > 1e-3
 
 
 @torch.no_grad()
 def test_going_on_from_remembered_keys_equals_the_whole_row() -> None:
     config = MultiHeadConfig(
-        heads=3, head_width=5, key_width=7, score=RelativeProductConfig(base=BASE)
+        heads=3, head_width=5, key_width=7, score=TransformerXLConfig(base=BASE)
     )
     attention = config.build(WIDTH, length=TIME).double()
     for parameter in attention.parameters():
         nn.init.normal_(parameter, std=0.5)
     inputs = torch.randn(BATCH, KEYS, WIDTH, dtype=torch.float64)
 
-    def causal(first: int, last: int) -> Arrangement:
+    def causal(first: int, last: int) -> AttentionContext:
         queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
-        mask = mask_between("causal", queries_at, keys_at)
-        return Arrangement(mask=mask, query_positions=queries_at, key_positions=keys_at)
+        mask = build_mask("causal", queries_at, keys_at)
+        return AttentionContext(mask=mask, query_positions=queries_at, key_positions=keys_at)
 
     whole, _ = attention(inputs, causal(0, KEYS))
     early, past = attention(inputs[:, :4], causal(0, 4))
@@ -118,16 +118,16 @@ def test_every_part_learns() -> None:
     score = built()
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, MEMORY_WIDTH, dtype=torch.float64)
-    compared = score.compare(inputs, score.queries(inputs), score.keys(memory), QUERIES_AT, KEYS_AT)
-    explicit_weights(compared, EVERYTHING).square().sum().backward()
+    terms = score.terms(inputs, score.queries(inputs), score.keys(memory), QUERIES_AT, KEYS_AT)
+    attention_weights(terms, NO_MASK).square().sum().backward()
     for name, parameter in score.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        if name != "to_keys.bias":  # the same for all keys: softmax forgets it
+        if name != "k_proj.bias":  # the same for all keys: softmax forgets it
             assert parameter.grad.abs().max() > 1e-6, name
 
 
 def test_late_positions_do_not_blur_in_half_precision() -> None:
     at = torch.arange(2000, 2003)[None]
-    ours = waves(at, WIDTH, BASE, torch.bfloat16).double()
-    exact = waves(at, WIDTH, BASE, torch.float64)
+    ours = sinusoids(at, WIDTH, BASE, torch.bfloat16).double()
+    exact = sinusoids(at, WIDTH, BASE, torch.float64)
     assert (ours - exact).abs().max() < 5e-3  # bfloat16's own spacing below one

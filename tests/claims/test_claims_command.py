@@ -30,8 +30,8 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_red_row_is_exit_code_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fast = lecture.attend_fast
-    monkeypatch.setattr(lecture, "attend_fast", lambda *arguments: 2 * fast(*arguments))
+    fast = lecture.fused_attention
+    monkeypatch.setattr(lecture, "fused_attention", lambda *arguments: 2 * fast(*arguments))
     assert main(["claims", "B1"]) == 1
     found = capsys.readouterr()
     assert "does not hold" in found.out and "B1" in found.err

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harken.attention.masks import Mask, mask_between
+from harken.attention.masks import Mask, build_mask
 from harken.attention.merging import merge_pair
 from harken.attention.positions import interleave
 from harken.attention.relative import angles
-from harken.attention.scores import Product, ScaledConfig
+from harken.attention.scores import DotProductScore, ScaledConfig
 from harken.claims.claim import Setting, judge
 from harken.claims.laboratory import chosen
 from harken.design.waves import shift_matrix
@@ -46,9 +46,9 @@ def another_base(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def unscaled(patch: pytest.MonkeyPatch) -> None:
+def weight(patch: pytest.MonkeyPatch) -> None:
     """No 1 / sqrt(I) in the score."""
-    patch.setattr(ScaledConfig, "build", lambda self, sizes: Product(sizes, scale=1.0))
+    patch.setattr(ScaledConfig, "build", lambda self, sizes: DotProductScore(sizes, scale=1.0))
 
 
 def merged_unscaled(patch: pytest.MonkeyPatch) -> None:
@@ -60,16 +60,16 @@ def sees_itself(patch: pytest.MonkeyPatch) -> None:
     """The diagonal of the strict mask is left unmasked."""
 
     def causal(order: str, queries: Tensor, keys: Tensor, **_: object) -> Mask:
-        return mask_between("causal", queries, keys)
+        return build_mask("causal", queries, keys)
 
-    patch.setattr("harken.claims.lecture.mask_between", causal)
+    patch.setattr("harken.claims.lecture.build_mask", causal)
 
 
 def shares_over_queries(patch: pytest.MonkeyPatch) -> None:
     """Softmax over the wrong axis."""
     patch.setattr(
-        "harken.attention.attend.explicit_weights",
-        lambda compared, mask: (compared.queries @ compared.keys.mT).softmax(dim=-2),
+        "harken.attention.kernels.attention_weights",
+        lambda terms, mask: (terms.queries @ terms.keys.mT).softmax(dim=-2),
     )
 
 
@@ -87,7 +87,7 @@ def credited_late(patch: pytest.MonkeyPatch) -> None:
 def forgets_the_future(patch: pytest.MonkeyPatch) -> None:
     """The recurrent term of back-propagation is missing."""
     patch.setattr(
-        "harken.layers.backpropagation.through_time", lambda direct, history, weights: direct
+        "harken.claims.backpropagation.through_time", lambda direct, history, weights: direct
     )
 
 
@@ -117,7 +117,7 @@ SABOTAGES = [
     (cosine_before_sine, "A1"),
     (another_base, "A1"),
     (another_base, "A3"),
-    (unscaled, "B6"),
+    (weight, "B6"),
     (merged_unscaled, "B8"),
     (sees_itself, "B5"),
     (shares_over_queries, "B1"),

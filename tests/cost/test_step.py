@@ -13,9 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import harken
-from harken.attention.attend import Compared
+from harken.attention.kernels import ScoreTerms
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.pair import Pair, ScoreSizes
+from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits
 from harken.cost.exercise import Workload, language_model_loss, workload
 from harken.cost.memory import footprint
 from harken.cost.recipes import trace_workload
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "lm dropout": ("model.layers=2", "model.attention.dropout=0.1", "model.norm.kind=rms"),
     "lm swiglu": ("model.layers=2", "model.feedforward.activation=swiglu", "model.order=strict"),
-    "lm groups": ("model.layers=2", "model.attention.key_value_heads=2"),
+    "lm kv_heads": ("model.layers=2", "model.attention.key_value_heads=2"),
     "fill masked": ("model.kind=masked",),
     "tag pyramid": ("model.body={kind='stride2',layers=3}",),
     "tag gated": ("model.body={kind='gated',layers=2}", "model.characters={kind='lstm',width=64}"),
@@ -85,7 +85,7 @@ def convolution_backward(
     *rest: Any,
     out_shape: Any = None,
 ) -> int:
-    """Each gradient costs what the forward pass does; PyTorch's own count ignores the groups."""
+    """Each gradient costs what the forward pass does; PyTorch's own count ignores the kv_heads."""
     transposed, wanted = rest[4], rest[7]
     places = math.prod((x_shape if transposed else grad_shape)[2:])
     return int(2 * x_shape[0] * places * math.prod(w_shape) * (wanted[0] + wanted[1]))
@@ -145,17 +145,17 @@ def test_peak_is_that_of_the_allocator(
     assert trace_workload(step).peak == pytest.approx(measured, rel=0.15)
 
 
-class Cosine(Pair):
+class Cosine(QueryKeyScore):
     """The score of docs/architecture.md, which no file of `cost/` mentions."""
 
-    def compare(
+    def terms(
         self, inputs: Any, queries: Any, keys: Any, query_positions: Any, key_positions: Any
-    ) -> Compared:
+    ) -> ScoreTerms:
         queries, keys = F.normalize(queries, dim=-1), F.normalize(keys, dim=-1)
-        return Compared(queries=queries, keys=keys, scale=10.0)
+        return ScoreTerms(queries=queries, keys=keys, scale=10.0)
 
 
-class CosineConfig:
+class CosineConfig(ScoreTraits):
     kind = "cosine"
 
     def build(self, sizes: ScoreSizes) -> Cosine:

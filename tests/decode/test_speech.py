@@ -15,7 +15,7 @@ from harken.decode.seek import seek
 from harken.decode.speech import SpeechSearchConfig, Way, seek_speech, way_of
 from harken.decode.step import WritingSteps
 from harken.errors import UserError
-from harken.layers.front import SpeechFrontConfig
+from harken.layers.frontends import Conv2dSubsamplingConfig
 from harken.layers.recurrent import GRUConfig
 from harken.models.decoder import TransformerDecoderConfig
 from harken.models.recogniser import BLANK, Heard, Recogniser, RecogniserConfig
@@ -27,7 +27,7 @@ DECODER = TransformerDecoderConfig(
 )
 BOTH = RecogniserConfig(
     width=12,
-    front=SpeechFrontConfig(channels=3),
+    front=Conv2dSubsamplingConfig(channels=3),
     encoder=GRUConfig(direction="both"),
     decoder=DECODER,
     dropout=0.0,

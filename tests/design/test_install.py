@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from harken.attention.arrange import arrange, build_position
-from harken.attention.attend import Compared, explicit_weights
+from harken.attention.context import attention_context, build_position
+from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import CAUSAL
 from harken.attention.multihead import MultiHead, MultiHeadConfig
 from harken.attention.positions import FourierConfig, LearnedConfig, SinusoidConfig
@@ -16,7 +16,7 @@ from harken.attention.scores import (
     ScaledConfig,
     SynthesizerConfig,
 )
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.design.content import copy
 from harken.design.head import attention
 from harken.design.install import install, write_offset
@@ -39,10 +39,10 @@ def layer_of(score, width: int = WIDTH, **choices) -> MultiHead:
 def weights_of(layer: MultiHead, tokens, position) -> torch.Tensor:
     """B k T S, as the layer itself compares."""
     places = torch.arange(LENGTH)[None]
-    arrangement = arrange(position, CAUSAL, places, places)
-    seen = layer.remember(tokens, arrangement.rotation)
-    compared: Compared = layer.compare(tokens, seen, arrangement)
-    return explicit_weights(compared, CAUSAL)
+    context = attention_context(position, CAUSAL, places, places)
+    seen = layer.project_kv(tokens, context.rotation)
+    terms: ScoreTerms = layer.terms(tokens, seen, context)
+    return attention_weights(terms, CAUSAL)
 
 
 def position_of(config, width: int = WIDTH, attention=None):
@@ -68,7 +68,7 @@ def test_a_shift_in_a_layer(score, bias: bool, position) -> None:
         waves = Waves(kind="fourier", width=WIDTH, span=LENGTH)
     head = shift(ShiftPlan(waves=waves, offset=OFFSET, length=LENGTH, key_width=14))
     told = position_of(position)
-    tokens = told.enter(torch.zeros(1, LENGTH, WIDTH).double(), torch.arange(LENGTH)[None, :, None])
+    tokens = told.embed(torch.zeros(1, LENGTH, WIDTH).double(), torch.arange(LENGTH)[None, :, None])
     before = weights_of(layer, tokens, told)
     install(head, layer, 1)
     after = weights_of(layer, tokens, told)
@@ -86,7 +86,7 @@ def test_positions_beside_contents_are_not_disturbed_by_them() -> None:
     told = position_of(SinusoidConfig(place="concat"))
     install(shift(PLAN, subspaces), layer, 0)
     contents = 7 * torch.randn(2, LENGTH, WIDTH).double()
-    tokens = told.enter(contents, torch.arange(LENGTH)[None, :, None])
+    tokens = told.embed(contents, torch.arange(LENGTH)[None, :, None])
     assert to_right(weights_of(layer, tokens, told)[:, 0]) >= 0.99 - 1e-4
 
 
@@ -130,12 +130,12 @@ def test_what_is_carried_arrives() -> None:
     config = MultiHeadConfig(heads=1, head_width=7, key_width=WIDTH, bias=True)
     layer = config.build(32, LENGTH).double()
     install(shift(plan, subspaces), layer, 0)
-    layer.join.bias.zero_()
+    layer.out_proj.bias.zero_()
     tokens = torch.randn(1, LENGTH, 32).double()
     tokens[..., 5:27] = wave_vectors(plan.waves, LENGTH)
     told = position_of(SinusoidConfig())
     places = torch.arange(LENGTH)[None]
-    mixed, _ = layer(tokens, arrange(told, CAUSAL, places, places))
+    mixed, _ = layer(tokens, attention_context(told, CAUSAL, places, places))
     torch.testing.assert_close(mixed[0, 2:, 27:], tokens[0, :-2, :5], rtol=0, atol=1e-3)
     assert not mixed[..., :27].any()
 
@@ -145,18 +145,19 @@ def test_frozen_weights_get_no_gradient_and_others_do() -> None:
     install(shift(PLAN), layer, 1, "freeze")
     places = torch.arange(LENGTH)[None]
     tokens = torch.randn(2, LENGTH, WIDTH).double()
-    mixed, _ = layer(tokens, arrange(position_of(SinusoidConfig()), CAUSAL, places, places))
+    context = attention_context(position_of(SinusoidConfig()), CAUSAL, places, places)
+    mixed, _ = layer(tokens, context)
     mixed.square().sum().backward()
-    for linear in (layer.score.to_queries, layer.score.to_keys):
+    for linear in (layer.score.q_proj, layer.score.k_proj):
         assert not linear.weight.grad[17:34].any()
         assert linear.weight.grad[:17].any() and linear.weight.grad[34:].any()
 
 
 def test_a_penalty_pulls_towards_the_design() -> None:
     layer = layer_of(MergedConfig())
-    before = layer.score.unscaled.clone()
-    penalty = install(shift(PLAN), layer, 2, "regularise")
-    assert torch.equal(layer.score.unscaled, before)
+    before = layer.score.weight.clone()
+    penalty = install(shift(PLAN), layer, 2, "regularize")
+    assert torch.equal(layer.score.weight, before)
     first = penalty().item()
     optimiser = torch.optim.SGD(layer.parameters(), lr=0.25)
     for _ in range(60):
@@ -164,15 +165,15 @@ def test_a_penalty_pulls_towards_the_design() -> None:
         penalty().backward()
         optimiser.step()
     assert first > 1 and penalty().item() < 1e-9 * first
-    assert torch.equal(layer.score.unscaled[:2], before[:2])
+    assert torch.equal(layer.score.weight[:2], before[:2])
 
 
 @pytest.mark.parametrize(
     ("score", "choices", "said"),
     [
-        (AdditiveConfig(), {"key_width": 17}, "squeezes"),
+        (AdditiveConfig(), {"key_width": 17}, "inside a tanh"),
         (SynthesizerConfig(), {}, "no query"),
-        (RelativeProductConfig(), {"key_width": 17}, "distances"),
+        (TransformerXLConfig(), {"key_width": 17}, "distances"),
         (ScaledConfig(), {"key_width": 13}, "key width 14"),
         (ScaledConfig(), {"key_width": 17, "key_value_heads": 1}, "share"),
     ],
@@ -192,7 +193,7 @@ def test_other_misfits() -> None:
     with pytest.raises(UserError, match="width 22"):
         install(head, layer_of(ScaledConfig(), width=23, key_width=17), 0)
     constant = copy(torch.eye(WIDTH, dtype=torch.float64), 0, 0.1)
-    with pytest.raises(UserError, match="without offsets"):
+    with pytest.raises(UserError, match="have no bias"):
         install(constant, layer_of(ScaledConfig(), key_width=WIDTH), 0)
     with pytest.raises(UserError, match="'merged' has none"):
         install(constant, layer_of(MergedConfig()), 0)

@@ -110,7 +110,7 @@ def _row(head) -> torch.Tensor:
 def test_a_frozen_start_stays() -> None:
     model = model_of()
     begin(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
-    queries = model.stack.blocks[0].attention.score.to_queries.weight
+    queries = model.stack.blocks[0].attention.score.q_proj.weight
     before = queries.clone()
     tokens = torch.arange(30).reshape(2, 15)
     optimiser = torch.optim.AdamW(model.train().parameters(), lr=0.1, weight_decay=0.5)
@@ -126,7 +126,7 @@ def test_a_frozen_start_stays() -> None:
 def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
     model = model_of().eval()
     begin(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
-    queries = model.stack.blocks[0].attention.score.to_queries.weight
+    queries = model.stack.blocks[0].attention.score.q_proj.weight
     with torch.no_grad():
         queries.zero_()
         model(torch.arange(30).reshape(2, 15))
@@ -138,7 +138,7 @@ def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
     [
         (LearnedConfig(), "contents of their own size"),
         (NoPositionConfig(), "nothing"),
-        (AlibiConfig(), "fixed word"),
+        (AlibiConfig(), "fixed bias"),
         (RelativeConfig(), "one table for all layers"),
     ],
 )
@@ -152,7 +152,7 @@ def test_other_refusals() -> None:
         begin(sites(model_of()), [StartConfig(layer=3)])
     with pytest.raises(UserError, match="head 4 is not in layer 1"):
         begin(sites(model_of()), [StartConfig(head=4)])
-    with pytest.raises(UserError, match="squeezes"):
+    with pytest.raises(UserError, match="inside a tanh"):
         begin(sites(model_of(score=AdditiveConfig())), [SHIFT])
-    with pytest.raises(UserError, match="wanted a shift"):
+    with pytest.raises(UserError, match="expected 'shift'"):
         begin(sites(model_of(RotaryConfig())), [StartConfig(kind="band")])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.attend import attend_fast
+from harken.attention.kernels import fused_attention
 from harken.attention.multihead import MultiHead, MultiHeadConfig
 from harken.errors import UserError
 from harken.inspection.ablation import (
@@ -94,7 +94,7 @@ def test_removing_nothing_changes_no_bit() -> None:
 def test_a_head_without_output_columns_is_a_head_removed(name: str) -> None:
     """Its columns of W_O set to zero: what a head mixes can then reach nothing."""
     model, other = small(), small()
-    join = other.get_submodule(name).join.weight
+    join = other.get_submodule(name).out_proj.weight
     join[:, HEAD_WIDTH : 2 * HEAD_WIDTH] = 0.0
     with removed(model, [HeadRef(name, 2)]):
         assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
@@ -111,7 +111,7 @@ def test_an_attention_without_heads_writes_the_bias_of_its_output_matrix() -> No
     for parts in every:
         with removed(model, parts):
             model(TOKENS)
-        assert torch.equal(written.pop(), attention.join.bias.expand(3, 5, 12))
+        assert torch.equal(written.pop(), attention.out_proj.bias.expand(3, 5, 12))
 
 
 def test_a_mean_and_another_row_stand_where_a_head_was() -> None:
@@ -161,7 +161,7 @@ def test_without_its_second_layer_a_model_of_two_is_one_of_one(norm: str) -> Non
 
 def test_a_feed_forward_layer_that_writes_nothing() -> None:
     model, other = small(), small()
-    for weight in other.stack.blocks[0].feedforward.narrow.parameters():
+    for weight in other.stack.blocks[0].feedforward.down_proj.parameters():
         weight.zero_()
     with removed(model, [FeedForwardRef("stack.blocks.0.feedforward")]):
         assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
@@ -203,7 +203,7 @@ def test_heads_over_a_picture() -> None:
     whole = model.over_map(picture)
     with removed(model, [HeadRef(FIRST, 1)]):
         bare = model.over_map(picture)
-    model.get_submodule(FIRST).join.weight[:, :4] = 0.0
+    model.get_submodule(FIRST).out_proj.weight[:, :4] = 0.0
     assert not torch.allclose(whole, bare)
     assert_close(bare, model.over_map(picture), rtol=0, atol=1e-12)
 
@@ -283,7 +283,7 @@ def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
         pytest.fail("never entered")
     assert torch.equal(model(TOKENS), whole)
     kernels = {one.kernel for one in model.modules() if isinstance(one, MultiHead)}
-    assert kernels == {attend_fast}
+    assert kernels == {fused_attention}
     assert not any(one._forward_hooks for one in model.modules())
 
 

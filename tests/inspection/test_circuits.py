@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from harken.attention.arrange import arrange, build_position
-from harken.attention.legal import clash
+from harken.attention.compatibility import conflict
+from harken.attention.context import attention_context, build_position
 from harken.attention.low_rank import LowRank
-from harken.attention.masks import EVERYTHING
-from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
+from harken.attention.masks import NO_MASK
+from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.attention.positions import (
     AlibiConfig,
     FourierConfig,
@@ -20,7 +20,7 @@ from harken.attention.positions import (
     RelativeConfig,
     RotaryConfig,
     SinusoidConfig,
-    width_inside,
+    model_width,
 )
 from harken.attention.scores import (
     DotConfig,
@@ -28,7 +28,7 @@ from harken.attention.scores import (
     ScaledConfig,
     ScoreConfig,
 )
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.errors import UserError
 from harken.inspection.circuits import (
     Streams,
@@ -44,7 +44,7 @@ from harken.inspection.circuits import (
 from harken.layers.norm import NormConfig
 
 HEADS, GROUPS, WIDTH, KEY_WIDTH, HEAD_WIDTH, TIME = 6, 3, 14, 4, 5, 7
-PRODUCTS: list[ScoreConfig] = [DotConfig(), ScaledConfig(), MergedConfig(), RelativeProductConfig()]
+PRODUCTS: list[ScoreConfig] = [DotConfig(), ScaledConfig(), MergedConfig(), TransformerXLConfig()]
 EXACT = {"rtol": 0, "atol": 1e-10}
 
 
@@ -65,13 +65,13 @@ def attention_of(score: ScoreConfig, width: int = WIDTH, **settings: object) -> 
     return attention
 
 
-def model_scores(attention: MultiHead, tokens: Tensor, arrangement: Arrangement) -> Tensor:
+def model_scores(attention: MultiHead, tokens: Tensor, context: AttentionContext) -> Tensor:
     """What the kernel would take the softmax of."""
-    seen = attention.remember(tokens, arrangement.rotation)
-    compared = attention.compare(tokens, seen, arrangement)
-    keys = compared.keys.repeat_interleave(HEADS // compared.keys.shape[1], dim=1)
-    scores = compared.scale * compared.queries @ keys.mT
-    return scores if compared.bias is None else scores + compared.bias
+    seen = attention.project_kv(tokens, context.rotation)
+    terms = attention.terms(tokens, seen, context)
+    keys = terms.keys.repeat_interleave(HEADS // terms.keys.shape[1], dim=1)
+    scores = terms.scale * terms.queries @ keys.mT
+    return scores if terms.bias is None else scores + terms.bias
 
 
 @pytest.mark.parametrize("score", PRODUCTS[:3], ids=lambda one: one.kind)
@@ -81,8 +81,8 @@ def test_the_score_is_that_of_the_factors_with_biases_and_shared_keys(score: Sco
     product = query_key(attention)
     position = build_position(AlibiConfig(), MultiHeadConfig(heads=HEADS), WIDTH, TIME)
     slots = torch.arange(TIME)[None]
-    arrangement = arrange(position, EVERYTHING, slots, slots)
-    scores = model_scores(attention, tokens, arrangement) - arrangement.bias
+    context = attention_context(position, NO_MASK, slots, slots)
+    scores = model_scores(attention, tokens, context) - context.bias
     for head in range(HEADS):
         for i in range(TIME):
             for t in range(TIME):
@@ -94,8 +94,8 @@ def test_the_score_is_that_of_the_factors_with_biases_and_shared_keys(score: Sco
 @torch.no_grad()
 def test_the_query_comes_first() -> None:
     attention = attention_of(DotConfig(), bias=False)
-    queries = attention.score.to_queries.weight.view(HEADS, KEY_WIDTH, WIDTH)
-    keys = attention.score.to_keys.weight.view(GROUPS, KEY_WIDTH, WIDTH)
+    queries = attention.score.q_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
+    keys = attention.score.k_proj.weight.view(GROUPS, KEY_WIDTH, WIDTH)
     merged = whole(query_key(attention))
     x, y = random(WIDTH, seed=1), random(WIDTH, seed=2)
     assert_close(x @ merged[5] @ y, (queries[5] @ x) @ (keys[2] @ y), **EXACT)
@@ -110,12 +110,12 @@ def test_what_heads_write_adds_up_to_the_output(settings: dict[str, object]) -> 
     token = random(1, 1, WIDTH)
     slots = torch.zeros(1, 1, dtype=torch.long)
     position = build_position(AlibiConfig(), MultiHeadConfig(heads=HEADS), WIDTH, TIME)
-    expected, _ = attention(token, arrange(position, EVERYTHING, slots, slots))
+    expected, _ = attention(token, attention_context(position, NO_MASK, slots, slots))
     product = output_value(attention)
     written = whole(product) @ token[0, 0] + torch.einsum(
         "hij,hi->hj", product.left, product.right_offset
     )
-    assert_close(written.sum(dim=0) + attention.join.bias, expected[0, 0], **EXACT)
+    assert_close(written.sum(dim=0) + attention.out_proj.bias, expected[0, 0], **EXACT)
 
 
 @torch.no_grad()
@@ -123,7 +123,7 @@ def test_heads_side_by_side_write_to_places_of_their_own() -> None:
     attention = attention_of(DotConfig(), output_matrix=False, key_value_heads=None, bias=False)
     matrices = whole(output_value(attention))
     assert matrices.shape == (HEADS, HEADS * HEAD_WIDTH, WIDTH)
-    assert_close(matrices.sum(dim=0), attention.to_values.weight, **EXACT)
+    assert_close(matrices.sum(dim=0), attention.v_proj.weight, **EXACT)
     assert not matrices[1, :HEAD_WIDTH].any()
 
 
@@ -179,9 +179,9 @@ NORMS = [NormConfig(kind="layer"), NormConfig(kind="rms"), None]
 
 def streams_at(
     position: PositionConfig, score: ScoreConfig = PRODUCTS[0]
-) -> tuple[Streams, Arrangement, int]:
-    """Contents and places of two rows, as they come in, and the arrangement of both."""
-    width = width_inside(position, WIDTH)
+) -> tuple[Streams, AttentionContext, int]:
+    """Contents and places of two rows, as they come in, and the context of both."""
+    width = model_width(position, WIDTH)
     key_width = None if isinstance(score, MergedConfig) else KEY_WIDTH
     sizes = MultiHeadConfig(heads=HEADS, key_width=key_width, score=score)
     kind = build_position(position, sizes, WIDTH, TIME).double()
@@ -190,10 +190,10 @@ def streams_at(
             parameter.copy_(random(*parameter.shape, seed=seed + 50))
     slots = torch.arange(TIME)[None]
     content = random(2, TIME, WIDTH, seed=9)
-    entered = kind.enter(content, slots[..., None])
-    alone = kind.enter(torch.zeros_like(content), slots[..., None])
-    arrangement = arrange(kind, EVERYTHING, slots, slots)
-    return Streams(entered - alone, alone), arrangement, width
+    entered = kind.embed(content, slots[..., None])
+    alone = kind.embed(torch.zeros_like(content), slots[..., None])
+    context = attention_context(kind, NO_MASK, slots, slots)
+    return Streams(entered - alone, alone), context, width
 
 
 @pytest.mark.parametrize("norm", NORMS, ids=lambda one: "none" if one is None else one.kind)
@@ -203,14 +203,14 @@ def streams_at(
         pytest.param(position, score, id=f"{position.kind} {at} {score.kind}")
         for at, position in enumerate(POSITIONS)
         for score in PRODUCTS
-        if clash(score, position) is None
+        if conflict(score, position) is None
     ],
 )
 @torch.no_grad()
 def test_four_parts_are_the_score(
     position: PositionConfig, score: ScoreConfig, norm: NormConfig | None
 ) -> None:
-    streams, arrangement, width = streams_at(position, score)
+    streams, context, width = streams_at(position, score)
     attention = attention_of(score, width)
     tokens = streams.tokens
     if norm is not None:
@@ -218,19 +218,19 @@ def test_four_parts_are_the_score(
         for seed, parameter in enumerate(guard.parameters()):
             parameter.copy_(1 + 0.3 * random(width, seed=seed))
         tokens, streams = guard(tokens), through(guard, streams)
-    parts = split_scores(attention, streams, arrangement)
-    assert_close(parts.total, model_scores(attention, tokens, arrangement), **EXACT)
+    parts = split_scores(attention, streams, context)
+    assert_close(parts.total, model_scores(attention, tokens, context), **EXACT)
     assert parts.content_content.std() > 0.1
 
 
 @torch.no_grad()
 def test_each_part_is_the_product_of_its_two_sides() -> None:
     """Against the factors of one head and one pair of tokens, the norm's scale frozen by hand."""
-    streams, arrangement, width = streams_at(SinusoidConfig())
+    streams, context, width = streams_at(SinusoidConfig())
     attention, guard = attention_of(ScaledConfig(), width), torch.nn.LayerNorm(width).double()
     guard.weight.copy_(1 + 0.3 * random(width, seed=3))
     guard.bias.copy_(random(width, seed=4))
-    parts = split_scores(attention, through(guard, streams), arrangement)
+    parts = split_scores(attention, through(guard, streams), context)
     product, head, i, t = query_key(attention), 4, 2, 5
 
     def behind(vector: Tensor, at: int) -> Tensor:
@@ -254,9 +254,9 @@ def test_each_part_is_the_product_of_its_two_sides() -> None:
 @torch.no_grad()
 def test_distance_alone_has_no_content_in_it() -> None:
     """Of `relative_product`: other contents at the same places leave it as it was."""
-    streams, arrangement, width = streams_at(AlibiConfig())
-    attention = attention_of(RelativeProductConfig(), width)
+    streams, context, width = streams_at(AlibiConfig())
+    attention = attention_of(TransformerXLConfig(), width)
     other = Streams(random(2, TIME, width, seed=77), streams.place)
-    parts = [split_scores(attention, one, arrangement) for one in (streams, other)]
+    parts = [split_scores(attention, one, context) for one in (streams, other)]
     assert_close(parts[0].position_position, parts[1].position_position, **EXACT)
     assert (parts[0].content_position - parts[1].content_position).abs().max() > 0.1

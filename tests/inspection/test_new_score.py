@@ -1,4 +1,4 @@
-"""The score that the documentation adds, in every command that looks into a model."""
+"""The `Cosine` score of the documentation in every command that trains or inspects a model."""
 
 import json
 import re
@@ -21,28 +21,29 @@ from pathlib import Path
 
 import harken.attention.multihead as multihead
 from harken.cli.main import main
-from harken.config import loads
-from harken.recipe import Recipe
-from untrained import untrained_run
+from small_recipe import SMALL
 
 multihead.MultiHeadConfig.__annotations__["score"] |= CosineConfig
-people, folder = Path(sys.argv[1]), Path(sys.argv[2])
-text = f'task="answer"\\n[data]\\nread="{people}/people.txt"\\n'
-text += f'train="{people}/questions.train.tsv"\\ndev="{people}/questions.test.tsv"\\n'
-sets = ["model.layers=1", "model.width=24", "model.attention={heads=2,score={kind='cosine'}}"]
-untrained_run(loads(Recipe, text, base=people, overrides=sets), folder)
+people, folder = Path(sys.argv[1]), sys.argv[2]
+recipe = people / "cosine.toml"
+recipe.write_text(
+    'task="answer"\\n[data]\\nread="people.txt"\\ntrain="questions.train.tsv"\\n'
+    'dev="questions.test.tsv"\\n[model.attention.score]\\nkind="cosine"\\n'
+)
+sets = [part for value in (*SMALL, "model.layers=1") for part in ("--set", value)]
+scaled = ["--set", "model.attention.score.kind=scaled"]
 found = {}
-for command, *arguments in (
-    ("heads", "--inputs", "2", "--json"),
-    ("inspect", "Where was Ada born?", "--json", "--save", "--out", f"{folder}/out"),
-    ("ablate", "--examples", "2", "--json"),
+for name, *arguments in (
+    ("train", str(recipe), "--run", folder, *sets, "--json"),
+    ("heads", folder, "--inputs", "2", "--json"),
+    ("inspect", folder, "Where was Ada born?", "--json", "--save", "--out", f"{folder}/out"),
+    ("ablate", folder, "--examples", "2", "--json"),
+    ("cost", str(recipe), *sets, "--json"),
+    ("scaled", str(recipe), *sets, *scaled, "--json"),
 ):
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert main([command, str(folder), *arguments]) == 0
-    found[command] = json.loads(out.getvalue())
-with contextlib.redirect_stdout(io.StringIO()) as out:
-    assert main(["cost", str(folder / "recipe.toml"), "--json"]) == 0
-found["cost"] = json.loads(out.getvalue())
+        assert main(["cost" if name == "scaled" else name, *arguments]) == 0
+    found[name] = json.loads(out.getvalue())
 print(json.dumps(found))
 """
 
@@ -70,8 +71,11 @@ def test_the_score_of_the_documentation(people, tmp_path: Path) -> None:
     (view,) = found["inspect"]["inputs"][0]["views"]
     assert [head["label"] for head in view["attentions"][0]["heads"]] == labels
     assert sorted(part["label"] for part in found["ablate"]["parts"]) == labels
-    (cost,) = found["cost"]["lengths"]
-    assert cost["parameters"] > 0 and cost["forward"] > 0
+    assert found["train"]["metrics"]
+    (cost,), (scaled,) = found["cost"]["lengths"], found["scaled"]["lengths"]
+    # The same projections and products, and a normalization of queries and keys besides.
+    assert cost["parameters"] == scaled["parameters"]
+    assert scaled["forward"] <= cost["forward"] < 1.1 * scaled["forward"]
 
 
 @pytest.mark.parametrize("config", EVERY_SCORE, ids=name)
@@ -83,14 +87,16 @@ def test_a_score_states_its_kind_and_factors_or_why_it_has_none(config) -> None:
     assert (attention.score_kind, attention.heads) == (config.kind, 3)
     factors = attention.score.factors()
     if factors is None:
-        assert attention.score.no_factors
-        with pytest.raises(Exception, match=f"score '{config.kind}'.*{attention.score.no_factors}"):
+        assert attention.score.not_a_product
+        with pytest.raises(
+            Exception, match=f"score '{config.kind}'.*{attention.score.not_a_product}"
+        ):
             query_key(attention)
         return
     # Without positions and offsets the score of two tokens is their product with W~.
     tokens = torch.randn(1, 1, 11)
     queries = attention.score.queries(tokens)
-    terms = attention.score.compare(
+    terms = attention.score.terms(
         tokens, queries, attention.score.keys(tokens), torch.zeros(1, 1).long(),
         torch.zeros(1, 1).long(),
     )  # fmt: skip

@@ -60,7 +60,7 @@ def logit_difference(model: GPT) -> Callable[[Tensor], Tensor]:
 def joined(model: GPT, name: str) -> Tensor:
     """The heads side by side before W_O, B T (k I), of the clean input."""
     kept: list[Tensor] = []
-    hook = model.get_submodule(name).join.register_forward_pre_hook(
+    hook = model.get_submodule(name).out_proj.register_forward_pre_hook(
         lambda _, inputs: kept.append(inputs[0])
     )
     model(CLEAN)
@@ -78,7 +78,7 @@ def exchanged(model: GPT, part: HeadRef, places: list[int], clean: Tensor) -> Re
             own[:, place, columns] = clean[:, place, columns]
         return own
 
-    return model.get_submodule(part.module).join.register_forward_pre_hook(exchange)
+    return model.get_submodule(part.module).out_proj.register_forward_pre_hook(exchange)
 
 
 def test_what_the_only_layer_wrote_at_the_last_place_is_all_that_can_come_back() -> None:

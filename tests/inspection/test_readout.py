@@ -58,8 +58,8 @@ def encoder_with(
     score = model.body.stack.blocks[0].attention.score
     with torch.no_grad():
         model.embedding.weight.mul_(0.1 / model.embedding.weight.std())
-        score.to_queries.weight.copy_(queries)
-        score.to_keys.weight.copy_(keys)
+        score.q_proj.weight.copy_(queries)
+        score.k_proj.weight.copy_(keys)
     return model
 
 
@@ -110,8 +110,8 @@ def test_rotary_heads_are_read_from_their_mean_query_and_key(offset: int) -> Non
     sign = 1 if offset < 0 else -1  # the query that is turned back by T meets the key T before
     turned = rotate(key[None, None, None], Rotation(there.cosine, sign * there.sine))
     with torch.no_grad():
-        score.to_queries.bias.copy_(turned[0, 0, 0])
-        score.to_keys.bias.copy_(key)
+        score.q_proj.bias.copy_(turned[0, 0, 0])
+        score.k_proj.bias.copy_(key)
     read = reading(model, "body." + FIRST)
     assert read.preferred.tolist() == [offset]
     assert_close(read.position, torch.ones(1).double())

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from writers import writer
 
-from harken.attention.attend import Compared, attend_explicit, attend_fast
+from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
 from harken.attention.masks import CAUSAL, Mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.errors import UserError
 from harken.inspection.record import Selection, record
 from harken.inspection.store import record_to_disk
@@ -58,12 +58,12 @@ def test_weights_are_those_of_queries_and_keys_in_every_layer() -> None:
     with record(model) as seen:
         model(TOKENS)
     slots = torch.arange(7)[None]
-    arrangement = Arrangement(mask=CAUSAL, query_positions=slots, key_positions=slots)
+    context = AttentionContext(mask=CAUSAL, query_positions=slots, key_positions=slots)
     stream = model.embedding(TOKENS) + model.position.tables[0].weight[:7]
     for block, one in zip(model.stack.blocks, seen, strict=True):
         read, attention = block.attention_norm(stream), block.attention
-        queries = attention.score.to_queries.weight.view(HEADS, KEY_WIDTH, WIDTH)
-        keys = attention.score.to_keys.weight.view(HEADS, KEY_WIDTH, WIDTH)
+        queries = attention.score.q_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
+        keys = attention.score.k_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
         for b in range(2):
             for h in range(HEADS):
                 for i in range(7):
@@ -72,7 +72,7 @@ def test_weights_are_those_of_queries_and_keys_in_every_layer() -> None:
                     masses = (scores / KEY_WIDTH**0.5).exp()
                     assert_close(one.weights[b, h, i, : i + 1], masses / masses.sum())
                     assert not one.weights[b, h, i, i + 1 :].any()
-        stream, _ = block(stream, arrangement)
+        stream, _ = block(stream, context)
 
 
 def test_one_record_a_layer_in_order_with_its_name() -> None:
@@ -100,13 +100,13 @@ def test_a_cached_step_shows_the_row_that_the_whole_text_shows() -> None:
 
 def test_kernels_come_back_when_the_block_ends_or_raises() -> None:
     model = small_model()
-    assert kernels(model) == [attend_fast] * LAYERS
+    assert kernels(model) == [fused_attention] * LAYERS
     with record(model):
-        assert attend_fast not in kernels(model)
-    assert kernels(model) == [attend_fast] * LAYERS
+        assert fused_attention not in kernels(model)
+    assert kernels(model) == [fused_attention] * LAYERS
     with pytest.raises(IndexError, match="out of range"), record(model) as seen:
         model(torch.tensor([[-1]]))
-    assert kernels(model) == [attend_fast] * LAYERS
+    assert kernels(model) == [fused_attention] * LAYERS
     assert seen == []
 
 
@@ -118,7 +118,7 @@ def test_who_looks_from_farther_out_sees_the_same_and_more() -> None:
         model(TOKENS)
     assert (len(inner), len(outer)) == (1, 2 * LAYERS)
     assert_close(inner[0].weights, outer[1].weights[:, [2]], rtol=0, atol=1e-14)
-    assert kernels(model) == [attend_fast] * LAYERS
+    assert kernels(model) == [fused_attention] * LAYERS
 
 
 @pytest.mark.parametrize(("score", "position"), LEGAL)
@@ -146,7 +146,7 @@ def test_attentions_that_were_not_chosen_keep_their_kernel() -> None:
     model = small_model()
     with record(model, Selection(layers=(2,))) as seen:
         first, second = kernels(model)
-        assert first is attend_fast and second is not attend_fast
+        assert first is fused_attention and second is not fused_attention
         model(TOKENS)
     assert [(one.name, one.layer) for one in seen] == [("stack.blocks.1.attention", 2)]
 
@@ -154,8 +154,8 @@ def test_attentions_that_were_not_chosen_keep_their_kernel() -> None:
 def test_the_output_is_that_of_the_kernel_which_was_there() -> None:
     model = small_model()
 
-    def mute(compared: Compared, values: Tensor, mask: Mask, dropout: float) -> Tensor:
-        return 0 * attend_fast(compared, values, mask, dropout)
+    def mute(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+        return 0 * fused_attention(terms, values, mask, dropout)
 
     for block in model.stack.blocks:
         block.attention.kernel = mute
@@ -176,8 +176,8 @@ def test_chosen_heads_and_steps_are_those_of_the_whole_table(
     packed = {"positions": at, "documents": (at == 0).cumsum(dim=1)}
     explicit: list[Tensor] = []
 
-    def whole(compared: Compared, values: Tensor, mask: Mask, dropout: float) -> Tensor:
-        attended = attend_explicit(compared, values, mask, dropout)
+    def whole(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+        attended = eager_attention(terms, values, mask, dropout)
         explicit.append(attended.weights)
         return attended.output
 
@@ -195,13 +195,13 @@ def test_chosen_heads_and_steps_are_those_of_the_whole_table(
 
 @torch.no_grad()
 def test_queries_keys_and_values_are_those_that_make_weights_and_output() -> None:
-    """With keys that serve two heads each, turned by their places."""
+    """With keys that repeat_kv two heads each, turned by their places."""
     config = small_config(position="rotary")
     attention = replace(config.attention, heads=4, key_value_heads=2)
     model = stirred(replace(config, attention=attention))
     mixed: list[Tensor] = []
     for block in model.stack.blocks:
-        block.attention.join.register_forward_pre_hook(lambda _, given: mixed.append(given[0]))
+        block.attention.out_proj.register_forward_pre_hook(lambda _, given: mixed.append(given[0]))
     with record(model, Selection(heads=(4, 2), queries=True, keys=True, values=True)) as seen:
         model(TOKENS)
     for one, joined in zip(seen, mixed, strict=True):
@@ -263,7 +263,7 @@ def test_what_is_not_there_is_said_to_whom_chose_it(choice: Selection, complaint
     model = small_model()
     with pytest.raises(UserError, match=re.escape(complaint)), record(model, choice):
         model(TOKENS)
-    assert kernels(model) == [attend_fast] * LAYERS
+    assert kernels(model) == [fused_attention] * LAYERS
 
 
 def test_nothing_is_no_choice() -> None:
@@ -296,11 +296,11 @@ def test_a_causal_flag_over_a_cache_sees_all_that_came_before(
     torch.manual_seed(0)
     attention = MultiHeadConfig(heads=3, head_width=5, key_width=4).build(WIDTH, 11).double()
     tokens, slots = torch.randn(2, 7, WIDTH).double(), torch.arange(7)[None]
-    past = attention.remember(tokens[:, :4])
-    arrangement = Arrangement(mask=CAUSAL, query_positions=slots[:, 4:], key_positions=slots)
+    past = attention.project_kv(tokens[:, :4])
+    context = AttentionContext(mask=CAUSAL, query_positions=slots[:, 4:], key_positions=slots)
     monkeypatch.setattr("harken.inspection.record.BLOCK", 1)
     with record(attention) as seen:
-        _, remembered = attention(tokens[:, 4:], arrangement, past)
-    compared = attention.compare(tokens[:, 4:], remembered, arrangement)
-    wanted = attend_explicit(compared, remembered.values, CAUSAL).weights
+        _, remembered = attention(tokens[:, 4:], context, past)
+    terms = attention.terms(tokens[:, 4:], remembered, context)
+    wanted = eager_attention(terms, remembered.values, CAUSAL).weights
     assert_close(seen[0].weights, wanted, rtol=0, atol=1e-14)

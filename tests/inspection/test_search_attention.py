@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from writers import ENDS, MOST, START, Writer, writer
 
-from harken.attention.attend import attend_fast
+from harken.attention.kernels import fused_attention
 from harken.decode.beam import search_beam
 from harken.decode.search import SearchConfig
 from harken.decode.seek import Found, seek
@@ -211,7 +211,7 @@ def test_kernels_come_back_after_every_step() -> None:
     one = writer("translate rnn", 2, torch.float64)
     watched = RecordingStepper(one.stepper, one.model, end=15, beam=5)
     watched.prompt(one.prompts, one.present)
-    assert {part.kernel for part in attentions(one.model).values()} == {attend_fast}
+    assert {part.kernel for part in attentions(one.model).values()} == {fused_attention}
 
 
 @pytest.mark.parametrize("kind", ["caption transformer", "attention rnn", "joint transformer"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from choices import EVERY_SCORE, name
-from harken.attention.attend import attend_fast
+from harken.attention.kernels import fused_attention
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import MergedConfig
 from harken.errors import UserError
@@ -89,7 +89,7 @@ def test_a_pass_that_fails_leaves_what_was_there(folder: Path) -> None:
         raise ZeroDivisionError
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert list(folder.parent.iterdir()) == [folder]
-    assert {part.kernel for part in attentions(model).values()} == {attend_fast}
+    assert {part.kernel for part in attentions(model).values()} == {fused_attention}
 
 
 def test_a_recording_may_be_recorded_over(folder: Path) -> None:

@@ -12,7 +12,7 @@ from harken.attention.positions import RotaryConfig
 from harken.decode.ctc_steps import CTCSteps
 from harken.decode.joint import jointly
 from harken.decode.step import LanguageModelSteps, Stepper, WritingSteps
-from harken.layers.front import ImageSizes, MapFrontConfig, SpeechFrontConfig
+from harken.layers.frontends import Conv2dSubsamplingConfig, FeatureProjectionConfig, ImageSizes
 from harken.layers.recurrent import GRUConfig
 from harken.layers.spatial import SpatialConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
@@ -107,7 +107,7 @@ def translator(
 def captioner(decoder: str, items: int, random: torch.Generator, dtype: torch.dtype) -> Writer:
     config = CaptionerConfig(
         width=WIDTH,
-        front=MapFrontConfig(),
+        front=FeatureProjectionConfig(),
         encoder=SpatialConfig(layers=1, attention=HEADS),
         decoder=DECODERS[decoder],
     )
@@ -125,7 +125,7 @@ def recogniser(
 ) -> Writer:
     config = RecogniserConfig(
         width=WIDTH,
-        front=SpeechFrontConfig(channels=3),
+        front=Conv2dSubsamplingConfig(channels=3),
         encoder=GRUConfig(direction="both"),
         decoder=DECODERS[decoder],
     )

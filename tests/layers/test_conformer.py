@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.masks import EVERYTHING, mask_between, padding_mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.masks import NO_MASK, build_mask, padding_mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.scores import ScaledConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.inspection.record import record
-from harken.layers.conformer import ConformerBlock, ConformerConfig, FrameBatchNorm
+from harken.layers.conformer import ConformerBlock, ConformerConfig, MaskedBatchNorm
 from harken.layers.feedforward import FeedForwardConfig
 
 BATCH, TIME, WIDTH, HEADS, INNER, KERNEL = 3, 11, 14, 2, 17, 5
@@ -21,7 +21,7 @@ LENGTHS = [11, 6, 1]
 
 def built(norm: str = "batch", dropout: float = 0.0, score: Any = None) -> ConformerBlock:
     block = ConformerConfig(
-        attention=MultiHeadConfig(heads=HEADS, bias=True, score=score or RelativeProductConfig()),
+        attention=MultiHeadConfig(heads=HEADS, bias=True, score=score or TransformerXLConfig()),
         feedforward=FeedForwardConfig(activation="silu", inner=INNER),
         kernel=KERNEL,
         convolution_norm=norm,
@@ -41,10 +41,10 @@ def stirred(module: Any) -> Any:
     return module
 
 
-def among(present: Tensor | None, time: int = TIME) -> Arrangement:
+def among(present: Tensor | None, time: int = TIME) -> AttentionContext:
     slots = torch.arange(time)[None]
-    mask = EVERYTHING if present is None else padding_mask(present)
-    return Arrangement(mask=mask, query_positions=slots, key_positions=slots)
+    mask = NO_MASK if present is None else padding_mask(present)
+    return AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
 
 
 def some_frames() -> Tensor:
@@ -80,25 +80,25 @@ def hugging_faces(ours: ConformerBlock) -> Any:
     copied = {
         "self_attn.pos_bias_u": score.content_offset[:, 0],
         "self_attn.pos_bias_v": score.distance_offset[:, 0],
-        "self_attn.linear_pos.weight": score.to_distances.weight,
-        "conv_module.pointwise_conv1.weight": convolution.widen.weight[..., None],
+        "self_attn.linear_pos.weight": score.pos_proj.weight,
+        "conv_module.pointwise_conv1.weight": convolution.up_proj.weight[..., None],
         "conv_module.depthwise_conv.weight": convolution.depthwise.weight[..., 0],
-        "conv_module.pointwise_conv2.weight": convolution.narrow.weight[..., None],
+        "conv_module.pointwise_conv2.weight": convolution.down_proj.weight[..., None],
     }
     layers = {
         "ffn1_layer_norm": ours.before_norm,
-        "ffn1.intermediate_dense": ours.before.widen,
-        "ffn1.output_dense": ours.before.narrow,
+        "ffn1.intermediate_dense": ours.before.up_proj,
+        "ffn1.output_dense": ours.before.down_proj,
         "self_attn_layer_norm": ours.attention_norm,
-        "self_attn.linear_q": score.to_queries,
-        "self_attn.linear_k": score.to_keys,
-        "self_attn.linear_v": attention.to_values,
-        "self_attn.linear_out": attention.join,
+        "self_attn.linear_q": score.q_proj,
+        "self_attn.linear_k": score.k_proj,
+        "self_attn.linear_v": attention.v_proj,
+        "self_attn.linear_out": attention.out_proj,
         "conv_module.layer_norm": ours.convolution_norm,
         "conv_module.batch_norm": convolution.norm.every,
         "ffn2_layer_norm": ours.after_norm,
-        "ffn2.intermediate_dense": ours.after.widen,
-        "ffn2.output_dense": ours.after.narrow,
+        "ffn2.intermediate_dense": ours.after.up_proj,
+        "ffn2.output_dense": ours.after.down_proj,
         "final_layer_norm": ours.final_norm,
     }
     for name, layer in layers.items():
@@ -133,7 +133,7 @@ def test_agrees_with_hugging_face_on_each_row_of_a_padded_batch() -> None:
         assert_close(output[row, :length], alone[0], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("score", [RelativeProductConfig(), ScaledConfig()])
+@pytest.mark.parametrize("score", [TransformerXLConfig(), ScaledConfig()])
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 @pytest.mark.parametrize("training", [False, True])
 def test_padding_changes_nothing(norm: str, score: Any, training: bool) -> None:
@@ -162,7 +162,7 @@ def test_the_convolution_part_by_the_formula() -> None:
     ours = part(inputs, present)
     kernel, norm = part.depthwise.weight[:, 0, :, 0], part.norm.each
     for row, length in enumerate(LENGTHS):
-        wide = inputs[row, :length] @ part.widen.weight.T
+        wide = inputs[row, :length] @ part.up_proj.weight.T
         gated = wide[:, :WIDTH] / (1 + (-wide[:, WIDTH:]).exp())
         for t in range(length):
             near = torch.zeros(WIDTH, dtype=torch.float64)
@@ -171,12 +171,12 @@ def test_the_convolution_part_by_the_formula() -> None:
                     near += kernel[:, place] * gated[t + place - KERNEL // 2]
             centred = near - near.mean()
             normed = centred / (centred.square().mean() + 1e-5).sqrt() * norm.weight + norm.bias
-            written = part.narrow.weight @ (normed / (1 + (-normed).exp()))
+            written = part.down_proj.weight @ (normed / (1 + (-normed).exp()))
             assert_close(ours[row, t], written, rtol=0, atol=1e-12)
 
 
 def test_the_norm_over_a_batch_counts_what_is_present() -> None:
-    norm = stirred(FrameBatchNorm(WIDTH)).double().train()
+    norm = stirred(MaskedBatchNorm(WIDTH)).double().train()
     before = norm.every.running_mean.clone(), norm.every.running_var.clone()
     inputs, present = some_frames(), up_to(LENGTHS)
     output = norm(inputs, present)
@@ -192,7 +192,7 @@ def test_the_norm_over_a_batch_counts_what_is_present() -> None:
 
 @pytest.mark.parametrize("present", [None, torch.tensor([[True, False, False]])])
 def test_a_batch_of_one_frame_is_judged_by_the_frames_before(present: Tensor | None) -> None:
-    norm = stirred(FrameBatchNorm(WIDTH)).double()
+    norm = stirred(MaskedBatchNorm(WIDTH)).double()
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     inputs = torch.randn(1, 1 if present is None else 3, WIDTH, dtype=torch.float64)
     training, later = norm.train()(inputs, present), norm.eval()(inputs, present)
@@ -205,7 +205,7 @@ def test_gradients_reach_every_weight() -> None:
     block(inputs, among(present), present)[present].sin().sum().backward()
     for name, parameter in block.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 1e-8 or name == "attention.score.to_keys.bias", name
+        assert parameter.grad.abs().max() > 1e-8 or name == "attention.score.k_proj.bias", name
     assert inputs.grad is not None and inputs.grad.isfinite().all()
     assert (inputs.grad[~present] == 0).all() and (inputs.grad[present] != 0).all()
 
@@ -223,11 +223,11 @@ def test_attention_can_be_looked_at() -> None:
 
 def test_a_mask_over_time_is_kept_by_attention_while_the_kernel_sees_both_sides() -> None:
     block, inputs, slots = built("layer"), some_frames(), torch.arange(TIME)[None]
-    causal = mask_between("causal", slots, slots)
-    arrangement = Arrangement(mask=causal, query_positions=slots, key_positions=slots)
+    causal = build_mask("causal", slots, slots)
+    context = AttentionContext(mask=causal, query_positions=slots, key_positions=slots)
     other = inputs.clone()
     other[:, 8] += torch.randn(WIDTH)
-    moved = (block(other, arrangement) - block(inputs, arrangement)).abs().amax(dim=(0, 2))
+    moved = (block(other, context) - block(inputs, context)).abs().amax(dim=(0, 2))
     assert (moved[:6] == 0).all() and (moved[6:] > 1e-6).all()  # 8 less half the kernel
 
 

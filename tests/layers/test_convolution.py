@@ -16,8 +16,8 @@ from harken.layers.convolution import (
     CausalConvolutionConfig,
     ConvolutionConfig,
     Convolutions,
+    ConvPyramidConfig,
     GatedConvolutionConfig,
-    StrideTwoConfig,
 )
 
 BATCH, TIME, WIDTH = 2, 13, 5
@@ -31,9 +31,9 @@ ALL: dict[str, ConvolutionConfig] = {
     **CAUSAL,
     "gated": GatedConvolutionConfig(layers=2),
     "gated, even": GatedConvolutionConfig(layers=2, kernel=4),
-    "stride2": StrideTwoConfig(layers=3, activation="tanh"),
-    "stride2, even": StrideTwoConfig(layers=2, kernel=2, activation="gelu"),
-    "stride2, wide": StrideTwoConfig(layers=2, kernel=5, activation="gelu"),
+    "stride2": ConvPyramidConfig(layers=3, activation="tanh"),
+    "stride2, even": ConvPyramidConfig(layers=2, kernel=2, activation="gelu"),
+    "stride2, wide": ConvPyramidConfig(layers=2, kernel=5, activation="gelu"),
 }
 every_kind = pytest.mark.parametrize("kind", ALL)
 every_causal_kind = pytest.mark.parametrize("kind", CAUSAL)
@@ -88,7 +88,7 @@ def windowed(weight: Tensor, row: Tensor, centre: int, lowest: int, dilation: in
 @torch.no_grad()
 def test_the_way_down_by_the_formula(kernel: int, lowest: int, sigma: Any, time: int) -> None:
     layers = 3
-    down = drawn(StrideTwoConfig(layers=layers, kernel=kernel, activation=sigma)).down
+    down = drawn(ConvPyramidConfig(layers=layers, kernel=kernel, activation=sigma)).down
     levels = down(some_inputs(time=time))
     assert len(levels) == layers + 1
     for below, above, weights, threshold in zip(
@@ -108,7 +108,7 @@ def test_the_way_down_by_the_formula(kernel: int, lowest: int, sigma: Any, time:
 )
 @torch.no_grad()
 def test_the_way_up_by_the_formula(kernel: int, lowest: int, sigma: Any, time: int) -> None:
-    cnn = drawn(StrideTwoConfig(layers=3, kernel=kernel, activation=sigma))
+    cnn = drawn(ConvPyramidConfig(layers=3, kernel=kernel, activation=sigma))
     inputs = some_inputs(time=time)
     levels = cnn.down(inputs)
     merged = levels[-1]

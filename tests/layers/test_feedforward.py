@@ -37,13 +37,13 @@ def silu(number: float) -> float:
 
 
 def expected(layer: FeedForward, inputs: list[float]) -> list[float]:
-    wide = affine(layer.widen, inputs)
-    if layer.gate is not None:
-        pairs = zip(wide, affine(layer.gate, inputs), strict=True)
-        return affine(layer.narrow, [silu(one) * gate for one, gate in pairs])
+    wide = affine(layer.up_proj, inputs)
+    if layer.gate_proj is not None:
+        pairs = zip(wide, affine(layer.gate_proj, inputs), strict=True)
+        return affine(layer.down_proj, [silu(one) * gate for one, gate in pairs])
     bends = {"relu": relu, "gelu": exact_gelu, "gelu_tanh": tanh_gelu, "silu": silu}
     bend = bends[layer.activation]
-    return affine(layer.narrow, [bend(one) for one in wide])
+    return affine(layer.down_proj, [bend(one) for one in wide])
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "swiglu"])
@@ -59,13 +59,13 @@ def test_each_token_on_its_own_by_the_formula(activation: str) -> None:
 def test_by_hand() -> None:
     layer = FeedForwardConfig(activation="relu", expansion=2.0).build(1)
     with torch.no_grad():
-        layer.widen.weight.copy_(torch.tensor([[1.0], [-1.0]]))
-        layer.widen.bias.copy_(torch.tensor([0.5, 0.0]))
-        layer.narrow.weight.copy_(torch.tensor([[2.0, 10.0]]))
-        layer.narrow.bias.copy_(torch.tensor([-1.0]))
+        layer.up_proj.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        layer.up_proj.bias.copy_(torch.tensor([0.5, 0.0]))
+        layer.down_proj.weight.copy_(torch.tensor([[2.0, 10.0]]))
+        layer.down_proj.bias.copy_(torch.tensor([-1.0]))
     assert layer(torch.tensor([[[3.0], [-4.0]]])).flatten().tolist() == [6.0, 39.0]
 
 
 @pytest.mark.parametrize(("expansion", "inner"), [(4.0, 20), (2.2, 11), (8 / 3, 13), (0.3, 2)])
 def test_the_inner_width_is_rounded(expansion: float, inner: int) -> None:
-    assert built("swiglu", expansion).widen.out_features == inner
+    assert built("swiglu", expansion).up_proj.out_features == inner

@@ -51,8 +51,8 @@ def some_inputs(batch: int = BATCH, time: int = TIME) -> Tensor:
 
 
 def some_state(kind: str, batch: int = BATCH, layers: int = LAYERS) -> RecurrentState:
-    hidden, memory = torch.randn(2, batch, layers, HIDDEN, dtype=torch.float64).tanh()
-    return RecurrentState(hidden, memory if kind == "lstm" else None)
+    hidden, cell = torch.randn(2, batch, layers, HIDDEN, dtype=torch.float64).tanh()
+    return RecurrentState(hidden, cell if kind == "lstm" else None)
 
 
 def up_to(lengths: list[int], time: int) -> Tensor:
@@ -63,20 +63,20 @@ def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> None:
     assert_close(ours, theirs, rtol=0, atol=tolerance)
 
 
-def step(kind: str, layer: nn.RNNBase, token: Tensor, hidden: Tensor, memory: Tensor) -> Any:
+def step(kind: str, layer: nn.RNNBase, token: Tensor, hidden: Tensor, cell: Tensor) -> Any:
     """One step as it stands on paper, for one row; PyTorch stacks the gates in this order."""
     if kind == "tanh":
         U, V = layer.weight_ih_l0, layer.weight_hh_l0
-        return torch.tanh(U @ token + V @ hidden), memory
+        return torch.tanh(U @ token + V @ hidden), cell
     from_token = layer.weight_ih_l0 @ token + layer.bias_ih_l0
     from_state = layer.weight_hh_l0 @ hidden + layer.bias_hh_l0
     if kind == "gru":
         (rx, zx, nx), (rh, zh, nh) = from_token.chunk(3), from_state.chunk(3)
         r, z = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
-        return (1 - z) * torch.tanh(nx + r * nh) + z * hidden, memory
+        return (1 - z) * torch.tanh(nx + r * nh) + z * hidden, cell
     i, f, g, o = (from_token + from_state).chunk(4)
-    memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(memory), memory
+    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(cell), cell
 
 
 @every_kind
@@ -87,15 +87,15 @@ def test_one_layer_by_the_formula(kind: str) -> None:
     outputs, state = recurrent(inputs, None, began)
     for b in range(BATCH):
         hidden = began.hidden[b, 0]
-        memory = torch.zeros(HIDDEN) if began.memory is None else began.memory[b, 0]
+        cell = torch.zeros(HIDDEN) if began.cell is None else began.cell[b, 0]
         for t in range(TIME):
-            hidden, memory = step(kind, recurrent.forwards[0], inputs[b, t], hidden, memory)
+            hidden, cell = step(kind, recurrent.forwards[0], inputs[b, t], hidden, cell)
             assert_same(outputs[b, t], hidden)
         assert_same(state.hidden[b, 0], hidden)
         if kind == "lstm":
-            assert_same(state.memory[b, 0], memory)
+            assert_same(state.cell[b, 0], cell)
         else:
-            assert state.memory is None
+            assert state.cell is None
 
 
 def pytorchs(kind: str, ours: Recurrent, both: bool) -> nn.RNNBase:
@@ -169,7 +169,7 @@ def test_padding_changes_nothing(kind: str, direction: str) -> None:
             assert_same(outputs[row : row + 1, :length], alone)
             assert_same(state.hidden[row : row + 1], left.hidden)
             if kind == "lstm":
-                assert_same(state.memory[row : row + 1], left.memory)
+                assert_same(state.cell[row : row + 1], left.cell)
         gradients = torch.autograd.grad(scalar(outputs, state), recurrent.parameters())
         apart = [
             scalar(*recurrent(inputs[row : row + 1, :length])) for row, length in enumerate(lengths)
@@ -201,7 +201,7 @@ def test_what_stands_at_padding_is_never_looked_at(
     outputs, state = recurrent(spoilt, present)
     assert torch.equal(outputs, expected)
     assert torch.equal(state.hidden, left.hidden)
-    assert kind != "lstm" or torch.equal(state.memory, left.memory)
+    assert kind != "lstm" or torch.equal(state.cell, left.cell)
     (gradient,) = torch.autograd.grad(scalar(outputs, state), spoilt)
     assert torch.equal(gradient.any(dim=-1), present)
     assert gradient.isfinite().all()
@@ -278,7 +278,7 @@ def test_unequal_rows_go_on_from_where_each_ended(kind: str) -> None:
         assert_same(outputs[row, :late], whole[0, early:])
         assert_same(state.hidden[row], expected.hidden[0])
         if kind == "lstm":
-            assert_same(state.memory[row], expected.memory[0])
+            assert_same(state.cell[row], expected.cell[0])
 
 
 @every_kind

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.masks import EVERYTHING
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.masks import NO_MASK
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import (
     FourierConfig,
     LearnedConfig,
@@ -24,10 +24,10 @@ from harken.attention.relative import (
     offset_buckets,
 )
 from harken.attention.scores import SynthesizerConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.feedforward import FeedForwardConfig
-from harken.layers.front import grid
+from harken.layers.frontends import grid
 from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialConfig, SpatialEncoder
 
@@ -100,8 +100,8 @@ def looped(encoder: SpatialEncoder, kind: str, maps: Tensor) -> tuple[Tensor, Te
     mixed = torch.zeros(BATCH, COLUMNS, ROWS, HEADS, HEAD_WIDTH, dtype=torch.float64)
     for b, h in product(range(BATCH), range(HEADS)):
         rows = slice(KEY_WIDTH * h, KEY_WIDTH * (h + 1))
-        to_query, to_key = score.to_queries.weight[rows], score.to_keys.weight[rows]
-        to_value = attention.to_values.weight[HEAD_WIDTH * h : HEAD_WIDTH * (h + 1)]
+        to_query, to_key = score.q_proj.weight[rows], score.k_proj.weight[rows]
+        to_value = attention.v_proj.weight[HEAD_WIDTH * h : HEAD_WIDTH * (h + 1)]
         for x, y in PLACES:
             total = 0.0
             for x_, y_ in PLACES:
@@ -115,7 +115,7 @@ def looped(encoder: SpatialEncoder, kind: str, maps: Tensor) -> tuple[Tensor, Te
             alpha[b, h, x, y] /= total
             for x_, y_ in PLACES:
                 mixed[b, x, y, h] += alpha[b, h, x, y, x_, y_] * (to_value @ maps[b, x_, y_])
-    return mixed.flatten(3) @ attention.join.weight.T, alpha
+    return mixed.flatten(3) @ attention.out_proj.weight.T, alpha
 
 
 @pytest.mark.parametrize("kind", ["none", "rotary", "alibi", "relative"])
@@ -161,7 +161,7 @@ def test_places_are_told_by_both_axes_at_the_entrance(kind: str) -> None:
 @every_position
 @torch.no_grad()
 def test_a_map_is_its_places_in_any_order(position: str) -> None:
-    """Tokens know where they stand from their coordinates alone, each row from its own."""
+    """TokenGrid know where they stand from their coordinates alone, each row from its own."""
     encoder, maps = built(position), some_maps()
     whole = encoder.over_map(maps)
     assert whole.shape == (BATCH, COLUMNS, ROWS, encoder.width)
@@ -222,7 +222,7 @@ def test_the_stack_is_that_of_every_other_model() -> None:
     """Equal to flattening: blocks over a row of tokens that know nothing of x and y."""
     encoder, maps = built("none"), some_maps()
     slots = torch.arange(len(PLACES))[None]
-    plain = Arrangement(mask=EVERYTHING, query_positions=slots, key_positions=slots)
+    plain = AttentionContext(mask=NO_MASK, query_positions=slots, key_positions=slots)
     flat, _ = encoder.stack(maps.flatten(1, 2), plain)
     assert_close(encoder.over_map(maps), flat.view_as(maps), rtol=0, atol=1e-11)
 
@@ -243,7 +243,7 @@ def test_scores_that_count_places_count_them_alike_on_a_smaller_map() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="'relative_product' knows distances along one axis"):
-        config("none", score=RelativeProductConfig())
+        config("none", score=TransformerXLConfig())
     with pytest.raises(ValueError, match="'synthesizer' has none"):
         config("rotary", score=SynthesizerConfig()).build(WIDTH, COLUMNS, ROWS)
     with pytest.raises(ValueError, match="width 11 does not divide into 4 heads"):

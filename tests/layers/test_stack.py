@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from harken.attention.masks import mask_between
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.masks import build_mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack
 from harken.layers.transformer import TransformerConfig
@@ -22,10 +22,10 @@ def built(norm: str) -> Stack:
     return stack.double()
 
 
-def causal(first: int, last: int) -> Arrangement:
+def causal(first: int, last: int) -> AttentionContext:
     queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
-    mask = mask_between("causal", queries_at, keys_at)
-    return Arrangement(mask=mask, query_positions=queries_at, key_positions=keys_at)
+    mask = build_mask("causal", queries_at, keys_at)
+    return AttentionContext(mask=mask, query_positions=queries_at, key_positions=keys_at)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.masks import CAUSAL, NO_MASK, Mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.transformer import TransformerBlock, TransformerConfig
@@ -28,9 +28,9 @@ def built(norm: str, activation: str, dropout: float = 0.0) -> TransformerBlock:
     return block.double().eval()
 
 
-def in_order(mask: Mask) -> Arrangement:
+def in_order(mask: Mask) -> AttentionContext:
     slots = torch.arange(TIME)[None]
-    return Arrangement(mask=mask, query_positions=slots, key_positions=slots)
+    return AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
 
 
 def pytorchs(ours: TransformerBlock, norm: str, activation: Any) -> nn.TransformerEncoderLayer:
@@ -48,18 +48,18 @@ def pytorchs(ours: TransformerBlock, norm: str, activation: Any) -> nn.Transform
     copied = {
         "self_attn.in_proj_weight": torch.cat(
             [
-                attention.score.to_queries.weight,
-                attention.score.to_keys.weight,
-                attention.to_values.weight,
+                attention.score.q_proj.weight,
+                attention.score.k_proj.weight,
+                attention.v_proj.weight,
             ]
         ),
         "self_attn.in_proj_bias": torch.zeros(3 * WIDTH),
-        "self_attn.out_proj.weight": attention.join.weight,
+        "self_attn.out_proj.weight": attention.out_proj.weight,
         "self_attn.out_proj.bias": torch.zeros(WIDTH),
     }
     layers = {
-        "linear1": ours.feedforward.widen,
-        "linear2": ours.feedforward.narrow,
+        "linear1": ours.feedforward.up_proj,
+        "linear2": ours.feedforward.down_proj,
         "norm1": ours.attention_norm,
         "norm2": ours.feedforward_norm,
     }
@@ -84,7 +84,7 @@ def test_agrees_with_pytorch(norm: str, activation: str, causal: bool) -> None:
     theirs = pytorchs(ours, norm, ACTIVATIONS[activation])
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1) if causal else None
-    output, _ = ours(inputs, in_order(CAUSAL if causal else EVERYTHING))
+    output, _ = ours(inputs, in_order(CAUSAL if causal else NO_MASK))
     assert_close(output, theirs(inputs, src_mask=hidden), rtol=0, atol=1e-11)
 
 
@@ -98,9 +98,9 @@ def test_swiglu_is_the_same_block_with_another_middle(norm: str) -> None:
     added, _ = ours.attention(first(inputs) if pre else inputs, in_order(CAUSAL))
     middle = inputs + added if pre else first(inputs + added)
     read, layer = (second(middle) if pre else middle), ours.feedforward
-    wide = read @ layer.widen.weight.T + layer.widen.bias
-    gate = read @ layer.gate.weight.T + layer.gate.bias
-    added = (wide / (1 + (-wide).exp()) * gate) @ layer.narrow.weight.T + layer.narrow.bias
+    wide = read @ layer.up_proj.weight.T + layer.up_proj.bias
+    gate = read @ layer.gate_proj.weight.T + layer.gate_proj.bias
+    added = (wide / (1 + (-wide).exp()) * gate) @ layer.down_proj.weight.T + layer.down_proj.bias
     expected = middle + added if pre else second(middle + added)
     assert_close(output, expected, rtol=0, atol=1e-11)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from matplotlib.transforms import Bbox
 
 from harken.formats.examples import Box
-from harken.layers.front import ConvolutionFrontConfig, ImageSizes, PatchFrontConfig
+from harken.layers.frontends import ConvStemConfig, ImageSizes, PatchEmbeddingConfig
 from harken.measure.boxes import (
     NOTES,
     Centres,
@@ -112,9 +112,9 @@ def test_borders_are_inside_and_a_box_between_the_centres_holds_nothing() -> Non
     assert not inside(Box(2.5, 0, 3, 9), centres).any()
 
 
-@pytest.mark.parametrize("config", [PatchFrontConfig(patch=6), ConvolutionFrontConfig()])
+@pytest.mark.parametrize("config", [PatchEmbeddingConfig(patch=6), ConvStemConfig()])
 def test_centres_are_the_middles_of_what_a_front_makes_tokens_of(
-    config: PatchFrontConfig | ConvolutionFrontConfig,
+    config: PatchEmbeddingConfig | ConvStemConfig,
 ) -> None:
     """A patch's centre is the mean of its pixels' middles; a convolution's is a pixel's middle."""
     front = config.build(ImageSizes(channels=1, columns=42, rows=30), width=2)
@@ -122,7 +122,7 @@ def test_centres_are_the_middles_of_what_a_front_makes_tokens_of(
     x, y = grid_centres(front.columns, front.rows, front.stride, front.offset)
     wanted = tokens.coordinates[0].numpy() * front.stride + front.offset + 0.5
     np.testing.assert_array_equal(np.stack((x, y), axis=1), wanted)
-    if isinstance(config, PatchFrontConfig):
+    if isinstance(config, PatchEmbeddingConfig):
         assert (x[0], y[0], x[-1], y[-1]) == (3, 3, 39, 27)  # equally far from all four edges
 
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import AdditiveConfig, ScaledConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.attentive_decoder import (
@@ -42,7 +42,7 @@ def given_things() -> tuple[Tensor, Tensor, Tensor]:
 
 def test_a_score_of_distances_is_refused() -> None:
     """The RNN attends to nothing but a memory, to which it has no distance."""
-    score = RelativeProductConfig()
+    score = TransformerXLConfig()
     with pytest.raises(ValueError, match="'relative_product' compares positions"):
         AttentiveDecoderConfig(hidden=12, attention=MultiHeadConfig(heads=3, score=score))
 

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import FourierConfig
-from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, RecurrentConfig, TanhConfig
 from harken.models.blank import (
     BlankConfig,
@@ -44,7 +44,7 @@ BODIES: dict[str, BodyConfig] = {
     ),
     "gru": GRUConfig(hidden=HIDDEN, direction="both"),
     "lstm": LSTMConfig(hidden=HIDDEN, direction="both", layers=2),
-    "stride2": StrideTwoConfig(layers=5),
+    "stride2": ConvPyramidConfig(layers=5),
     "gated": GatedConvolutionConfig(layers=9, kernel=5),
 }
 EVERY: dict[str, BlankConfig] = {

@@ -9,12 +9,12 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, NoPositionConfig
 from harken.decode.step import WritingSteps
 from harken.inspection.record import record
-from harken.layers.front import (
-    ConvolutionFrontConfig,
+from harken.layers.frontends import (
+    ConvStemConfig,
+    FeatureProjectionConfig,
     ImageFrontConfig,
     ImageSizes,
-    MapFrontConfig,
-    PatchFrontConfig,
+    PatchEmbeddingConfig,
 )
 from harken.layers.spatial import SpatialConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
@@ -26,9 +26,9 @@ VOCABULARY, WIDTH, START = 13, 12, 2
 COLUMNS, ROWS, CHANNELS = 14, 10, 3
 HEADS = MultiHeadConfig(heads=3)
 FRONTS: dict[str, ImageFrontConfig] = {
-    "convolution": ConvolutionFrontConfig(channels=(5, 7)),
-    "patch": PatchFrontConfig(patch=2),
-    "map": MapFrontConfig(),
+    "convolution": ConvStemConfig(channels=(5, 7)),
+    "patch": PatchEmbeddingConfig(patch=2),
+    "map": FeatureProjectionConfig(),
 }
 DECODERS: dict[str, DecoderConfig] = {
     "rnn": AttentiveDecoderConfig(width=WIDTH, hidden=11),
@@ -93,7 +93,7 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
         powers = torch.zeros(COLUMNS, ROWS, dtype=torch.float64)
         for x in range(COLUMNS):
             for y in range(ROWS):
-                place = model.norm(model.front.join(maps[picture, x, y]))
+                place = model.norm(model.front.proj(maps[picture, x, y]))
                 assert_close(memory[picture, y * COLUMNS + x], place, rtol=0, atol=1e-12)
                 powers[x, y] = (query[picture] @ key_matrix @ place).exp()
                 total += float(powers[x, y])

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.legal import clash
-from harken.attention.masks import CAUSAL, EVERYTHING
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.compatibility import conflict
+from harken.attention.masks import CAUSAL, NO_MASK
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.attention.scores import ScoreConfig, SynthesizerConfig
 from harken.layers.feedforward import FeedForwardConfig
@@ -24,7 +24,7 @@ LEGAL = [
     (score(), position())
     for score in get_args(ScoreConfig)
     for position in get_args(PositionConfig)
-    if clash(score(), position()) is None
+    if conflict(score(), position()) is None
 ]
 
 
@@ -44,14 +44,14 @@ def test_a_block_agrees_with_pytorch(place: str) -> None:
     ).eval()
     copied = {}
     for name, attention in (("self_attn", ours.attention), ("multihead_attn", ours.cross)):
-        parts = (attention.score.to_queries, attention.score.to_keys, attention.to_values)
+        parts = (attention.score.q_proj, attention.score.k_proj, attention.v_proj)
         copied[f"{name}.in_proj_weight"] = torch.cat([part.weight for part in parts])
         copied[f"{name}.in_proj_bias"] = torch.cat([part.bias for part in parts])
-        copied[f"{name}.out_proj.weight"] = attention.join.weight
-        copied[f"{name}.out_proj.bias"] = attention.join.bias
+        copied[f"{name}.out_proj.weight"] = attention.out_proj.weight
+        copied[f"{name}.out_proj.bias"] = attention.out_proj.bias
     layers = {
-        "linear1": ours.feedforward.widen,
-        "linear2": ours.feedforward.narrow,
+        "linear1": ours.feedforward.up_proj,
+        "linear2": ours.feedforward.down_proj,
         "norm1": ours.attention_norm,
         "norm2": ours.cross_norm,
         "norm3": ours.feedforward_norm,
@@ -62,9 +62,9 @@ def test_a_block_agrees_with_pytorch(place: str) -> None:
     tokens = torch.randn(BATCH, TIME, width, dtype=torch.float64)
     memory = torch.randn(BATCH, PLACES, width, dtype=torch.float64)
     at, places = torch.arange(TIME)[None], torch.arange(PLACES)[None]
-    own = Arrangement(mask=CAUSAL, query_positions=at, key_positions=at)
-    across = Arrangement(mask=EVERYTHING, query_positions=at, key_positions=places)
-    output, _ = ours(tokens, own, None, Memory(ours.cross.remember(memory), across))
+    own = AttentionContext(mask=CAUSAL, query_positions=at, key_positions=at)
+    across = AttentionContext(mask=NO_MASK, query_positions=at, key_positions=places)
+    output, _ = ours(tokens, own, None, Memory(ours.cross.project_kv(memory), across))
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1)
     assert_close(output, theirs(tokens, memory, tgt_mask=hidden), rtol=0, atol=1e-11)
 

@@ -193,14 +193,14 @@ def test_agrees_with_pytorch() -> None:
         assert isinstance(block, nn.TransformerEncoderLayer)
         at = f"body.stack.blocks.{number}"
         for part in ("weight", "bias"):
-            names = ("score.to_queries", "score.to_keys", "to_values")
+            names = ("score.q_proj", "score.k_proj", "v_proj")
             fused = torch.cat([own[f"{at}.attention.{name}.{part}"] for name in names])
             getattr(block.self_attn, f"in_proj_{part}").copy_(fused)
             for name, module in (
-                ("attention.join", block.self_attn.out_proj),
+                ("attention.out_proj", block.self_attn.out_proj),
                 ("attention_norm", block.norm1),
-                ("feedforward.widen", block.linear1),
-                ("feedforward.narrow", block.linear2),
+                ("feedforward.up_proj", block.linear1),
+                ("feedforward.down_proj", block.linear2),
                 ("feedforward_norm", block.norm2),
             ):
                 getattr(module, part).copy_(own[f"{at}.{name}.{part}"])

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.decode.step import WritingSteps
-from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig
@@ -21,7 +21,7 @@ from harken.models.writing import DecoderConfig
 
 VOCABULARY, WIDTH, START = 17, 12, 3
 HEADS = MultiHeadConfig(heads=3)
-RELATIVE = MultiHeadConfig(heads=3, score=RelativeProductConfig())
+RELATIVE = MultiHeadConfig(heads=3, score=TransformerXLConfig())
 BODIES: dict[str, BodyConfig] = {
     "transformer": TransformerBodyConfig(layers=2, length=31, attention=HEADS),
     "conformer": ConformerBodyConfig(
@@ -31,7 +31,7 @@ BODIES: dict[str, BodyConfig] = {
     "gru backward": GRUConfig(direction="backward", hidden=11),
     "tanh": TanhConfig(),
     "gated": GatedConvolutionConfig(layers=2),
-    "stride2": StrideTwoConfig(layers=2),
+    "stride2": ConvPyramidConfig(layers=2),
 }
 DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
@@ -138,7 +138,7 @@ def test_first_weights_follow_from_the_seed_and_differ_in_the_two_halves() -> No
     first, same, other = (config.build(VOCABULARY, seed) for seed in (1, 1, 2))
     ours, theirs, others = (dict(one.state_dict()) for one in (first, same, other))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    name = "stack.blocks.0.attention.score.to_queries.weight"
+    name = "stack.blocks.0.attention.score.q_proj.weight"
     assert (ours[f"encoder.{name}"] != others[f"encoder.{name}"]).any()
     assert (ours[f"encoder.{name}"] != ours[f"decoder.{name}"]).any()
 

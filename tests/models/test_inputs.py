@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harken.layers.front import ImageSizes
+from harken.layers.frontends import ImageSizes
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.blank import MaskedBlankConfig, RecurrentBlankConfig
 from harken.models.body import TransformerBodyConfig

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from choices import EVERY_POSITION, EVERY_SCORE
-from harken.attention.legal import clash
+from harken.attention.compatibility import conflict
 from harken.models.language_model import GPT
 from small_models import (
     BLOCKS,
@@ -70,7 +70,7 @@ def test_every_kind_meets_every_norm_and_mask() -> None:
     [(score, place) for score in SCORES for place in POSITIONS if (score, place) not in LEGAL],
 )
 def test_a_clash_is_refused_with_the_reason(score: str, position: str) -> None:
-    reason = clash(SCORES[score], POSITIONS[position])
+    reason = conflict(SCORES[score], POSITIONS[position])
     assert reason is not None
     with pytest.raises(ValueError, match=reason):
         small_config(score, position)

@@ -8,7 +8,7 @@ import torch
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
 from harken.attention.scores import SynthesizerConfig
-from harken.layers.front import ImageSizes, PatchFrontConfig
+from harken.layers.frontends import ImageSizes, PatchEmbeddingConfig
 from harken.layers.recurrent import GRUConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.body import TransformerBodyConfig
@@ -51,7 +51,7 @@ def recognizer(decoder: DecoderConfig, longest: int | None) -> object:
 
 
 def captioner(decoder: DecoderConfig, longest: int | None) -> object:
-    front = PatchFrontConfig(patch=2)  # 3 x 3 positions
+    front = PatchEmbeddingConfig(patch=2)  # 3 x 3 positions
     model = CaptionerConfig(width=8, front=front, decoder=decoder).build(17, IMAGE, seed=0)
     return model(torch.zeros(2, 3, 6, 6), torch.ones(2, 3).long())
 

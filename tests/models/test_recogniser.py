@@ -6,10 +6,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.decode.step import WritingSteps
 from harken.inspection.record import record
-from harken.layers.front import SpeechFrontConfig
+from harken.layers.frontends import Conv2dSubsamplingConfig
 from harken.layers.recurrent import LSTMConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig
@@ -20,8 +20,8 @@ from harken.models.writing import DecoderConfig
 
 VOCABULARY, WIDTH, FEATURES, START, HOP_MS = 13, 12, 19, 2, 10.0
 HEADS = MultiHeadConfig(heads=3)
-RELATIVE = MultiHeadConfig(heads=3, score=RelativeProductConfig())
-FRONT = SpeechFrontConfig(channels=5)
+RELATIVE = MultiHeadConfig(heads=3, score=TransformerXLConfig())
+FRONT = Conv2dSubsamplingConfig(channels=5)
 BODIES: dict[str, BodyConfig] = {
     "conformer": ConformerBodyConfig(
         layers=2, length=31, attention=RELATIVE, kernel=3, dropout=0.0

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from harken.attention.multihead import MultiHeadConfig
 from harken.config import loads
 from harken.errors import UserError
-from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig
 from harken.models.tagger import (
@@ -30,7 +30,7 @@ BODIES: dict[str, BodyConfig] = {
     "tanh": TanhConfig(),
     "gru": GRUConfig(direction="both"),
     "lstm": LSTMConfig(layers=2, hidden=3, direction="both", dropout=0.5),
-    "stride2": StrideTwoConfig(layers=2),
+    "stride2": ConvPyramidConfig(layers=2),
     "gated": GatedConvolutionConfig(layers=2),
     "transformer": TransformerBodyConfig(
         layers=2, length=11, attention=MultiHeadConfig(heads=2), dropout=0.5

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from harken.formats.examples import Box
-from harken.layers.front import ConvolutionFrontConfig, ImageSizes, PatchFrontConfig
+from harken.layers.frontends import ConvStemConfig, ImageSizes, PatchEmbeddingConfig
 from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale
 from harken.report.picture import (
@@ -178,7 +178,7 @@ def reached(front: torch.nn.Module, token: int) -> np.ndarray:
 
 
 def test_a_patch_is_what_the_front_reads() -> None:
-    front = PatchFrontConfig(patch=PATCH).build(
+    front = PatchEmbeddingConfig(patch=PATCH).build(
         ImageSizes(channels=3, columns=WIDTH, rows=HEIGHT), width=2
     )
     layers = [pointed((19, 76), heads=1)]
@@ -190,7 +190,7 @@ def test_a_patch_is_what_the_front_reads() -> None:
 
 
 def test_a_place_of_a_convolution_is_in_the_middle_of_what_the_front_reads() -> None:
-    front = ConvolutionFrontConfig(channels=(5, 7)).build(
+    front = ConvStemConfig(channels=(5, 7)).build(
         ImageSizes(channels=3, columns=WIDTH, rows=HEIGHT), width=2
     )
     place = 6 * front.columns + 11  # not at the edge, where zeros are read

@@ -11,12 +11,13 @@ from harken.api.arguments import check_whole
 from harken.attention.multihead import MultiHead
 from harken.decode.function_steps import logits_of
 from harken.errors import UserError
-from harken.inspection.ablation import BLOCKS, Part, removed
+from harken.inspection.ablation import Part, removed
 from harken.inspection.activations import check_module, first_tensor, layer_names
 from harken.inspection.heads import HeadInput, HeadSummary, analyze_heads
 from harken.inspection.patching import PatchingResult, next_token_metric, patch_parts
 from harken.inspection.record import has_attention, record
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef
+from harken.layers.block import Block
 from harken.layers.feedforward import FeedForward
 
 
@@ -50,7 +51,7 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
             )
     elif isinstance(module, MultiHead):
         part = AttentionRef(name)
-    elif isinstance(module, BLOCKS) or name in layer_names(model):
+    elif isinstance(module, Block) or name in layer_names(model):
         part = LayerRef(name)
     elif isinstance(module, FeedForward):
         part = FeedForwardRef(name)

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from harken.api.arguments import check_whole, checked_config
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask, mask_between, padding_mask
-from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
+from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask, padding_mask
+from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.errors import UserError
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.language_model import GPT, GPTConfig
 
 
@@ -90,7 +90,7 @@ class SelfAttention(nn.Module):
             raise UserError(f"{where}: {error}", fix="change width or heads") from error
         self.width, self.causal = width, causal
         self.attention: MultiHead = checked.build(width, max_length)
-        initialise(self, 1, seed)
+        initialize(self, 1, seed)
 
     def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
         """Attend; `present` (batch, time) is false at padding, which is never attended to."""
@@ -101,10 +101,10 @@ class SelfAttention(nn.Module):
                 fix="change the inputs or the width",
             )
         slots = torch.arange(inputs.shape[1], device=inputs.device)[None]
-        mask: Mask = CAUSAL if self.causal else EVERYTHING
+        mask: Mask = CAUSAL if self.causal else NO_MASK
         if present is not None:
             padded = padding_mask(present)
-            mask = mask_between("causal", slots, slots, present=present) if self.causal else padded
-        arrangement = Arrangement(mask=mask, query_positions=slots, key_positions=slots)
-        output: Tensor = self.attention(inputs, arrangement)[0]
+            mask = build_mask("causal", slots, slots, present=present) if self.causal else padded
+        context = AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
+        output: Tensor = self.attention(inputs, context)[0]
         return output

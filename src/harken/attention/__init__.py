@@ -1,4 +1,1 @@
-"""Attention as one thing with choices: who may look (masks), how alike two tokens are (scores),
-where they stand (positions), how values are mixed (attend), and k of these side by side
-(multihead).
-"""
+"""Attention as one mechanism with choices: masks, scores, positions, kernels and heads."""

@@ -9,7 +9,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.attend import serve
+from harken.attention.kernels import repeat_kv
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class LowRank:
 
 
 def split_projection(
-    projection: nn.Linear, groups: int, heads: int
+    projection: nn.Linear, kv_heads: int, heads: int
 ) -> tuple[Float[Tensor, "k U J"], Float[Tensor, "k U"]]:
-    """Weight and bias of a projection to `groups` heads, repeated for the heads that share one."""
-    weight = rearrange(projection.weight, "(k U) J -> k U J", k=groups)
+    """Return weight and bias of a projection to `kv_heads` heads, repeated for all heads."""
+    weight = rearrange(projection.weight, "(k U) J -> k U J", k=kv_heads)
     offset = weight.new_zeros(weight.shape[:2])
     if projection.bias is not None:
-        offset = projection.bias.view(groups, -1)
-    return serve(heads, weight[None])[0], serve(heads, offset[None, :, None])[0, :, 0]
+        offset = projection.bias.view(kv_heads, -1)
+    return repeat_kv(heads, weight[None])[0], repeat_kv(heads, offset[None, :, None])[0, :, 0]

@@ -1,8 +1,8 @@
-"""Who may look at whom.
+"""Which keys each query may attend to.
 
-A mask is a table of truth values over (query, key): True where the query may look. Masked scores
-are set to minus infinity, never to a large finite number, so that nothing leaks. The common case,
-each token seeing itself and all before it, is carried as a flag: kernels have a faster way for it.
+A mask is a boolean table over (query, key), true where the query may attend to the key. Masked
+scores become minus infinity, never a large finite number, so that nothing leaks. The causal mask of
+whole rows is a flag, because kernels are faster without a table.
 
     any      every key                      causal   t <= i
     strict   t < i (the lecture's)          window   at most so many steps away, with any of these
@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-Order = Literal["any", "causal", "strict"]
+MaskKind = Literal["any", "causal", "strict"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,12 +28,12 @@ class Mask:
     causal: bool = False
 
 
-EVERYTHING = Mask()
+NO_MASK = Mask()
 CAUSAL = Mask(causal=True)
 
 
-def mask_between(
-    order: Order,
+def build_mask(
+    order: MaskKind,
     query_positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
     *,
@@ -42,7 +42,7 @@ def mask_between(
     query_documents: Int[Tensor, "B T"] | None = None,
     key_documents: Int[Tensor, "B S"] | None = None,
 ) -> Mask:
-    """Compare positions, not slots, so that a cache or a packed row needs no case of its own."""
+    """Build a mask from positions, so that caches and packed rows need no special case."""
     queries, keys = query_positions[:, None, :, None], key_positions[:, None, None, :]
     if order == "causal":
         visible = keys <= queries
@@ -62,14 +62,14 @@ def mask_between(
 
 
 def padding_mask(present: Bool[Tensor, "B S"] | None) -> Mask:
-    """Every key that is no padding."""
-    return EVERYTHING if present is None else Mask(visible=present[:, None, None, :])
+    """Return the mask of all keys except padding."""
+    return NO_MASK if present is None else Mask(visible=present[:, None, None, :])
 
 
-def visible_table(
+def dense_mask(
     mask: Mask, queries: int, keys: int, device: torch.device
 ) -> Bool[Tensor, "#B 1 #T S"]:
-    """The table in full, for kernels that need to see it."""
+    """Return the boolean table of a mask."""
     if mask.visible is not None:
         return mask.visible
     everything = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)

@@ -15,6 +15,10 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
+from harken.attention.head import Head, Patch
+from harken.attention.query_key import DotProductScore
+from harken.attention.scores import Score
+
 
 @dataclass(frozen=True, slots=True)
 class SplitPair:
@@ -45,3 +49,19 @@ def split_merged(merged: Float[Tensor, "k J memory"], key_width: int) -> SplitPa
         keys=F.pad(right[:, :key_width] * root, spare),
         truncation=left_out,
     )
+
+
+def truncate(score: Score, rank: int) -> list[Patch]:
+    """Return the patches that keep the `rank` largest directions of W~ in every head of q . k."""
+    assert isinstance(score, DotProductScore), "W~ is a product of two matrices"
+    queries, keys = (
+        linear.weight.view(score.heads, -1, linear.in_features)
+        for linear in (score.q_proj, score.k_proj)
+    )
+    pair = split_merged(merge_pair(queries, keys, score.scale), min(rank, queries.shape[1]))
+    heads = enumerate(zip(pair.queries, pair.keys, strict=True))
+    return [
+        patch
+        for index, (own_queries, own_keys) in heads
+        for patch in score.install(Head(queries=own_queries, keys=own_keys), index)
+    ]

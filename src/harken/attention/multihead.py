@@ -1,35 +1,31 @@
-"""k heads side by side: each compares and mixes, an output matrix joins them.
+"""Multi-head attention: k heads in parallel and an output projection.
 
-Nothing is kept on the module between calls: what earlier tokens left behind is an argument and
-comes back extended. Self-attention is `forward`; cross-attention is `remember` once for the memory
-and `look` for every query. The kernel is an attribute so that a recorder can swap it; no other code
-here knows of recording.
+The module keeps no state between calls: keys and values of earlier tokens are an argument and a
+result. Self-attention is `forward`; cross-attention is `project_kv` once for the memory and
+`attend` for every query. The kernel is an attribute so that a recorder can replace it. No other
+code here knows of recording.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared, Kernel, attend_fast
+from harken.attention.kernels import AttentionKernel, ScoreTerms, fused_attention
 from harken.attention.masks import Mask
-from harken.attention.pair import ScoreSizes, split_heads
+from harken.attention.query_key import ScoreSizes, split_heads
 from harken.attention.relative import Rotation, rotate
-from harken.attention.scores import (
-    MergedConfig,
-    ScaledConfig,
-    Score,
-    ScoreConfig,
-)
+from harken.attention.residual import ResidualLinear
+from harken.attention.scores import ScaledConfig, ScoreConfig
 from harken.config import bounded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Arrangement:
-    """Where queries and keys stand and who may look at whom; made once a forward for all layers."""
+class AttentionContext:
+    """Mask and positions of queries and keys, computed once per forward pass for all layers."""
 
     mask: Mask
     query_positions: Int[Tensor, "#B T"]
@@ -39,10 +35,10 @@ class Arrangement:
 
 
 class KeyValues(NamedTuple):
-    """What a layer remembers of tokens gone by; keys are None for scores that have none."""
+    """Cached keys and values of a layer; keys are None for scores without keys."""
 
-    keys: Float[Tensor, "B groups S U"] | None
-    values: Float[Tensor, "B groups S I"]
+    keys: Float[Tensor, "B kv_heads S U"] | None
+    values: Float[Tensor, "B kv_heads S I"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,22 +56,23 @@ class MultiHeadConfig:
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of attention weights, in training
 
     def __post_init__(self) -> None:
-        groups = self.key_value_heads or self.heads
-        if self.heads % groups:
+        kv_heads = self.key_value_heads or self.heads
+        if self.heads % kv_heads:
             raise ValueError(
-                f"{self.heads} heads cannot share {groups} key_value_heads evenly; "
+                f"{self.heads} heads cannot share {kv_heads} key_value_heads evenly; "
                 "make heads a multiple"
             )
-        if isinstance(self.score, MergedConfig) and self.key_width is not None:
-            raise ValueError("score 'merged' compares whole tokens; leave out key_width")
+        if self.score.whole_tokens and self.key_width is not None:
+            raise ValueError(
+                f"score {self.score.kind!r} compares whole tokens; leave out key_width"
+            )
         if not self.value_matrix and self.head_width is not None:
             raise ValueError("without value_matrix a head carries tokens; leave out head_width")
 
     def check_even(self, width: int) -> None:
-        """Refuse a width that does not divide where it must."""
-        merged = isinstance(self.score, MergedConfig)
+        """Raise an error if the width must divide into heads and does not."""
         shared = (self.value_matrix and self.head_width is None) or (
-            not merged and self.key_width is None
+            not self.score.whole_tokens and self.key_width is None
         )
         if shared and width % self.heads:
             raise ValueError(
@@ -84,7 +81,7 @@ class MultiHeadConfig:
             )
 
     def check(self, width: int) -> None:
-        """Refuse a model width that self-attention of these choices does not fit."""
+        """Raise an error if self-attention of these choices does not fit a model of this width."""
         self.check_even(width)
         head_width, _ = self.head_widths(width)
         if not self.output_matrix and self.heads * head_width != width:
@@ -97,7 +94,7 @@ class MultiHeadConfig:
         """(I, U) for a model of this width."""
         head_width = self.head_width or width // self.heads
         key_width = self.key_width or width // self.heads
-        if isinstance(self.score, MergedConfig):
+        if self.score.whole_tokens:
             key_width = width
         return (head_width if self.value_matrix else width), key_width
 
@@ -116,87 +113,87 @@ class MultiHead(nn.Module):
         cross = memory_width is not None
         memory_width = width if memory_width is None else memory_width
         head_width, key_width = config.head_widths(width)
-        groups = config.key_value_heads or config.heads
-        self.heads, self.groups, self.dropout = config.heads, groups, config.dropout
+        kv_heads = config.key_value_heads or config.heads
+        self.kind: Literal["self", "cross"] = "cross" if cross else "self"
+        self.heads, self.kv_heads, self.dropout = config.heads, kv_heads, config.dropout
         self.score_kind: str = config.score.kind
         self.score = config.score.build(
             ScoreSizes(
                 width=width,
                 memory_width=memory_width,
                 heads=config.heads,
-                groups=groups,
+                kv_heads=kv_heads,
                 key_width=key_width,
                 length=length,
                 bias=config.bias,
                 cross=cross,
             )
         )
-        self.to_values: nn.Linear | None = None
+        self.v_proj: nn.Linear | None = None
         if config.value_matrix:
-            self.to_values = nn.Linear(memory_width, groups * head_width, bias=config.bias)
+            self.v_proj = nn.Linear(memory_width, kv_heads * head_width, bias=config.bias)
         else:
             head_width = memory_width
-        self.join: nn.Linear | None = None
+        self.out_proj: nn.Linear | None = None
         if config.output_matrix:
-            self.join = nn.Linear(config.heads * head_width, width, bias=config.bias)
-        self.kernel: Kernel = attend_fast
+            self.out_proj = ResidualLinear(config.heads * head_width, width, bias=config.bias)
+        self.kernel: AttentionKernel = fused_attention
 
-    def remember(
+    def project_kv(
         self, memory: Float[Tensor, "B S J"], rotation: Rotation | None = None
     ) -> KeyValues:
-        """Keys and values of tokens that will be looked at, once for all queries."""
-        keys = cast(Score, self.score).keys(memory)
+        """Return the keys and values of tokens, computed once for all queries."""
+        keys = self.score.keys(memory)
         if rotation is not None and keys is not None:
             keys = rotate(keys, rotation)
-        if self.to_values is None:
+        if self.v_proj is None:
             return KeyValues(keys, memory[:, None])
-        return KeyValues(keys, split_heads(self.to_values(memory), self.groups))
+        return KeyValues(keys, split_heads(self.v_proj(memory), self.kv_heads))
 
-    def compare(
-        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, arrangement: Arrangement
-    ) -> Compared:
-        """What the kernel is told of inputs and what is remembered."""
-        score = cast(Score, self.score)
-        queries = score.queries(inputs)
-        if arrangement.rotation is not None and queries is not None:
-            queries = rotate(queries, arrangement.rotation)
-        compared = score.compare(
-            inputs, queries, seen.keys, arrangement.query_positions, arrangement.key_positions
+    def terms(
+        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
+    ) -> ScoreTerms:
+        """Return the terms of the scores between inputs and cached keys."""
+        queries = self.score.queries(inputs)
+        if context.rotation is not None and queries is not None:
+            queries = rotate(queries, context.rotation)
+        terms = self.score.terms(
+            inputs, queries, seen.keys, context.query_positions, context.key_positions
         )
-        return with_bias(compared, arrangement.bias)
+        return with_bias(terms, context.bias)
 
-    def look(
-        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, arrangement: Arrangement
+    def attend(
+        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
     ) -> Float[Tensor, "B T mixed"]:
-        """Mix what is remembered, by the score of each input with each of it.
+        """Attend from the inputs to cached keys and values.
 
-        As wide as the inputs where there is an output matrix, else as the heads side by side.
+        The output has the width of the inputs, or that of all heads without an output matrix.
         """
-        compared = self.compare(inputs, seen, arrangement)
+        terms = self.terms(inputs, seen, context)
         dropout = self.dropout if self.training else 0.0
-        mixed = self.kernel(compared, seen.values, arrangement.mask, dropout)
+        mixed = self.kernel(terms, seen.values, context.mask, dropout)
         joined = rearrange(mixed, "B k T I -> B T (k I)")
-        return joined if self.join is None else self.join(joined)
+        return joined if self.out_proj is None else self.out_proj(joined)
 
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
-        arrangement: Arrangement,
+        context: AttentionContext,
         past: KeyValues | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
-        """Self-attention over `past` and the inputs."""
-        seen = self.remember(inputs, arrangement.rotation)
+        """Compute self-attention over `past` and the inputs; return the extended cache as well."""
+        seen = self.project_kv(inputs, context.rotation)
         if past is not None:
             keys = seen.keys
             if keys is not None and past.keys is not None:
                 keys = torch.cat((past.keys, keys), dim=2)
             seen = KeyValues(keys, torch.cat((past.values, seen.values), dim=2))
-        return self.look(inputs, seen, arrangement), seen
+        return self.attend(inputs, seen, context), seen
 
 
-def with_bias(compared: Compared, bias: Tensor | None) -> Compared:
-    """The same comparison with the position kind's word on top."""
+def with_bias(terms: ScoreTerms, bias: Tensor | None) -> ScoreTerms:
+    """Add the positional bias."""
     if bias is None:
-        return compared
-    total = bias if compared.bias is None else compared.bias + bias
-    return Compared(queries=compared.queries, keys=compared.keys, scale=compared.scale, bias=total)
+        return terms
+    total = bias if terms.bias is None else terms.bias + bias
+    return ScoreTerms(queries=terms.queries, keys=terms.keys, scale=terms.scale, bias=total)

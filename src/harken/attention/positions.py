@@ -22,12 +22,15 @@ from torch import Tensor, nn
 
 from harken.attention.relative import (
     AlibiConfig,
+    NoPosition,
+    PositionKind,
     PositionSizes,
     RelativeConfig,
     RotaryConfig,
     Rotation,
     angles,
 )
+from harken.attention.waves import Waves
 from harken.config import bounded
 
 Place = Literal["add", "concat"]
@@ -38,39 +41,49 @@ class Position(Protocol):
     """What a model asks of a position kind."""
 
     length: int | None  # the longest input along an axis, or None for any
-    width: int  # J of the tokens that leave
+    axes: int
+    token_width: int  # J of the tokens that it gets
+    width: int  # J of the tokens that it returns
+    place: Literal["add", "concat", "heads"]  # on the inputs of a model, or in every head
+    no_waves: str  # where `waves` is None, what a head gets instead
 
-    def enter(
+    def embed(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
     ) -> Float[Tensor, "B T width"]:
-        """Tokens that know where they stand."""
+        """Return the inputs with their positions."""
         ...
 
     def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
-        """How queries and keys are turned, if they are."""
+        """Return how queries and keys are rotated, or None."""
         ...
 
     def bias(
         self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
     ) -> Float[Tensor, "#B k T S"] | None:
-        """What is added to the scores, if anything is."""
+        """Return what is added to the scores, or None."""
+        ...
+
+    def waves(self) -> Waves | None:
+        """Return the sines and cosines along one axis from which a head can be designed."""
+        ...
+
+    def without(self) -> "Position":
+        """Return a position kind of the same widths that holds no information."""
         ...
 
 
-class Entering(nn.Module):
-    """Kinds that speak at the entrance and nowhere else; `vectors` is all that differs."""
+class InputPosition(PositionKind):
+    """Kinds that act on the inputs of a model and nowhere else; they differ in `vectors`."""
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
-        super().__init__()
+        super().__init__(sizes)
         self.place = place
-        self.length: int | None = None
-        self.token_width = sizes.width
         self.width = sizes.width * (2 if place == "concat" else 1)
 
     def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
-        raise AssertionError("each kind has its own")
+        raise NotImplementedError
 
-    def enter(
+    def embed(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
     ) -> Float[Tensor, "B T width"]:
         placed = self.vectors(coordinates).to(inputs.dtype)
@@ -78,34 +91,16 @@ class Entering(nn.Module):
             return inputs + placed
         return torch.cat((inputs, placed.expand(inputs.shape[0], -1, -1)), dim=-1)
 
-    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
-        return None
-
-    def bias(
-        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
-    ) -> Float[Tensor, "#B k T S"] | None:
-        return None
-
 
 def shares(width: int, axes: int) -> list[int]:
     """The width as even parts as can be, the first axes the wider."""
     return [(width + axes - 1 - axis) // axes for axis in range(axes)]
 
 
-class Nowhere(Entering):
-    """No position: attention is then blind to order but for its mask."""
-
-    def __init__(self, sizes: PositionSizes) -> None:
-        super().__init__(sizes, "add")
-
-    def enter(
-        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
-    ) -> Float[Tensor, "B T width"]:
-        return inputs
-
-
-class Learned(Entering):
+class Learned(InputPosition):
     """One free vector a position and axis; none beyond `length`."""
+
+    no_waves = "free vectors, mixed with contents of their own size"
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
         super().__init__(sizes, place)
@@ -119,12 +114,15 @@ class Learned(Entering):
         return torch.cat(looked_up, dim=-1)
 
 
-class Sinusoid(Entering):
+class Sinusoid(InputPosition):
     """The sines and cosines of "Attention is all you need", sine first."""
 
     def __init__(self, sizes: PositionSizes, place: Place, base: float) -> None:
         super().__init__(sizes, place)
         self.parts, self.base = shares(sizes.width, sizes.axes), base
+
+    def waves(self) -> Waves | None:
+        return None if self.axes > 1 else Waves(width=self.token_width, base=self.base)
 
     def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
         waves = []
@@ -134,13 +132,18 @@ class Sinusoid(Entering):
         return torch.cat(waves, dim=-1)
 
 
-class Fourier(Entering):
+class Fourier(InputPosition):
     """The lecture's basis: whole and half turns over the span, cosine first."""
 
     def __init__(self, sizes: PositionSizes, place: Place, span: int) -> None:
         super().__init__(sizes, place)
         self.parts, self.span = shares(sizes.width, sizes.axes), span
         self.length = span
+
+    def waves(self) -> Waves | None:
+        if self.axes > 1:
+            return None
+        return Waves(kind="fourier", width=self.token_width, span=self.span)
 
     def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
         waves = []
@@ -164,8 +167,8 @@ class NoPositionConfig:
 
     kind: Literal["none"] = "none"
 
-    def build(self, sizes: PositionSizes) -> Nowhere:
-        return Nowhere(sizes)
+    def build(self, sizes: PositionSizes) -> NoPosition:
+        return NoPosition(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,6 +217,6 @@ PositionConfig = (
 )
 
 
-def width_inside(position: PositionConfig, width: int) -> int:
+def model_width(position: PositionConfig, width: int) -> int:
     """J of a model whose tokens are this wide: twice that where position is set beside them."""
     return width * (2 if getattr(position, "place", "add") == "concat" else 1)

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from harken.attention.waves import Waves
 from harken.config import bounded
 
 
@@ -53,17 +55,21 @@ def angles(positions: Int[Tensor, "#B T"], width: int, base: float) -> Float[Ten
     return turned
 
 
-class Inside(nn.Module):
-    """Kinds that leave tokens as they are at the entrance."""
+class PositionKind(nn.Module):
+    """Base of the position kinds: adds nothing anywhere. Kinds override what they add."""
+
+    place: Literal["add", "concat", "heads"] = "heads"
+    no_waves = "nothing"  # what a head gets instead, for kinds that are not made of waves
 
     def __init__(self, sizes: PositionSizes) -> None:
         super().__init__()
+        self.sizes, self.axes = sizes, sizes.axes
         self.length: int | None = None
-        self.width = sizes.width
+        self.token_width = self.width = sizes.width
 
-    def enter(
+    def embed(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
-    ) -> Float[Tensor, "B T J"]:
+    ) -> Float[Tensor, "B T width"]:
         return inputs
 
     def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
@@ -74,13 +80,38 @@ class Inside(nn.Module):
     ) -> Float[Tensor, "#B k T S"] | None:
         return None
 
+    def waves(self) -> Waves | None:
+        return None
 
-class Rotary(Inside):
+    def without(self) -> "PositionKind":
+        removed = NoPosition(self.sizes)
+        removed.length, removed.width = self.length, self.width
+        return removed
+
+
+class NoPosition(PositionKind):
+    """No position: attention does not see order, except through its mask."""
+
+    def embed(
+        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
+    ) -> Float[Tensor, "B T width"]:
+        """Append zeros where it stands in for a kind that makes tokens wider."""
+        missing = self.width - inputs.shape[-1]
+        return F.pad(inputs, (0, missing)) if missing else inputs
+
+    def without(self) -> "NoPosition":
+        return self
+
+
+class Rotary(PositionKind):
     """Queries and keys turned by their positions, so that scores know only distances."""
 
     def __init__(self, sizes: PositionSizes, base: float) -> None:
         super().__init__(sizes)
-        self.key_width, self.axes, self.base = sizes.key_width, sizes.axes, base
+        self.key_width, self.base = sizes.key_width, base
+
+    def waves(self) -> Waves:
+        return Waves(width=self.key_width, base=self.base)
 
     def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation:
         pairs = self.key_width // 2
@@ -93,9 +124,10 @@ class Rotary(Inside):
         return Rotation(torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1))
 
 
-class Alibi(Inside):
+class Alibi(PositionKind):
     """Attention that fades with distance, at a rate of its own in every head."""
 
+    no_waves = "a fixed bias by distance, which no parameter of a layer can change"
     slopes: Tensor
 
     def __init__(self, sizes: PositionSizes) -> None:
@@ -118,8 +150,10 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + between
 
 
-class Relative(Inside):
+class Relative(PositionKind):
     """A learned bias for every bucket of offsets, head and axis."""
+
+    no_waves = "one table for all layers, which a head of one layer cannot have alone"
 
     def __init__(self, sizes: PositionSizes, buckets: int, farthest: int, causal: bool) -> None:
         super().__init__(sizes)

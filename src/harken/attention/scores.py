@@ -10,123 +10,157 @@
                  `scaled` in cross-attention, where there is no distance i-t
 
 A new score is one class that implements `Score`, its config with `build`, and one member of
-`ScoreConfig`; a subclass of `Pair` needs only `compare`. Conversion between a pair and a merged
-matrix is in `merging.py`.
+`ScoreConfig`; a subclass of `QueryKeyScore` needs only `terms`. Conversion between two projections
+and a merged matrix is in `merging.py`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared, serve
+from harken.attention.head import Head, Patch
+from harken.attention.kernels import ScoreTerms, repeat_kv
 from harken.attention.low_rank import LowRank
-from harken.attention.pair import Pair, ScoreSizes
-from harken.attention.pair import Product as Product
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.query_key import DotProductScore as DotProductScore
+from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits, cannot_install
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.config import bounded
+from harken.errors import UserError
+
+INITIAL_STD = 0.02
 
 
 @runtime_checkable
 class Score(Protocol):
-    """Queries and keys are made apart, so that keys can be remembered; `compare` joins them.
+    """Queries and keys are computed apart, so that keys can be cached; `terms` combines them.
 
     `factors` returns the product of two tokens that the score is, or the part of it that compares
-    their contents; None where it is no such product, and then `no_factors` says why.
+    their contents. It is None for other scores, and then `not_a_product` says why.
     """
 
-    no_factors: str
+    not_a_product: str
+    key_width: int | None  # U of each head; None for scores without query and key projections
+    table: nn.Parameter | None  # scores of all pairs of positions, k T S; None if they need tokens
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"] | None: ...
 
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B groups S U"] | None: ...
+    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B kv_heads S U"] | None: ...
 
-    def compare(
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared: ...
+    ) -> ScoreTerms: ...
 
     def factors(self) -> LowRank | None: ...
 
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Draw the initial values of the parameters it holds itself, not those of submodules."""
+        ...
 
-class Additive(Pair):
+    def install(self, head: Head, index: int) -> list[Patch]:
+        """Return the patches that write a head, or raise a `UserError` with the reason."""
+        ...
+
+
+class AdditiveScore(QueryKeyScore):
     """v . tanh(q + k): no product, so it reaches the kernel as a bias."""
 
-    no_factors = "it adds query and key inside a tanh"
+    not_a_product = "it adds query and key inside a tanh"
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__(sizes)
         self.direction = nn.Parameter(torch.zeros(sizes.heads, sizes.key_width))
         nn.init.normal_(self.direction, std=sizes.key_width**-0.5)
 
-    def compare(
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        nn.init.normal_(self.direction, std=self.direction.shape[-1] ** -0.5, generator=generator)
+
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
+    ) -> ScoreTerms:
         assert queries is not None and keys is not None
-        joined = torch.tanh(queries[:, :, :, None] + serve(self.heads, keys)[:, :, None])
-        return Compared(bias=einsum(joined, self.direction, "B k T S U, k U -> B k T S"))
+        joined = torch.tanh(queries[:, :, :, None] + repeat_kv(self.heads, keys)[:, :, None])
+        return ScoreTerms(bias=einsum(joined, self.direction, "B k T S U, k U -> B k T S"))
 
 
-class Merged(nn.Module):
-    """x_i . W~ x_t: the query is carried into the space of tokens, a token is its own key.
+class MergedScore(nn.Module):
+    """x_i . W~ x_t: the query is mapped to the space of tokens, and a token is its own key.
 
-    W~ = scale * unscaled. Of J^2 products each must be small for their sum to be of size one;
-    what is learned is not, or a step of Adam, which is of one size whatever it is taken for, would
-    be many times W~ and leave all attention at one place.
+    W~ = scale * weight. A sum of J^2 products is of size one only if each is small. The learned
+    parameter is not small: Adam's steps have one size for all parameters, and would be many times
+    as large as W~.
     """
 
-    no_factors = ""
+    not_a_product = ""
+    key_width: int | None = None
+    table: nn.Parameter | None = None
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
-        self.unscaled = nn.Parameter(torch.zeros(sizes.heads, sizes.width, sizes.memory_width))
+        self.weight = nn.Parameter(torch.zeros(sizes.heads, sizes.width, sizes.memory_width))
         self.scale: float = (sizes.width * sizes.memory_width) ** -0.5
-        nn.init.normal_(self.unscaled)
+        nn.init.normal_(self.weight)
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Give W~ the standard deviation of a product of two matrices."""
+        nn.init.normal_(self.weight, std=INITIAL_STD**2 / self.scale, generator=generator)
 
     @property
     def matrix(self) -> Float[Tensor, "k J memory"]:
         """W~ itself."""
-        return self.scale * self.unscaled
+        return self.scale * self.weight
 
     def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
-        return einsum(inputs * self.scale, self.unscaled, "B T J, k J U -> B k T U")
+        return einsum(inputs * self.scale, self.weight, "B T J, k J U -> B k T U")
 
     def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B 1 S J"]:
         return inputs[:, None]
 
-    def compare(
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
-        return Compared(queries=queries, keys=keys)
+    ) -> ScoreTerms:
+        return ScoreTerms(queries=queries, keys=keys)
 
     def factors(self) -> LowRank:
-        heads, _, memory_width = self.unscaled.shape
-        identity = torch.eye(memory_width, dtype=self.unscaled.dtype, device=self.unscaled.device)
-        zeros = self.unscaled.new_zeros(heads, memory_width)
+        heads, _, memory_width = self.weight.shape
+        identity = torch.eye(memory_width, dtype=self.weight.dtype, device=self.weight.device)
+        zeros = self.weight.new_zeros(heads, memory_width)
         return LowRank(self.matrix.mT, identity.expand(heads, -1, -1), zeros, zeros)
 
+    def install(self, head: Head, index: int) -> list[Patch]:
+        head.check_width(self.weight.shape[1])
+        if head.query_offset is not None or head.key_offset is not None:
+            raise UserError(
+                "install: the head has offsets, and score 'merged' has none",
+                fix="use score 'scaled' with attention.bias = true, or fold them in (`steady`)",
+            )
+        return [Patch(self.weight, (index,), head.queries.T @ head.keys / self.scale)]
 
-class Synthesized(nn.Module):
+
+class SynthesizerScore(nn.Module):
     """No queries, no keys: a row of scores over key positions, from the token or learned."""
 
-    no_factors = "it compares no query with any key"
+    not_a_product = "it compares no query with any key"
+    key_width: int | None = None
 
     def __init__(self, sizes: ScoreSizes, hidden: int | None) -> None:
         super().__init__()
@@ -144,20 +178,24 @@ class Synthesized(nn.Module):
             self.to_scores = nn.Parameter(torch.zeros(heads, hidden, length))
             self.score_offsets = nn.Parameter(torch.zeros(heads, 1, length))
 
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        drawn = self.to_scores if self.table is None else self.table
+        nn.init.normal_(drawn, std=INITIAL_STD, generator=generator)
+
     def queries(self, inputs: Float[Tensor, "B T J"]) -> None:
         return None
 
     def keys(self, inputs: Float[Tensor, "B S J"]) -> None:
         return None
 
-    def compare(
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
-        queries: None,
-        keys: None,
+        queries: Float[Tensor, "B k T U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
+    ) -> ScoreTerms:
         if self.from_token is None:
             assert self.table is not None
             # Rows first, keys after: indexing both at once would move the heads last.
@@ -165,10 +203,13 @@ class Synthesized(nn.Module):
         else:
             hidden = self.from_token(inputs).transpose(1, 2)
             rows = hidden @ self.to_scores + self.score_offsets
-        return Compared(bias=at_positions(rows, key_positions))
+        return ScoreTerms(bias=at_positions(rows, key_positions))
 
     def factors(self) -> None:
         return None
+
+    def install(self, head: Head, index: int) -> list[Patch]:
+        raise cannot_install(self.not_a_product)
 
 
 def at_positions(
@@ -183,56 +224,65 @@ def at_positions(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DotConfig:
-    """q . k, unscaled."""
+class DotConfig(ScoreTraits):
+    """q . k, weight."""
 
     kind: Literal["dot"] = "dot"
 
-    def build(self, sizes: ScoreSizes) -> Product:
-        return Product(sizes, scale=1.0)
+    def build(self, sizes: ScoreSizes) -> DotProductScore:
+        return DotProductScore(sizes, scale=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScaledConfig:
+class ScaledConfig(ScoreTraits):
     """q . k / sqrt(U)."""
 
     kind: Literal["scaled"] = "scaled"
 
-    def build(self, sizes: ScoreSizes) -> Product:
-        return Product(sizes, scale=sizes.key_width**-0.5)
+    def build(self, sizes: ScoreSizes) -> DotProductScore:
+        return DotProductScore(sizes, scale=sizes.key_width**-0.5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AdditiveConfig:
+class AdditiveConfig(ScoreTraits):
     """v . tanh(q + k), as in the first attention for translation; quadratic in memory."""
 
     kind: Literal["additive"] = "additive"
+    conflicts: ClassVar[Mapping[str, str]] = {
+        "rotary": "position 'rotary' makes products depend on distance, "
+        "and score 'additive' adds queries and keys"
+    }
 
-    def build(self, sizes: ScoreSizes) -> Additive:
-        return Additive(sizes)
+    def build(self, sizes: ScoreSizes) -> AdditiveScore:
+        return AdditiveScore(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MergedConfig:
+class MergedConfig(ScoreTraits):
     """x . W~ x, the scale inside W~; J^2 weights a head in place of 2 U J."""
 
     kind: Literal["merged"] = "merged"
+    whole_tokens: ClassVar[bool] = True
 
-    def build(self, sizes: ScoreSizes) -> Merged:
-        return Merged(sizes)
+    def build(self, sizes: ScoreSizes) -> MergedScore:
+        return MergedScore(sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SynthesizerConfig:
+class SynthesizerConfig(ScoreTraits):
     """Scores without a query-key product; `hidden` is a head's width between the dense layers."""
 
     kind: Literal["synthesizer"] = "synthesizer"
+    conflicts: ClassVar[Mapping[str, str]] = {
+        "rotary": "position 'rotary' turns queries and keys, and score 'synthesizer' has none"
+    }
+    per_position: ClassVar[bool] = True
     form: Literal["dense", "random"] = "dense"
     hidden: int | None = bounded(None, at_least=1)  # the key width where not given
 
-    def build(self, sizes: ScoreSizes) -> Synthesized:
+    def build(self, sizes: ScoreSizes) -> SynthesizerScore:
         hidden = (self.hidden or sizes.key_width) if self.form == "dense" else None
-        return Synthesized(sizes, hidden)
+        return SynthesizerScore(sizes, hidden)
 
 
 ScoreConfig = (
@@ -241,5 +291,5 @@ ScoreConfig = (
     | AdditiveConfig
     | MergedConfig
     | SynthesizerConfig
-    | RelativeProductConfig
+    | TransformerXLConfig
 )

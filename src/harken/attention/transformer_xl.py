@@ -8,51 +8,53 @@ of the product into place. Here nothing is shifted: with p = W_R^T (q_i + v), an
 
     sin(i - t) = sin i cos t - cos i sin t,   cos(i - t) = cos i cos t + sin i sin t,
 
-turning p by the query's place leaves a product with the key's own waves, in which only distances
-remain. So any positions will do: those of a packed row or of remembered keys as well.
+rotating p by the query's position leaves a product with the key's own sinusoids, which depends on
+distances only. So any positions work, also those of a packed row or of cached keys.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared
+from harken.attention.kernels import ScoreTerms
 from harken.attention.low_rank import LowRank
-from harken.attention.pair import Pair, Product, ScoreSizes
+from harken.attention.query_key import DotProductScore, QueryKeyScore, ScoreSizes, ScoreTraits
 from harken.config import bounded
 
 
-class RelativeProduct(Pair):
+class TransformerXLScore(QueryKeyScore):
     """Content and distance, each compared with the query and an offset of its own."""
 
-    no_factors = ""
+    not_a_product = "its queries are compared with distances as well"
 
     def __init__(self, sizes: ScoreSizes, base: float) -> None:
         super().__init__(sizes)
         self.scale, self.base = sizes.key_width**-0.5, base
         self.wave_width = sizes.width
-        self.to_distances = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=False)
+        self.pos_proj = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=False)
         self.content_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # u
         self.distance_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # v
 
-    def compare(
+    def terms(
         self,
         inputs: Float[Tensor, "B T J"],
         queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B groups S U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
         query_positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
-    ) -> Compared:
+    ) -> ScoreTerms:
         assert queries is not None and keys is not None
-        carry = rearrange(self.to_distances.weight, "(k U) J -> k U J", k=self.heads)
+        carry = rearrange(self.pos_proj.weight, "(k U) J -> k U J", k=self.heads)
         asked = ((queries + self.distance_offset) * self.scale) @ carry
-        turned = turn(asked, waves(query_positions, self.wave_width, self.base, queries.dtype))
-        standing = waves(key_positions, self.wave_width, self.base, queries.dtype)
-        return Compared(
+        waves = sinusoids(query_positions, self.wave_width, self.base, queries.dtype)
+        turned = relative_rotation(asked, waves)
+        standing = sinusoids(key_positions, self.wave_width, self.base, queries.dtype)
+        return ScoreTerms(
             queries=queries + self.content_offset,
             keys=keys,
             scale=self.scale,
@@ -66,7 +68,7 @@ class RelativeProduct(Pair):
         return replace(content, left_offset=offset)
 
 
-def waves(
+def sinusoids(
     positions: Int[Tensor, "#B T"], width: int, base: float, dtype: torch.dtype
 ) -> Float[Tensor, "#B T even"]:
     """sin(t w_0), cos(t w_0), sin(t w_1), …; an odd width is rounded up to whole pairs."""
@@ -77,10 +79,10 @@ def waves(
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(start_dim=-2).to(dtype)
 
 
-def turn(
+def relative_rotation(
     asked: Float[Tensor, "B k T J"], standing: Float[Tensor, "#B T even"]
 ) -> Float[Tensor, "B k T even"]:
-    """What to ask of a key's waves in order to hear `asked` of the waves of its distance."""
+    """Rotate `asked` so that its product with a key's sinusoids is that with their distance."""
     missing = standing.shape[-1] - asked.shape[-1]  # the cosine that an odd width leaves out
     asked, standing = nn.functional.pad(asked, (0, missing)), standing[:, None]
     sines, cosines = asked[..., 0::2], asked[..., 1::2]
@@ -91,7 +93,7 @@ def turn(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RelativeProductConfig:
+class TransformerXLConfig(ScoreTraits):
     """The Conformer's own score; it knows distances along one axis, so it needs no position.
 
     In cross-attention it is the scaled dot product: positions of a target and of its source are
@@ -99,9 +101,14 @@ class RelativeProductConfig:
     """
 
     kind: Literal["relative_product"] = "relative_product"
+    conflicts: ClassVar[Mapping[str, str]] = {
+        "rotary": "position 'rotary' turns queries and keys by distance, "
+        "and score 'relative_product' compares distances already"
+    }
+    distances: ClassVar[bool] = True
     base: float = bounded(10000.0, above=1.0, at_most=1e12)
 
-    def build(self, sizes: ScoreSizes) -> RelativeProduct | Product:
+    def build(self, sizes: ScoreSizes) -> TransformerXLScore | DotProductScore:
         if sizes.cross:
-            return Product(sizes, scale=sizes.key_width**-0.5)
-        return RelativeProduct(sizes, self.base)
+            return DotProductScore(sizes, scale=sizes.key_width**-0.5)
+        return TransformerXLScore(sizes, self.base)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from harken.attention.pair import ScoreSizes
-from harken.attention.scores import Synthesized, SynthesizerConfig
+from harken.attention.query_key import ScoreSizes
+from harken.attention.scores import SynthesizerConfig, SynthesizerScore
 from harken.claims import formulas
 from harken.claims.claim import EXACT, Case, Claim, Setting, worst
 from harken.claims.drawn import array, filled, normal, orthonormal
@@ -30,7 +30,7 @@ def synthesised(setting: Setting) -> Sequence[Case]:
     """B9: rows of scores from tokens, then with all other tokens changed."""
     generator, heads, time, width, hidden = setting.generator(), 3, 11, 13, 5
     sizes = ScoreSizes(
-        width=width, memory_width=width, heads=heads, groups=heads, key_width=hidden, length=time
+        width=width, memory_width=width, heads=heads, kv_heads=heads, key_width=hidden, length=time
     )
     dense = filled(SynthesizerConfig(form="dense").build(sizes), generator)
     random = filled(SynthesizerConfig(form="random").build(sizes), generator)
@@ -50,8 +50,8 @@ def synthesised(setting: Setting) -> Sequence[Case]:
         ]
     )
 
-    def rows(score: Synthesized, inputs: torch.Tensor) -> torch.Tensor:
-        bias = score.compare(inputs[None], None, None, places, places).bias
+    def rows(score: SynthesizerScore, inputs: torch.Tensor) -> torch.Tensor:
+        bias = score.terms(inputs[None], None, None, places, places).bias
         assert isinstance(bias, torch.Tensor)
         return bias[0]
 

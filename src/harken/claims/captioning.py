@@ -13,18 +13,18 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from harken.attention.attend import Compared, explicit_weights
-from harken.attention.masks import EVERYTHING, Mask
+from harken.attention.kernels import ScoreTerms, attention_weights
+from harken.attention.masks import NO_MASK, Mask
 from harken.attention.merging import merge_pair, split_merged
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.pair import ScoreSizes
-from harken.attention.scores import DotConfig, Merged, MergedConfig, ScaledConfig
+from harken.attention.query_key import ScoreSizes
+from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig
 from harken.claims import formulas, parallel
 from harken.claims.claim import EXACT, Array, Case, Claim, Setting, worst
 from harken.claims.drawn import array, filled, normal
 from harken.claims.layer import HEAD_WIDTH, HEADS, KEY_WIDTH, QUERIES, layer, matrices, weights
-from harken.layers.convolution import StrideTwoConfig, WayDown
-from harken.layers.front import as_tokens
+from harken.layers.convolution import ConvPyramidConfig, Downsample
+from harken.layers.frontends import as_tokens
 from harken.layers.recurrent import TanhConfig
 from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig, AttentiveState
 from harken.models.blank import RecurrentBlankConfig
@@ -61,8 +61,8 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
     tokens = normal(generator, QUERIES, width)
     merged = merge_pair(query, key, inner**-0.5)
     score = MergedConfig().build(sizes(width, inner))
-    score.double().unscaled.data.copy_(merged / score.scale)
-    compared = Compared(queries=score.queries(tokens[None]), keys=score.keys(tokens[None]))
+    score.double().weight.data.copy_(merged / score.scale)
+    terms = ScoreTerms(queries=score.queries(tokens[None]), keys=score.keys(tokens[None]))
     known = array(tokens)
     predicted = np.stack(
         [
@@ -71,17 +71,15 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
         ]
     )
     back = split_merged(merged, inner)
-    again = Compared(
+    again = ScoreTerms(
         queries=torch.einsum("tj,kuj->kut", tokens, back.queries).mT[None],
         keys=torch.einsum("tj,kuj->kut", tokens, back.keys).mT[None],
     )
     singular = np.stack([np.linalg.svd(array(one), compute_uv=False) for one in merged])
     half = split_merged(merged, inner // 2)
     return [
-        worst("α of the merged matrix", predicted, explicit_weights(compared, EVERYTHING)[0]),
-        worst(
-            "α of a pair split back out of it", predicted, explicit_weights(again, EVERYTHING)[0]
-        ),
+        worst("α of the merged matrix", predicted, attention_weights(terms, NO_MASK)[0]),
+        worst("α of a pair split back out of it", predicted, attention_weights(again, NO_MASK)[0]),
         worst("largest singular value left out at I/2", singular[:, inner // 2], half.truncation),
         *(
             Case(
@@ -98,7 +96,12 @@ def one_matrix(setting: Setting) -> Sequence[Case]:
 def sizes(width: int, inner: int) -> ScoreSizes:
     """Of a score that compares whole tokens."""
     return ScoreSizes(
-        width=width, memory_width=width, heads=HEADS, groups=HEADS, key_width=inner, length=QUERIES
+        width=width,
+        memory_width=width,
+        heads=HEADS,
+        kv_heads=HEADS,
+        key_width=inner,
+        length=QUERIES,
     )
 
 
@@ -187,8 +190,9 @@ def writer(generator: torch.Generator) -> AttentiveDecoder:
 def written(decoder: AttentiveDecoder, memory: Array, state: Array, words: list[int]) -> Array:
     """The sources' four lines for each word that is consumed; the memory may be of places."""
     named = {name: array(weight) for name, weight in decoder.named_parameters()}
-    assert isinstance(decoder.attention.score, Merged)
-    to_memory = array(decoder.attention.score.matrix[0])
+    factors = decoder.attention.score.factors()
+    assert factors is not None
+    to_memory = array(factors.left[0].mT)
     found = []
     for word in words:
         looked = formulas.softmax(state @ to_memory @ memory.T)
@@ -208,11 +212,11 @@ def credited(
     kernel, looks = decoder.attention.kernel, 0
 
     def disturbed(
-        compared: Compared, values: torch.Tensor, mask: Mask, dropout: float
+        terms: ScoreTerms, values: torch.Tensor, mask: Mask, dropout: float
     ) -> torch.Tensor:
         nonlocal looks
         looks += 1
-        return kernel(compared, values, mask, dropout) + float(looks == look)
+        return kernel(terms, values, mask, dropout) + float(looks == look)
 
     calm = decoder(tokens[None], begun)
     decoder.attention.kernel = disturbed
@@ -225,7 +229,7 @@ def credited(
 def halving(setting: Setting) -> Sequence[Case]:
     """C6: level by level, and the chain of steps."""
     generator, levels, kernel = setting.generator(), 3, 3
-    way = filled(WayDown(StrideTwoConfig(layers=levels, kernel=kernel), WIDTH), generator)
+    way = filled(Downsample(ConvPyramidConfig(layers=levels, kernel=kernel), WIDTH), generator)
     tokens = normal(generator, 1, 19, WIDTH)
     measured = way(tokens)
     predicted = [array(tokens[0])]

@@ -14,13 +14,13 @@ from harken.attention.masks import CAUSAL
 from harken.claims import crosstalk, formulas, fragility, truncation
 from harken.claims.claim import Setting
 from harken.claims.drawn import normal
-from harken.claims.layer import arrangement
+from harken.claims.layer import row_context
 from harken.design.band import BandPlan, band_shape
 from harken.design.waves import Waves
 from harken.layers.recurrent import LSTMConfig, TanhConfig
 from harken.layers.stack import Stack
 from harken.layers.transformer import TransformerConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.run import Run
 
 
@@ -195,9 +195,9 @@ def gradient_reach(setting: Setting) -> Experiment:
         ("LSTM", LSTMConfig().build(width)),
         ("Transformer, two causal layers", Stack(block, 2, width, time)),
     ):
-        initialise(module, 2, setting.seed)
+        initialize(module, 2, setting.seed)
         module.double()
-        told = (arrangement(time, time, CAUSAL),) if isinstance(module, Stack) else ()
+        told = (row_context(time, time, CAUSAL),) if isinstance(module, Stack) else ()
         models[name] = lambda x, module=module, told=told: module(x, *told)[0]  # type: ignore[misc]
     lines = {}
     for name, run in models.items():

@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.attend import Compared, attend_explicit
-from harken.attention.masks import EVERYTHING
+from harken.attention.kernels import ScoreTerms, eager_attention
+from harken.attention.masks import NO_MASK
 from harken.claims import formulas
 from harken.claims.claim import NARROWER, Case, Claim, Setting
 from harken.claims.drawn import normal
@@ -37,12 +37,12 @@ def averaged(
     asked = keys[:averaged_keys] if heads > 1 else keys[:averaged_keys].sum(dim=0, keepdim=True)
     scales = torch.ones(draws, KEYS, dtype=torch.float64)
     scales[:, :noisy] += normal(setting.generator(), draws, noisy) * math.sqrt(0.5)
-    compared = Compared(
+    terms = ScoreTerms(
         queries=(SHARPNESS * asked)[None, :, None].expand(draws, -1, -1, -1),
         keys=(scales[:, :, None] * keys)[:, None],
     )
     values = keys.expand(draws, 1, -1, -1)
-    return attend_explicit(compared, values, EVERYTHING).output[:, :, 0].mean(dim=1)
+    return eager_attention(terms, values, NO_MASK).output[:, :, 0].mean(dim=1)
 
 
 def spread(contexts: Float[Tensor, "N J"]) -> float:

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.attend import explicit_weights
-from harken.attention.masks import EVERYTHING, Mask
-from harken.attention.multihead import Arrangement, MultiHead, MultiHeadConfig
-from harken.attention.pair import Pair
+from harken.attention.kernels import attention_weights
+from harken.attention.masks import NO_MASK, Mask
+from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
+from harken.attention.query_key import QueryKeyScore
 from harken.claims.claim import Array
 from harken.claims.drawn import array, filled
 
@@ -39,23 +39,23 @@ def layer(
 
 def matrices(attention: MultiHead) -> Matrices:
     """Of a layer whose score has queries and keys."""
-    score, values = attention.score, attention.to_values
-    assert isinstance(score, Pair) and values is not None
+    score, values = attention.score, attention.v_proj
+    assert isinstance(score, QueryKeyScore) and values is not None
 
     def by_head(weight: Tensor) -> Array:
         return array(weight).reshape(score.heads, -1, weight.shape[1])
 
     return Matrices(
-        query=by_head(score.to_queries.weight),
-        key=by_head(score.to_keys.weight),
+        query=by_head(score.q_proj.weight),
+        key=by_head(score.k_proj.weight),
         value=by_head(values.weight),
-        output=None if attention.join is None else array(attention.join.weight),
+        output=None if attention.out_proj is None else array(attention.out_proj.weight),
     )
 
 
-def arrangement(queries: int, keys: int, mask: Mask = EVERYTHING) -> Arrangement:
+def row_context(queries: int, keys: int, mask: Mask = NO_MASK) -> AttentionContext:
     """Tokens one after the other."""
-    return Arrangement(
+    return AttentionContext(
         mask=mask,
         query_positions=torch.arange(queries)[None],
         key_positions=torch.arange(keys)[None],
@@ -66,17 +66,17 @@ def looked(
     attention: MultiHead,
     tokens: Float[Tensor, "T J"],
     memory: Float[Tensor, "S width"],
-    mask: Mask = EVERYTHING,
+    mask: Mask = NO_MASK,
 ) -> Float[Tensor, "T mixed"]:
     """What the layer gives for each token."""
-    seen = attention.remember(memory[None])
-    return attention.look(tokens[None], seen, arrangement(len(tokens), len(memory), mask))[0]
+    seen = attention.project_kv(memory[None])
+    return attention.attend(tokens[None], seen, row_context(len(tokens), len(memory), mask))[0]
 
 
 def weights(
-    attention: MultiHead, tokens: Float[Tensor, "T J"], mask: Mask = EVERYTHING
+    attention: MultiHead, tokens: Float[Tensor, "T J"], mask: Mask = NO_MASK
 ) -> Float[Tensor, "k T S"]:
     """Self-attention itself."""
-    seen = attention.remember(tokens[None])
-    arranged = arrangement(len(tokens), len(tokens), mask)
-    return explicit_weights(attention.compare(tokens[None], seen, arranged), mask)[0]
+    seen = attention.project_kv(tokens[None])
+    arranged = row_context(len(tokens), len(tokens), mask)
+    return attention_weights(attention.terms(tokens[None], seen, arranged), mask)[0]

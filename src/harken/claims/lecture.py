@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from harken.attention.attend import Compared, attend_explicit, attend_fast
-from harken.attention.masks import EVERYTHING, mask_between
+from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
+from harken.attention.masks import NO_MASK, build_mask
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import FourierConfig, Place, SinusoidConfig, width_inside
+from harken.attention.positions import FourierConfig, Place, SinusoidConfig, model_width
 from harken.attention.relative import PositionSizes
 from harken.attention.scores import DotConfig
 from harken.claims import formulas
@@ -103,7 +103,7 @@ def added_or_beside(setting: Setting) -> Sequence[Case]:
         Case(
             what="vectors, times as large",
             predicted=2.0,
-            measured=width_inside(SinusoidConfig(place="concat"), setting.width) / setting.width,
+            measured=model_width(SinusoidConfig(place="concat"), setting.width) / setting.width,
             tolerance=0.0,
         ),
         *(
@@ -157,9 +157,9 @@ def mass_over_time(setting: Setting) -> Sequence[Case]:
     queries = normal(generator, QUERIES, KEY_WIDTH)
     keys, values = normal(generator, KEYS, KEY_WIDTH), normal(generator, KEYS, HEAD_WIDTH)
     predicted = formulas.attention(array(queries), array(keys))
-    compared = Compared(queries=queries[None, None], keys=keys[None, None])
-    explicit = attend_explicit(compared, values[None, None], EVERYTHING)
-    fast = attend_fast(compared, values[None, None], EVERYTHING)[0, 0]
+    terms = ScoreTerms(queries=queries[None, None], keys=keys[None, None])
+    explicit = eager_attention(terms, values[None, None], NO_MASK)
+    fast = fused_attention(terms, values[None, None], NO_MASK)[0, 0]
     return [
         worst("α, explicit kernel", predicted, explicit.weights[0, 0]),
         worst("c, explicit kernel", predicted @ array(values), explicit.output[0, 0]),
@@ -206,7 +206,7 @@ def only_the_past(setting: Setting) -> Sequence[Case]:
     attention, tokens = layer(PLAIN, generator), normal(generator, QUERIES, WIDTH)
     places = torch.arange(QUERIES)[None]
     strict, causal = (
-        weights(attention, tokens, mask_between(order, places, places))
+        weights(attention, tokens, build_mask(order, places, places))
         for order in ("strict", "causal")
     )
     own = matrices(attention)

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from harken.attention.masks import EVERYTHING
-from harken.attention.multihead import Arrangement, MultiHeadConfig
+from harken.attention.masks import NO_MASK
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.claims.claim import Case, Setting
 from harken.cost.step import trace_forward
-from harken.layers.convolution import StrideTwoConfig, WayDown
+from harken.layers.convolution import ConvPyramidConfig, Downsample
 from harken.layers.recurrent import TanhConfig
 
 HEADS, WIDTH, KEY_WIDTH, SHORT, LONG, KERNEL = 8, 64, 16, 64, 4096, 3
@@ -47,10 +47,10 @@ def attention_depth(time: int, width: int, key_width: int, *, serial: bool) -> i
         heads=HEADS, key_width=key_width, head_width=width // HEADS, output_matrix=False
     )
     tokens, positions = torch.empty(1, time, width), torch.arange(time)[None]
-    arrangement = Arrangement(mask=EVERYTHING, query_positions=positions, key_positions=positions)
+    context = AttentionContext(mask=NO_MASK, query_positions=positions, key_positions=positions)
 
     def forward(layer: nn.Module) -> object:
-        return layer(tokens, arrangement)
+        return layer(tokens, context)
 
     cost = trace_forward(lambda _: config.build(width, LONG), forward)
     return cost.serial if serial else cost.depth
@@ -127,9 +127,9 @@ def sequences(setting: Setting) -> Sequence[Case]:
 
 def cnn(time: int, layers: int) -> int:
     """Steps of a CNN without the way back up."""
-    config = StrideTwoConfig(layers=layers, kernel=KERNEL)
+    config = ConvPyramidConfig(layers=layers, kernel=KERNEL)
     tokens = torch.empty(1, time, WIDTH)
-    return trace_forward(lambda _: WayDown(config, WIDTH), lambda layer: layer(tokens)).depth
+    return trace_forward(lambda _: Downsample(config, WIDTH), lambda layer: layer(tokens)).depth
 
 
 def rnn(time: int, layers: int) -> int:

@@ -14,7 +14,7 @@ from harken.claims import formulas, parallel
 from harken.claims.claim import Case, Claim, Setting, worst
 from harken.claims.drawn import array, normal
 from harken.claims.layer import HEADS, KEY_WIDTH, QUERIES, layer, looked, matrices
-from harken.layers.front import as_map, as_tokens
+from harken.layers.frontends import as_map, as_tokens
 
 SOURCE = "problems on Transformers"
 HEAD_WIDTH = 7

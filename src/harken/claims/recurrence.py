@@ -10,11 +10,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from harken.attention.masks import mask_between
+from harken.attention.masks import build_mask
 from harken.claims import formulas
+from harken.claims.backpropagation import TanhWeights, backpropagate
 from harken.claims.claim import Array, Case, Claim, Setting, worst
 from harken.claims.drawn import array, filled, normal
-from harken.layers.backpropagation import TanhWeights, backpropagate
 from harken.layers.recurrent import TanhConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig, Location
 from harken.models.recogniser import RecogniserConfig
@@ -50,7 +50,7 @@ def through_time(setting: Setting) -> Sequence[Case]:
     assert learned.grad is not None
     return [
         worst(
-            "dL/dV, the formula's steps in layers/backpropagation.py",
+            "dL/dV, the formula's steps in claims/backpropagation.py",
             predicted,
             by_hand.weights.states,
         ),
@@ -103,7 +103,7 @@ def short_memory(setting: Setting) -> Sequence[Case]:
     stride = HOP_MS * config.front.factor
     predicted = BUFFER_MS / stride
     places = torch.arange(41)[None]
-    past = mask_between("causal", places, places, window=round(predicted) - 1).visible
+    past = build_mask("causal", places, places, window=round(predicted) - 1).visible
     assert past is not None
     decoder = config.windowed(HOP_MS)
     assert isinstance(decoder, AttentiveDecoderConfig) and decoder.location is not None

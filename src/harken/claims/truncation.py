@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.merging import merge_pair, split_merged
-from harken.attention.relative import Rotary
-from harken.attention.scores import Product
+from harken.attention.merging import truncate
+from harken.attention.positions import Position
+from harken.attention.query_key import QueryKeyScore
 from harken.claims.claim import Setting
 from harken.claims.copier import as_large, copiers
+from harken.design.install import write
 from harken.errors import UserError
 from harken.inspection.record import attentions, has_attention, record
 from harken.run import Run
@@ -75,17 +75,18 @@ def check(model: nn.Module, where: str) -> None:
     if not has_attention(model):
         raise UserError(f"{where}: found no attention, wanted some", fix="choose another run")
     layers = attentions(model).values()
+    pairs = [layer.score for layer in layers if isinstance(layer.score, QueryKeyScore)]
     reasons = {
         "turns queries and keys between their two matrices (positions 'rotary')": any(
-            isinstance(part, Rotary) for part in model.modules()
+            isinstance(part, Position) and _rotates(part) for part in model.modules()
         ),
-        "is no product of two matrices": any(not isinstance(one.score, Product) for one in layers),
+        "is no product of two matrices": len(pairs) < len(layers)
+        or any(score.not_a_product for score in pairs),
         "has offsets besides (attention.bias)": any(
-            isinstance(one.score, Product) and one.score.to_queries.bias is not None
-            for one in layers
+            score.q_proj.bias is not None for score in pairs
         ),
         "shares keys between heads (attention.key_value_heads)": any(
-            isinstance(one.score, Product) and one.groups != one.score.heads for one in layers
+            score.kv_heads != score.heads for score in pairs
         ),
     }
     for reason, found in reasons.items():
@@ -96,14 +97,13 @@ def check(model: nn.Module, where: str) -> None:
             )
 
 
+def _rotates(position: Position) -> bool:
+    return position.rotation(torch.zeros(1, 1, position.axes, dtype=torch.long)) is not None
+
+
 def key_width(model: nn.Module) -> int:
     """U, the widest of all layers."""
-    scores = [layer.score for layer in attentions(model).values()]
-    return max(
-        score.to_queries.out_features // score.heads
-        for score in scores
-        if isinstance(score, Product)
-    )
+    return max(layer.score.key_width or 0 for layer in attentions(model).values())
 
 
 @torch.no_grad()
@@ -132,15 +132,7 @@ def truncated(model: nn.Module, rank: int) -> Iterator[None]:
     scores = [layer.score for layer in attentions(model).values()]
     before = [{name: one.clone() for name, one in score.state_dict().items()} for score in scores]
     for score in scores:
-        assert isinstance(score, Product)
-        queries, keys = (
-            one.weight.view(score.heads, -1, one.in_features)
-            for one in (score.to_queries, score.to_keys)
-        )
-        pair = split_merged(merge_pair(queries, keys, score.scale), min(rank, queries.shape[1]))
-        spare = (0, 0, 0, queries.shape[1] - pair.queries.shape[1])
-        score.to_queries.weight.copy_(F.pad(pair.queries / score.scale, spare).flatten(0, 1))
-        score.to_keys.weight.copy_(F.pad(pair.keys, spare).flatten(0, 1))
+        write(truncate(score, rank))
     try:
         yield
     finally:

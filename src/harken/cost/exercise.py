@@ -20,7 +20,7 @@ from harken.batch.utterances import UtteranceBatch
 from harken.batch.words import TaggedBatch
 from harken.encode.subwords import CharactersConfig
 from harken.errors import UserError
-from harken.layers.front import MapFrontConfig
+from harken.layers.frontends import FeatureProjectionConfig
 from harken.recipe import Recipe, task_of
 from harken.tasks import answer, caption, fill, lm, tag, transcribe, translate
 from harken.tasks.answer import AnswerRecipe
@@ -155,7 +155,7 @@ def default_vocabulary(recipe: Recipe) -> tuple[int, bool]:
 
 
 def default_length(recipe: Recipe) -> tuple[int, bool]:
-    """Tokens, words or frames of a row, and whether the recipe states them."""
+    """TokenGrid, words or frames of a row, and whether the recipe states them."""
     if isinstance(recipe, LanguageModelRecipe):
         return recipe.window, True
     if isinstance(recipe, AnswerRecipe):
@@ -200,7 +200,7 @@ def random_batch(step: Workload, generator: torch.Generator) -> Any:
     if isinstance(recipe, CaptionRecipe):
         size = recipe.encode.pictures
         shape = (size.channels, size.rows, size.columns)
-        if isinstance(recipe.model.front, MapFrontConfig):
+        if isinstance(recipe.model.front, FeatureProjectionConfig):
             shape = (size.columns, size.rows, size.channels)
         pictures = torch.randn(rows, *shape, generator=generator)
         return CaptionBatch(pictures, tokens(rows, time), tokens(rows, time))

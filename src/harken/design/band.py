@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.masks import Order
+from harken.attention.masks import MaskKind
 from harken.design.head import Head
 from harken.design.shift import turned
 from harken.design.subspaces import Subspaces, shared
@@ -34,7 +34,7 @@ class BandPlan:
     sharpness: float = 1.0
     length: int
     key_width: int | None = None
-    order: Order = "causal"
+    order: MaskKind = "causal"
 
     def __post_init__(self) -> None:
         least = 1 if self.order == "strict" else 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from harken.attention.masks import Order
+from harken.attention.masks import MaskKind
 from harken.attention.relative import Rotation
 from harken.design.head import Head, attention, carry
 from harken.errors import UserError
@@ -25,7 +25,7 @@ class Specification:
     tokens: Callable[[int], Float[Tensor, "T J"]]
     right: Callable[[int], Bool[Tensor, "T S"]]
     predicted: Callable[[int], float]  # attention to the right keys at the worst query, at least
-    order: Order = "causal"
+    order: MaskKind = "causal"
     rotation: Callable[[int], Rotation] | None = None
 
 

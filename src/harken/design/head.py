@@ -7,37 +7,21 @@ Queries and keys are turned by their places where there is a `rotation`, as in a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.attend import Compared, explicit_weights
-from harken.attention.masks import Order, mask_between
+from harken.attention.head import Head as Head
+from harken.attention.kernels import ScoreTerms, attention_weights
+from harken.attention.masks import MaskKind, build_mask
 from harken.attention.relative import Rotation, rotate
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Head:
-    """The matrices of one head; its sharpness is in the queries."""
-
-    queries: Float[Tensor, "U J"]
-    keys: Float[Tensor, "U J"]
-    query_offset: Float[Tensor, "U"] | None = None
-    key_offset: Float[Tensor, "U"] | None = None
-    values: Float[Tensor, "I J"] | None = None
-    output: Float[Tensor, "J I"] | None = None
-
-    @property
-    def key_width(self) -> int:
-        return self.queries.shape[0]
 
 
 def attention(
     head: Head,
     tokens: Float[Tensor, "T J"],
-    order: Order = "causal",
+    order: MaskKind = "causal",
     rotation: Rotation | None = None,
 ) -> Float[Tensor, "T S"]:
     """What each token gives to each; a row of zeros for one that sees nothing."""
@@ -48,12 +32,12 @@ def attention(
     if rotation is not None:
         queries, keys = rotate(queries, rotation), rotate(keys, rotation)
     places = torch.arange(len(tokens))[None]
-    compared = Compared(queries=queries, keys=keys)
-    return explicit_weights(compared, mask_between(order, places, places))[0, 0]
+    terms = ScoreTerms(queries=queries, keys=keys)
+    return attention_weights(terms, build_mask(order, places, places))[0, 0]
 
 
 def carry(
-    heads: Sequence[Head], tokens: Float[Tensor, "T J"], order: Order = "causal"
+    heads: Sequence[Head], tokens: Float[Tensor, "T J"], order: MaskKind = "causal"
 ) -> Float[Tensor, "T J"]:
     """Tokens behind layers of one head each, every one adding what it carries; no norms."""
     for head in heads:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.masks import Order
+from harken.attention.masks import MaskKind
 
 
 def allowed_odds(tolerance: float) -> float:
@@ -37,7 +37,7 @@ def limit(largest: float, precision: torch.dtype) -> float:
 
 
 def right_attention(
-    gaps: Float[Tensor, "S"], sharpness: float, order: Order, offset: int, length: int
+    gaps: Float[Tensor, "S"], sharpness: float, order: MaskKind, offset: int, length: int
 ) -> Float[Tensor, "T"]:
     """To the key `offset` back, for the queries offset … length - 1, by the gap of each distance.
 

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.masks import Order
+from harken.attention.masks import MaskKind
 from harken.design.head import Head
 from harken.design.sharpness import enough, limit, right_attention
 from harken.design.subspaces import Subspaces, reading, shared, taking
@@ -43,7 +43,7 @@ class ShiftPlan:
     length: int
     tolerance: float = 0.01
     key_width: int | None = None  # U; that of the waves if not given
-    order: Order = "causal"
+    order: MaskKind = "causal"
     precision: torch.dtype = torch.float32  # in which the head will run
 
     def __post_init__(self) -> None:

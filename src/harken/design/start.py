@@ -30,11 +30,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.masks import Order
+from harken.attention.masks import MaskKind
 from harken.attention.multihead import MultiHead
-from harken.attention.positions import Fourier, Position, Sinusoid
-from harken.attention.relative import Rotary
-from harken.attention.scores import Merged, Synthesized
+from harken.attention.positions import Position
 from harken.config import bounded
 from harken.design.band import BandPlan, kept_pairs
 from harken.design.head import Head, attention
@@ -72,20 +70,19 @@ class Site:
     norm: nn.Module  # identity where tokens come as they are
     position: Position
     length: int
-    order: Order = "causal"
+    order: MaskKind = "causal"
 
 
 def places(site: Site) -> Float[Tensor, "T J"]:
     """What reaches the layer of tokens without a content."""
-    width = getattr(site.position, "token_width", site.position.width)
-    empty = torch.zeros(1, site.length, width)
+    empty = torch.zeros(1, site.length, site.position.token_width)
     with torch.no_grad():
-        entered = site.position.enter(empty, torch.arange(site.length)[None, :, None])
+        entered = site.position.embed(empty, torch.arange(site.length)[None, :, None])
         normed: Tensor = site.norm(entered)[0]
     return normed.double()
 
 
-def stack_sites(stack: Stack, position: Position, length: int, order: Order) -> list[Site]:
+def stack_sites(stack: Stack, position: Position, length: int, order: MaskKind) -> list[Site]:
     """The layers of a stack, each with the norm that its tokens have passed."""
     before: nn.Module = nn.Identity()
     found = []
@@ -124,9 +121,8 @@ def begin(sites: Sequence[Site], starts: Sequence[StartConfig]) -> None:
 
 def begin_one(site: Site, start: StartConfig) -> None:
     """One head of one layer."""
-    mode: Literal["initialise", "freeze"] = "freeze" if start.frozen else "initialise"
-    score = site.attention.score
-    if isinstance(score, Synthesized) and score.table is not None and start.kind == "shift":
+    mode: Literal["initialize", "freeze"] = "freeze" if start.frozen else "initialize"
+    if site.attention.score.table is not None and start.kind == "shift":
         write_offset(site.attention, start.head - 1, start.offset, start.tolerance, mode)
         return
     install(designed_for(site, start), site.attention, start.head - 1, mode)
@@ -134,9 +130,8 @@ def begin_one(site: Site, start: StartConfig) -> None:
 
 def designed_for(site: Site, start: StartConfig) -> Head:
     """The head of a start for the tokens of its layer."""
-    position = site.position
-    if isinstance(position, Rotary):
-        return _turned_by_layer(site, position, start)
+    if site.position.place == "heads":
+        return _turned_by_layer(site, start)
     if start.kind == "band":
         return _band(site, start)
     head = max(
@@ -156,7 +151,7 @@ def _candidates(site: Site, offset: int) -> Iterator[Head]:
     """Shifts at sharpness one: with as many pairs as fit, half of that, …; plain or differences."""
     waves, subspaces = _told(site.position)
     gaps = gap_table(frequencies(waves), site.length)
-    held = min(waves.pairs, (_room(site.attention) or waves.width) // 2)
+    held = min(waves.pairs, (site.attention.score.key_width or waves.width) // 2)
     while held:
         plain = turned(waves, offset, choose_pairs(gaps, held), 1.0, subspaces)
         yield plain
@@ -172,7 +167,7 @@ def _band(site: Site, start: StartConfig) -> Head:
         band=start.band,
         sharpness=start.sharpness,
         length=site.length,
-        key_width=_room(site.attention),
+        key_width=site.attention.score.key_width,
         order=site.order,
     )
     # A norm stretches places; the sharpness of a recipe is that of waves of size one.
@@ -221,54 +216,34 @@ def worst_start(site: Site, start: StartConfig) -> float:
     return float(weights.diagonal(-start.offset).min())
 
 
-def _room(layer: MultiHead) -> int | None:
-    score = layer.score
-    if isinstance(score, Merged | Synthesized):
-        return None
-    queries = score.to_queries
-    assert isinstance(queries, nn.Linear) and isinstance(score.heads, int)
-    return queries.out_features // score.heads
+def _waves(position: Position) -> Waves:
+    waves = position.waves()
+    if waves is None:
+        raise UserError(
+            f"model.start: positions give a head {position.no_waves} (expected waves)",
+            fix="set model.position.kind to 'sinusoid', 'fourier' or 'rotary'",
+        )
+    return waves
 
 
 def _told(position: Position) -> tuple[Waves, Subspaces]:
-    """The waves of a position kind, and where in the token they are."""
-    if isinstance(position, Sinusoid | Fourier):
-        token = position.token_width
-        if token % 2 or len(position.parts) > 1:
-            raise UserError(
-                f"model.start: found positions of width {token} along {len(position.parts)} axes, "
-                "wanted whole pairs along one",
-                fix="make model.width even",
-            )
-        waves = (
-            Waves(width=token, base=position.base)
-            if isinstance(position, Sinusoid)
-            else Waves(kind="fourier", width=token, span=position.span)
-        )
-        beside = position.place == "concat"
-        part = Part(token if beside else 0, token)
-        return waves, Subspaces(width=position.width, content=Part(0, token), position=part)
-    reasons = {
-        "Learned": "free vectors, mixed with contents of their own size",
-        "Nowhere": "nothing",
-        "Alibi": "a fixed word on distances, which nothing in a layer can change",
-        "Relative": "one table for all layers, which a head of one layer cannot have alone",
-    }
-    told = reasons.get(type(position).__name__, type(position).__name__)
-    raise UserError(
-        f"model.start: found positions that tell a head {told}, wanted waves",
-        fix="set model.position.kind to 'sinusoid', 'fourier' or 'rotary'",
-    )
+    """Return the waves of a position kind, and where in the token they are."""
+    waves, token = _waves(position), position.token_width
+    part = Part(token if position.place == "concat" else 0, token)
+    return waves, Subspaces(width=position.width, content=Part(0, token), position=part)
 
 
-def _turned_by_layer(site: Site, position: Rotary, start: StartConfig) -> Head:
-    if start.kind != "shift" or position.axes != 1:
+def _turned_by_layer(site: Site, start: StartConfig) -> Head:
+    """Return the head for queries and keys that are rotated by their positions."""
+    waves = _waves(site.position)
+    if start.kind != "shift":
         raise UserError(
-            f"model.start: found kind {start.kind!r} with position 'rotary', wanted a shift",
+            f"model.start: kind {start.kind!r} does not work with rotated queries and keys "
+            "(expected 'shift')",
             fix="set its kind to 'shift', or model.position.kind to 'sinusoid'",
         )
     plan = ShiftPlan(
-        waves=Waves(width=position.key_width, base=position.base),
+        waves=waves,
         offset=start.offset,
         length=site.length,
         tolerance=start.tolerance,

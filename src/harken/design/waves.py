@@ -13,46 +13,12 @@ the vectors that a model adds are made in `attention/positions.py`.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.errors import UserError
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Waves:
-    """One of the two bases; `span` belongs to Fourier, `base` to the sinusoids."""
-
-    kind: Literal["sinusoid", "fourier"] = "sinusoid"
-    width: int
-    base: float = 10000.0
-    span: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.width < 2 or self.width % 2:
-            raise UserError(
-                f"waves: found width {self.width}, wanted whole pairs of waves",
-                fix="make the width of the positions even",
-            )
-        if not 1 < self.base < math.inf:
-            raise UserError(
-                f"waves: found base {self.base:g}, wanted more than 1: waves must differ",
-                fix="10000 is the usual one",
-            )
-        if (self.kind == "fourier") != (self.span is not None):
-            raise UserError(
-                f"waves: found kind {self.kind!r} with span {self.span}, "
-                "wanted a span for 'fourier' and for nothing else",
-                fix="give the span with 'fourier', or leave it out",
-            )
-
-    @property
-    def pairs(self) -> int:
-        return self.width // 2
+from harken.attention.waves import Waves as Waves
 
 
 def frequencies(waves: Waves) -> Float[Tensor, "pairs"]:

@@ -28,26 +28,22 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared, Kernel
+from harken.attention.kernels import AttentionKernel, ScoreTerms
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
-from harken.attention.positions import Nowhere, Position
-from harken.attention.relative import Rotation
+from harken.attention.positions import Position
 from harken.errors import UserError
 from harken.inspection.activations import layer_names
 from harken.inspection.record import has_attention
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef, PositionRef
 from harken.inspection.sdpa import with_head_outputs
-from harken.layers.conformer import ConformerBlock
+from harken.layers.block import Block
 from harken.layers.feedforward import FeedForward
-from harken.layers.transformer import TransformerBlock
 
 Result = TypeVar("Result")
-BLOCKS = (TransformerBlock, ConformerBlock)
 Change = Callable[[Tensor], Tensor]
 """What a part writes (B k T I of heads, else B T J) -> what is written in its place."""
 
@@ -101,7 +97,7 @@ def removed(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterato
     with ExitStack() as undo:
         for part in dict.fromkeys(parts):
             if isinstance(part, PositionRef):
-                undo.enter_context(_untold(model, part.module))
+                undo.enter_context(_without_position(model, part.module))
             else:
                 undo.enter_context(changed(model, {part.module: partial(_instead, part, how)}))
         yield
@@ -124,7 +120,7 @@ def changed(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
                 continue
             if isinstance(module, FeedForward):
                 hook = module.register_forward_hook(partial(_changed_output, change))
-            elif isinstance(module, BLOCKS) or name in layer_names(model):
+            elif isinstance(module, Block) or name in layer_names(model):
                 hook = module.register_forward_hook(partial(_changed_block, change))
             elif has_attention(model):
                 raise ValueError(
@@ -161,7 +157,7 @@ def layer_parts(model: nn.Module) -> list[LayerRef | AttentionRef | FeedForwardR
     """Every block, attention and feed-forward layer, as they stand in the model."""
     found: list[LayerRef | AttentionRef | FeedForwardRef] = []
     for name, module in model.named_modules():
-        if isinstance(module, BLOCKS):
+        if isinstance(module, Block):
             found.append(LayerRef(name))
         elif isinstance(module, MultiHead):
             found.append(AttentionRef(name))
@@ -171,11 +167,11 @@ def layer_parts(model: nn.Module) -> list[LayerRef | AttentionRef | FeedForwardR
 
 
 def position_parts(model: nn.Module) -> list[PositionRef]:
-    """Every position kind that tells something."""
+    """Return every position kind that holds information."""
     return [
         PositionRef(name)
         for name, module in model.named_modules()
-        if isinstance(module, Position) and not isinstance(module, Nowhere)
+        if isinstance(module, Position) and module.without() is not module
     ]
 
 
@@ -215,9 +211,14 @@ def only_head(part: HeadRef, written: Float[Tensor, "B k T I"]) -> Tensor:
 
 
 def _changed_mixed(
-    kernel: Kernel, change: Change, compared: Compared, values: Tensor, mask: Mask, dropout: float
+    kernel: AttentionKernel,
+    change: Change,
+    terms: ScoreTerms,
+    values: Tensor,
+    mask: Mask,
+    dropout: float,
 ) -> Tensor:
-    return change(kernel(compared, values, mask, dropout))
+    return change(kernel(terms, values, mask, dropout))
 
 
 def _changed_output(change: Change, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
@@ -236,35 +237,14 @@ def _changed_block(change: Change, module: nn.Module, inputs: Any, output: Any) 
 
 
 @contextmanager
-def _untold(model: nn.Module, name: str) -> Iterator[None]:
-    told = model.get_submodule(name)
-    if not isinstance(told, Position):
-        raise ValueError(f"{name!r} is a {type(told).__name__}, wanted a position kind")
-    above, _, own = name.rpartition(".")
-    holder = model.get_submodule(above)
-    setattr(holder, own, Untold(told))
+def _without_position(model: nn.Module, name: str) -> Iterator[None]:
+    position = model.get_submodule(name)
+    if not isinstance(position, Position):
+        raise ValueError(f"{name!r} is a {type(position).__name__}, wanted a position kind")
+    parent_name, _, attribute = name.rpartition(".")
+    parent = model.get_submodule(parent_name)
+    setattr(parent, attribute, position.without())
     try:
         yield
     finally:
-        setattr(holder, own, told)
-
-
-class Untold(nn.Module):
-    """In place of a position kind: tokens as wide as it makes them, and no word of where."""
-
-    def __init__(self, told: Position) -> None:
-        super().__init__()
-        self.length, self.width = told.length, told.width
-
-    def enter(
-        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
-    ) -> Float[Tensor, "B T width"]:
-        return F.pad(inputs, (0, self.width - inputs.shape[-1]))
-
-    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
-        return None
-
-    def bias(
-        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
-    ) -> Float[Tensor, "#B k T S"] | None:
-        return None
+        setattr(parent, attribute, position)

@@ -17,7 +17,6 @@ itself what its factors are, or why it has none (`Score.factors`).
 """
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from einops import einsum, rearrange
@@ -25,20 +24,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.low_rank import LowRank, split_projection
-from harken.attention.multihead import Arrangement, MultiHead
+from harken.attention.multihead import AttentionContext, MultiHead
 from harken.attention.relative import rotate
 from harken.attention.scores import Score
 from harken.errors import UserError
-from harken.layers.norm import RootMeanSquare
+from harken.layers.norm import RMSNorm
 
 
 def query_key(attention: MultiHead) -> LowRank:
     """W~ with the scale inside; of `relative_product` the part that compares contents."""
-    score = cast(Score, attention.score)
+    score = attention.score
     factors = score.factors()
     if factors is None:
         raise UserError(
-            f"score {attention.score_kind!r} has no query-key matrix: {score.no_factors}",
+            f"score {attention.score_kind!r} has no query-key matrix: {score.not_a_product}",
             fix="read its heads out of scores of random tokens (harken.inspection.readout)",
         )
     return factors
@@ -46,22 +45,22 @@ def query_key(attention: MultiHead) -> LowRank:
 
 def output_value(attention: MultiHead) -> LowRank:
     """W_OV; a matrix that the attention does without is the identity."""
-    heads, join = attention.heads, attention.join
-    if attention.to_values is None:
-        if join is None:
+    heads, out_proj = attention.heads, attention.out_proj
+    if attention.v_proj is None:
+        if out_proj is None:
             raise UserError(
                 "attention without value and output matrix has no value-output matrix",
                 fix="it returns weighted means of its inputs, so there is nothing to read",
             )
-        width = join.in_features // heads
-        own = torch.eye(width, dtype=join.weight.dtype, device=join.weight.device)
-        right, right_offset = own.expand(heads, -1, -1), join.weight.new_zeros(heads, width)
+        width = out_proj.in_features // heads
+        own = torch.eye(width, dtype=out_proj.weight.dtype, device=out_proj.weight.device)
+        right, right_offset = own.expand(heads, -1, -1), out_proj.weight.new_zeros(heads, width)
     else:
-        right, right_offset = split_projection(attention.to_values, attention.groups, heads)
+        right, right_offset = split_projection(attention.v_proj, attention.kv_heads, heads)
     joined = heads * right.shape[1]
     output = torch.eye(joined, dtype=right.dtype, device=right.device)
-    if join is not None:
-        output = join.weight
+    if out_proj is not None:
+        output = out_proj.weight
     left = rearrange(output, "J (k U) -> k U J", k=heads)
     return LowRank(left, right, torch.zeros_like(right_offset), right_offset)
 
@@ -114,9 +113,9 @@ def through(norm: nn.Module, streams: Streams) -> Streams:
     content, place, tokens = streams.content, streams.place, streams.tokens
     if isinstance(norm, nn.Identity):
         return streams
-    if isinstance(norm, RootMeanSquare):
+    if isinstance(norm, RMSNorm):
         mean_square = tokens.square().mean(dim=-1, keepdim=True)
-        gain = torch.rsqrt(mean_square + norm.epsilon) * norm.weight
+        gain = torch.rsqrt(mean_square + norm.eps) * norm.weight
         return Streams(content * gain, place * gain)
     assert isinstance(norm, nn.LayerNorm), f"no norm of Harken's: {type(norm)}"
     variance = tokens.var(dim=-1, keepdim=True, correction=0)
@@ -141,12 +140,12 @@ class ScoreParts:
         return about_content + self.content_position + self.position_position
 
 
-def split_scores(attention: MultiHead, streams: Streams, arrangement: Arrangement) -> ScoreParts:
+def split_scores(attention: MultiHead, streams: Streams, context: AttentionContext) -> ScoreParts:
     """The parts of self-attention over these tokens; `Streams` are those behind its norm."""
     product = query_key(attention)
 
     def turned(heads: Tensor) -> Tensor:
-        return heads if arrangement.rotation is None else rotate(heads, arrangement.rotation)
+        return heads if context.rotation is None else rotate(heads, context.rotation)
 
     asked = turned(_image(product.left, streams.content))
     asked_place = turned(_image(product.left, streams.place) + product.left_offset[:, None])
@@ -154,12 +153,12 @@ def split_scores(attention: MultiHead, streams: Streams, arrangement: Arrangemen
     heard_place = turned(_image(product.right, streams.place) + product.right_offset[:, None])
     content_position = asked @ heard_place.mT
     position_position = asked_place @ heard_place.mT
-    distances = _distances(cast(Score, attention.score), streams, arrangement)
+    distances = _distances(attention.score, streams, context)
     if distances is not None:
         content_position = content_position + distances[0]
         position_position = position_position + distances[1]
-    if arrangement.bias is not None:
-        position_position = position_position + arrangement.bias
+    if context.bias is not None:
+        position_position = position_position + context.bias
     return ScoreParts(
         content_content=asked @ heard.mT,
         content_position=content_position,
@@ -173,7 +172,7 @@ def _image(factor: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _distances(
-    score: Score, streams: Streams, arrangement: Arrangement
+    score: Score, streams: Streams, context: AttentionContext
 ) -> tuple[Tensor, Tensor] | None:
     """The bias of a score by what the query holds and by the rest; it is linear in q.
 
@@ -181,8 +180,8 @@ def _distances(
     """
 
     def bias_of(queries: Tensor | None) -> Tensor | None:
-        at, keys_at = arrangement.query_positions, arrangement.key_positions
-        return score.compare(streams.tokens, queries, queries, at, keys_at).bias
+        at, keys_at = context.query_positions, context.key_positions
+        return score.terms(streams.tokens, queries, queries, at, keys_at).bias
 
     alone, both = (bias_of(score.queries(part)) for part in (streams.place, streams.tokens))
     return None if alone is None or both is None else (both - alone, alone)

@@ -27,14 +27,13 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange
-from harken.attention.attend import serve
-from harken.attention.masks import EVERYTHING, Order
-from harken.attention.multihead import Arrangement, KeyValues, MultiHead
+from harken.attention.context import attention_context
+from harken.attention.kernels import repeat_kv
+from harken.attention.masks import NO_MASK, MaskKind
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHead
 from harken.attention.positions import Position
-from harken.layers.conformer import ConformerBlock
-from harken.layers.spatial import SpatialEncoder
-from harken.layers.transformer import TransformerBlock
+from harken.layers.block import Block
+from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
 
 DROP = 1.0  # nats: attention at the edge of a band is 1/e of that at its peak
 TOKENS = 16  # drawn for queries, and as many for keys
@@ -47,7 +46,7 @@ class Entrance:
     position: Position
     norms: tuple[nn.Module, ...]  # on the direct path, in order
     table: Float[Tensor, "V J"]  # of contents
-    order: Order
+    order: MaskKind
     window: int | None
     first: bool  # nothing else writes to what the attention reads
 
@@ -79,26 +78,26 @@ def entrance_of(model: nn.Module, name: str) -> Entrance | None:
     above = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
     block = modules[above[0]]
     owner = next((modules[one] for one in above if hasattr(modules[one], "position")), None)
-    if owner is None or isinstance(owner, SpatialEncoder) or steps[-1] != "attention":
-        return None
-    if not isinstance(block, TransformerBlock | ConformerBlock):
+    attention = modules[name]
+    if not isinstance(block, Block) or owner is None:
         return None
     position = owner.position
-    assert isinstance(position, Position)
+    assert isinstance(attention, MultiHead) and isinstance(position, Position)
+    if attention.kind == "cross" or position.axes > 1:
+        return None
     blocks = modules[above[1]]
     assert isinstance(blocks, nn.ModuleList)
-    before = list(blocks)[: int(steps[-2])]
+    before = [passed for passed in list(blocks)[: int(steps[-2])] if isinstance(passed, Block)]
     norms = [one for one in [getattr(owner, "norm", None)] if one is not None]
-    norms += [norm for one in before for norm in _passed(one)]
-    if isinstance(block, ConformerBlock) or block.pre_norm:
-        norms.append(block.attention_norm)
+    norms += [norm for passed in before for norm in passed.residual_norms()]
+    norms += block.norms_before_attention()
     return Entrance(
         position=position,
         norms=tuple(norms),
-        table=_table(modules, above, getattr(position, "token_width", position.width)),
-        order=getattr(owner, "order", "causal" if _writes(block) else "any"),
+        table=_table(modules, above, position.token_width),
+        order=getattr(owner, "order", "causal" if block.is_decoder else "any"),
         window=getattr(owner, "window", None),
-        first=not before and isinstance(block, TransformerBlock),
+        first=not before and block.attention_is_first,
     )
 
 
@@ -146,13 +145,13 @@ def _scores(
     drawn = torch.randint(len(entrance.table), (2, tokens), generator=generator)
     asking, asked = (_entered(entrance, one, slots) for one in drawn.to(slots.device))
     keys_at = slots.repeat(1, tokens)
-    seen = attention.remember(
+    seen = attention.project_kv(
         asked.reshape(1, tokens * length, -1), position.rotation(keys_at[..., None])
     )
-    arrangement = arrange(position, EVERYTHING, slots, keys_at)
+    context = attention_context(position, NO_MASK, slots, keys_at)
     means, variances = [], []
     for one in asking:
-        row = _plain(attention, one[None], seen, arrangement)
+        row = _plain(attention, one[None], seen, context)
         scores = rearrange(row, "k T (tokens S) -> k T tokens S", tokens=tokens)
         means.append(scores.mean(dim=-2))
         variances.append(scores.var(dim=-2, correction=1 if tokens > 1 else 0))
@@ -164,21 +163,21 @@ def _entered(
 ) -> Float[Tensor, "tokens T J"]:
     """Each token at every place, as the attention reads it."""
     contents = entrance.table[drawn][:, None].expand(-1, slots.shape[1], -1)
-    states = entrance.position.enter(contents, slots[..., None])
+    states = entrance.position.embed(contents, slots[..., None])
     for norm in entrance.norms:
         states = norm(states)
     return states
 
 
 def _plain(
-    attention: MultiHead, tokens: Tensor, seen: KeyValues, arrangement: Arrangement
+    attention: MultiHead, tokens: Tensor, seen: KeyValues, context: AttentionContext
 ) -> Float[Tensor, "k T S"]:
     """Scores of one row before any mask."""
-    compared = attention.compare(tokens, seen, arrangement)
-    scores = tokens.new_zeros(()) if compared.bias is None else compared.bias[0]
-    if compared.queries is not None and compared.keys is not None:
-        queries = compared.queries[0] * compared.scale
-        scores = scores + queries @ serve(len(queries), compared.keys)[0].mT
+    terms = attention.terms(tokens, seen, context)
+    scores = tokens.new_zeros(()) if terms.bias is None else terms.bias[0]
+    if terms.queries is not None and terms.keys is not None:
+        queries = terms.queries[0] * terms.scale
+        scores = scores + queries @ repeat_kv(len(queries), terms.keys)[0].mT
     return scores
 
 
@@ -210,32 +209,14 @@ def _run(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[Tensor,
     return torch.tensor(widths)
 
 
-def _writes(block: nn.Module) -> bool:
-    """Whether it is a decoder's, which sees only what is written."""
-    return isinstance(block, TransformerBlock) and block.cross is not None
-
-
-def _passed(block: nn.Module) -> list[nn.Module]:
-    """The norms that a token meets on its way past a block, adding nothing."""
-    if isinstance(block, ConformerBlock):
-        return [block.final_norm]
-    assert isinstance(block, TransformerBlock)
-    if block.pre_norm:
-        return []
-    after = (block.attention_norm, block.cross_norm, block.feedforward_norm)
-    return [norm for norm in after if norm is not None]
-
-
 def _table(modules: dict[str, nn.Module], above: list[str], width: int) -> Float[Tensor, "V J"]:
     """The embeddings nearest above the attention, with the segment that BERT adds; else zeros."""
-    names = [f"{one}.embedding".lstrip(".") for one in above]
     # An encoder may share its decoder's.
-    names += [name for name in modules if name.endswith("embedding")]
-    for name in names:
-        table = modules.get(name)
-        if isinstance(table, nn.Embedding) and table.embedding_dim == width:
-            segment = modules.get(name.removesuffix("embedding") + "segment")
-            first = segment.weight[0] if isinstance(segment, nn.Embedding) else 0.0
-            return table.weight.detach() + first
+    for parent in [*(modules[name] for name in above), *modules.values()]:
+        segments = [part for part in parent.children() if isinstance(part, SegmentEmbedding)]
+        for table in parent.children():
+            if isinstance(table, TokenEmbedding) and table.embedding_dim == width:
+                first = segments[0].weight[0] if segments else 0.0
+                return table.weight.detach() + first
     weight = next(modules[""].parameters())
     return weight.new_zeros(1, width)

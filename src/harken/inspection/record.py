@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import Compared, Kernel, explicit_weights
+from harken.attention.kernels import AttentionKernel, ScoreTerms, attention_weights
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
@@ -210,7 +210,7 @@ def _on_foreign(model: nn.Module, selection: Selection, tell: Told) -> Iterator[
             with torch.no_grad():
                 tell(
                     _recorded(
-                        call.name, selection, call.compared, call.values, call.mask, call.sighted
+                        call.name, selection, call.terms, call.values, call.mask, call.sighted
                     )
                 )
         return output
@@ -256,11 +256,13 @@ def _no_attention(model: nn.Module) -> UserError:
     )
 
 
-def _watched(kernel: Kernel, name: str, selection: Selection, tell: Told) -> Kernel:
-    def attend(compared: Compared, values: Tensor, mask: Mask, dropout: float) -> Tensor:
-        output = kernel(compared, values, mask, dropout)
+def _watched(
+    kernel: AttentionKernel, name: str, selection: Selection, tell: Told
+) -> AttentionKernel:
+    def attend(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+        output = kernel(terms, values, mask, dropout)
         with torch.no_grad():
-            recorded = _recorded(name, selection, compared, values, mask)
+            recorded = _recorded(name, selection, terms, values, mask)
         tell(recorded)
         return output
 
@@ -270,13 +272,13 @@ def _watched(kernel: Kernel, name: str, selection: Selection, tell: Told) -> Ker
 def _recorded(
     name: str,
     selection: Selection,
-    compared: Compared,
+    terms: ScoreTerms,
     values: Tensor,
     mask: Mask,
     sighted: Float[Tensor, "#B #k T 1"] | None = None,
 ) -> AttentionRecord | int:
     """The record of a call, or its number of queries if none is among the selected steps."""
-    scored = compared.bias if compared.queries is None else compared.queries
+    scored = terms.bias if terms.queries is None else terms.queries
     assert scored is not None, "a score gives queries and keys, a bias, or both"
     count, time = max(scored.shape[1], values.shape[1]), scored.shape[2]
     numbers = range(1, count + 1) if selection.heads is None else selection.heads
@@ -290,9 +292,9 @@ def _recorded(
         if not steps:
             return time
     at = torch.tensor(steps, device=scored.device, dtype=torch.long)
-    keys = _of_heads(compared.keys, heads, count)
+    keys = _of_heads(terms.keys, heads, count)
     weights = scored.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
-    _fill(weights, replace(compared, keys=keys), mask, heads, at)
+    _fill(weights, replace(terms, keys=keys), mask, heads, at)
     if (rows := _rows(sighted, heads, at)) is not None:
         weights *= rows
     return AttentionRecord(
@@ -300,7 +302,7 @@ def _recorded(
         weights,
         numbers,
         steps,
-        queries=_rows(compared.queries, heads, at) if selection.queries else None,
+        queries=_rows(terms.queries, heads, at) if selection.queries else None,
         keys=keys if selection.keys else None,
         values=_of_heads(values, heads, count) if selection.values else None,
     )
@@ -308,25 +310,25 @@ def _recorded(
 
 def _fill(
     weights: Float[Tensor, "B k steps S"],
-    compared: Compared,
+    terms: ScoreTerms,
     mask: Mask,
     heads: Sequence[int],
     steps: Int[Tensor, "steps"],
 ) -> None:
     """Block by block, so that nothing but the result is quadratic in time."""
     batch, count, _, keys = weights.shape
-    scored = compared.bias if compared.queries is None else compared.queries
+    scored = terms.bias if terms.queries is None else terms.queries
     assert scored is not None
     rows = max(1, BLOCK // max(1, batch * count * keys))
     for first in range(0, len(steps), rows):
         at = steps[first : first + rows]
         block = replace(
-            compared,
-            queries=_rows(compared.queries, heads, at),
-            bias=_rows(compared.bias, heads, at),
+            terms,
+            queries=_rows(terms.queries, heads, at),
+            bias=_rows(terms.bias, heads, at),
         )
         seen = _mask_of(mask, at, scored.shape[2], keys)
-        weights[:, :, first : first + rows] = explicit_weights(block, seen)
+        weights[:, :, first : first + rows] = attention_weights(block, seen)
 
 
 def _rows(
@@ -340,15 +342,15 @@ def _rows(
 
 
 def _of_heads(
-    shared: Float[Tensor, "B groups S U"] | None, heads: Sequence[int], count: int
+    shared: Float[Tensor, "B kv_heads S U"] | None, heads: Sequence[int], count: int
 ) -> Float[Tensor, "B k S U"] | None:
     """What belongs to these of `count` heads, each with its own even where they share."""
     if shared is None:
         return None
-    groups = shared.shape[1]
-    if groups == count and list(heads) == list(range(count)):
+    kv_heads = shared.shape[1]
+    if kv_heads == count and list(heads) == list(range(count)):
         return shared.detach()
-    return shared.detach()[:, [head * groups // count for head in heads]]
+    return shared.detach()[:, [head * kv_heads // count for head in heads]]
 
 
 def _mask_of(mask: Mask, at: Int[Tensor, "rows"], time: int, keys: int) -> Mask:

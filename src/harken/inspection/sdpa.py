@@ -24,8 +24,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from harken.attention.attend import Compared
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask
+from harken.attention.kernels import ScoreTerms
+from harken.attention.masks import CAUSAL, NO_MASK, Mask
 from harken.errors import UserError
 
 SDPA = F.scaled_dot_product_attention
@@ -39,7 +39,7 @@ class SDPACall:
     """The arguments of one call, as Harken's kernels take them."""
 
     name: str
-    compared: Compared
+    terms: ScoreTerms
     values: Float[Tensor, "B groups S I"]
     mask: Mask
     sighted: Float[Tensor, "#B #k T 1"] | None  # 0 for queries that see no key, else 1
@@ -180,7 +180,7 @@ def _call(
     scale: float | None,
 ) -> SDPACall:
     times = query.shape[-2], key.shape[-2]
-    mask, bias, sighted = EVERYTHING, None, None
+    mask, bias, sighted = NO_MASK, None, None
     if is_causal and times[0] == times[1]:
         mask = CAUSAL
     elif is_causal:  # the first query stands at the first key, unlike in a cache
@@ -200,7 +200,7 @@ def _call(
     batch = max(len(queries), len(keys), len(values))
     return SDPACall(
         name=name,
-        compared=Compared(
+        terms=ScoreTerms(
             queries=queries.expand(batch, -1, -1, -1),
             keys=keys.expand(batch, -1, -1, -1),
             scale=queries.shape[-1] ** -0.5 if scale is None else scale,

@@ -11,21 +11,21 @@ with a kernel of its own for every number of a frame, centred. Its norm is over 
 each frame. Beyond both ends of a row there are zeros, and so there are at its padding; a norm over
 the batch does not count padding either.
 
-Which keys are padding is said by the arrangement, as for any attention. Streaming is not here: a
+Which keys are padding is said by the context, as for any attention. Streaming is not here: a
 centred kernel wants to see what is still to come.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.config import MAX_KERNEL, bounded
-from harken.layers.convolution import only_present
+from harken.layers.convolution import mask_padding
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 
@@ -34,7 +34,7 @@ from harken.layers.feedforward import FeedForwardConfig
 class ConformerConfig:
     """One block; `dropout` falls on what each part adds, in training."""
 
-    attention: MultiHeadConfig = MultiHeadConfig(score=RelativeProductConfig())
+    attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")
     kernel: int = bounded(31, at_least=1, at_most=MAX_KERNEL)  # depthwise, in frames
     convolution_norm: Literal["batch", "layer"] = "batch"
@@ -51,6 +51,8 @@ class ConformerConfig:
 class ConformerBlock(nn.Module):
     """Half a feed-forward layer, attention, convolution, the other half: B T J -> B T J."""
 
+    attention_is_first: ClassVar[bool] = False
+
     def __init__(self, config: ConformerConfig, width: int, length: int) -> None:
         super().__init__()
         self.before_norm, self.before = nn.LayerNorm(width), config.feedforward.build(width)
@@ -62,15 +64,25 @@ class ConformerBlock(nn.Module):
         self.final_norm = nn.LayerNorm(width)
         self.dropout = Dropout(config.dropout)
 
+    @property
+    def is_decoder(self) -> bool:
+        return False
+
+    def norms_before_attention(self) -> list[nn.Module]:
+        return [self.attention_norm]
+
+    def residual_norms(self) -> list[nn.Module]:
+        return [self.final_norm]
+
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
-        arrangement: Arrangement,
+        context: AttentionContext,
         present: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T J"]:
         """What stands where nothing is present has no meaning, and no influence."""
         frames = inputs + 0.5 * self.dropout(self.before(self.before_norm(inputs)))
-        mixed, _ = self.attention(self.attention_norm(frames), arrangement)
+        mixed, _ = self.attention(self.attention_norm(frames), context)
         frames = frames + self.dropout(mixed)
         near = self.convolution(self.convolution_norm(frames), present)
         frames = frames + self.dropout(near)
@@ -85,21 +97,21 @@ class ConvolutionModule(nn.Module):
     def __init__(self, kernel: int, norm: Literal["batch", "layer"], width: int) -> None:
         super().__init__()
         # Offsets would be undone by the norm after, or are those of the norm before.
-        self.widen = nn.Linear(width, 2 * width, bias=False)
+        self.up_proj = nn.Linear(width, 2 * width, bias=False)
         # As a picture one column wide: B T J is then in the order that the fast kernels like, and
         # training is three times as fast as with Conv1d on a CPU.
         self.depthwise = nn.Conv2d(
             width, width, (kernel, 1), padding=(kernel // 2, 0), groups=width, bias=False
         )
-        self.norm = FrameBatchNorm(width) if norm == "batch" else FrameNorm(width)
-        self.narrow = nn.Linear(width, width, bias=False)
+        self.norm = MaskedBatchNorm(width) if norm == "batch" else FrameNorm(width)
+        self.down_proj = nn.Linear(width, width, bias=False)
 
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T J"]:
-        gated = only_present(F.glu(self.widen(inputs), dim=-1), present)
+        gated = mask_padding(F.glu(self.up_proj(inputs), dim=-1), present)
         near = self.depthwise(gated.transpose(1, 2)[..., None])[..., 0].transpose(1, 2)
-        written: Tensor = self.narrow(F.silu(self.norm(near, present)))
+        written: Tensor = self.down_proj(F.silu(self.norm(near, present)))
         return written
 
 
@@ -117,7 +129,7 @@ class FrameNorm(nn.Module):
         return normed
 
 
-class FrameBatchNorm(nn.Module):
+class MaskedBatchNorm(nn.Module):
     """Mean and variance of each number over all frames that are present.
 
     In training those of the batch, which also move the running ones; else the running ones.

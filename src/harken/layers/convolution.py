@@ -40,7 +40,7 @@ MAX_REACH = 2**16  # tokens of one layer, by which its input is padded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StrideTwoConfig:
+class ConvPyramidConfig:
     """The language CNN; after `layers` levels one place speaks for 2^layers tokens."""
 
     kind: Literal["stride2"] = "stride2"
@@ -50,8 +50,8 @@ class StrideTwoConfig:
     activation: Activation = "relu"  # σ
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of what each level reads, in training
 
-    def build(self, width: int) -> "StrideTwo":
-        return StrideTwo(self, width)
+    def build(self, width: int) -> "ConvPyramid":
+        return ConvPyramid(self, width)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +77,7 @@ class CausalConvolutionConfig:
             nn.Conv1d(width, width, self.kernel, dilation=2**depth if self.doubling else 1)
             for depth in range(self.layers)
         ]
-        combine = partial(add_bent, ACTIVATIONS[self.activation])
+        combine = partial(residual_relu, ACTIVATIONS[self.activation])
         return Convolutions(kernels, combine, causal=True, dropout=self.dropout)
 
 
@@ -93,10 +93,10 @@ class GatedConvolutionConfig:
 
     def build(self, width: int) -> "Convolutions":
         kernels = [nn.Conv1d(width, 2 * width, self.kernel) for _ in range(self.layers)]
-        return Convolutions(kernels, add_gated, causal=self.causal, dropout=self.dropout)
+        return Convolutions(kernels, residual_glu, causal=self.causal, dropout=self.dropout)
 
 
-ConvolutionConfig = StrideTwoConfig | CausalConvolutionConfig | GatedConvolutionConfig
+ConvolutionConfig = ConvPyramidConfig | CausalConvolutionConfig | GatedConvolutionConfig
 
 Levels = tuple[Tensor, ...]
 """Of a pyramid, from the tokens B T J to the top B ⌈T / 2^L⌉ J."""
@@ -105,26 +105,26 @@ Tails = tuple[Tensor, ...]
 """What each layer of a causal stack must remember of its inputs: B (k - 1)d J."""
 
 
-def only_present(
+def mask_padding(
     inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None
 ) -> Float[Tensor, "B T J"]:
     """Zeros at padding, as beyond the end of a row that has none."""
     return inputs if present is None else inputs.masked_fill(~present[..., None], 0.0)
 
 
-def only_columns(
+def mask_columns(
     rows: Float[Tensor, "B J T"], present: Bool[Tensor, "B T"] | None
 ) -> Float[Tensor, "B J T"]:
     """The same where channels come first, as they do between one convolution and the next."""
     return rows if present is None else rows.masked_fill(~present[:, None], 0.0)
 
 
-class StrideTwo(nn.Module):
+class ConvPyramid(nn.Module):
     """Down the pyramid and back up: one output a token, which has seen a neighbourhood."""
 
-    def __init__(self, config: StrideTwoConfig, width: int) -> None:
+    def __init__(self, config: ConvPyramidConfig, width: int) -> None:
         super().__init__()
-        self.down, self.up = WayDown(config, width), WayUp(config, width)
+        self.down, self.up = Downsample(config, width), Upsample(config, width)
 
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
@@ -133,10 +133,10 @@ class StrideTwo(nn.Module):
         return raised
 
 
-class WayDown(nn.Module):
+class Downsample(nn.Module):
     """L_0 .. L_L: place t of level l is present where token 2^l t is."""
 
-    def __init__(self, config: StrideTwoConfig, width: int) -> None:
+    def __init__(self, config: ConvPyramidConfig, width: int) -> None:
         super().__init__()
         self.bend = ACTIVATIONS[config.activation]
         self.edges = (config.kernel - 1) // 2, config.kernel // 2
@@ -150,7 +150,7 @@ class WayDown(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Levels:
-        rows = only_present(inputs, present).transpose(1, 2)
+        rows = mask_padding(inputs, present).transpose(1, 2)
         levels = [rows]
         for kernel, threshold in zip(self.kernels, self.thresholds, strict=True):
             before, after = self.edges
@@ -159,15 +159,15 @@ class WayDown(nn.Module):
             present = None if present is None else present[:, ::2]
             weight = cast(nn.Conv1d, kernel).weight
             read = F.conv1d(window, weight, -threshold, stride=2, padding=before)
-            rows = only_columns(self.bend(read), present)
+            rows = mask_columns(self.bend(read), present)
             levels.append(rows)
         return tuple(level.transpose(1, 2) for level in levels)
 
 
-class WayUp(nn.Module):
+class Upsample(nn.Module):
     """M_L = L_L, then level by level to M_0: one output a token."""
 
-    def __init__(self, config: StrideTwoConfig, width: int) -> None:
+    def __init__(self, config: ConvPyramidConfig, width: int) -> None:
         super().__init__()
         self.bend = ACTIVATIONS[config.activation]
         self.edge = (config.kernel - 1) // 2
@@ -197,7 +197,7 @@ class WayUp(nn.Module):
                 output_padding=max(0, level.shape[-1] - natural),
             )
             bent = self.bend(level + raised[..., : level.shape[-1]])
-            merged = only_columns(bent, None if present is None else present[:, :: 2**depth])
+            merged = mask_columns(bent, None if present is None else present[:, :: 2**depth])
         return merged.transpose(1, 2)
 
 
@@ -205,12 +205,12 @@ Combine = Callable[[Tensor, Tensor], Tensor]
 """(what came into a layer B J T, what its kernel read B read T) -> what it writes B J T"""
 
 
-def add_bent(bend: Callable[[Tensor], Tensor], inputs: Tensor, read: Tensor) -> Tensor:
+def residual_relu(bend: Callable[[Tensor], Tensor], inputs: Tensor, read: Tensor) -> Tensor:
     """x + σ(read)."""
     return inputs + bend(read)
 
 
-def add_gated(inputs: Tensor, read: Tensor) -> Tensor:
+def residual_glu(inputs: Tensor, read: Tensor) -> Tensor:
     """x + a * sigmoid(g), scaled so that a sum of two equals keeps its variance."""
     return (inputs + F.glu(read, dim=1)) * math.sqrt(0.5)
 
@@ -235,11 +235,11 @@ class Convolutions(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T J"]:
-        rows = only_present(inputs, present).transpose(1, 2)
+        rows = mask_padding(inputs, present).transpose(1, 2)
         for kernel, reach in zip(self.kernels, self.reaches, strict=True):
             edges = (reach, 0) if self.causal else (reach // 2, reach - reach // 2)
             window = F.pad(self.dropout(rows), edges)
-            rows = only_columns(self.combine(rows, kernel(window)), present)
+            rows = mask_columns(self.combine(rows, kernel(window)), present)
         return rows.transpose(1, 2)
 
     def begin(self, batch: int) -> Tails:
@@ -255,12 +255,12 @@ class Convolutions(nn.Module):
     ) -> tuple[Float[Tensor, "B T J"], Tails]:
         """Outputs of new tokens after `state`; padding, on the right, leaves no trace in it."""
         assert self.causal, "what a centred kernel wants to see is still to come"
-        rows = only_present(inputs, present).transpose(1, 2)
+        rows = mask_padding(inputs, present).transpose(1, 2)
         tails = []
         for kernel, tail in zip(self.kernels, state, strict=True):
             window = torch.cat((tail, self.dropout(rows).transpose(1, 2)), dim=1)
             tails.append(latest(window, tail.shape[1], present))
-            rows = only_columns(self.combine(rows, kernel(window.transpose(1, 2))), present)
+            rows = mask_columns(self.combine(rows, kernel(window.transpose(1, 2))), present)
         return rows.transpose(1, 2), tuple(tails)
 
 

@@ -1,9 +1,9 @@
 """Dropout whose masks are cheap to draw on a CPU.
 
-    y = x * keep / P(keep),  keep = bits < share of 2^16
+    y = x * keep / P(keep),  keep = bits < (1 - p) of 2^16
 
 PyTorch draws one random number an element, one after the other; that alone took a sixth of a small
-Transformer's step. Here one draw of 64 bits decides four elements, so a share is kept to the
+Transformer's step. Here one draw of 64 bits decides four elements, so p is rounded to the
 nearest 1 / 65,536. Its stream is that of `torch.manual_seed`, as before.
 """
 
@@ -17,9 +17,9 @@ LEVELS = 1 << 16
 class Dropout(nn.Module):
     """Zeros at random in training, the rest scaled up; else nothing."""
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, p: float) -> None:
         super().__init__()
-        self.kept = LEVELS - round(share * LEVELS)
+        self.kept = LEVELS - round(p * LEVELS)
 
     def forward(self, inputs: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         if not self.training or self.kept == LEVELS:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from harken.attention.residual import ResidualLinear
 from harken.config import bounded
 
 
@@ -36,21 +37,21 @@ class FeedForward(nn.Module):
         super().__init__()
         inner = config.inner or round(config.expansion * width)
         self.activation = config.activation
-        self.widen = nn.Linear(width, inner, bias=config.bias)
-        self.gate: nn.Linear | None = None
+        self.up_proj = nn.Linear(width, inner, bias=config.bias)
+        self.gate_proj: nn.Linear | None = None
         if config.activation == "swiglu":
-            self.gate = nn.Linear(width, inner, bias=config.bias)
-        self.narrow = nn.Linear(inner, width, bias=config.bias)
+            self.gate_proj = nn.Linear(width, inner, bias=config.bias)
+        self.down_proj = ResidualLinear(inner, width, bias=config.bias)
 
     def forward(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B T J"]:
-        wide = self.widen(inputs)
-        if self.gate is not None:
-            bent = F.silu(wide) * self.gate(inputs)
+        wide = self.up_proj(inputs)
+        if self.gate_proj is not None:
+            bent = F.silu(wide) * self.gate_proj(inputs)
         elif self.activation == "relu":
             bent = F.relu(wide)
         elif self.activation == "silu":
             bent = F.silu(wide)
         else:
             bent = F.gelu(wide, approximate="tanh" if self.activation == "gelu_tanh" else "none")
-        narrowed: Tensor = self.narrow(bent)
+        narrowed: Tensor = self.down_proj(bent)
         return narrowed

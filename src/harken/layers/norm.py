@@ -24,20 +24,20 @@ class NormConfig:
 
     def build(self, width: int) -> nn.Module:
         if self.kind == "rms":
-            return RootMeanSquare(width, self.epsilon)
+            return RMSNorm(width, self.epsilon)
         return nn.LayerNorm(width, eps=self.epsilon)
 
 
-class RootMeanSquare(nn.Module):
+class RMSNorm(nn.Module):
     """`nn.RMSNorm` with fewer passes over memory: it has no fused kernel on a CPU."""
 
-    def __init__(self, width: int, epsilon: float) -> None:
+    def __init__(self, width: int, eps: float) -> None:
         super().__init__()
-        self.epsilon = epsilon
+        self.eps = eps
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, inputs: Float[Tensor, "*B J"]) -> Float[Tensor, "*B J"]:
         size = torch.linalg.vector_norm(inputs, dim=-1, keepdim=True)
         mean_square = size.square() / inputs.shape[-1]
-        normed: Tensor = inputs * (torch.rsqrt(mean_square + self.epsilon) * self.weight)
+        normed: Tensor = inputs * (torch.rsqrt(mean_square + self.eps) * self.weight)
         return normed

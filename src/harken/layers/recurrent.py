@@ -36,19 +36,17 @@ class RecurrentState(NamedTuple):
     """What is left after a row's last token read, layer by layer (forward before backward)."""
 
     hidden: Float[Tensor, "B layers hidden"]
-    memory: Float[Tensor, "B layers hidden"] | None  # c_t, of the LSTM only
+    cell: Float[Tensor, "B layers hidden"] | None  # c_t, of the LSTM only
 
     def layer(self, depth: int) -> "RecurrentState":
         """The state of one layer, as a state of one."""
         one = slice(depth, depth + 1)
-        return RecurrentState(
-            self.hidden[:, one], None if self.memory is None else self.memory[:, one]
-        )
+        return RecurrentState(self.hidden[:, one], None if self.cell is None else self.cell[:, one])
 
 
 def join_layers(states: list[RecurrentState]) -> RecurrentState:
     """States of single layers as one."""
-    memories = [state.memory for state in states if state.memory is not None]
+    memories = [state.cell for state in states if state.cell is not None]
     return RecurrentState(
         torch.cat([state.hidden for state in states], dim=1),
         torch.cat(memories, dim=1) if memories else None,
@@ -100,7 +98,7 @@ class GRUConfig(_Sizes):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LSTMConfig(_Sizes):
-    """Gates around a memory that is added to, so that gradients last."""
+    """Gates around a cell that is added to, so that gradients last."""
 
     kind: Literal["lstm"] = "lstm"
 
@@ -159,9 +157,9 @@ class Recurrent(nn.Module):
                 if layers is None:
                     continue
                 backwards = layers is self.backwards
-                read = turn(inputs, present) if backwards else inputs
+                read = reverse_padded(inputs, present) if backwards else inputs
                 outputs, left = run_layer(layers[depth], read, present, before.layer(len(after)))
-                written.append(turn(outputs, present) if backwards else outputs)
+                written.append(reverse_padded(outputs, present) if backwards else outputs)
                 after.append(left)
             inputs = torch.cat(written, dim=-1)
         return inputs, join_layers(after)
@@ -201,7 +199,7 @@ class RecurrentCell(nn.Module):
 def zero_state(
     module: Recurrent | RecurrentCell, batch: int, layers: int, hidden: int
 ) -> RecurrentState:
-    """Zeros beside the weights of the module; with a memory where it has one."""
+    """Zeros beside the weights of the module; with a cell where it has one."""
     zeros = next(module.parameters()).new_zeros(batch, layers, hidden)
     remembers = any(isinstance(part, nn.LSTM) for part in module.modules())
     return RecurrentState(zeros, zeros if remembers else None)
@@ -215,28 +213,28 @@ def run_layer(
 ) -> tuple[Float[Tensor, "B T hidden"], RecurrentState]:
     """One layer from left to right; a row without any token keeps its state."""
     first = before.hidden.transpose(0, 1).contiguous()  # PyTorch puts layers before the batch
-    memory: Tensor | None = None
-    if before.memory is None:
+    cell: Tensor | None = None
+    if before.cell is None:
         outputs, last = layer(inputs, first)
     else:
-        began = before.memory.transpose(0, 1).contiguous()
+        began = before.cell.transpose(0, 1).contiguous()
         if inputs.device.type == "cpu" and not has_bfloat16_lstm():
             with torch.autocast("cpu", enabled=False):
                 parts = (part.to(next(layer.parameters()).dtype) for part in (inputs, first, began))
-                outputs, last, memory = run_lstm(layer, present, *parts)
+                outputs, last, cell = run_lstm(layer, present, *parts)
         else:
-            outputs, last, memory = run_lstm(layer, present, inputs, first, began)
-        memory = memory.transpose(0, 1)
+            outputs, last, cell = run_lstm(layer, present, inputs, first, began)
+        cell = cell.transpose(0, 1)
     hidden = last.transpose(0, 1)
     if present is not None:
         history = torch.cat((before.hidden, outputs), dim=1)
         lengths = present.sum(dim=1)
         hidden = history[torch.arange(len(lengths), device=lengths.device), lengths][:, None]
         outputs = outputs.masked_fill(~present[..., None], 0.0)
-    return outputs, RecurrentState(hidden, memory)
+    return outputs, RecurrentState(hidden, cell)
 
 
-FIRMLY = 1e4
+SATURATED = 1e4
 """A gate that is given this is exactly 0 or 1, in half precision too."""
 
 
@@ -254,29 +252,30 @@ def run_lstm(
     first: Float[Tensor, "1 B hidden"],
     began: Float[Tensor, "1 B hidden"],
 ) -> tuple[Float[Tensor, "B T hidden"], Float[Tensor, "1 B hidden"], Float[Tensor, "1 B hidden"]]:
-    """Outputs, the last output and the last memory."""
+    """Outputs, the last output and the last cell."""
     if present is not None:
-        return run_resting(layer, inputs, present, first, began)
-    outputs, (last, memory) = layer(inputs, (first, began))
-    return outputs, last, memory
+        return masked_lstm(layer, inputs, present, first, began)
+    outputs, (last, cell) = layer(inputs, (first, began))
+    return outputs, last, cell
 
 
-def run_resting(
+def masked_lstm(
     layer: nn.Module,
     inputs: Float[Tensor, "B T J"],
     present: Bool[Tensor, "B T"],
     first: Float[Tensor, "1 B hidden"],
     began: Float[Tensor, "1 B hidden"],
 ) -> tuple[Float[Tensor, "B T hidden"], Float[Tensor, "1 B hidden"], Float[Tensor, "1 B hidden"]]:
-    """An LSTM whose memory stays as it is at padding, in one call of the fused kernel.
+    """An LSTM whose cell stays as it is at padding, in one call of the fused kernel.
 
     One more input, 1 at padding and 0 elsewhere, shuts the input gate and opens the forget gate.
     """
     assert isinstance(layer, nn.LSTM)
     ((input_weights, *others),) = layer.all_weights
-    signs = input_weights.new_tensor([-FIRMLY, FIRMLY, 0.0, 0.0])  # in PyTorch's order i, f, g, o
+    # In PyTorch's order i, f, g, o.
+    signs = input_weights.new_tensor([-SATURATED, SATURATED, 0.0, 0.0])
     column = signs.repeat_interleave(layer.hidden_size)[:, None]
-    outputs, last, memory = torch.lstm(
+    outputs, last, cell = torch.lstm(
         torch.cat((inputs, (~present)[..., None].to(inputs.dtype)), dim=-1),
         (first, began),
         [torch.cat((input_weights, column), dim=1), *others],
@@ -287,7 +286,7 @@ def run_resting(
         bidirectional=False,
         batch_first=True,
     )
-    return outputs, last, memory
+    return outputs, last, cell
 
 
 def step_layer(
@@ -296,15 +295,15 @@ def step_layer(
     """One layer, one token."""
     assert isinstance(layer, nn.RNNBase)
     (weights,), hidden = layer.all_weights, before.hidden[:, 0]
-    if before.memory is not None:
-        hidden, memory = torch.lstm_cell(inputs, (hidden, before.memory[:, 0]), *weights)
-        return hidden, RecurrentState(hidden[:, None], memory[:, None])
+    if before.cell is not None:
+        hidden, cell = torch.lstm_cell(inputs, (hidden, before.cell[:, 0]), *weights)
+        return hidden, RecurrentState(hidden[:, None], cell[:, None])
     step = torch.gru_cell if isinstance(layer, nn.GRU) else torch.rnn_tanh_cell
     hidden = step(inputs, hidden, *weights)
     return hidden, RecurrentState(hidden[:, None], None)
 
 
-def turn(
+def reverse_padded(
     inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None
 ) -> Float[Tensor, "B T J"]:
     """Each row from its last present token to its first; padding stays. Twice is not at all."""

@@ -13,16 +13,15 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.arrange import build_position
-from harken.attention.legal import check_choices
+from harken.attention.compatibility import check_choices
+from harken.attention.context import build_position
 from harken.attention.masks import padding_mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.positions import LearnedConfig, PositionConfig, model_width
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
-from harken.layers.front import as_map, as_tokens, grid
+from harken.layers.frontends import as_map, as_tokens, grid
 from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack
 from harken.layers.transformer import TransformerConfig
@@ -41,9 +40,10 @@ class SpatialConfig:
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
-        if isinstance(self.attention.score, RelativeProductConfig):
+        if self.attention.score.distances:
             raise ValueError(
-                "score 'relative_product' knows distances along one axis, and places have two; "
+                f"score {self.attention.score.kind!r} knows distances along one axis, and places "
+                "have two; "
                 "choose score 'scaled' with position 'relative', 'alibi' or 'rotary'"
             )
 
@@ -58,7 +58,7 @@ class SpatialEncoder(nn.Module):
     def __init__(self, config: SpatialConfig, width: int, columns: int, rows: int) -> None:
         super().__init__()
         self.columns, self.rows = columns, rows
-        self.width = width_inside(config.position, width)
+        self.width = model_width(config.position, width)
         self.position = build_position(
             config.position, config.attention, width, max(columns, rows), axes=2
         )
@@ -77,20 +77,20 @@ class SpatialEncoder(nn.Module):
         coordinates: Int[Tensor, "#B T 2"],
         present: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T width"]:
-        """Tokens in any order: only their coordinates say where they stand."""
+        """TokenGrid in any order: only their coordinates say where they stand."""
         position = self.position
         # Scores that have a place for each position count places row by row.
         places = coordinates[..., 1] * self.columns + coordinates[..., 0]
-        arrangement = Arrangement(
+        context = AttentionContext(
             mask=padding_mask(present),
             query_positions=places,
             key_positions=places,
             rotation=position.rotation(coordinates),
             bias=position.bias(coordinates, coordinates),
         )
-        entered = self.dropout(position.enter(tokens, coordinates))
+        entered = self.dropout(position.embed(tokens, coordinates))
         states: Tensor
-        states, _ = self.stack(entered, arrangement)
+        states, _ = self.stack(entered, context)
         return states
 
     def over_map(

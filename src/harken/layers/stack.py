@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import Arrangement, KeyValues
+from harken.attention.multihead import AttentionContext, KeyValues
 from harken.layers.transformer import Memory, TransformerBlock, TransformerConfig
 
 StackState = tuple[KeyValues, ...]
@@ -27,18 +27,18 @@ class Stack(nn.Module):
         left_out = block.norm.place == "pre" and layers > 0
         self.norm = block.norm.build(width) if left_out else nn.Identity()
 
-    def remember(self, memory: Float[Tensor, "B S J"]) -> StackState:
+    def project_kv(self, memory: Float[Tensor, "B S J"]) -> StackState:
         """What every block's cross-attention needs of a memory, made once for all steps."""
         remembered = []
         for block in self.blocks:
             assert isinstance(block, TransformerBlock) and block.cross is not None
-            remembered.append(block.cross.remember(memory))
+            remembered.append(block.cross.project_kv(memory))
         return tuple(remembered)
 
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
-        arrangement: Arrangement,
+        context: AttentionContext,
         past: StackState | None = None,
         memory: Sequence[Memory] | None = None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
@@ -46,6 +46,6 @@ class Stack(nn.Module):
         for depth, block in enumerate(self.blocks):
             before = None if past is None else past[depth]
             known = None if memory is None else memory[depth]
-            inputs, state = block(inputs, arrangement, before, known)
+            inputs, state = block(inputs, context, before, known)
             states.append(state)
         return self.norm(inputs), tuple(states)

@@ -9,12 +9,12 @@ earlier tokens and of the memory is an argument and a result.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHeadConfig
 from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -39,11 +39,13 @@ class Memory(NamedTuple):
     """What cross-attention looks at: keys and values of a layer, and who may see them."""
 
     seen: KeyValues
-    arrangement: Arrangement
+    context: AttentionContext
 
 
 class TransformerBlock(nn.Module):
     """Self-attention, cross-attention where there is a memory, feed-forward: B T J -> B T J."""
+
+    attention_is_first: ClassVar[bool] = True
 
     def __init__(
         self, config: TransformerConfig, width: int, length: int, memory_width: int | None
@@ -60,10 +62,21 @@ class TransformerBlock(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.pre_norm = config.norm.place == "pre"
 
+    @property
+    def is_decoder(self) -> bool:
+        return self.cross is not None
+
+    def norms_before_attention(self) -> list[nn.Module]:
+        return [self.attention_norm] if self.pre_norm else []
+
+    def residual_norms(self) -> list[nn.Module]:
+        norms = (self.attention_norm, self.cross_norm, self.feedforward_norm)
+        return [] if self.pre_norm else [norm for norm in norms if norm is not None]
+
     def forward(
         self,
         inputs: Float[Tensor, "B T J"],
-        arrangement: Arrangement,
+        context: AttentionContext,
         past: KeyValues | None = None,
         memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
@@ -72,7 +85,7 @@ class TransformerBlock(nn.Module):
         def attend(tokens: Tensor) -> Tensor:
             nonlocal seen
             mixed: Tensor
-            mixed, seen = self.attention(tokens, arrangement, past)
+            mixed, seen = self.attention(tokens, context, past)
             return mixed
 
         tokens = self._add(inputs, attend, self.attention_norm)
@@ -80,7 +93,7 @@ class TransformerBlock(nn.Module):
             assert memory is not None, "a decoder's block is given its memory"
             cross, known = self.cross, memory
             tokens = self._add(
-                tokens, lambda one: cross.look(one, known.seen, known.arrangement), self.cross_norm
+                tokens, lambda one: cross.attend(one, known.seen, known.context), self.cross_norm
             )
         return self._add(tokens, self.feedforward, self.feedforward_norm), seen
 

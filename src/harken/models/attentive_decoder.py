@@ -21,15 +21,16 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.attend import explicit_weights
+from harken.attention.kernels import attention_weights
 from harken.attention.masks import Mask, padding_mask
-from harken.attention.multihead import Arrangement, KeyValues, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHeadConfig
 from harken.attention.scores import MergedConfig
-from harken.attention.transformer_xl import RelativeProductConfig
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
+from harken.models.state import select_rows
 
 BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), value_matrix=False, output_matrix=False)
 """The sources' own attention: one head, W_key alone."""
@@ -60,10 +61,10 @@ class AttentiveDecoderConfig:
 
     def __post_init__(self) -> None:
         self.attention.check_even(self.hidden)
-        if isinstance(self.attention.score, RelativeProductConfig):
+        if self.attention.score.distances:
             raise ValueError(
-                "score 'relative_product' compares positions of one sequence, and an RNN decoder "
-                "attends to the memory only; choose score 'scaled'"
+                f"score {self.attention.score.kind!r} compares positions of one sequence, and an "
+                "RNN decoder attends to the memory only; choose score 'scaled'"
             )
         if self.cell.direction != "forward":
             raise ValueError(
@@ -85,6 +86,14 @@ class AttentiveState(NamedTuple):
     memory: KeyValues
     memory_present: Bool[Tensor, "B M"]
     location: "Located | None"
+
+    def select(self, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> "AttentiveState":
+        """Return these rows; the memory stays if they belong to the same prompts as before."""
+        cell, location = select_rows((self.cell, self.location), rows)
+        memory, present = self.memory, self.memory_present
+        if not same_prompts:
+            memory, present = select_rows((memory, present), rows)
+        return AttentiveState(cell, memory, present, location)
 
 
 class Located(NamedTuple):
@@ -141,13 +150,13 @@ class AttentiveDecoder(nn.Module):
     ) -> None:
         super().__init__()
         attention, hidden = config.attention, config.hidden
-        context = hidden
+        attended = hidden
         if not attention.output_matrix:
             own, _ = attention.head_widths(hidden)
-            context = attention.heads * (own if attention.value_matrix else memory_width)
-        self.embedding = nn.Embedding(vocabulary, config.width)
+            attended = attention.heads * (own if attention.value_matrix else memory_width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.attention = attention.build(hidden, config.length, memory_width)
-        self.cell = config.cell.build_cell(context + config.width, hidden)
+        self.cell = config.cell.build_cell(attended + config.width, hidden)
         self.first: nn.Linear | None = None
         if source_width != hidden:
             self.first = nn.Linear(source_width, hidden, bias=False)
@@ -156,7 +165,7 @@ class AttentiveDecoder(nn.Module):
         if config.location is not None:
             self.location = Location(config.location, hidden, memory_width)
         self.dropout = Dropout(config.dropout)
-        initialise(self, 1, seed)
+        initialize(self, 1, seed)
 
     def begin(
         self,
@@ -169,9 +178,9 @@ class AttentiveDecoder(nn.Module):
             present = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
         start = self.cell.begin(memory.shape[0])
         hidden = source if self.first is None else self.first(source)
-        cell = RecurrentState(hidden[:, None].expand_as(start.hidden), start.memory)
+        cell = RecurrentState(hidden[:, None].expand_as(start.hidden), start.cell)
         located = None if self.location is None else self.location.begin(memory)
-        return AttentiveState(cell, self.attention.remember(memory), present, located)
+        return AttentiveState(cell, self.attention.project_kv(memory), present, located)
 
     def step(
         self, words: Float[Tensor, "B width"], state: AttentiveState
@@ -183,16 +192,16 @@ class AttentiveDecoder(nn.Module):
         if self.location is not None and state.location is not None:
             bias = self.location.bias(query, state.location)
             mask = self.location.mask(state.location, state.memory_present)
-        arrangement = Arrangement(
+        context = AttentionContext(
             mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
         )
-        context = self.attention.look(query[:, None], state.memory, arrangement)[:, 0]
-        read = self.dropout(torch.cat((context, words), dim=-1))
+        attended = self.attention.attend(query[:, None], state.memory, context)[:, 0]
+        read = self.dropout(torch.cat((attended, words), dim=-1))
         output, cell = self.cell(read, state.cell)
         located = state.location
         if located is not None:
-            compared = self.attention.compare(query[:, None], state.memory, arrangement)
-            looked = explicit_weights(compared, mask).mean(dim=1)[:, 0]
+            terms = self.attention.terms(query[:, None], state.memory, context)
+            looked = attention_weights(terms, mask).mean(dim=1)[:, 0]
             located = located._replace(looked=looked)
         return output, state._replace(cell=cell, location=located)
 

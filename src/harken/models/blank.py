@@ -22,9 +22,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harken.config import bounded
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig, build_body, check_body
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
 
 EDGES = 2  # end symbols that a masked model reads beside the words of a row
@@ -123,13 +124,13 @@ class RecurrentBlank(nn.Module):
     ) -> None:
         super().__init__()
         self.end = end
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.forwards: Recurrent = config.cell.build(config.width)
         self.backwards: Recurrent = replace(config.cell, direction="backward").build(config.width)
         self.from_left = nn.Linear(self.forwards.width, config.width, bias=False)
         self.from_right = nn.Linear(self.backwards.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
-        initialise(self, config.cell.layers, seed)
+        initialize(self, config.cell.layers, seed)
         keep_lengths(self.embedding, (self.from_left, self.from_right), seed)
 
     def forward(
@@ -172,11 +173,11 @@ class MaskedBlank(nn.Module):
     ) -> None:
         super().__init__()
         self.mask, self.end = mask, end
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.body = build_body(config.body, config.width)
         self.out = nn.Linear(self.body.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
-        initialise(self, self.body.layers, seed)
+        initialize(self, self.body.layers, seed)
         keep_lengths(self.embedding, (self.out,), seed)
 
     def forward(

@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange, build_position
-from harken.attention.legal import check_choices
+from harken.attention.compatibility import check_choices
+from harken.attention.context import attention_context, build_position
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.config import MAX_LAYERS, bounded
-from harken.layers.convolution import GatedConvolutionConfig, StrideTwoConfig
+from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
@@ -55,7 +55,7 @@ BodyConfig = (
     TanhConfig
     | GRUConfig
     | LSTMConfig
-    | StrideTwoConfig
+    | ConvPyramidConfig
     | GatedConvolutionConfig
     | TransformerBodyConfig
     | ConformerBodyConfig
@@ -108,9 +108,9 @@ class TransformerBody(nn.Module):
             positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
         else:
             positions = (present.cumsum(dim=1) - 1).clamp(min=0)
-        arrangement = arrange(self.position, padding_mask(present), positions, positions)
-        entered = self.dropout(self.norm(self.position.enter(inputs, positions[..., None])))
-        states: Tensor = self.stack(entered, arrangement)[0]
+        context = attention_context(self.position, padding_mask(present), positions, positions)
+        entered = self.dropout(self.norm(self.position.embed(inputs, positions[..., None])))
+        states: Tensor = self.stack(entered, context)[0]
         return states
 
 
@@ -133,7 +133,7 @@ class RecurrentBody(nn.Module):
 class ConvolutionalBody(nn.Module):
     """A pyramid with its way back up, or gated layers."""
 
-    def __init__(self, config: StrideTwoConfig | GatedConvolutionConfig, width: int) -> None:
+    def __init__(self, config: ConvPyramidConfig | GatedConvolutionConfig, width: int) -> None:
         super().__init__()
         self.convolutions = config.build(width)
         self.width, self.layers = width, config.layers

@@ -10,7 +10,7 @@
                          taking all of the attention before anything is learnt.)
     Transformer          some layers of spatial self-attention, decoder `transformer`
 
-Places stand row by row, as `layers/front.py` counts them.
+Places stand row by row, as `layers/frontends.py` counts them.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
-from harken.layers.front import ConvolutionFrontConfig, ImageFrontConfig, ImageSizes, MapFront
+from harken.layers.frontends import ConvStemConfig, FeatureProjection, ImageFrontConfig, ImageSizes
 from harken.layers.spatial import SpatialConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
 from harken.models.writing import (
     DecoderConfig,
@@ -33,7 +33,6 @@ from harken.models.writing import (
     build_decoder,
     check_memory,
     layers_of,
-    select_state,
 )
 
 NO_RNN = 0  # width of a right-to-left RNN's state in the memory: places have no such order
@@ -45,7 +44,7 @@ class CaptionerConfig:
 
     kind: Literal["captioner"] = "captioner"
     width: int = bounded(128, at_least=1)
-    front: ImageFrontConfig = ConvolutionFrontConfig()
+    front: ImageFrontConfig = ConvStemConfig()
     encoder: SpatialConfig = SpatialConfig(layers=0)
     decoder: DecoderConfig = AttentiveDecoderConfig()
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's tokens
@@ -83,7 +82,7 @@ class Captioner(nn.Module):
         self.encoder = config.encoder.build(config.width, self.front.columns, self.front.rows)
         self.decoder = build_decoder(config.decoder, vocabulary, self.encoder.width, NO_RNN, seed)
         self.longest_output = config.decoder.length
-        initialise(self, max(config.encoder.layers, layers_of(config.decoder)), seed)
+        initialize(self, max(config.encoder.layers, layers_of(config.decoder)), seed)
 
     def look(self, pictures: Float[Tensor, "B channels second third"]) -> Seen:
         """The memory: of pictures B K Y X, or of maps B X Y K where the front takes these."""
@@ -108,7 +107,7 @@ class Captioner(nn.Module):
     ) -> Float[Tensor, "B T J"]:
         """Return the decoder's states for a known target."""
         axes: tuple[int | str, ...] = ("batch", self.channels, "rows", "columns")
-        if isinstance(self.front, MapFront):
+        if isinstance(self.front, FeatureProjection):
             axes = ("batch", "columns", "rows", self.channels)
         check_shape("pictures", pictures, *axes)
         check_rows("target", target, self.longest_output)
@@ -128,4 +127,4 @@ class Captioner(nn.Module):
         return self.decoder.logits(states)
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-        return select_state(state, rows, same_prompts=same_prompts)
+        return state.select(rows, same_prompts=same_prompts)

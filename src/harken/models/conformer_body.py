@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange, build_position
+from harken.attention.context import attention_context, build_position
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig, PositionConfig
-from harken.attention.transformer_xl import RelativeProductConfig
+from harken.attention.transformer_xl import TransformerXLConfig
 from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.conformer import ConformerConfig
 from harken.layers.dropout import Dropout
@@ -29,7 +29,7 @@ class ConformerBodyConfig:
     kind: Literal["conformer"] = "conformer"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
     length: int = bounded(1024, at_least=1)  # the longest input, in tokens
-    attention: MultiHeadConfig = MultiHeadConfig(score=RelativeProductConfig())
+    attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())
     position: PositionConfig = NoPositionConfig()
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")
     kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise, in tokens
@@ -70,8 +70,8 @@ class ConformerBody(nn.Module):
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T H"]:
         positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
-        arrangement = arrange(self.position, padding_mask(present), positions, positions)
-        states: Tensor = self.dropout(self.position.enter(inputs, positions[..., None]))
+        context = attention_context(self.position, padding_mask(present), positions, positions)
+        states: Tensor = self.dropout(self.position.embed(inputs, positions[..., None]))
         for block in self.blocks:
-            states = block(states, arrangement, present)
+            states = block(states, context, present)
         return states

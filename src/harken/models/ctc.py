@@ -6,7 +6,7 @@ A path has a symbol or the blank at every frame; it says a text when its repeate
 once and its blanks dropped. So n symbols need n frames, and one more wherever two neighbours are
 equal: only a blank tells them from one symbol that lasts.
 
-The loss takes scores and leaves their gradient where they stood, as `layers/entropy.py` does: with
+The loss takes scores and leaves their gradient where they stood, as `layers/losses.py` does: with
 a wide vocabulary the scores of a batch are the largest thing there is, and PyTorch's own loss holds
 four of them.
 
@@ -25,9 +25,9 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
-from harken.layers.entropy import MANY, hand_over, handed_over
+from harken.layers.losses import MANY, save_in_place, saved_in_place
 from harken.layers.output import OutputLinear
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class CTC(nn.Module):
         self.blank = blank
         self.dropout = Dropout(config.dropout)
         self.ctc_head = OutputLinear(width, symbols)
-        initialise(self, 1, seed)
+        initialize(self, 1, seed)
 
     def forward(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
         """For a search; in training the loss normalises."""
@@ -119,12 +119,12 @@ class _Alignments(torch.autograd.Function):
             if learning:
                 # Of each frame it sums to nothing, so it is that of the scores as it stands.
                 (scores[rows],) = torch.autograd.grad(found, logs, torch.ones_like(found))
-        hand_over(ctx, scores)
+        save_in_place(ctx, scores)
         return torch.cat(losses), scores
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
-        (gradient,) = handed_over(ctx)
+        (gradient,) = saved_in_place(ctx)
         return gradient.mul_(upstream[:, None, None]), None, None, None, None
 
 

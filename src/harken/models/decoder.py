@@ -13,19 +13,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange, build_position
-from harken.attention.legal import check_choices
-from harken.attention.masks import CAUSAL, Mask, mask_between, padding_mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import PositionConfig, SinusoidConfig, width_inside
+from harken.attention.compatibility import check_choices
+from harken.attention.context import attention_context, build_position
+from harken.attention.masks import CAUSAL, Mask, build_mask, padding_mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.positions import PositionConfig, SinusoidConfig, model_width
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.output import OutputLinear
 from harken.layers.stack import Stack, StackState
 from harken.layers.transformer import Memory, TransformerConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
+from harken.models.state import select_rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +46,7 @@ class TransformerDecoderConfig:
     tied: bool = True
 
     def __post_init__(self) -> None:
-        if width_inside(self.position, self.width) != self.width:
+        if model_width(self.position, self.width) != self.width:
             raise ValueError("a decoder's positions are added; set position.place = 'add'")
         check_choices(self.attention, self.position, self.width, self.length)
 
@@ -61,6 +63,14 @@ class DecoderState(NamedTuple):
     memory: StackState
     memory_present: Bool[Tensor, "B M"]
 
+    def select(self, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> "DecoderState":
+        """Return these rows; the memory stays if they belong to the same prompts as before."""
+        layers, positions, present = select_rows((self.layers, self.positions, self.present), rows)
+        memory, memory_present = self.memory, self.memory_present
+        if not same_prompts:
+            memory, memory_present = select_rows((memory, memory_present), rows)
+        return DecoderState(layers, positions, present, memory, memory_present)
+
 
 class TransformerDecoder(nn.Module):
     """The writing half of the encoder-decoder Transformer."""
@@ -76,14 +86,14 @@ class TransformerDecoder(nn.Module):
             dropout=config.dropout,
         )
         self.length = config.length
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.position = build_position(
             config.position, config.attention, config.width, config.length
         )
         self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, config.width, config.length, memory_width)
         self.lm_head = OutputLinear(config.width, vocabulary, bias=False)
-        initialise(self, config.layers, seed)
+        initialize(self, config.layers, seed)
         if config.tied:
             self.lm_head.weight = self.embedding.weight
 
@@ -96,7 +106,7 @@ class TransformerDecoder(nn.Module):
         empty = torch.zeros(batch, 0, dtype=torch.long, device=device)
         if present is None:
             present = torch.ones(batch, places, dtype=torch.bool, device=device)
-        return DecoderState((), empty, empty.bool(), self.stack.remember(memory), present)
+        return DecoderState((), empty, empty.bool(), self.stack.project_kv(memory), present)
 
     def forward(self, tokens: Int[Tensor, "B T"], begun: DecoderState) -> Float[Tensor, "B T J"]:
         """States of whole rows, all tokens known: for training and scoring."""
@@ -112,7 +122,7 @@ class TransformerDecoder(nn.Module):
         at = (gone + present.cumsum(dim=1) - 1).clamp(min=0)
         keys_at = torch.cat((state.positions, at), dim=1)
         keys_present = torch.cat((state.present, present), dim=1)
-        mask = mask_between("causal", at, keys_at, present=keys_present)
+        mask = build_mask("causal", at, keys_at, present=keys_present)
         states, layers = self._run(tokens, at, keys_at, mask, state)
         return states, state._replace(layers=layers, positions=keys_at, present=keys_present)
 
@@ -129,15 +139,15 @@ class TransformerDecoder(nn.Module):
         mask: Mask,
         state: DecoderState,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        own = arrange(self.position, mask, positions, key_positions)
+        own = attention_context(self.position, mask, positions, key_positions)
         # Positions of the output say nothing of those of the memory: no rotation, no bias.
         places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
-        across = Arrangement(
+        across = AttentionContext(
             mask=padding_mask(state.memory_present),
             query_positions=positions,
             key_positions=places,
         )
         memory = [Memory(seen, across) for seen in state.memory]
-        entered = self.dropout(self.position.enter(self.embedding(tokens), positions[..., None]))
+        entered = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
         states, layers = self.stack(entered, own, state.layers or None, memory)
         return states, layers

@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harken.config import bounded
+from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
 from harken.models.body import TransformerBodyConfig, check_body
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
 
 
@@ -36,13 +37,13 @@ class Encoder(nn.Module):
 
     def __init__(self, config: EncoderConfig, vocabulary: int, seed: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.segment: nn.Embedding | None = None
         if config.segments > 0:
-            self.segment = nn.Embedding(config.segments, config.width)
+            self.segment = SegmentEmbedding(config.segments, config.width)
         self.body = config.build_body(config.width)
         self.length, self.width = self.body.length, self.body.width
-        initialise(self, config.layers, seed)
+        initialize(self, config.layers, seed)
 
     def forward(
         self,

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from harken.attention.relative import RotaryConfig
 from harken.config import bounded
 from harken.layers.dropout import Dropout
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.models.body import BodyConfig, TransformerBodyConfig, build_body, check_body
 from harken.models.decoder import TransformerDecoderConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
 from harken.models.writing import (
     DecoderConfig,
@@ -29,7 +30,6 @@ from harken.models.writing import (
     build_decoder,
     check_memory,
     layers_of,
-    select_state,
 )
 
 LONGEST_SOURCE = 1024  # tokens, for an encoder that has no limit of its own
@@ -77,10 +77,10 @@ class EncoderDecoder(nn.Module):
         )
         self.embedding: nn.Embedding | None = None
         if not config.shared:
-            self.embedding = nn.Embedding(vocabulary, width)
+            self.embedding = TokenEmbedding(vocabulary, width)
         self.dropout = Dropout(config.dropout)
         self.longest_source, self.longest_output = self.encoder.length, config.decoder.length
-        initialise(self, max(layers_of(config.decoder), self.encoder.layers), seed)
+        initialize(self, max(layers_of(config.decoder), self.encoder.layers), seed)
 
     def begin(self, source: Int[Tensor, "B M"], present: Bool[Tensor, "B M"]) -> Any:
         """Read the source; the state before any word is written."""
@@ -122,4 +122,4 @@ class EncoderDecoder(nn.Module):
         return self.decoder.logits(states)
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-        return select_state(state, rows, same_prompts=same_prompts)
+        return state.select(rows, same_prompts=same_prompts)

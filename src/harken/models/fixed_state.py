@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from harken.attention.scores import INITIAL_STD
 from harken.config import bounded
 from harken.layers.convolution import (
     CausalConvolutionConfig,
@@ -21,9 +22,10 @@ from harken.layers.convolution import (
     GatedConvolutionConfig,
     Tails,
 )
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.output import OutputLinear
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig, RecurrentState
-from harken.models.initialise import SPREAD, initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows
 from harken.models.language_model import GPTConfig
 
@@ -98,7 +100,7 @@ class FixedStateModel(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, width)
+        self.embedding = TokenEmbedding(vocabulary, width)
         self.body = body
         self.dropout = nn.Dropout(dropout)
         self.lm_head = OutputLinear(state_width, vocabulary, bias=False)
@@ -163,10 +165,10 @@ def _ready(model: FixedStateModel, layers: int, seed: int, *, tied: bool) -> Fix
 
     A table that is read out too stays smaller, for scores whose size does not grow with the width.
     """
-    initialise(model, layers, seed)
+    initialize(model, layers, seed)
     with torch.no_grad():
         size = model.embedding.embedding_dim**-0.5 if tied else 1.0
-        model.embedding.weight.mul_(size / SPREAD)
+        model.embedding.weight.mul_(size / INITIAL_STD)
     if tied:
         model.lm_head.weight = model.embedding.weight
     return model

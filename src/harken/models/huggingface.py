@@ -243,17 +243,17 @@ def _bert_renaming(config: EncoderConfig, vocabulary: int) -> Renaming:
         yield f"{ours}.weight", Source(f"embeddings.{theirs}_embeddings.weight", (rows, width))
     yield from _norm("embeddings.LayerNorm", "body.norm", width)
     attention = {
-        "attention.self.query": "attention.score.to_queries",
-        "attention.self.key": "attention.score.to_keys",
-        "attention.self.value": "attention.to_values",
-        "attention.output.dense": "attention.join",
+        "attention.self.query": "attention.score.q_proj",
+        "attention.self.key": "attention.score.k_proj",
+        "attention.self.value": "attention.v_proj",
+        "attention.output.dense": "attention.out_proj",
     }
     for layer in range(config.layers):
         of, to = f"encoder.layer.{layer}", f"body.stack.blocks.{layer}"
         yield from _linears(of, to, attention, (width, width))
         yield from _norm(f"{of}.attention.output.LayerNorm", f"{to}.attention_norm", width)
-        yield from _linears(of, to, {"intermediate.dense": "feedforward.widen"}, (width, inner))
-        yield from _linears(of, to, {"output.dense": "feedforward.narrow"}, (inner, width))
+        yield from _linears(of, to, {"intermediate.dense": "feedforward.up_proj"}, (width, inner))
+        yield from _linears(of, to, {"output.dense": "feedforward.down_proj"}, (inner, width))
         yield from _norm(f"{of}.output.LayerNorm", f"{to}.feedforward_norm", width)
 
 
@@ -288,14 +288,14 @@ def _gpt2_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
         of, to = f"h.{layer}", f"stack.blocks.{layer}"
         yield from _norm(f"{of}.ln_1", f"{to}.attention_norm", width)
         yield from _norm(f"{of}.ln_2", f"{to}.feedforward_norm", width)
-        for third, ours in enumerate(("score.to_queries", "score.to_keys", "to_values")):
+        for third, ours in enumerate(("score.q_proj", "score.k_proj", "v_proj")):
             fused, own = f"{of}.attn.c_attn", f"{to}.attention.{ours}"
             yield f"{own}.weight", Source(f"{fused}.weight", (width, 3 * width), True, third)
             yield f"{own}.bias", Source(f"{fused}.bias", (3 * width,), False, third)
         for theirs, ours, sizes in (
-            ("attn.c_proj", "attention.join", (width, width)),
-            ("mlp.c_fc", "feedforward.widen", (width, inner)),
-            ("mlp.c_proj", "feedforward.narrow", (inner, width)),
+            ("attn.c_proj", "attention.out_proj", (width, width)),
+            ("mlp.c_fc", "feedforward.up_proj", (width, inner)),
+            ("mlp.c_proj", "feedforward.down_proj", (inner, width)),
         ):
             yield f"{to}.{ours}.weight", Source(f"{of}.{theirs}.weight", sizes, True)
             yield f"{to}.{ours}.bias", Source(f"{of}.{theirs}.bias", sizes[1:])
@@ -341,14 +341,14 @@ def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
     shared = each * cast(int, config.attention.key_value_heads)
     yield "embedding.weight", Source("embed_tokens.weight", (vocabulary, width))
     by_size = [
-        ({"self_attn.q_proj": "attention.score.to_queries"}, (width, joined)),
-        ({"self_attn.k_proj": "attention.score.to_keys"}, (width, shared)),
-        ({"self_attn.v_proj": "attention.to_values"}, (width, shared)),
-        ({"self_attn.o_proj": "attention.join"}, (joined, width)),
+        ({"self_attn.q_proj": "attention.score.q_proj"}, (width, joined)),
+        ({"self_attn.k_proj": "attention.score.k_proj"}, (width, shared)),
+        ({"self_attn.v_proj": "attention.v_proj"}, (width, shared)),
+        ({"self_attn.o_proj": "attention.out_proj"}, (joined, width)),
     ]
     # silu(widen) * gate: the map inside silu, which they call the gate, is our widen.
-    widening = {"mlp.gate_proj": "feedforward.widen", "mlp.up_proj": "feedforward.gate"}
-    narrowing = {"mlp.down_proj": "feedforward.narrow"}
+    widening = {"mlp.gate_proj": "feedforward.up_proj", "mlp.up_proj": "feedforward.gate_proj"}
+    narrowing = {"mlp.down_proj": "feedforward.down_proj"}
     for layer in range(config.layers):
         of, to = f"layers.{layer}", f"stack.blocks.{layer}"
         yield from _norm(f"{of}.input_layernorm", f"{to}.attention_norm", width, bias=False)

@@ -13,20 +13,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.attention.arrange import arrange, build_position
-from harken.attention.legal import check_choices
-from harken.attention.masks import CAUSAL, Mask, mask_between
+from harken.attention.compatibility import check_choices
+from harken.attention.context import attention_context, build_position
+from harken.attention.masks import CAUSAL, Mask, build_mask
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import LearnedConfig, PositionConfig, width_inside
+from harken.attention.positions import LearnedConfig, PositionConfig, model_width
 from harken.config import MAX_LAYERS, bounded
 from harken.design.start import StartConfig, begin, stack_sites
 from harken.layers.dropout import Dropout
+from harken.layers.embedding import TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.output import OutputLinear
 from harken.layers.stack import Stack, StackState
 from harken.layers.transformer import TransformerConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows
 
 
@@ -50,7 +51,7 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         check_choices(self.attention, self.position, self.width, self.length)
-        if self.tied and width_inside(self.position, self.width) != self.width:
+        if self.tied and model_width(self.position, self.width) != self.width:
             raise ValueError(
                 "place 'concat' doubles the width inside, which the table of embeddings does not "
                 "have; set tied = false, or place = 'add'"
@@ -81,13 +82,13 @@ class GPT(nn.Module):
             dropout=config.dropout,
         )
         self.order, self.window = config.order, config.window
-        self.embedding = nn.Embedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
         self.position = build_position(config.position, config.attention, config.width, length)
         self.length = min(length, self.position.length or length)
         self.dropout = Dropout(config.dropout)
         self.stack = Stack(block, config.layers, self.position.width, length)
         self.lm_head = OutputLinear(self.position.width, vocabulary, bias=False)
-        initialise(self, config.layers, seed)
+        initialize(self, config.layers, seed)
         begin(stack_sites(self.stack, self.position, self.length, config.order), config.start)
         if config.tied:
             self.lm_head.weight = self.embedding.weight
@@ -120,7 +121,7 @@ class GPT(nn.Module):
         if positions is None and self.order == "causal" and self.window is None:
             mask = CAUSAL
         else:
-            mask = mask_between(
+            mask = build_mask(
                 self.order,
                 order,
                 order,
@@ -152,7 +153,7 @@ class GPT(nn.Module):
         positions = (gone + present.cumsum(dim=1) - 1).clamp(min=0)
         key_positions = torch.cat((state.positions, positions), dim=1)
         key_present = torch.cat((state.present, present), dim=1)
-        mask = mask_between(
+        mask = build_mask(
             self.order, positions, key_positions, window=self.window, present=key_present
         )
         states, layers = self._run(tokens, positions, key_positions, mask, state.layers or None)
@@ -166,7 +167,7 @@ class GPT(nn.Module):
         mask: Mask,
         past: StackState | None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        arrangement = arrange(self.position, mask, positions, key_positions)
-        entered = self.dropout(self.position.enter(self.embedding(tokens), positions[..., None]))
-        states, layers = self.stack(entered, arrangement, past)
+        context = attention_context(self.position, mask, positions, key_positions)
+        entered = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
+        states, layers = self.stack(entered, context, past)
         return states, layers

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
-from harken.layers.front import SpeechFrontConfig
+from harken.layers.frontends import Conv2dSubsamplingConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig, LocationConfig
 from harken.models.body import BodyConfig, TransformerBody, build_body, check_body
 from harken.models.conformer_body import ConformerBody, ConformerBodyConfig
 from harken.models.ctc import CTC, CTCConfig
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_length, check_rows, check_shape
 from harken.models.writing import (
     DecoderConfig,
@@ -31,7 +31,6 @@ from harken.models.writing import (
     build_decoder,
     check_memory,
     layers_of,
-    select_state,
 )
 
 BLANK = 0
@@ -43,7 +42,7 @@ class RecogniserConfig:
 
     kind: Literal["recogniser"] = "recogniser"
     width: int = bounded(144, at_least=1)
-    front: SpeechFrontConfig = SpeechFrontConfig()
+    front: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()
     encoder: BodyConfig = ConformerBodyConfig()
     ctc: bool = True
     decoder: DecoderConfig | None = None
@@ -115,7 +114,7 @@ class Recogniser(nn.Module):
             self.longest_output, layers = decoder.length, max(layers, layers_of(decoder))
         limit = self.encoder.length
         self.longest_frames = None if limit is None else limit * self.front.stride
-        initialise(self, layers, seed)
+        initialize(self, layers, seed)
 
     @property
     def ways(self) -> frozenset[str]:
@@ -172,4 +171,4 @@ class Recogniser(nn.Module):
         return self.decoder.logits(states)
 
     def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-        return select_state(state, rows, same_prompts=same_prompts)
+        return state.select(rows, same_prompts=same_prompts)

@@ -25,7 +25,7 @@ from harken.layers.dropout import Dropout
 from harken.layers.output import OutputLinear
 from harken.layers.recurrent import LSTMConfig
 from harken.models.body import BodyConfig, build_body, check_body
-from harken.models.initialise import initialise
+from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
 from harken.models.word_vectors import NeighboursConfig
 
@@ -170,7 +170,7 @@ class Tagger(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.classifier = OutputLinear(self.body.width, tags)
         self.length = self.body.length
-        initialise(self, self.body.layers, seed)
+        initialize(self, self.body.layers, seed)
 
     def forward(
         self,

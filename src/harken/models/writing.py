@@ -9,20 +9,15 @@ not here.
 
 from typing import Any
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.attention.scores import SynthesizerConfig
 from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig
 from harken.models.body import RecurrentBody
 from harken.models.decoder import TransformerDecoder, TransformerDecoderConfig
-from harken.models.state import select_rows
 
 DecoderConfig = TransformerDecoderConfig | AttentiveDecoderConfig
 Decoder = TransformerDecoder | AttentiveDecoder
-
-OF_THE_PROMPT = ("memory", "memory_present")
-"""Parts of a decoder's state that all hypotheses about one memory have in common."""
 
 
 def build_decoder(
@@ -36,14 +31,15 @@ def build_decoder(
 
 def check_memory(config: DecoderConfig, longest: int | None) -> None:
     """Refuse a score with fewer positions than the longest memory; None for one without limit."""
-    if not isinstance(config.attention.score, SynthesizerConfig):
+    if not config.attention.score.per_position:
         return
     if longest is None or longest > config.length:
         limit = "no limit" if longest is None else f"up to {longest}"
         fix = "" if longest is None else f"set decoder.length = {longest}, or "
         raise ValueError(
-            f"score 'synthesizer' of the decoder has {config.length} positions (decoder.length), "
-            f"and the encoder output has {limit}; {fix}choose another decoder.attention.score"
+            f"score {config.attention.score.kind!r} of the decoder has {config.length} positions "
+            f"(decoder.length), and the encoder output has {limit}; {fix}choose another "
+            "decoder.attention.score"
         )
 
 
@@ -80,13 +76,3 @@ def first_state(
         return memory[:, 0, memory.shape[2] - backward_width :]
     counted = present[..., None].to(memory.dtype)
     return (memory * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1.0)
-
-
-def select_state(state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-    """Rows of a state; what belongs to the prompt is not moved where prompts stay in place."""
-    if not same_prompts:
-        return select_rows(state, rows)
-    parts = zip(state._fields, state, strict=True)
-    return type(state)(
-        *(part if name in OF_THE_PROMPT else select_rows(part, rows) for name, part in parts)
-    )

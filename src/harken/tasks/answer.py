@@ -37,7 +37,7 @@ from harken.formats.question_template import Frame, frame_of
 from harken.formats.questions import hold_out, read_questions
 from harken.formats.text import read_lines
 from harken.formats.titles import head_of
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.accuracy import commonest, exact_matches
 from harken.measure.borrowing import known_of
 from harken.measure.honesty import measure_honesty
@@ -396,4 +396,4 @@ def loss(model: nn.Module, batch: TokenBatch) -> Tensor:
     """Return the summed loss of the counted targets."""
     counted = batch.targets != IGNORE
     packing = {"positions": batch.positions, "documents": batch.documents}
-    return entropy(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()
+    return cross_entropy_(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()

@@ -22,7 +22,7 @@ from harken.augment.affine import CameraConfig, move_camera
 from harken.batch.bucketing import Order, seeded
 from harken.batch.captions import CaptionBatch
 from harken.batch.padding import IGNORE, told_and_wanted
-from harken.batch.ragged import Numbers as Tokens
+from harken.batch.ragged import Numbers as TokenGrid
 from harken.batch.ragged import ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
@@ -38,8 +38,8 @@ from harken.formats.images.gallery import Files, Gallery, Numbers, Rows, picture
 from harken.formats.split import hold_out
 from harken.formats.text import require_file
 from harken.inputs import exists, is_file
-from harken.layers.entropy import entropy
-from harken.layers.front import ImageSizes, MapFrontConfig
+from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
+from harken.layers.losses import cross_entropy_
 from harken.measure.boxes import box_samples
 from harken.measure.captions import caption_samples
 from harken.measure.edit_distance import align_texts
@@ -138,7 +138,8 @@ class CaptionRecipe:
 
     def __post_init__(self) -> None:
         maps = isinstance(self.encode.pictures, MapsConfig)
-        wanted = (self.data.features is not None, isinstance(self.model.front, MapFrontConfig))
+        projects = isinstance(self.model.front, FeatureProjectionConfig)
+        wanted = self.data.features is not None, projects
         if wanted != (maps, maps):
             raise ValueError(
                 "data.features, encode.pictures.kind = 'maps' and model.front.kind = 'map' belong "
@@ -354,8 +355,8 @@ def scaled_once(gallery: Gallery, cache: Path) -> Gallery:
 
 def encode_captions(
     gallery: Gallery, vocabulary: Vocabulary, longest: int
-) -> tuple[list[Tokens], list[int]]:
-    """Tokens of every caption that the decoder has room for, and the example that it is of."""
+) -> tuple[list[TokenGrid], list[int]]:
+    """TokenGrid of every caption that the decoder has room for, and the example that it is of."""
     pairs = [(text, at) for at, one in enumerate(gallery) for text in one.captions]
     encoded = vocabulary.encode([text for text, _ in pairs])
     fits = [(text, at) for text, (_, at) in zip(encoded, pairs, strict=True) if len(text) < longest]
@@ -372,4 +373,4 @@ def caption_loss(model: nn.Module, batch: CaptionBatch, smoothing: float) -> Ten
     """Return the summed loss of the targets."""
     counted = batch.targets != IGNORE
     logits = model(batch.pictures, batch.inputs, at=counted)
-    return entropy(logits, batch.targets[counted], smoothing).sum()
+    return cross_entropy_(logits, batch.targets[counted], smoothing).sum()

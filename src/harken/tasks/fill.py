@@ -37,7 +37,7 @@ from harken.encode.whole_words import WholeWordsConfig, split_words
 from harken.errors import UserError
 from harken.formats.text import hold_out_lines, read_lines
 from harken.inspection.record import has_attention
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.blanks import BEST, Filled, Tally, fill_by_counts
 from harken.measure.interval import Sample
 from harken.measure.ngrams import Trigrams
@@ -265,7 +265,7 @@ class Blanking:
 
 def loss(model: nn.Module, batch: BlankBatch) -> Tensor:
     """Return the summed loss of the blanks."""
-    return entropy(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()
+    return cross_entropy_(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()
 
 
 def choose_some(count: int, most: int, seed: int) -> Numbers:

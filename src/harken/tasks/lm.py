@@ -31,7 +31,7 @@ from harken.errors import Failure, UserError
 from harken.files import replacing
 from harken.formats.text import read_lines, read_whole
 from harken.inputs import file_size
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import Surprise, mean_nats
 from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
@@ -309,7 +309,7 @@ def mapped(path: Path) -> Numbers:
 def losses(model: nn.Module, batch: TokenBatch) -> Float[Tensor, "targets"]:
     """Return the nats of every counted target, in reading order."""
     counted = batch.targets != IGNORE
-    return entropy(model(batch.inputs, at=counted), batch.targets[counted])
+    return cross_entropy_(model(batch.inputs, at=counted), batch.targets[counted])
 
 
 @torch.inference_mode()

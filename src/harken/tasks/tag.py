@@ -42,7 +42,7 @@ from harken.formats.conllu import read_conllu
 from harken.formats.examples import Sentence, TaggedToken
 from harken.formats.split import hold_out
 from harken.inspection.record import has_attention
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.interval import Sample
 from harken.measure.tagging import Tags, confusions, pair_counts, tag_scores, words_right
 from harken.models.tagger import Tagger, TaggerConfig
@@ -287,7 +287,7 @@ def tags_loss(model: nn.Module, batch: TaggedBatch) -> Tensor:
 def neighbours_loss(model: nn.Module, batch: TokenBatch) -> Tensor:
     """Return the summed loss of the words that have neighbors."""
     counted = batch.targets != IGNORE
-    return entropy(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()
+    return cross_entropy_(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()
 
 
 def tag_sentences(trained: Trained, sentences: Sequence[Sequence[str]]) -> Iterator[Tagged]:

@@ -39,7 +39,7 @@ from harken.formats.speech.manifest import read_utterances
 from harken.formats.speech.sounds import Signal, Sounds, name_of, signal_of
 from harken.formats.split import hold_out
 from harken.inspection.record import has_attention
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.accuracy import exact_matches
 from harken.measure.edit_distance import (
     Step,
@@ -364,7 +364,7 @@ def weighted_loss(model: nn.Module, batch: UtteranceBatch, config: TranscribeSta
         losses.append(weight * ctc_loss(ctc_logits, present, batch.targets, said, blank=BLANK))
     if decoder_logits is not None:
         weight = 1.0 - config.ctc_weight if ctc_logits is not None else 1.0
-        nats = entropy(decoder_logits, batch.targets[counted], config.smoothing)
+        nats = cross_entropy_(decoder_logits, batch.targets[counted], config.smoothing)
         losses.append(weight * nats.sum())
     return torch.stack(losses).sum()
 

@@ -34,7 +34,7 @@ from harken.formats.examples import Pair
 from harken.formats.parallel import read_pairs_tsv, read_parallel
 from harken.formats.split import hold_out
 from harken.inspection.refs import is_cross_attention, is_encoder_attention
-from harken.layers.entropy import entropy
+from harken.layers.losses import cross_entropy_
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.encoder_decoder import (
     LONGEST_SOURCE,
@@ -282,7 +282,7 @@ def smoothed_loss(model: nn.Module, batch: PairBatch, smoothing: float) -> Tenso
     """Summed over the targets."""
     counted = batch.targets != IGNORE
     logits = model(batch.source, batch.present, batch.inputs, at=counted)
-    return entropy(logits, batch.targets[counted], smoothing).sum()
+    return cross_entropy_(logits, batch.targets[counted], smoothing).sum()
 
 
 def translate(

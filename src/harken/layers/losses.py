@@ -20,7 +20,7 @@ from torch import Tensor
 CACHED, MANY = 1 << 18, 1 << 24
 
 
-def entropy(
+def cross_entropy_(
     scores: Float[Tensor, "N V"], targets: Int[Tensor, "N"], smoothing: float = 0.0
 ) -> Float[Tensor, "N"]:
     """Nats of every row; `scores` must be nobody else's, and are overwritten."""
@@ -38,12 +38,12 @@ class _Entropy(torch.autograd.Function):
         if smoothing:
             losses -= scores.mean(dim=1).mul_(smoothing)
         ctx.smoothing = smoothing
-        hand_over(ctx, scores, targets)
+        save_in_place(ctx, scores, targets)
         return losses, scores
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
-        logs, targets = handed_over(ctx)
+        logs, targets = saved_in_place(ctx)
         for part, rows, wanted in zip(
             *map(_parts(logs), (logs, upstream[:, None], targets[:, None])), strict=True
         ):
@@ -55,7 +55,7 @@ class _Entropy(torch.autograd.Function):
         return logs, None, None
 
 
-def hand_over(ctx: Any, scores: Tensor, *others: Tensor) -> None:
+def save_in_place(ctx: Any, scores: Tensor, *others: Tensor) -> None:
     """Tell autograd that a forward pass has written over the scores, and keep them."""
     ctx.mark_dirty(scores)
     ctx.mark_non_differentiable(scores)
@@ -64,7 +64,7 @@ def hand_over(ctx: Any, scores: Tensor, *others: Tensor) -> None:
     ctx.spent = False
 
 
-def handed_over(ctx: Any) -> tuple[Tensor, ...]:
+def saved_in_place(ctx: Any) -> tuple[Tensor, ...]:
     """What was kept, once: the backward pass may write over it again."""
     assert not ctx.spent, "the gradient stands where the scores stood: one backward pass"
     ctx.spent = True

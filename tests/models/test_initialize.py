@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.models.initialise import SPREAD
+from harken.attention.scores import INITIAL_STD
 from harken.models.language_model import GPT, GPTConfig
 from small_models import SCORES, VOCABULARY, small_config
 
@@ -40,12 +40,12 @@ def test_what_is_added_to_the_stream_is_smaller_by_depth(score: str, layers: int
         elif name.endswith(("bias", "offset", "offsets")):
             assert not numbers.any()
         else:
-            adds = name.endswith(("join.weight", "narrow.weight"))
-            spread = SPREAD / math.sqrt(2 * layers) if adds else SPREAD
+            adds = name.endswith(("out_proj.weight", "down_proj.weight"))
+            spread = INITIAL_STD / math.sqrt(2 * layers) if adds else INITIAL_STD
             if name.endswith("score.direction"):
                 assert numbers.std().item() == pytest.approx(16**-0.5, rel=0.3)  # of 64 numbers
                 continue
-            if name.endswith("score.unscaled"):  # merged: like the product that it stands for
-                spread = SPREAD**2 * 64  # its scale is 1 / 64
+            if name.endswith("score.weight"):  # merged: like the product that it stands for
+                spread = INITIAL_STD**2 * 64  # its scale is 1 / 64
             assert numbers.std().item() == pytest.approx(spread, rel=0.1), name
             assert abs(numbers.mean().item()) < spread / 10

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from harken.layers.backpropagation import Backpropagated, TanhWeights, backpropagate
+from harken.claims.backpropagation import Backpropagated, TanhWeights, backpropagate
 from harken.layers.recurrent import RecurrentState, TanhConfig
 
 TIME, WIDTH, HIDDEN, LABELS = 7, 5, 3, 11

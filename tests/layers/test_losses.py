@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harken.cost.memory import footprint
-from harken.layers import entropy as module
-from harken.layers.entropy import entropy
+from harken.layers import losses as module
+from harken.layers.losses import cross_entropy_
 
 
 def drawn(rows: int, symbols: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -25,7 +25,7 @@ def test_values_and_gradients_are_pytorchs(
     rows: int, symbols: int, seed: int, smoothing: float
 ) -> None:
     scores, targets, weights = drawn(rows, symbols, seed)
-    ours = entropy(scores * 1, targets, smoothing)
+    ours = cross_entropy_(scores * 1, targets, smoothing)
     theirs = F.cross_entropy(scores, targets, reduction="none", label_smoothing=smoothing)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
     gradients = [torch.autograd.grad((one * weights).sum(), scores)[0] for one in (ours, theirs)]
@@ -38,7 +38,7 @@ def test_parts_are_no_matter(cached: int, monkeypatch: pytest.MonkeyPatch) -> No
     found = []
     for together in (1 << 18, cached):
         monkeypatch.setattr(module, "CACHED", together)
-        losses = entropy(scores * 1, targets, 0.1)
+        losses = cross_entropy_(scores * 1, targets, 0.1)
         found.append((losses.detach(), *torch.autograd.grad((losses * weights).sum(), scores)))
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
@@ -46,12 +46,12 @@ def test_parts_are_no_matter(cached: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_chance_of_nearly_nothing_is_no_infinity() -> None:
     scores = torch.tensor([[0.0, 500.0], [-500.0, 500.0]])
-    assert entropy(scores, torch.tensor([0, 0])).tolist() == [500.0, 1000.0]
+    assert cross_entropy_(scores, torch.tensor([0, 0])).tolist() == [500.0, 1000.0]
 
 
 def test_few_bits_are_made_more() -> None:
     scores = torch.randn(3, 5).bfloat16()
-    found = entropy(scores.clone(), torch.tensor([0, 1, 2]))
+    found = cross_entropy_(scores.clone(), torch.tensor([0, 1, 2]))
     wanted = F.cross_entropy(scores.float(), torch.tensor([0, 1, 2]), reduction="none")
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, wanted)
@@ -66,7 +66,7 @@ def test_the_scores_are_all_it_holds() -> None:
     def read() -> Tensor:
         return F.linear(states, reader)
 
-    assert footprint(lambda: entropy(read(), targets).sum()).peak < 1.2 * scores
+    assert footprint(lambda: cross_entropy_(read(), targets).sum()).peak < 1.2 * scores
     theirs = footprint(lambda: F.cross_entropy(read(), targets, reduction="sum"))
     assert theirs.peak > 2.5 * scores
 
@@ -74,14 +74,14 @@ def test_the_scores_are_all_it_holds() -> None:
 def test_who_needs_the_scores_afterwards_is_told() -> None:
     inputs = torch.randn(3, 5, requires_grad=True)
     bent = inputs.exp()  # which keeps what it wrote
-    loss = entropy(bent, torch.tensor([0, 1, 2])).sum()
+    loss = cross_entropy_(bent, torch.tensor([0, 1, 2])).sum()
     with pytest.raises(RuntimeError, match="inplace operation"):
         loss.backward()
 
 
 def test_a_second_backward_pass_is_refused() -> None:
     scores = torch.randn(3, 5, requires_grad=True)
-    loss = entropy(scores * 1, torch.tensor([0, 1, 2])).sum()
+    loss = cross_entropy_(scores * 1, torch.tensor([0, 1, 2])).sum()
     loss.backward(retain_graph=True)
     with pytest.raises(AssertionError, match="one backward pass"):
         loss.backward()

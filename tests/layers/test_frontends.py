@@ -10,13 +10,13 @@ from torch.testing import assert_close
 
 from harken.config import dumps, loads
 from harken.errors import UserError
-from harken.layers.front import (
-    ConvolutionFrontConfig,
+from harken.layers.frontends import (
+    Conv2dSubsamplingConfig,
+    ConvStemConfig,
+    FeatureProjectionConfig,
     ImageFrontConfig,
     ImageSizes,
-    MapFrontConfig,
-    PatchFrontConfig,
-    SpeechFrontConfig,
+    PatchEmbeddingConfig,
     as_map,
     as_tokens,
     grid,
@@ -26,9 +26,9 @@ BATCH, FEATURES, CHANNELS, WIDTH = 3, 13, 5, 7
 SIZES = ImageSizes(channels=2, columns=15, rows=6)
 FACTORS = [2, 4]
 IMAGES: dict[str, ImageFrontConfig] = {
-    "patch": PatchFrontConfig(patch=3),
-    "convolution": ConvolutionFrontConfig(channels=(5, 11)),
-    "map": MapFrontConfig(),
+    "patch": PatchEmbeddingConfig(patch=3),
+    "convolution": ConvStemConfig(channels=(5, 11)),
+    "map": FeatureProjectionConfig(),
 }
 
 
@@ -39,7 +39,7 @@ def drawn(module: Any) -> Any:
 
 
 def speech(factor: Any) -> Any:
-    return drawn(SpeechFrontConfig(channels=CHANNELS, factor=factor).build(FEATURES, WIDTH))
+    return drawn(Conv2dSubsamplingConfig(channels=CHANNELS, factor=factor).build(FEATURES, WIDTH))
 
 
 def convolved(planes: Tensor, layer: nn.Conv2d, strides: tuple[int, int]) -> Tensor:
@@ -74,7 +74,7 @@ def test_speech_by_the_formula(factor: int, time: int) -> None:
         planes = convolved(frames[row][None], front.first, (2, 2))
         planes = convolved(planes, front.second, (factor // 2, 2))
         for t, token in enumerate(ours.tokens[row]):
-            wanted = front.join.weight @ planes[:, t].flatten() + front.join.bias
+            wanted = front.proj.weight @ planes[:, t].flatten() + front.proj.bias
             assert_close(token, wanted, rtol=0, atol=1e-11)
 
 
@@ -130,7 +130,7 @@ def test_patches_equal_a_loop() -> None:
     for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
         assert t == 5 * y + x
         square = images[:, :, 3 * y : 3 * y + 3, 3 * x : 3 * x + 3].flatten(1)
-        wanted = square @ front.join.weight.T + front.join.bias
+        wanted = square @ front.proj.weight.T + front.proj.bias
         assert_close(ours.tokens[:, t], wanted, rtol=0, atol=1e-12)
 
 
@@ -140,28 +140,28 @@ def test_patches_agree_with_hugging_face() -> None:
     config = vit.ViTConfig(image_size=(6, 15), patch_size=3, num_channels=2, hidden_size=WIDTH)
     theirs = vit.ViTPatchEmbeddings(config).double()
     ours = drawn(IMAGES["patch"].build(SIZES, WIDTH))
-    theirs.projection.weight.copy_(ours.join.weight.view_as(theirs.projection.weight))
-    theirs.projection.bias.copy_(ours.join.bias)
+    theirs.projection.weight.copy_(ours.proj.weight.view_as(theirs.projection.weight))
+    theirs.projection.bias.copy_(ours.proj.bias)
     images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
     assert_close(ours(images).tokens, theirs(images), rtol=0, atol=1e-12)
 
 
 def test_pictures_with_pixels_that_no_patch_sees_are_refused() -> None:
-    config = PatchFrontConfig(patch=3)
+    config = PatchEmbeddingConfig(patch=3)
     with pytest.raises(UserError, match="15 x 7 pixels does not divide into squares of 3"):
         config.build(ImageSizes(channels=2, columns=15, rows=7), WIDTH)
     with pytest.raises(UserError, match="14 x 6 pixels"):
         config.build(SIZES, WIDTH)(torch.zeros(1, 2, 6, 14))
     with pytest.raises(ValueError, match="channels is empty"):
-        ConvolutionFrontConfig(channels=())
+        ConvStemConfig(channels=())
     with pytest.raises(ValueError, match="kernel 4 has no middle"):
-        ConvolutionFrontConfig(kernel=4)
+        ConvStemConfig(kernel=4)
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 @torch.no_grad()
 def test_the_small_cnn_by_the_formula(kernel: int) -> None:
-    config = ConvolutionFrontConfig(channels=(5, 11), kernel=kernel)
+    config = ConvStemConfig(channels=(5, 11), kernel=kernel)
     front = drawn(config.build(SIZES, WIDTH))
     images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
     features, ours = front.features(images), front(images)
@@ -172,7 +172,7 @@ def test_the_small_cnn_by_the_formula(kernel: int) -> None:
             planes = convolved(planes, layer, (2, 2))
         for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
             assert_close(features[row, x, y], planes[:, y, x], rtol=0, atol=1e-11)
-            wanted = front.places.join.weight @ planes[:, y, x] + front.places.join.bias
+            wanted = front.places.proj.weight @ planes[:, y, x] + front.places.proj.bias
             assert_close(ours.tokens[row, t], wanted, rtol=0, atol=1e-11)
 
 
@@ -184,7 +184,7 @@ def test_every_place_of_a_map_is_a_token() -> None:
     assert (front.columns, front.rows) == (5, 3)
     assert ours.coordinates[0].tolist() == [[x, y] for y in range(3) for x in range(5)]
     for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
-        wanted = maps[:, x, y] @ front.join.weight.T + front.join.bias
+        wanted = maps[:, x, y] @ front.proj.weight.T + front.proj.bias
         assert_close(ours.tokens[:, t], wanted, rtol=0, atol=1e-12)
 
 
@@ -256,7 +256,7 @@ def test_padding_would_change_something_if_it_were_not_masked() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [SpeechFrontConfig(channels=3, factor=2), *IMAGES.values()], ids=repr
+    "config", [Conv2dSubsamplingConfig(channels=3, factor=2), *IMAGES.values()], ids=repr
 )
 def test_a_recipe_can_say_it(config: Any) -> None:
     assert loads(type(config), dumps(config), base=Path()) == config

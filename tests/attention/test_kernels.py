@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from harken.attention.attend import Compared, attend_explicit, attend_fast
-from harken.attention.masks import CAUSAL, EVERYTHING, Mask, mask_between, visible_table
+from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
+from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask, dense_mask
 
 Draw = Callable[[str], Tensor]
 BATCH, HEADS, KEY_WIDTH = 2, 3, 11
@@ -16,19 +16,19 @@ BATCH, HEADS, KEY_WIDTH = 2, 3, 11
 
 def causal_table(queries: int, keys: int) -> Mask:
     last = max(queries, keys)
-    return mask_between(
+    return build_mask(
         "causal", torch.arange(last - queries, last)[None], torch.arange(last - keys, last)[None]
     )
 
 
 def strict(queries: int, keys: int) -> Mask:
-    return mask_between("strict", torch.arange(queries)[None], torch.arange(keys)[None])
+    return build_mask("strict", torch.arange(queries)[None], torch.arange(keys)[None])
 
 
 def packed(queries: int, keys: int) -> Mask:
     firsts = torch.tensor([[2], [3]])  # tokens of the first of two texts in each row
     query_slots, key_slots = torch.arange(queries), torch.arange(keys)
-    return mask_between(
+    return build_mask(
         "causal",
         torch.where(query_slots < firsts, query_slots, query_slots - firsts),
         torch.where(key_slots < firsts, key_slots, key_slots - firsts),
@@ -39,9 +39,7 @@ def packed(queries: int, keys: int) -> Mask:
 
 def padding(queries: int, keys: int) -> Mask:
     present = torch.arange(keys) < torch.tensor([[keys - 3], [keys]])
-    return mask_between(
-        "any", torch.arange(queries)[None], torch.arange(keys)[None], present=present
-    )
+    return build_mask("any", torch.arange(queries)[None], torch.arange(keys)[None], present=present)
 
 
 def with_blind_rows(queries: int, keys: int) -> Mask:
@@ -53,7 +51,7 @@ def with_blind_rows(queries: int, keys: int) -> Mask:
 
 
 MASKS = {
-    "none": lambda queries, keys: EVERYTHING,
+    "none": lambda queries, keys: NO_MASK,
     "causal flag": lambda queries, keys: CAUSAL,
     "causal table": causal_table,
     "strict": strict,
@@ -64,7 +62,7 @@ MASKS = {
 COMPARED = ["product", "product and bias", "bias", "bias of all rows"]
 
 
-def compared_by(kind: str, queries: int, keys: int) -> Compared:
+def compared_by(kind: str, queries: int, keys: int) -> ScoreTerms:
     def leaf(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
@@ -74,19 +72,19 @@ def compared_by(kind: str, queries: int, keys: int) -> Compared:
         "scale": 0.7,
     }
     if kind == "product":
-        return Compared(**product)
+        return ScoreTerms(**product)
     if kind == "product and bias":
-        return Compared(**product, bias=leaf(1, HEADS, queries, keys))
+        return ScoreTerms(**product, bias=leaf(1, HEADS, queries, keys))
     batch = 1 if kind == "bias of all rows" else BATCH
-    return Compared(bias=leaf(batch, HEADS, queries, keys))
+    return ScoreTerms(bias=leaf(batch, HEADS, queries, keys))
 
 
-def loop(compared: Compared, values: Tensor, visible: Tensor) -> Tensor:
+def loop(terms: ScoreTerms, values: Tensor, visible: Tensor) -> Tensor:
     """The sum over time as it stands on paper, one number at a time."""
     batch, heads, keys, width = values.shape
     outputs = torch.zeros(batch, heads, visible.shape[2], width, dtype=torch.float64)
     visible = visible.expand(batch, heads, -1, -1)
-    bias = compared.bias
+    bias = terms.bias
     if bias is not None:
         bias = bias.expand(batch, heads, -1, -1)
     for b in range(batch):
@@ -95,9 +93,9 @@ def loop(compared: Compared, values: Tensor, visible: Tensor) -> Tensor:
                 masses = [0.0] * keys
                 for t in range(keys):
                     score = 0.0 if bias is None else bias[b, h, i, t].item()
-                    if compared.queries is not None:
-                        query, key = compared.queries[b, h, i], compared.keys[b, h, t]
-                        score += compared.scale * math.fsum((query * key).tolist())
+                    if terms.queries is not None:
+                        query, key = terms.queries[b, h, i], terms.keys[b, h, t]
+                        score += terms.scale * math.fsum((query * key).tolist())
                     masses[t] = math.exp(score) if visible[b, h, i, t] else 0.0
                 whole = math.fsum(masses)
                 for t in range(keys):
@@ -110,13 +108,13 @@ def loop(compared: Compared, values: Tensor, visible: Tensor) -> Tensor:
 def test_agrees_with_pytorch(draw: Draw, causal: bool) -> None:
     queries, keys, values = draw("BkTU"), draw("BkSU"), draw("BkSI")
     visible = torch.ones(1, 1, 5, 7, dtype=torch.bool).tril(diagonal=2)
-    mask = CAUSAL if causal else EVERYTHING
-    compared = Compared(queries=queries, keys=keys, scale=11**-0.5)
+    mask = CAUSAL if causal else NO_MASK
+    terms = ScoreTerms(queries=queries, keys=keys, scale=11**-0.5)
     theirs = F.scaled_dot_product_attention(
         queries, keys, values, attn_mask=visible if causal else None
     )
-    assert_close(attend_explicit(compared, values, mask).output, theirs, rtol=0, atol=1e-12)
-    assert_close(attend_fast(compared, values, mask), theirs, rtol=0, atol=1e-12)
+    assert_close(eager_attention(terms, values, mask).output, theirs, rtol=0, atol=1e-12)
+    assert_close(fused_attention(terms, values, mask), theirs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", COMPARED)
@@ -124,10 +122,10 @@ def test_agrees_with_pytorch(draw: Draw, causal: bool) -> None:
 @torch.no_grad()
 def test_explicit_equals_a_loop(draw: Draw, mask_kind: str, kind: str) -> None:
     mask, values = MASKS[mask_kind](5, 7), draw("BkSI")
-    compared = compared_by(kind, 5, 7)
-    visible = visible_table(mask, 5, 7, values.device)
-    ours = attend_explicit(compared, values, mask)
-    assert_close(ours.output, loop(compared, values, visible), rtol=0, atol=1e-12)
+    terms = compared_by(kind, 5, 7)
+    visible = dense_mask(mask, 5, 7, values.device)
+    ours = eager_attention(terms, values, mask)
+    assert_close(ours.output, loop(terms, values, visible), rtol=0, atol=1e-12)
     seen = visible.any(dim=-1).expand(2, 3, -1)
     assert_close(ours.weights.sum(dim=-1), seen.double(), rtol=0, atol=1e-12)
     assert not ours.weights.masked_select(~visible).any()
@@ -140,18 +138,18 @@ def test_explicit_equals_a_loop(draw: Draw, mask_kind: str, kind: str) -> None:
 def test_fast_equals_explicit_forward_and_backward(
     mask_kind: str, kind: str, queries: int, keys: int, width: int
 ) -> None:
-    mask, compared = MASKS[mask_kind](queries, keys), compared_by(kind, queries, keys)
+    mask, terms = MASKS[mask_kind](queries, keys), compared_by(kind, queries, keys)
     values = torch.randn(BATCH, HEADS, keys, width, dtype=torch.float64, requires_grad=True)
-    fast = attend_fast(compared, values, mask)
-    explicit = attend_explicit(compared, values, mask).output
+    fast = fused_attention(terms, values, mask)
+    explicit = eager_attention(terms, values, mask).output
     assert_close(fast, explicit, rtol=0, atol=1e-10)
-    leaves = [values, compared.queries, compared.keys, compared.bias]
+    leaves = [values, terms.queries, terms.keys, terms.bias]
     leaves = [leaf for leaf in leaves if leaf is not None]
     downstream = torch.randn_like(fast)
     ours = torch.autograd.grad(fast, leaves, downstream)
     theirs = torch.autograd.grad(explicit, leaves, downstream)
     assert_close(ours, theirs, rtol=0, atol=1e-10)
-    visible = visible_table(mask, queries, keys, values.device)
+    visible = dense_mask(mask, queries, keys, values.device)
     blind = ~visible.any(dim=-1).expand(BATCH, HEADS, -1)
     for output in (fast, explicit):
         assert torch.equal(output[blind], torch.zeros_like(output[blind]))
@@ -159,18 +157,18 @@ def test_fast_equals_explicit_forward_and_backward(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", COMPARED)
-@pytest.mark.parametrize("attend", [attend_fast, lambda *call: attend_explicit(*call).output])
+@pytest.mark.parametrize("attend", [fused_attention, lambda *call: eager_attention(*call).output])
 def test_blind_queries_give_exact_zeros_and_finite_gradients(
     attend: Callable[..., Tensor], kind: str, dtype: torch.dtype
 ) -> None:
     one = compared_by(kind, 7, 7)
     leaves = [leaf for leaf in (one.queries, one.keys, one.bias) if leaf is not None]
-    compared = Compared(
+    terms = ScoreTerms(
         queries=None if one.queries is None else one.queries.to(dtype),
         keys=None if one.keys is None else one.keys.to(dtype),
         bias=None if one.bias is None else one.bias.to(dtype),
     )
-    output = attend(compared, torch.randn(BATCH, HEADS, 7, KEY_WIDTH, dtype=dtype), strict(7, 7))
+    output = attend(terms, torch.randn(BATCH, HEADS, 7, KEY_WIDTH, dtype=dtype), strict(7, 7))
     assert torch.equal(output[:, :, 0], torch.zeros_like(output[:, :, 0]))
     assert output[:, :, 1:].abs().min() > 0
     # Anomaly detection raises at a NaN on the way, even where a later mask would hide it.
@@ -181,20 +179,20 @@ def test_blind_queries_give_exact_zeros_and_finite_gradients(
         assert gradient.any()
 
 
-@pytest.mark.parametrize("attend", [attend_fast, lambda *call: attend_explicit(*call).output])
+@pytest.mark.parametrize("attend", [fused_attention, lambda *call: eager_attention(*call).output])
 def test_dropout_removes_whole_weights_and_enlarges_the_rest(
     draw: Draw, attend: Callable[..., Tensor]
 ) -> None:
-    compared = Compared(queries=draw("BkTU"), keys=draw("BkSU"))
+    terms = ScoreTerms(queries=draw("BkTU"), keys=draw("BkSU"))
     identity = torch.eye(7, dtype=torch.float64).expand(2, 3, 7, 7)
-    whole = attend_explicit(compared, identity, EVERYTHING).weights
-    left = attend(compared, identity, EVERYTHING, 0.25)
+    whole = eager_attention(terms, identity, NO_MASK).weights
+    left = attend(terms, identity, NO_MASK, 0.25)
     kept = left != 0
     assert 0.6 < kept.double().mean() < 0.9
     assert_close(left[kept], whole[kept] / 0.75, rtol=0, atol=1e-12)
 
 
 def test_weights_are_reported_as_they_were_before_dropout(draw: Draw) -> None:
-    compared, values = Compared(queries=draw("BkTU"), keys=draw("BkSU")), draw("BkSI")
-    whole = attend_explicit(compared, values, CAUSAL).weights
-    assert torch.equal(attend_explicit(compared, values, CAUSAL, 0.9).weights, whole)
+    terms, values = ScoreTerms(queries=draw("BkTU"), keys=draw("BkSU")), draw("BkSI")
+    whole = eager_attention(terms, values, CAUSAL).weights
+    assert torch.equal(eager_attention(terms, values, CAUSAL, 0.9).weights, whole)

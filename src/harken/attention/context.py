@@ -1,34 +1,34 @@
-"""What every model does with its position kind: build it, then ask it once a forward."""
+"""Build the position kind of a model, and the context of one forward pass."""
 
 from jaxtyping import Int
 from torch import Tensor
 
 from harken.attention.masks import Mask
-from harken.attention.multihead import Arrangement, MultiHeadConfig
-from harken.attention.positions import Position, PositionConfig, width_inside
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.positions import Position, PositionConfig, model_width
 from harken.attention.relative import PositionSizes
 
 
 def build_position(
     position: PositionConfig, attention: MultiHeadConfig, width: int, length: int, axes: int = 1
 ) -> Position:
-    """A position kind for tokens this wide, in a model with this attention."""
-    _, key_width = attention.head_widths(width_inside(position, width))
+    """Return the position kind for tokens of this width in a model with this attention."""
+    _, key_width = attention.head_widths(model_width(position, width))
     sizes = PositionSizes(
         width=width, key_width=key_width, heads=attention.heads, length=length, axes=axes
     )
     return position.build(sizes)
 
 
-def arrange(
+def attention_context(
     position: Position,
     mask: Mask,
     positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
-) -> Arrangement:
-    """Tokens in a row, whose positions are their only coordinates."""
+) -> AttentionContext:
+    """Return the context of tokens in a row."""
     at, keys_at = positions[..., None], key_positions[..., None]
-    return Arrangement(
+    return AttentionContext(
         mask=mask,
         query_positions=positions,
         key_positions=key_positions,

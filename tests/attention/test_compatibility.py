@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from choices import EVERY_POSITION, EVERY_SCORE, name
-from harken.attention.legal import YES, clash, legal_table
+from harken.attention.compatibility import YES, compatibility_table, conflict
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
     FourierConfig,
@@ -41,13 +41,13 @@ def as_markdown(table: list[list[str]]) -> str:
 
 
 def test_the_table_has_every_member() -> None:
-    header, *rows = legal_table()
+    header, *rows = compatibility_table()
     assert header == ["score", *(kind().kind for kind in get_args(PositionConfig))]
     assert [row[0] for row in rows] == [kind().kind for kind in get_args(ScoreConfig)]
     assert len(set(header)) == len(header)
     for kind, row in zip(get_args(ScoreConfig), rows, strict=True):
         for position, cell in zip(get_args(PositionConfig), row[1:], strict=True):
-            assert cell == (clash(kind(), position()) or YES)
+            assert cell == (conflict(kind(), position()) or YES)
 
 
 def test_a_table_by_hand() -> None:
@@ -62,7 +62,7 @@ def test_the_docs_have_the_table() -> None:
     page = PAGE.read_text(encoding="utf-8")
     after = page.split(HEADING)
     assert len(after) == 2
-    assert after[1].startswith(as_markdown(legal_table()))
+    assert after[1].startswith(as_markdown(compatibility_table()))
 
 
 def test_forms_of_a_kind_clash_alike() -> None:
@@ -71,7 +71,7 @@ def test_forms_of_a_kind_clash_alike() -> None:
     for score in EVERY_SCORE:
         for position in EVERY_POSITION:
             pair = score.kind, position.kind
-            reasons.setdefault(pair, set()).add(clash(score, position))
+            reasons.setdefault(pair, set()).add(conflict(score, position))
     assert all(len(said) == 1 for said in reasons.values())
     refused = {pair for pair, said in reasons.items() if said != {None}}
     assert refused == {
@@ -96,7 +96,7 @@ def gpt(score: ScoreConfig, position: PositionConfig) -> GPTConfig:
 def test_a_model_takes_what_is_legal_and_refuses_the_rest(
     score: ScoreConfig, position: PositionConfig
 ) -> None:
-    reason = clash(score, position)
+    reason = conflict(score, position)
     if reason is None:
         assert gpt(score, position).position == position
         return
@@ -118,7 +118,7 @@ def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | Fouri
     ).build(19, seed=0)
     assert model.lm_head.weight.shape == (19, 12)
     assert model.embedding.weight.shape == (19, 6)
-    assert model.stack.blocks[0].attention.join.weight.shape == (12, 12)
+    assert model.stack.blocks[0].attention.out_proj.weight.shape == (12, 12)
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_without_an_output_matrix_widths_must_be_equal(
         assert GPTConfig(width=12, attention=fits).attention == fits
 
 
-@pytest.mark.parametrize("groups", [2, 3, 7, 10])
-def test_heads_that_cannot_share_evenly_are_refused(groups: int) -> None:
-    with pytest.raises(ValueError, match=f"5 heads cannot share {groups} key_value_heads evenly"):
-        MultiHeadConfig(heads=5, key_value_heads=groups)
+@pytest.mark.parametrize("kv_heads", [2, 3, 7, 10])
+def test_heads_that_cannot_share_evenly_are_refused(kv_heads: int) -> None:
+    with pytest.raises(ValueError, match=f"5 heads cannot share {kv_heads} key_value_heads evenly"):
+        MultiHeadConfig(heads=5, key_value_heads=kv_heads)
     assert MultiHeadConfig(heads=5, key_value_heads=1).key_value_heads == 1
 
 

@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from harken.config import MAX_KERNEL, bounded
 from harken.errors import UserError
-from harken.layers.convolution import only_present
+from harken.layers.convolution import mask_padding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tokens:
+class TokenGrid:
     """What every front gives: tokens, where they stand, and which are no padding (None: all)."""
 
     tokens: Float[Tensor, "B T J"]
@@ -36,26 +36,26 @@ class Tokens:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SpeechFrontConfig:
+class Conv2dSubsamplingConfig:
     """Fewer frames, each of which has seen seven."""
 
     channels: int = bounded(64, at_least=1)
     factor: Literal[2, 4] = 4  # how many frames become one
 
-    def build(self, features: int, width: int) -> "SpeechFront":
-        return SpeechFront(self, features, width)
+    def build(self, features: int, width: int) -> "Conv2dSubsampling":
+        return Conv2dSubsampling(self, features, width)
 
 
-class SpeechFront(nn.Module):
+class Conv2dSubsampling(nn.Module):
     """Frames of a filterbank -> tokens; padding stands on the right and changes nothing."""
 
-    def __init__(self, config: SpeechFrontConfig, features: int, width: int) -> None:
+    def __init__(self, config: Conv2dSubsamplingConfig, features: int, width: int) -> None:
         super().__init__()
         self.strides = 2, config.factor // 2  # along time; along frequency always 2
         channels, left = config.channels, halved(halved(features))
         self.first = nn.Conv2d(1, channels, 3, stride=(self.strides[0], 2), padding=1)
         self.second = nn.Conv2d(channels, channels, 3, stride=(self.strides[1], 2), padding=1)
-        self.join = nn.Linear(channels * left, width)
+        self.proj = nn.Linear(channels * left, width)
 
     @property
     def stride(self) -> int:
@@ -74,16 +74,16 @@ class SpeechFront(nn.Module):
 
     def forward(
         self, frames: Float[Tensor, "B T F"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Tokens:
-        planes = only_present(frames, present)[:, None]
+    ) -> TokenGrid:
+        planes = mask_padding(frames, present)[:, None]
         for convolution, stride in zip((self.first, self.second), self.strides, strict=True):
             planes = F.relu(convolution(planes))
             if present is not None:
                 present = present[:, ::stride]
                 planes = planes.masked_fill(~present[:, None, :, None], 0.0)
-        tokens: Tensor = self.join(rearrange(planes, "B channels T F -> B T (channels F)"))
+        tokens: Tensor = self.proj(rearrange(planes, "B channels T F -> B T (channels F)"))
         places = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
-        return Tokens(tokens=only_present(tokens, present), coordinates=places, present=present)
+        return TokenGrid(tokens=mask_padding(tokens, present), coordinates=places, present=present)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,25 +96,25 @@ class ImageSizes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PatchFrontConfig:
+class PatchEmbeddingConfig:
     """Squares of `patch` pixels, as in the Vision Transformer."""
 
     kind: Literal["patch"] = "patch"
     patch: int = bounded(8, at_least=1)
 
-    def build(self, sizes: ImageSizes, width: int) -> "PatchFront":
-        return PatchFront(self, sizes, width)
+    def build(self, sizes: ImageSizes, width: int) -> "PatchEmbedding":
+        return PatchEmbedding(self, sizes, width)
 
 
-class PatchFront(nn.Module):
+class PatchEmbedding(nn.Module):
     """Pictures B K Y X -> a token for each square."""
 
-    def __init__(self, config: PatchFrontConfig, sizes: ImageSizes, width: int) -> None:
+    def __init__(self, config: PatchEmbeddingConfig, sizes: ImageSizes, width: int) -> None:
         super().__init__()
         self.patch = config.patch
         whole_squares(sizes.columns, sizes.rows, self.patch)
         self.columns, self.rows = sizes.columns // self.patch, sizes.rows // self.patch
-        self.join = nn.Linear(sizes.channels * self.patch**2, width)
+        self.proj = nn.Linear(sizes.channels * self.patch**2, width)
 
     @property
     def stride(self) -> int:
@@ -126,7 +126,7 @@ class PatchFront(nn.Module):
         """The pixel at the centre of the first token, half-way between two where patch is even."""
         return (self.patch - 1) / 2
 
-    def forward(self, images: Float[Tensor, "B K Y X"]) -> Tokens:
+    def forward(self, images: Float[Tensor, "B K Y X"]) -> TokenGrid:
         whole_squares(images.shape[3], images.shape[2], self.patch)
         squares = rearrange(
             images,
@@ -134,13 +134,13 @@ class PatchFront(nn.Module):
             high=self.patch,
             wide=self.patch,
         )
-        tokens: Tensor = self.join(squares.flatten(1, 2))
+        tokens: Tensor = self.proj(squares.flatten(1, 2))
         rows, columns = squares.shape[1:3]
-        return Tokens(tokens=tokens, coordinates=grid(columns, rows, tokens.device))
+        return TokenGrid(tokens=tokens, coordinates=grid(columns, rows, tokens.device))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConvolutionFrontConfig:
+class ConvStemConfig:
     """A small CNN; each of its layers halves the picture."""
 
     kind: Literal["convolution"] = "convolution"
@@ -153,14 +153,14 @@ class ConvolutionFrontConfig:
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel {self.kernel} has no middle; make it odd")
 
-    def build(self, sizes: ImageSizes, width: int) -> "ConvolutionFront":
-        return ConvolutionFront(self, sizes, width)
+    def build(self, sizes: ImageSizes, width: int) -> "ConvStem":
+        return ConvStem(self, sizes, width)
 
 
-class ConvolutionFront(nn.Module):
+class ConvStem(nn.Module):
     """Pictures B K Y X -> a map M[x,y,K] -> a token for each of its places."""
 
-    def __init__(self, config: ConvolutionFrontConfig, sizes: ImageSizes, width: int) -> None:
+    def __init__(self, config: ConvStemConfig, sizes: ImageSizes, width: int) -> None:
         super().__init__()
         self.convolutions = nn.ModuleList()
         read, columns, rows = sizes.channels, sizes.columns, sizes.rows
@@ -170,7 +170,8 @@ class ConvolutionFront(nn.Module):
             )
             read, columns, rows = written, halved(columns), halved(rows)
         self.columns, self.rows = columns, rows
-        self.places = MapFront(ImageSizes(channels=read, columns=columns, rows=rows), width)
+        sizes = ImageSizes(channels=read, columns=columns, rows=rows)
+        self.places = FeatureProjection(sizes, width)
 
     @property
     def stride(self) -> int:
@@ -190,28 +191,28 @@ class ConvolutionFront(nn.Module):
             images = F.relu(convolution(images))
         return rearrange(images, "B K Y X -> B X Y K")
 
-    def forward(self, images: Float[Tensor, "B K Y X"]) -> Tokens:
-        tokens: Tokens = self.places(self.features(images))
+    def forward(self, images: Float[Tensor, "B K Y X"]) -> TokenGrid:
+        tokens: TokenGrid = self.places(self.features(images))
         return tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MapFrontConfig:
+class FeatureProjectionConfig:
     """Maps that another network made."""
 
     kind: Literal["map"] = "map"
 
-    def build(self, sizes: ImageSizes, width: int) -> "MapFront":
-        return MapFront(sizes, width)
+    def build(self, sizes: ImageSizes, width: int) -> "FeatureProjection":
+        return FeatureProjection(sizes, width)
 
 
-class MapFront(nn.Module):
+class FeatureProjection(nn.Module):
     """Maps B X Y K -> a token for each place."""
 
     def __init__(self, sizes: ImageSizes, width: int) -> None:
         super().__init__()
         self.columns, self.rows = sizes.columns, sizes.rows
-        self.join = nn.Linear(sizes.channels, width)
+        self.proj = nn.Linear(sizes.channels, width)
 
     @property
     def stride(self) -> int:
@@ -223,12 +224,13 @@ class MapFront(nn.Module):
         """The place of the first token."""
         return 0
 
-    def forward(self, maps: Float[Tensor, "B X Y K"]) -> Tokens:
-        tokens: Tensor = self.join(as_tokens(maps))
-        return Tokens(tokens=tokens, coordinates=grid(maps.shape[1], maps.shape[2], tokens.device))
+    def forward(self, maps: Float[Tensor, "B X Y K"]) -> TokenGrid:
+        tokens: Tensor = self.proj(as_tokens(maps))
+        places = grid(maps.shape[1], maps.shape[2], tokens.device)
+        return TokenGrid(tokens=tokens, coordinates=places)
 
 
-ImageFrontConfig = PatchFrontConfig | ConvolutionFrontConfig | MapFrontConfig
+ImageFrontConfig = PatchEmbeddingConfig | ConvStemConfig | FeatureProjectionConfig
 
 
 def halved(length: int) -> int:

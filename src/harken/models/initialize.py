@@ -9,25 +9,23 @@ import math
 import torch
 from torch import nn
 
-from harken.attention.multihead import MultiHead
-from harken.attention.scores import Additive, Merged, Synthesized
-from harken.layers.feedforward import FeedForward
-
-SPREAD = 0.02
+from harken.attention.residual import ResidualLinear
+from harken.attention.scores import INITIAL_STD, Score
 
 
-def initialise(model: nn.Module, layers: int, seed: int) -> None:
-    """Draw every weight from one seeded stream, whatever was drawn before."""
+def initialize(model: nn.Module, layers: int, seed: int) -> None:
+    """Draw every weight from one seeded stream, whatever was drawn before.
+
+    Modules of PyTorch are initialized here; a score initializes the parameters it holds itself.
+    """
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.normal_(module.weight, std=SPREAD, generator=generator)
+            nn.init.normal_(module.weight, std=INITIAL_STD, generator=generator)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif isinstance(module, Synthesized):
-            for name, parameter in module.named_parameters(recurse=False):
-                if name != "score_offsets":
-                    nn.init.normal_(parameter, std=SPREAD, generator=generator)
+        elif isinstance(module, Score):
+            module.reset_parameters(generator)
         elif isinstance(module, nn.RNNBase):
             # PyTorch's own choice, from our stream: small enough for a step to keep its size.
             for parameter in module.parameters(recurse=False):
@@ -37,16 +35,8 @@ def initialise(model: nn.Module, layers: int, seed: int) -> None:
             nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5), generator=generator)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif isinstance(module, Additive):
-            spread = module.direction.shape[-1] ** -0.5
-            nn.init.normal_(module.direction, std=spread, generator=generator)
-        elif isinstance(module, Merged):
-            # As spread as the product of the two matrices that it stands for.
-            nn.init.normal_(module.unscaled, std=SPREAD**2 / module.scale, generator=generator)
     shrink = 1.0 / math.sqrt(2 * layers)
     with torch.no_grad():
         for module in model.modules():
-            if isinstance(module, MultiHead) and module.join is not None:
-                module.join.weight.mul_(shrink)
-            elif isinstance(module, FeedForward):
-                module.narrow.weight.mul_(shrink)
+            if isinstance(module, ResidualLinear):
+                module.weight.mul_(shrink)

@@ -1,0 +1,153 @@
+"""Scores made of a query projection and a key projection, and what every score declares."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from harken.attention.head import Head, Patch, pad_rows
+from harken.attention.kernels import ScoreTerms
+from harken.attention.low_rank import LowRank, split_projection
+from harken.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreSizes:
+    """Sizes that a layer passes to its score; `memory_width` is the width of what keys read."""
+
+    width: int  # J of queries
+    memory_width: int  # J of keys
+    heads: int  # k
+    kv_heads: int  # heads of keys
+    key_width: int  # U
+    length: int  # the longest input, for scores with parameters per position
+    bias: bool = False  # of the two projections
+    cross: bool = False  # keys come from another sequence, so there is no distance to a query
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreTraits:
+    """Base of the configs of scores: what a score needs or rules out."""
+
+    conflicts: ClassVar[Mapping[str, str]] = {}  # position kind -> why it does not work
+    whole_tokens: ClassVar[bool] = False  # keys are the tokens themselves: no key_width
+    per_position: ClassVar[bool] = False  # has parameters for each key position up to `length`
+    distances: ClassVar[bool] = False  # depends on distances along one axis of one sequence
+
+
+def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, "B k T U"]:
+    """Move the heads to an axis of their own, without copying."""
+    batch, time, _ = flat.shape
+    return flat.view(batch, time, heads, -1).transpose(1, 2)
+
+
+def cannot_install(reason: str) -> UserError:
+    """Return the error of a score that cannot hold a designed head."""
+    return UserError(
+        f"install: a designed head does not fit this score: {reason}",
+        fix="use score 'dot', 'scaled' or 'merged' (a random synthesizer holds a shift)",
+    )
+
+
+class QueryKeyScore(nn.Module):
+    """W_Q and W_K: queries and keys are linear images of their tokens.
+
+    A subclass defines `terms`. Where the score is scale * q . k, it also overrides `factors` with
+    `linear_factors` and `install` with `install_projections`.
+    """
+
+    not_a_product = "it does not declare a product of query and key"
+    table: nn.Parameter | None = None
+
+    def __init__(self, sizes: ScoreSizes) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = sizes.heads, sizes.kv_heads
+        self.key_width: int | None = sizes.key_width
+        self.q_proj = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=sizes.bias)
+        self.k_proj = nn.Linear(
+            sizes.memory_width, sizes.kv_heads * sizes.key_width, bias=sizes.bias
+        )
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Nothing: the projections are submodules."""
+
+    def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
+        return split_heads(self.q_proj(inputs), self.heads)
+
+    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B kv_heads S U"]:
+        return split_heads(self.k_proj(inputs), self.kv_heads)
+
+    def factors(self) -> LowRank | None:
+        return None
+
+    def install(self, head: Head, index: int) -> list[Patch]:
+        raise cannot_install(self.not_a_product)
+
+    def linear_factors(self, scale: float) -> LowRank:
+        """Return scale * (W_Q x + b_Q) . (W_K y + b_K) of every head."""
+        left, left_offset = split_projection(self.q_proj, self.heads, self.heads)
+        right, right_offset = split_projection(self.k_proj, self.kv_heads, self.heads)
+        return LowRank(left * scale, right, left_offset * scale, right_offset)
+
+    def install_projections(self, head: Head, index: int, scale: float) -> list[Patch]:
+        """Return the patches that make scale * q . k of head `index` the score of `head`."""
+        if self.kv_heads != self.heads:
+            raise UserError(
+                f"install: {self.heads} heads share {self.kv_heads} keys (expected a key per head)",
+                fix="leave out attention.key_value_heads",
+            )
+        assert self.key_width is not None
+        head.check_width(self.q_proj.in_features)
+        if head.key_width > self.key_width:
+            raise UserError(
+                f"install: the head has key width {head.key_width} "
+                f"(expected at most {self.key_width}, that of the layer)",
+                fix="design it with that key width",
+            )
+        rows = slice(index * self.key_width, (index + 1) * self.key_width)
+        patches = []
+        for linear, matrix, offset, divisor in (
+            (self.q_proj, head.queries, head.query_offset, scale),
+            (self.k_proj, head.keys, head.key_offset, 1.0),
+        ):
+            patches.append(
+                Patch(linear.weight, (rows,), pad_rows(matrix / divisor, self.key_width))
+            )
+            if linear.bias is not None:
+                bias = matrix.new_zeros(head.key_width) if offset is None else offset / divisor
+                patches.append(Patch(linear.bias, (rows,), pad_rows(bias, self.key_width)))
+            elif offset is not None:
+                raise UserError(
+                    "install: the head has offsets, and the projections of the layer have no bias",
+                    fix="set attention.bias = true, or fold them into a direction (`steady`)",
+                )
+        return patches
+
+
+class DotProductScore(QueryKeyScore):
+    """q . k, scaled or not."""
+
+    not_a_product = ""
+
+    def __init__(self, sizes: ScoreSizes, scale: float) -> None:
+        super().__init__(sizes)
+        self.scale = scale
+
+    def terms(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        queries: Float[Tensor, "B k T U"] | None,
+        keys: Float[Tensor, "B kv_heads S U"] | None,
+        query_positions: Int[Tensor, "#B T"],
+        key_positions: Int[Tensor, "#B S"],
+    ) -> ScoreTerms:
+        return ScoreTerms(queries=queries, keys=keys, scale=self.scale)
+
+    def factors(self) -> LowRank:
+        return self.linear_factors(self.scale)
+
+    def install(self, head: Head, index: int) -> list[Patch]:
+        return self.install_projections(head, index, self.scale)

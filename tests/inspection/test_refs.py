@@ -1,0 +1,32 @@
+"""Names of attentions agree with what the modules declare."""
+
+import pytest
+from torch import nn
+
+from harken.attention.multihead import MultiHead
+from harken.inspection.refs import attention_kind
+from harken.models.attentive_decoder import AttentiveDecoderConfig
+from harken.models.encoder import EncoderConfig
+from harken.models.encoder_decoder import EncoderDecoderConfig
+from harken.models.language_model import GPTConfig
+
+
+@pytest.mark.parametrize(
+    ("model", "kinds"),
+    [
+        (GPTConfig(layers=1, width=8).build(17, seed=0), {"self"}),
+        (EncoderConfig(layers=1, width=8).build(17, seed=0), {"self"}),
+        (EncoderDecoderConfig().build(17, seed=0), {"encoder", "decoder", "cross"}),
+        (
+            EncoderDecoderConfig(decoder=AttentiveDecoderConfig()).build(17, seed=0),
+            {"encoder", "cross"},
+        ),
+    ],
+)
+def test_the_path_of_an_attention_tells_its_kind(model: nn.Module, kinds: set[str]) -> None:
+    attentions = {
+        name: module for name, module in model.named_modules() if isinstance(module, MultiHead)
+    }
+    assert {attention_kind(name) for name in attentions} == kinds
+    for name, module in attentions.items():
+        assert (attention_kind(name) == "cross") == (module.kind == "cross")
