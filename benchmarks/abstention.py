@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harken.measure.abstention import threshold_for
-from harken.measure.judged import judge
+from harken.measure.scored_answers import score_answers
 
 MANY = 1_000_000
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
@@ -92,7 +92,7 @@ def measure(
         answered = 0.0
         for _ in range(rounds):
             own, outcomes = draw(random, n)
-            threshold = threshold_for(judge(own.tolist(), outcomes.tolist()), max_error)
+            threshold = threshold_for(score_answers(own.tolist(), outcomes.tolist()), max_error)
             if threshold is None:
                 continue
             above = int(np.searchsorted(-confidence, -threshold, side="right"))

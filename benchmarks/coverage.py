@@ -23,9 +23,9 @@ from harken.measure.calibration import calibration_error
 from harken.measure.captions import mean_points
 from harken.measure.edit_distance import Edits, rate_of
 from harken.measure.interval import LOG_LOG, Sample, ratio, share, share_within
-from harken.measure.judged import judge
 from harken.measure.paired import difference
 from harken.measure.perplexity import perplexity
+from harken.measure.scored_answers import score_answers
 
 Draw = Callable[[np.random.Generator, int], Sample]
 DrawTwo = Callable[[np.random.Generator, int], tuple[Sample, Sample]]
@@ -167,7 +167,7 @@ def confidences(power: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         confidence = random.beta(3, 1, n)
         right = random.random(n) < confidence**power
-        return calibration_error(judge(confidence.tolist(), right.tolist()))
+        return calibration_error(score_answers(confidence.tolist(), right.tolist()))
 
     return draw
 
@@ -175,7 +175,7 @@ def confidences(power: float) -> Draw:
 def most_confident(random: np.random.Generator, n: int) -> Sample:
     confidence = random.random(n)
     right = random.random(n) < 0.6 + 0.4 * confidence
-    return accuracy_at(judge(confidence.tolist(), right.tolist()), 50)
+    return accuracy_at(score_answers(confidence.tolist(), right.tolist()), 50)
 
 
 SETTINGS = (

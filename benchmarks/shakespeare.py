@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.recipe import load_recipe, task_of
-from harken.tasks.lm import token_nats
+from harken.tasks.lm_predictor import token_nats
 from harken.training.loop import Stepped, Training
 from harken.training.machine import prepare
 
@@ -154,11 +154,11 @@ def run_harken(path: Path, seed: int) -> Iterator[Look]:
     recipe = load_recipe(RECIPE, [*SETTINGS, f"data.train={path}", "data.dev=0.1", f"seed={seed}"])
     task, device = task_of(recipe), torch.device("cpu")
     prepare(device)
-    splits = task.read(recipe)
-    fitted = task.fit(recipe, splits)
-    model = task.build(recipe, fitted)
+    splits = task.read_splits(recipe)
+    vocabulary = task.fit(recipe, splits["train"])
+    model = task.build(recipe, vocabulary.sizes)
     with tempfile.TemporaryDirectory() as folder:
-        stages = task.stages(recipe, splits, fitted, Path(folder))
+        stages = task.stages(recipe, splits, vocabulary, Path(folder))
         training = Training(
             model,
             stages,

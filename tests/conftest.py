@@ -83,10 +83,9 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
     The files of `small_files.py` are in the folder two levels above.
     """
     from harken import config
-    from harken.cli.layouts import LAYOUTS
     from harken.cli.new import recipe_text
     from harken.files import write_tensors
-    from harken.recipe import load_recipe, task_of
+    from harken.recipe import TASKS, load_recipe
     from harken.run import MODEL, RECIPE, TOKENIZER
     from harken.training.checkpoint import weights_of, write_manifest
     from small_files import SMALL as SMALL_OF
@@ -97,17 +96,17 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 
     @cache
     def made(name: str) -> Path:
-        files, keys = next(iter(LAYOUTS[name].calls.items()))
+        files, keys = next(iter(TASKS[name].layout.calls.items()))
         roles = dict(zip(keys, (folder / file for file in files.split()), strict=True))
         path, run = folder / f"{name}.toml", folder / "runs" / name
         path.write_text(recipe_text(name, roles, None, folder), encoding="utf-8")
         run.mkdir(parents=True)
         recipe = load_recipe(path, SMALL_OF[name])
-        task = task_of(recipe)
-        vocabulary = task.fit(recipe, task.read(recipe))
+        task = TASKS[name]
+        vocabulary = task.fit(recipe, task.read_splits(recipe)["train"])
         (run / RECIPE).write_text(config.dumps(recipe), encoding="utf-8")
         (run / TOKENIZER).write_text(vocabulary.to_json(), encoding="utf-8")
-        write_tensors(run / MODEL, weights_of(task.build(recipe, vocabulary)))
+        write_tensors(run / MODEL, weights_of(task.build(recipe, vocabulary.sizes)))
         write_manifest(run, {file: file for file in (RECIPE, TOKENIZER, MODEL)})
         return run
 

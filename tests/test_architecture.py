@@ -216,6 +216,19 @@ def test_every_input_file_is_opened_by_inputs() -> None:
             assert not reads, f"{path}:{node.lineno} opens a file; use harken.inputs"
 
 
+def test_tasks_do_not_lose_their_types() -> None:
+    """The one `Any` of a task is in the registry of `recipe.py`."""
+    names = [
+        f"{path.name}:{node.lineno} {name}"
+        for path in (ROOT / "tasks").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (name := getattr(node, "attr", getattr(node, "id", getattr(node, "name", ""))))
+        in ("Any", "cast")
+        and hasattr(node, "lineno")
+    ]
+    assert names == []
+
+
 def kinds_of_scores_and_positions() -> set[str]:
     """Names of the configs of the two unions and of the classes that these build."""
     configs = [*get_args(ScoreConfig), *get_args(PositionConfig)]

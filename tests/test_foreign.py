@@ -16,7 +16,7 @@ from harken.encode.tokenizer_file import MAX_BYTES
 from harken.errors import UserError
 from harken.foreign import TOKENIZER, is_huggingface, load_huggingface
 from harken.report.looking import look
-from harken.tasks.task import Truncation
+from harken.tasks.prediction import Truncation
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "bank", "of", "a", "river", "▁duck", "ä"]
@@ -91,7 +91,7 @@ def gpt2(theirs: Any, tmp_path_factory: Any) -> Path:
 def test_weights_are_those_of_transformers(saved: Any) -> None:
     kind, folder, model = saved
     foreign = load_huggingface(folder, "cpu")
-    glimpse = foreign.look(TEXT)
+    glimpse = foreign.attention(TEXT)
     (looked,) = look(foreign.model, glimpse)
     ends = kind == "Bert"
     numbers = [2] * ends + [4, 5, 6, 7, 5] + [3] * ends
@@ -114,14 +114,14 @@ def test_weights_are_those_of_transformers(saved: Any) -> None:
 def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
     kind, folder, _ = saved
     foreign = load_huggingface(folder, "cpu")
-    example = foreign.look("the river " * 50)
+    example = foreign.attention("the river " * 50)
     (view,) = example.views
     assert len(view.keys) == foreign.model.length
     own = foreign.model.length - (2 if kind == "Bert" else 0)
     assert example.truncation == Truncation(kept=own, total=100, part="first")
-    assert foreign.look(TEXT).truncation is None
+    assert foreign.attention(TEXT).truncation is None
     assert kind != "Bert" or view.keys[-1] == "[SEP]"  # the ends stay
-    look(foreign.model, foreign.look("the river " * 50))
+    look(foreign.model, foreign.attention("the river " * 50))
 
 
 def test_the_same_pages(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +184,7 @@ def test_a_text_of_nothing_is_told(saved: Any) -> None:
     kind, folder, _ = saved
     foreign = load_huggingface(folder, "cpu")
     if kind == "Bert":
-        assert list(foreign.look("").views[0].keys) == ["[CLS]", "[SEP]"]
+        assert list(foreign.attention("").views[0].keys) == ["[CLS]", "[SEP]"]
         return
     with pytest.raises(UserError, match="found no token"):
-        foreign.look("")
+        foreign.attention("")

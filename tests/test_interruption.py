@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import read_log, read_metrics
 from harken.tasks.lm import LanguageModelTask
+from harken.tasks.lm_predictor import LanguageModelPredictor
 from harken.training.checkpoint import load_weights
 from harken.training.loop import Event, Stepped
 from harken.training.signals import Interrupted, run_interruptibly, stop_signals
@@ -98,15 +100,7 @@ def test_a_signal_stops_an_evaluation_that_is_repeated(
 
         def stages(*arguments: Any) -> Any:
             (only,) = original(*arguments)
-            return [
-                type(only)(
-                    name=only.name,
-                    config=only.config,
-                    batch=only.batch,
-                    loss=only.loss,
-                    evaluate=lambda model: signal.raise_signal(signal.SIGTERM),  # type: ignore[arg-type,return-value]
-                )
-            ]
+            return [replace(only, evaluate=lambda model: signal.raise_signal(signal.SIGTERM))]
 
         original = LanguageModelTask.stages
         patch.setattr(LanguageModelTask, "stages", stages)
@@ -135,7 +129,8 @@ def test_a_signal_outside_the_steps_is_obeyed_at_once(
             time.sleep(0.1)
         raise AssertionError("the signal was not obeyed")
 
-    owner = Vocabulary if phase == "encode" else LanguageModelTask
+    owners = {"encode": Vocabulary, "evaluate": LanguageModelPredictor}
+    owner = owners.get(phase, LanguageModelTask)
     recipe, folder = load_recipe(text_recipe), tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(owner, phase, slow)
@@ -331,16 +326,16 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from PIL import Image
-from harken.formats.examples import Captioned
-from harken.formats.images.gallery import Files, Gallery
+from harken.formats.images.gallery import Files
 from harken.errors import Complaint
 from harken.files import locked_folder
-from harken.tasks.caption import scaled_once
+from harken.tasks.caption_examples import CaptionExample, resize_once
 disk, picture = Path(sys.argv[1]), Path(sys.argv[2])
 Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(picture)
-gallery = Gallery([Captioned(picture, ("a",))] * 40, Files(columns=40, rows=40, channels=3))
+files = Files(columns=40, rows=40, channels=3)
+examples = [CaptionExample(name="a", captions=("a",), image=picture, source=files)] * 40
 os.chmod(disk, 0o555)
-for attempt in (lambda: scaled_once(gallery, disk), lambda: locked_folder(disk / "x").__enter__()):
+for attempt in (lambda: resize_once(examples, disk), lambda: locked_folder(disk / "x").__enter__()):
     try:
         attempt()
     except Complaint as complaint:

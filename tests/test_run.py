@@ -76,8 +76,11 @@ def test_a_single_input_gives_a_list_of_one_prediction(run: Run) -> None:
             r"inputs\[0\]: expected a string, got 'a.txt' \(.*Path\)",
         ),
         (lambda run: run.predict("John", nbest=0), "nbest: expected 1 or more, got 0"),
-        (lambda run: run.predict_times(["a.wav"]), "task 'answer' does not predict word times"),
-        (lambda run: run.evaluate_under("noise:10"), "task 'answer' has no conditions"),
+        (
+            lambda run: run.predict(["a.wav"], times=True),
+            "task 'answer' does not predict word times",
+        ),
+        (lambda run: run.evaluate(condition="noise:10"), "task 'answer' has no conditions"),
         (lambda run: run.evaluate("validation"), r"no data.validation .*split='dev'"),
         (lambda run: run.evaluate(files=["a", "b"]), "expected one file of questions, got 2"),
         (lambda run: run.evaluate(files=[3]), r"files\[0\]: expected a path, got 3"),
@@ -104,7 +107,7 @@ def test_objects_have_a_short_repr(run: Run, people: PeopleFiles) -> None:
     evaluation = run.evaluate()
     with harken.record(run.model) as recorded:
         predictions = run.predict("John")
-    for value in (run, run.trained, evaluation, recorded[0], predictions[0], run.fitted):
+    for value in (run, evaluation, recorded[0], predictions[0], run.vocabulary):
         assert len(repr(value)) < 400
         assert repr(value).count("\n") < 5
     assert repr(run).startswith("Run(task='answer', folder=")
@@ -117,11 +120,11 @@ def test_objects_have_a_short_repr(run: Run, people: PeopleFiles) -> None:
 def test_runs_of_other_tasks(untrained_run: Callable[[str], Path], task: str) -> None:
     """A vocabulary of words has a short repr too; a sound may be a path object."""
     run = harken.load(untrained_run(task))
-    assert all(len(repr(value)) < 400 for value in (run, run.fitted, run.evaluate()))
+    assert all(len(repr(value)) < 400 for value in (run, run.vocabulary, run.evaluate()))
     if task == "transcribe":
         sound = run.folder.parent.parent / "tone.wav"
         assert run.predict(sound) == run.predict([str(sound)])
-        assert [word.input for word in run.predict_times(sound)] == [str(sound)]
+        assert [word.input for word in run.predict(sound, times=True)] == [str(sound)]
 
 
 @pytest.mark.parametrize(

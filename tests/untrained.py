@@ -1,15 +1,17 @@
-"""Run folders with first weights: everything that a command needs, without a training step."""
+"""Runs with first weights: everything that a command needs, without a training step."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from harken import config
 from harken.files import write_tensors, write_text
 from harken.recipe import Recipe, task_of
-from harken.run import MODEL, RECIPE, TOKENIZER
+from harken.run import MODEL, RECIPE, TOKENIZER, Run
 from harken.training.checkpoint import weights_of, write_manifest
+from harken.training.loop import Stage
 
 
 def untrained_run(
@@ -19,10 +21,29 @@ def untrained_run(
     folder.mkdir(parents=True)
     task = task_of(recipe)
     write_text(folder / RECIPE, config.dumps(recipe))
-    write_text(folder / TOKENIZER, task.fit(recipe, task.read(recipe)).to_json())
-    model = task.build(recipe, task.restore(folder / TOKENIZER))
+    vocabulary = task.fit(recipe, task.read_splits(recipe)["train"])
+    write_text(folder / TOKENIZER, vocabulary.to_json())
+    model = task.build(recipe, task.vocabulary_type.load(folder / TOKENIZER).sizes)
     if change is not None:
         change(model)
     write_tensors(folder / MODEL, weights_of(model))
     write_manifest(folder, {name: name for name in (RECIPE, TOKENIZER, MODEL)})
     return folder
+
+
+def bound_run(recipe: Any, vocabulary: Any, model: nn.Module) -> Run:
+    """A run in memory."""
+    task = task_of(recipe)
+    return Run(
+        folder=Path(),
+        recipe=recipe,
+        task=task,
+        splits=task.read_splits(recipe),
+        vocabulary=vocabulary,
+        model=model,
+    )
+
+
+def batches(stage: Stage[Any], number: int) -> list[Any]:
+    """The parts of a training batch without their loss."""
+    return [part.batch for part in stage.batch(number)]

@@ -8,7 +8,7 @@ ignored: each text stands alone and may be as long as the model reads.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
@@ -22,8 +22,8 @@ from harken.models.encoder import Encoder
 from harken.models.huggingface import FolderRead, read_folder
 from harken.models.huggingface_files import CONFIG
 from harken.models.language_model import GPT
-from harken.tasks.looking import ahead, likeliest_next, reading
-from harken.tasks.task import AttentionExample, truncation_of
+from harken.tasks.attention_view import AttentionExample, causal_example, next_token, self_view
+from harken.tasks.prediction import truncation_of
 from harken.training.machine import Device, choose_device, prepare
 
 TOKENIZER = "tokenizer.json"
@@ -43,22 +43,22 @@ class HuggingFaceModel:
     def model(self) -> GPT | Encoder:
         return self.read.model
 
-    def look(self, text: str) -> AttentionExample:
-        """A text as the model meets it; a language model also decides what is likeliest next."""
+    def attention(self, text: str) -> AttentionExample:
+        """The attention over a text; a language model also predicts the next token."""
         encoded, model = self._encoded(text), self.model
         kept, *left_out = (_own_tokens(part) for part in (encoded, *encoded.overflowing))
         truncation = truncation_of(kept, kept + sum(left_out), "first")
         if isinstance(model, GPT):
-            tokens = [*encoded.ids, likeliest_next(model, encoded.ids)]
+            tokens = [*encoded.ids, next_token(model, encoded.ids)]
             title = f"{text} → {self.pieces(tokens[-1:])[0]!r}"
-            return replace(ahead(model, tokens, self.pieces, title), truncation=truncation)
+            return causal_example(model, tokens, self.pieces, title, truncation)
         rows = (encoded.ids, encoded.type_ids)
         numbers, kinds = (torch.tensor([one], device=model.embedding.weight.device) for one in rows)
         segments = None if model.segment is None else kinds
         return AttentionExample(
             title=text,
             run=lambda: model(numbers, segments=segments),
-            views=[reading("Tokens", self.pieces(encoded.ids))],
+            views=[self_view("Tokens", self.pieces(encoded.ids))],
             truncation=truncation,
         )
 

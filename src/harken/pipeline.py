@@ -7,7 +7,7 @@ Each arrow writes its file completely or not at all, so a file that exists is co
 SIGTERM and SIGHUP stop the run at once, or after the current training step and a checkpoint.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from os import PathLike
@@ -54,7 +54,8 @@ from harken.run import (
     load,
     read_log,
 )
-from harken.tasks.task import Evaluation
+from harken.tasks.prediction import Evaluation
+from harken.tasks.task import Splits
 from harken.training.checkpoint import weights_of, write_manifest
 from harken.training.loop import Event, Saved, Stage, Training
 from harken.training.machine import choose_device, prepare
@@ -88,15 +89,20 @@ def train(
     with stop_signals() as stop, training_progress(prose(folder.name), progress) as show:
         device = choose_device(recipe.training.machine.device)
         check_run_folder(recipe, folder, resume=resume)
-        splits = None if (folder / MODEL).exists() else task_of(recipe).read(recipe)
+        task = task_of(recipe)
+        splits = task.read_splits(recipe)
+        if not (folder / MODEL).exists():
+            list(splits.values())  # report errors in the data before the folder is claimed
+        run = None
         with locked_folder(folder):
             check_run_folder(recipe, folder, resume=resume)  # another process may have been here
             remove_leftovers(folder)
-            if splits is not None and not (folder / MODEL).exists():
+            if not (folder / MODEL).exists():
                 with claimed_folder(recipe, folder, splits):
                     listeners = [show] if listener is None else [show, listener]
-                    _train_stages(recipe, folder, splits, device, listeners, stop)
-            run = load(folder, recipe.training.machine.device)
+                    run = _train_stages(recipe, folder, splits, device, listeners, stop)
+            if run is None:
+                run = load(folder, recipe.training.machine.device)
             if not all((folder / name).exists() for name in (METRICS, CARD, REPORT)):
                 finish(run)
             return run
@@ -126,7 +132,7 @@ def _precedes_recipe(path: Path) -> bool:
 
 
 @contextmanager
-def claimed_folder(recipe: Recipe, folder: Path, splits: Mapping[str, Any]) -> Iterator[None]:
+def claimed_folder(recipe: Recipe, folder: Path, splits: Splits[Any]) -> Iterator[None]:
     """Write what the run starts from, or check that it is unchanged.
 
     If a new run fails before its first step, its files are removed: the next attempt, with another
@@ -153,22 +159,25 @@ def claimed_folder(recipe: Recipe, folder: Path, splits: Mapping[str, Any]) -> I
 def _train_stages(
     recipe: Recipe,
     folder: Path,
-    splits: Mapping[str, Any],
+    splits: Splits[Any],
     device: torch.device,
     listeners: Sequence[Listener],
     stop: StopSignals,
-) -> None:
+) -> Run:
     task = task_of(recipe)
     prepare(device)
     if not (folder / TOKENIZER).exists():
-        vocabulary = run_interruptibly(lambda: task.fit(recipe, splits))
-        write_text(folder / TOKENIZER, vocabulary.to_json())
-    fitted = task.restore(folder / TOKENIZER)
+        fitted = run_interruptibly(lambda: task.fit(recipe, splits["train"]))
+        write_text(folder / TOKENIZER, fitted.to_json())
+    vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
     check_model_size(
-        lambda: task.build(recipe, fitted), "recipe", bytes_per_parameter=TRAINING, device=device
+        lambda: task.build(recipe, vocabulary.sizes),
+        "recipe",
+        bytes_per_parameter=TRAINING,
+        device=device,
     )
-    model = task.build(recipe, fitted).to(device)
-    stages = task.stages(recipe, splits, fitted, folder / TOKENS)
+    model = task.build(recipe, vocabulary.sizes).to(device)
+    stages = task.stages(recipe, splits, vocabulary, folder / TOKENS)
     training = Training(
         model,
         stages,
@@ -196,9 +205,17 @@ def _train_stages(
         write_tensors(unfinished, weights_of(model))
         # The manifest comes first: weights without one would be a run that cannot be loaded.
         write_manifest(folder, {RECIPE: RECIPE, TOKENIZER: TOKENIZER, MODEL: unfinished.name})
+    return Run(
+        folder=folder,
+        recipe=recipe,
+        task=task,
+        splits=splits,
+        vocabulary=vocabulary,
+        model=model.eval(),
+    )
 
 
-def _cut_log(path: Path, stages: list[Stage], training: Training) -> None:
+def _cut_log(path: Path, stages: Sequence[Stage[Any]], training: Training[Any]) -> None:
     """Remove what was logged after the checkpoint that training continues from."""
     if not path.exists():
         return

@@ -1,11 +1,14 @@
-"""The root record: what a run is made from, and nothing else decides it.
+"""The root record of a run, and the registry of tasks.
 
-A new task is one file in `tasks/`, one member of `Recipe` and one line of `TASKS`.
+A new task is one file in `tasks/`, one line of `TASKS` and one member of `Recipe`.
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from harken import config
 from harken.tasks.answer import AnswerRecipe, AnswerTask
@@ -27,15 +30,22 @@ Recipe = (
     | TranslateRecipe
 )
 
-TASKS: dict[str, Task] = {
+AnyTask = Task[Any, Any, Any, Any]
+
+TASKS: dict[str, AnyTask] = {
     "answer": AnswerTask(),
-    "caption": CaptionTask(),
+    "tag": TagTask(),
     "fill": FillTask(),
     "lm": LanguageModelTask(),
-    "tag": TagTask(),
+    "caption": CaptionTask(),
     "transcribe": TranscribeTask(),
     "translate": TranslateTask(),
 }
+
+
+def recipe_type() -> Any:
+    """The union of the recipes of all registered tasks."""
+    return reduce(or_, (task.recipe_type for task in TASKS.values()))
 
 
 def load_recipe(path: str | PathLike[str], overrides: str | Sequence[str] = ()) -> Recipe:
@@ -49,10 +59,10 @@ def load_recipe(path: str | PathLike[str], overrides: str | Sequence[str] = ()) 
     """
     if isinstance(overrides, str):
         overrides = [overrides]
-    recipe: Recipe = config.load(Recipe, Path(path), overrides)
+    recipe: Recipe = config.load(recipe_type(), Path(path), overrides)
     return recipe
 
 
-def task_of(recipe: Recipe) -> Task:
-    """The code behind a recipe's `task`."""
+def task_of(recipe: Recipe) -> AnyTask:
+    """The task of a recipe."""
     return TASKS[recipe.task]

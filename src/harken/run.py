@@ -1,6 +1,6 @@
 """A run folder: what training left behind, loaded again to predict and measure.
 
-recipe.toml         effective, the one truth        tokenizer.json   what was fitted to the data
+recipe.toml         effective, the one truth        tokenizer.json   the vocabulary
 model.safetensors   weights                         manifest.json    SHA-256 of these three
 metrics.json        figures on the dev split        log.jsonl        one JSON object a line
 README.md           model card                      report.html      the page for people
@@ -10,34 +10,30 @@ provenance.json     recipe, data digests and versions that the run was started w
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
 from torch import nn
 
 from harken.config import MAX_STEPS
 from harken.decode.search import SearchConfig
 from harken.errors import Failure, UserError
 from harken.inputs import exists, is_file, is_folder, open_input, read_json, shown
+from harken.measure.accuracy import exact_matches
 from harken.measure.interval import Estimate, Unit
-from harken.recipe import Recipe, load_recipe, task_of
+from harken.measure.scored_answers import ScoredAnswers, score_answers
+from harken.recipe import AnyTask, Recipe, load_recipe, task_of
 from harken.strict_json import ERRORS, is_finite, parsed, text_of
-from harken.tasks.task import (
-    AttentionExample,
-    Conditioned,
-    Evaluation,
-    Fitted,
-    OfFiles,
-    Prediction,
-    Task,
-    Timing,
-    Trained,
-)
+from harken.tasks.attention_view import AttentionExample
+from harken.tasks.prediction import Evaluation, Indices, Prediction
+from harken.tasks.task import Predictor, Splits, TaskVocabulary
 from harken.training.checkpoint import check_manifest, load_weights, set_weights
 from harken.training.machine import Device, choose_device, prepare
 from harken.training.memory import PREDICTING, check_model_size
@@ -57,24 +53,29 @@ class Run:
 
     folder: Path
     recipe: Recipe
-    task: Task
-    fitted: Fitted
+    task: AnyTask
+    splits: Splits[Any]
+    vocabulary: TaskVocabulary
     model: nn.Module
 
     def __repr__(self) -> str:
         parameters = sum(weight.numel() for weight in self.model.parameters())
         return (
             f"Run(task={self.recipe.task!r}, folder={str(self.folder)!r}, "
-            f"parameters={parameters:,}, device={str(self.trained.device)!r})"
+            f"parameters={parameters:,}, device={str(self.device)!r})"
         )
 
     @property
-    def trained(self) -> Trained:
-        return Trained(recipe=self.recipe, fitted=self.fitted, model=self.model)
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def predictor(self) -> Predictor[Any]:
+        return self.task.bind(self.recipe, self.splits, self.vocabulary, self.model)
 
     @property
     def search(self) -> SearchConfig | None:
-        """How outputs are sought; None for a task that does not search."""
+        """How outputs are searched; None for a task that does not search."""
         found: SearchConfig | None = getattr(self.recipe, "search", None)
         return found
 
@@ -88,55 +89,73 @@ class Run:
         return replace(self, recipe=replace(changed, search=search))
 
     def predict(
-        self, inputs: Paths, nbest: int = 1, indices: Sequence[int] | None = None
+        self, inputs: Paths, nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> list[Prediction]:
         """Return one prediction per input, in order; a single string is one input.
 
         Inputs are texts, or file names where the task reads sounds or pictures. A sample depends on
         the seed and the index of its input. `indices` are those of the inputs in a longer list of
-        which they are a part; by default they are 0, 1, 2, …
+        which they are a part; by default they are 0, 1, 2, … With `times`, a prediction has the
+        start and end of every word in seconds (speech recognition only).
         """
         if nbest < 1:
             raise UserError(f"nbest: expected 1 or more, got {nbest}", fix="ask for at least one")
-        return list(self.task.predict(self.trained, self._inputs(inputs), nbest, indices))
-
-    def predict_times(
-        self, inputs: Paths, indices: Sequence[int] | None = None
-    ) -> Iterator[Prediction]:
-        """Predict with the start and end of every word in seconds (speech recognition only)."""
-        if not isinstance(self.task, Timing):
+        if times and self.task.inputs != "sounds":
             raise UserError(
                 f"task {self.recipe.task!r} does not predict word times",
-                fix="use predict, or a run of task 'transcribe'",
+                fix="use predict without times, or a run of task 'transcribe'",
             )
-        return self.task.predict_times(self.trained, self._inputs(inputs), indices)
+        return list(self.predictor.predict(self._inputs(inputs), nbest, indices, times=times))
 
-    def evaluate(self, split: str = "dev", files: Paths = ()) -> Evaluation:
-        """Compute the metrics on a split of the recipe, or on other files of the same format."""
-        return self.task.evaluate(self.trained, self.examples(split, files))
+    def evaluate(
+        self, split: str = "dev", files: Paths = (), condition: str | None = None
+    ) -> Evaluation:
+        """Compute the metrics on a split of the recipe, or on other files of the same format.
 
-    def evaluate_under(self, condition: str, split: str = "dev", files: Paths = ()) -> Evaluation:
-        """Compute the metrics under a condition such as noise:10 (speech recognition only)."""
-        if not isinstance(self.task, Conditioned):
+        A condition such as noise:10 changes the sounds (speech recognition only).
+        """
+        if condition is not None and self.task.inputs != "sounds":
             raise UserError(
                 f"task {self.recipe.task!r} has no conditions",
-                fix="use evaluate, or a run of task 'transcribe'",
+                fix="use evaluate without a condition, or a run of task 'transcribe'",
             )
-        return self.task.evaluate_under(self.trained, self.examples(split, files), condition)
+        return self.predictor.evaluate(self.examples(split, files), condition)
 
-    def examples(self, split: str, files: Paths = ()) -> Any:
+    def attention(self, text: str) -> AttentionExample | None:
+        """The attention of an input; None if it has no tokens or the model no attention."""
+        return self.predictor.attention(text)
+
+    def inputs(self, count: int) -> list[str]:
+        """The inputs of the first examples of the dev split."""
+        return list(islice(filter(None, map(self.task.input, self.splits["dev"])), count))
+
+    def scored_answers(self) -> ScoredAnswers | None:
+        """Confidence and correctness on the dev split; None if several outputs may be right."""
+        pairs = [
+            (text, self.task.target(example))
+            for example in self.splits["dev"]
+            if (text := self.task.input(example))
+        ]
+        targets = [target for _, target in pairs if target is not None]
+        if len(targets) < len(pairs):
+            return None
+        predictions = self.predict([text for text, _ in pairs])
+        outputs = [prediction.output for prediction in predictions]
+        confidences = [prediction.confidence for prediction in predictions]
+        return score_answers(confidences, exact_matches(outputs, targets))
+
+    def examples(self, split: str, files: Paths = ()) -> Sequence[Any]:
         """Read the examples of a split of the recipe, or of other files of the same format."""
         if paths := _paths(files):
-            return self.task.read_files(self.recipe, paths)
-        splits = self.task.read(self.recipe)
-        if split not in splits:
-            known = sorted(splits.keys() - {"train"})
+            return self.task.read(self.recipe, paths)
+        if split not in self.splits:
+            known = sorted(self.splits.keys() - {"train"})
             raise UserError(
                 f"{self.folder / RECIPE}: there is no data.{split} to evaluate on",
                 fix=f"choose {' or '.join(f'split={name!r}' for name in known)}, or other files "
                 f"(command line: {' or '.join(f'--split {name}' for name in known)}, or --data)",
             )
-        return splits[split]
+        return self.splits[split]
 
     def _inputs(self, inputs: Paths) -> list[str]:
         """Check the inputs of `predict`; file names may be path objects."""
@@ -149,7 +168,7 @@ class Run:
             )
         texts = []
         for number, value in enumerate(inputs):
-            if isinstance(value, PathLike) and isinstance(self.task, OfFiles):
+            if isinstance(value, PathLike) and self.task.inputs != "lines":
                 value = os.fspath(value)
             if not isinstance(value, str):
                 raise UserError(
@@ -159,10 +178,6 @@ class Run:
                 )
             texts.append(value)
         return texts
-
-    def glimpse(self, evaluation: Evaluation) -> AttentionExample | None:
-        """An example as the model meets it, for a look inside."""
-        return self.task.glimpse(self.trained, evaluation)
 
 
 def _paths(files: Paths) -> list[Path]:
@@ -262,15 +277,20 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     prepare(chosen)
     recipe = load_recipe(folder / RECIPE)
     task = task_of(recipe)
-    fitted = task.restore(folder / TOKENIZER)
+    vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
     check_model_size(
-        lambda: task.build(recipe, fitted),
+        lambda: task.build(recipe, vocabulary.sizes),
         str(folder / RECIPE),
         bytes_per_parameter=PREDICTING,
         device=chosen,
     )
-    model = task.build(recipe, fitted)
+    model = task.build(recipe, vocabulary.sizes)
     set_weights(model, load_weights(folder / MODEL), folder / MODEL)
     return Run(
-        folder=folder, recipe=recipe, task=task, fitted=fitted, model=model.to(chosen).eval()
+        folder=folder,
+        recipe=recipe,
+        task=task,
+        splits=task.read_splits(recipe),
+        vocabulary=vocabulary,
+        model=model.to(chosen).eval(),
     )

@@ -15,7 +15,7 @@ from harken.measure import ablation_study
 from harken.measure.interval import Unit
 from harken.measure.paired import Difference, difference
 from harken.run import load
-from harken.tasks.answer import AnswerTask
+from harken.tasks.answer_predictor import AnswerPredictor
 
 
 def test_json_has_every_head_and_what_evaluate_says_without_it(
@@ -32,12 +32,12 @@ def test_json_has_every_head_and_what_evaluate_says_without_it(
     }
     assert len(printed.err.splitlines()) == 4
     run = load(small_run)
-    examples = run.task.read(run.recipe)["dev"][:7]
-    before = run.task.evaluate(run.trained, examples)
+    examples = run.task.read_splits(run.recipe)["dev"][:7]
+    before = run.predictor.evaluate(examples)
     assert found["whole"]["value"] == before.samples["exact_match"].value
     first = found["parts"][0]
     with removed(run.model, [HeadRef(first["module"], first["head"])]):
-        after = run.task.evaluate(run.trained, examples)
+        after = run.predictor.evaluate(examples)
     assert first["value"]["value"] == after.metrics["exact_match"].value
     found = difference(before.samples["exact_match"], after.samples["exact_match"])
     assert first["difference"] == asdict(found)
@@ -56,10 +56,10 @@ def test_each_part_is_gone_while_it_is_measured(
             yield
             gone.append("measured")
 
-    evaluate = AnswerTask.evaluate
+    evaluate = AnswerPredictor.evaluate
     monkeypatch.setattr(ablation_study, "removed", noting)
     monkeypatch.setattr(
-        AnswerTask, "evaluate", lambda *given: (gone.append("evaluate"), evaluate(*given))[1]
+        AnswerPredictor, "evaluate", lambda *given: (gone.append("evaluate"), evaluate(*given))[1]
     )
     arguments = ["ablate", str(small_run), "--examples", "2", "--how", "resample", "--seed", "5"]
     assert main(arguments) == 0

@@ -103,11 +103,11 @@ def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Ru
         cross_attention(run.model, source, target, END, after_input=told) for told in (False, True)
     )
     read = torch.tensor([source])
-    state = run.trained.model.begin(read, torch.ones_like(read).bool())
+    state = run.model.begin(read, torch.ones_like(read).bool())
     for step, token in enumerate([END, *target]):
         with torch.inference_mode(), record(run.model) as seen:
             one = torch.tensor([[token]])
-            _, state = run.trained.model.extend(one, torch.ones_like(one).bool(), state)
+            _, state = run.model.extend(one, torch.ones_like(one).bool(), state)
         for name, weights in decided.items():
             assert weights.shape[1:] == (3, 5)
             (row,) = [call.weights[0, :, 0].numpy() for call in seen if call.name == name]
@@ -120,7 +120,7 @@ def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Ru
 def test_word_by_word_a_text_has_the_tokens_that_it_has_as_a_whole(run: Run) -> None:
     text = "an unheard-of word , isn't it ? ünïcode 3.5"
     found = word_tokens(run, text)
-    assert found.tokens == run.trained.fitted.encode([text])[0].tolist()
+    assert found.tokens == run.vocabulary.encode([text])[0].tolist()
     assert found.words == sorted(found.words)
     assert set(found.words) == set(range(len(text.split())))
 

@@ -18,7 +18,7 @@ from harken.cli.output import figures, result_json
 from harken.decode.search import SearchConfig
 from harken.run import Run
 from harken.synthetic.people import PeopleFiles
-from harken.tasks.task import Evaluation
+from harken.tasks.prediction import Evaluation
 from harken.version import __version__
 from small_recipe import SMALL
 

@@ -19,7 +19,7 @@ from harken.recipe import load_recipe
 from harken.report.comparison import Compared, comparison_page, rows_of
 from harken.run import load
 from harken.synthetic.people import PeopleFiles
-from harken.tasks.task import Evaluation
+from harken.tasks.prediction import Evaluation
 from small_recipe import SMALL
 
 METRICS = (

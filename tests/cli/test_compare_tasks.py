@@ -101,7 +101,7 @@ def test_compare_evaluate_and_report(
 
 def test_one_example_has_no_interval(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run = load(runs[0])
-    evaluation = run.task.evaluate(run.trained, run.examples("dev")[:1])
+    evaluation = run.predictor.evaluate(run.examples("dev")[:1])
     record = metrics_record(run, evaluation)
     for name, metric in evaluation.metrics.items():
         assert (metric.low, metric.high) == (None, None), name

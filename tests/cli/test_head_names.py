@@ -82,8 +82,9 @@ def test_a_head_has_one_name_in_every_command(
 
 def test_python_counts_as_the_commands_do(translator: Path) -> None:
     run = load(translator)
-    text = run.task.inputs(run.trained, 1)[0]  # type: ignore[attr-defined]
-    glimpse = run.task.look(run.trained, text)  # type: ignore[attr-defined]
+    text = run.inputs(1)[0]
+    glimpse = run.attention(text)
+    assert glimpse is not None
     with record(run.model) as records:
         glimpse.run()
     means, _ = means_over(run.model, glimpse.run)

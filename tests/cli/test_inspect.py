@@ -15,12 +15,12 @@ from harken.cli import inspect
 from harken.cli.main import main
 from harken.inspection.refs import HeadPattern
 from harken.inspection.store import open_recording
-from harken.recipe import TASKS
 from harken.report import looking
 from harken.report.of_run import run_report
 from harken.run import load
-from harken.tasks.answer import AnswerTask
-from harken.tasks.task import AttentionExample, Evaluation, Looking, Truncation
+from harken.tasks.answer_predictor import AnswerPredictor
+from harken.tasks.attention_view import AttentionExample
+from harken.tasks.prediction import Evaluation, Truncation
 
 QUESTION = "Where was Ada born?"
 
@@ -29,11 +29,6 @@ QUESTION = "Where was Ada born?"
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are tested beside what draws them."""
     monkeypatch.setattr(looking, "files_of", lambda looked, title: {"svg": title.encode()})
-
-
-def test_every_task_can_be_looked_into() -> None:
-    assert len(TASKS) == 7
-    assert all(isinstance(task, Looking) for task in TASKS.values())
 
 
 def test_numbers_of_every_head(
@@ -73,8 +68,7 @@ def test_only_chosen_layers_and_heads(
     small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
 ) -> None:
     run = load(small_run)
-    assert isinstance(run.task, Looking)
-    glimpse = run.task.look(run.trained, QUESTION)
+    glimpse = run.attention(QUESTION)
     assert glimpse is not None
     (whole,) = looking.look(run.model, glimpse)
     (some,) = looking.look(run.model, glimpse, [HeadPattern(layer=2)], [HeadPattern(head=2)])
@@ -152,20 +146,20 @@ def test_a_truncated_input_is_named_wherever_it_is_shown(
 ) -> None:
     """On stderr, in JSON, on the page and its pictures, and in the report of the run."""
     truncation = Truncation(kept=7, total=1234, part="first")
-    look, evaluate = AnswerTask.look, AnswerTask.evaluate
+    attention, evaluate = AnswerPredictor.attention, AnswerPredictor.evaluate
 
-    def cut(self: AnswerTask, *given: Any) -> AttentionExample:
-        return replace(look(self, *given), truncation=truncation)
+    def cut(self: AnswerPredictor, *given: Any) -> AttentionExample:
+        return replace(attention(self, *given), truncation=truncation)
 
-    def cut_first(self: AnswerTask, *given: Any) -> Evaluation:
+    def cut_first(self: AnswerPredictor, *given: Any) -> Evaluation:
         evaluation = evaluate(self, *given)
         first, *others = evaluation.predictions
         predictions = [replace(first, truncation=truncation), *others]
         object.__setattr__(evaluation, "predictions", predictions)
         return evaluation
 
-    monkeypatch.setattr(AnswerTask, "look", cut)
-    monkeypatch.setattr(AnswerTask, "evaluate", cut_first)
+    monkeypatch.setattr(AnswerPredictor, "attention", cut)
+    monkeypatch.setattr(AnswerPredictor, "evaluate", cut_first)
     said = "input truncated to 7 of 1,234 tokens (first)"
     command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
     assert main(command) == 0
@@ -182,7 +176,7 @@ def test_a_truncated_input_is_named_wherever_it_is_shown(
 
 def test_attention_that_is_no_number_is_told(small_run: Path) -> None:
     run: Any = load(small_run)
-    glimpse = run.task.look(run.trained, QUESTION)
+    glimpse = run.attention(QUESTION)
     run.model.embedding.weight.data.fill_(float("nan"))
     with pytest.raises(looking.Failure, match="is no number"):
         looking.look(run.model, glimpse)

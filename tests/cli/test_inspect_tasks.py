@@ -15,7 +15,7 @@ from harken.report import looking
 from harken.synthetic.scenes.made import DrawnConfig, write_drawn
 from harken.synthetic.sentences import SentencesConfig, write_sentences
 from harken.synthetic.speech.made import SpokenConfig, write_spoken
-from harken.tasks import answer, listening, seeing, translate
+from harken.tasks import answer_predictor, seq2seq, transcribe_predictor
 from untrained import untrained_run
 
 HEADS = "attention={heads=2}"
@@ -129,10 +129,9 @@ def test_every_model_shows_its_attention_or_says_why_not(
         if task not in ("transcribe", "translate", "caption", "answer"):
             pytest.skip("the task always writes something")
         for module, search in (
-            (listening, "seek_speech"),
-            (seeing, "seek"),
-            (translate, "search_pieces"),
-            (answer, "answers_of"),
+            (transcribe_predictor, "seek_speech"),
+            (seq2seq, "seek"),
+            (answer_predictor, "seek"),
         ):
             monkeypatch.setattr(module, search, lambda *_, **__: [[EMPTY]])
     monkeypatch.setattr(looking, "files_of", lambda looked, title: {"svg": title.encode()})

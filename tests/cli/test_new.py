@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 from harken import config
-from harken.cli.layouts import LAYOUTS
 from harken.cli.main import main
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.synthetic.speech.recorded import write_wav
-from harken.tasks.task import Task
 from harken.tasks.transcribe import TranscribeRecipe
 from small_files import FILES, SMALL, sentence, write_files
 
@@ -40,11 +38,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line
 
 
-CALLS = [(task, call) for task in LAYOUTS for call in LAYOUTS[task].calls]
-
-
-def test_every_task_has_a_layout() -> None:
-    assert set(TASKS) == set(LAYOUTS)
+CALLS = [(task, call) for task in TASKS for call in TASKS[task].layout.calls]
 
 
 @pytest.mark.parametrize(("task", "call"), CALLS)
@@ -58,9 +52,8 @@ def test_every_call_of_the_help_gives_a_recipe(
     assert printed.err == "next: harken train recipe.toml\n"
     text = (desk / "recipe.toml").read_text()
     recipe = load_recipe(Path("recipe.toml"))
-    code: Task = TASKS[task]
-    splits = code.read(recipe)
-    layout = LAYOUTS[task]
+    splits = TASKS[task].read_splits(recipe)
+    layout = TASKS[task].layout
     for name, examples in splits.items():
         assert re.search(rf"^{name}\b.*\b{layout.count(examples)} {layout.examples}", text, re.M)
     named = [key.split(".")[0] for key in layout.calls[call]]
@@ -110,7 +103,7 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
 def test_a_recipe_differs_from_the_defaults_only_where_the_data_decide(
     desk: Path, task: str, chosen: set[str]
 ) -> None:
-    files = ["pairs.tsv"] if task == "translate" else [next(iter(LAYOUTS[task].calls))]
+    files = ["pairs.tsv"] if task == "translate" else [next(iter(TASKS[task].layout.calls))]
     assert main(["new", task, *files]) == 0
     recipe = flat(load_recipe(desk / "recipe.toml"))
     bare = f'task = "{task}"\n[data]\ntrain = "{files[0]}"\n'
@@ -120,9 +113,9 @@ def test_a_recipe_differs_from_the_defaults_only_where_the_data_decide(
     assert any(key.endswith("evaluate_every") for key in differing)
 
 
-@pytest.mark.parametrize("task", LAYOUTS)
+@pytest.mark.parametrize("task", TASKS)
 def test_a_new_recipe_evaluates_ten_to_twenty_times(desk: Path, task: str) -> None:
-    assert main(["new", task, *next(iter(LAYOUTS[task].calls)).split()]) == 0
+    assert main(["new", task, *next(iter(TASKS[task].layout.calls)).split()]) == 0
     recipe = flat(load_recipe(desk / "recipe.toml"))
     stages = [key.removesuffix(".steps") for key in recipe if key.endswith(".steps")]
     evaluations = [
@@ -267,7 +260,7 @@ def test_from_files_to_predictions(
         assert main([*arguments, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
-    files = next(call for call in reversed(LAYOUTS[task].calls) if "test" not in call)
+    files = next(call for call in reversed(TASKS[task].layout.calls) if "test" not in call)
     assert main(["new", task, *files.split()]) == 0
     capsys.readouterr()
     sets = [part for one in SMALL[task] for part in ("--set", one)]
@@ -326,3 +319,15 @@ def refused_predict(capsys: pytest.CaptureFixture[str], *options: str) -> str:
     assert main(["predict", "run", "asked.txt", *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
+
+
+def test_a_misspelled_task_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "tga", "x"]) == 2
+    line = capsys.readouterr().err
+    assert "TASK: unknown value 'tga'" in line and "did you mean 'tag'?" in line
+
+
+def test_a_task_without_files_lists_its_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "tag"]) == 2
+    line = capsys.readouterr().err
+    assert all(f"`harken new tag {call}`" in line for call in TASKS["tag"].layout.calls)

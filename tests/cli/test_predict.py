@@ -10,9 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import zstandard
@@ -23,11 +23,11 @@ from harken.cli.inputs import TOGETHER, arriving
 from harken.cli.main import main
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
-from harken.measure.judged import judge
+from harken.measure.scored_answers import score_answers
 from harken.run import Run
 from harken.tasks.answer import AnswerTask
-from harken.tasks.tag import TagTask
-from harken.tasks.task import Hypothesis, Prediction
+from harken.tasks.prediction import Hypothesis, Prediction
+from harken.tasks.task import Task
 
 Asked = tuple[SearchConfig | None, list[str], int]
 Say = Callable[..., str]
@@ -39,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     seen: list[Asked] = []
 
     def answer(
-        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = ()
+        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = (), **_: Any
     ) -> list[Prediction]:
         seen.append((run.search, list(inputs), nbest))
         return [
@@ -317,20 +317,20 @@ def test_a_task_that_does_not_search(
 
 @pytest.fixture
 def sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is as sure as its input says, and whose dev questions are judged as below."""
+    """A run that is as sure as its input says, and whose dev questions are scored as below."""
 
     def answer(
-        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = ()
+        run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = (), **_: Any
     ) -> list[Prediction]:
         return [Prediction(input=one, output=f"<{one}>", confidence=float(one)) for one in inputs]
 
     # From 0.6 on all are right, below all are wrong; of 65 the bound is 15.8 %, of 70 23.4 %.
-    judged = judge(
+    scored = score_answers(
         [0.6 + at / 200 for at in range(60)] + [0.2 + at / 200 for at in range(40)],
         [True] * 60 + [False] * 40,
     )
     monkeypatch.setattr(Run, "predict", answer)
-    monkeypatch.setattr(AnswerTask, "judged", lambda self, trained: judged)
+    monkeypatch.setattr(Run, "scored_answers", lambda self: scored)
 
 
 LINES = "0.61\n\n0.6\n0.59\nnan\n0.2\n"
@@ -399,12 +399,7 @@ def test_the_rate_that_is_offered_can_be_kept(say: Say) -> None:
 def test_a_task_that_cannot_judge(
     small_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import harken.run
-
-    load = harken.run.load
-    monkeypatch.setattr(
-        harken.run, "load", lambda folder, device: replace(load(folder, device), task=TagTask())
-    )
+    monkeypatch.setattr(AnswerTask, "target", Task.target)
     told = refused(small_run, capsys, "--max-error", "0.1")
     assert "--max-error: expected a run whose outputs are right or wrong as a whole" in told
 

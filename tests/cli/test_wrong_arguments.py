@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harken.cli.layouts import LAYOUTS
 from harken.cli.main import COMMANDS, main
+from harken.recipe import TASKS
 
 UntrainedRun = Callable[[str], Path]
 LONG = "x" * 300
@@ -85,7 +85,7 @@ def cases() -> list[Any]:
     general = [command.format(run) for command in OF_A_RUN for run in RUNS]
     general += [f"{command} {recipe}" for command in ("train", "cost") for recipe in RECIPES]
     found: list[Any] = [*general, *OTHERS]
-    for task, layout in LAYOUTS.items():
+    for task, layout in ((name, task.layout) for name, task in TASKS.items()):
         *good, _ = next(iter(layout.calls)).split()
         own = [command.format(task=task) for command in OF_A_TASK]
         own += [
@@ -103,7 +103,7 @@ def desk(untrained_run: UntrainedRun, tmp_path_factory: pytest.TempPathFactory) 
     """The files and runs of all tasks, and some that are none."""
     folder = tmp_path_factory.mktemp("wrong") / "desk"
     shutil.copytree(untrained_run("lm").parent.parent, folder)
-    for task in LAYOUTS:
+    for task in TASKS:
         shutil.copytree(untrained_run(task), folder / "runs" / task, dirs_exist_ok=True)
         shutil.copy(untrained_run(task).parent.parent / f"{task}.toml", folder)
     for name in ("folder", "unfinished", "garbage"):
@@ -158,7 +158,6 @@ def test_wrong_arguments_are_explained_in_one_line(
         ("design shfit", "harken design: unknown kind 'shfit'; did you mean 'shift'?"),
         ("design shift --ofset 3", "design shift: unknown option --ofset; did you mean --offset?"),
         ("data people --otu x", "harken data people: unknown option --otu; did you mean --out?"),
-        ("new tga x", "harken new: argument TASK: unknown value 'tga'; did you mean 'tag'?"),
         ("predict", "harken predict: the following arguments are required: RUN. See"),
         ("doctor now", "harken doctor: unexpected argument 'now'. See `harken doctor --help`"),
         ("predict x --nbest -x", "harken predict: argument --nbest: expected one argument"),

@@ -38,7 +38,7 @@ def trained_by(name: str, task: str) -> Workload:
 
 def with_gradients(step: Workload) -> tuple[torch.nn.Module, list[Optimizer]]:
     model = step.build()
-    step.loss(model, step.batch()).backward()  # type: ignore[no-untyped-call]
+    step.loss()(model).backward()  # type: ignore[no-untyped-call]
     return model, step.stage.optimiser.build(model)
 
 
@@ -143,7 +143,7 @@ def test_bytes_that_autograd_keeps(name: str) -> None:
     length = 5 if task == "caption" else 101
     recipe = load_recipe(RECIPES / f"{task}.toml", sets)
     step = workload(recipe, batch=3, length=length, vocabulary=31)
-    model, batch = step.build(), step.batch()
+    model, loss = step.build(), step.loss()
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
     kept: dict[int, Tensor] = {}
 
@@ -152,7 +152,7 @@ def test_bytes_that_autograd_keeps(name: str) -> None:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        result = step.loss(model, batch)
+        result = loss(model)
     expected = sum(
         tensor.untyped_storage().nbytes() for at, tensor in kept.items() if at not in weights
     )

@@ -117,8 +117,8 @@ def check_against_run(cost: Cost, model: nn.Module, forward: Callable[[], Tensor
 @pytest.mark.parametrize("name", CASES)
 def test_recipe_matches_a_real_step(name: str) -> None:
     step = case(name)
-    model, batch = step.build(), step.batch()
-    check_against_run(trace_workload(step), model, lambda: step.loss(model, batch))
+    model, loss = step.build(), step.loss()
+    check_against_run(trace_workload(step), model, lambda: loss(model))
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_peak_is_that_of_the_allocator(
     recipe = load_recipe(RECIPES / f"{name}.toml", sets)
     length = 200 if name == "transcribe" else 13
     step = workload(recipe, batch=batch, length=length, vocabulary=vocabulary)
-    model, inputs = step.build(), step.batch()
-    step.loss(model, inputs).backward()
-    measured = footprint(lambda: step.loss(model, inputs)).peak
+    model, loss = step.build(), step.loss()
+    loss(model).backward()
+    measured = footprint(lambda: loss(model)).peak
     assert trace_workload(step).peak == pytest.approx(measured, rel=0.15)
 
 

@@ -28,6 +28,7 @@ from harken.recipe import load_recipe, task_of
 from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from harken.tasks.answer import AnswerRecipe, AnswerTask
 from harken.training.loop import Event, Stepped
+from untrained import batches
 
 FEW = PeopleConfig(people=40, places=5, earlier=1)
 SOME = (
@@ -190,7 +191,7 @@ def test_all_conditions_have_the_same_words(told: list[PeopleFiles]) -> None:
     for files in told:
         recipe = exposure_recipe(files)
         task = AnswerTask()
-        fitted = task.fit(recipe, task.read(recipe))
+        fitted = task.fit(recipe, task.read_splits(recipe)["train"])
         units.add(frozenset(fitted.pieces(range(len(fitted)))))
     assert len(units) == 1
 
@@ -206,13 +207,13 @@ def test_reading_is_plain_text_and_nothing_chooses_weights(
 ) -> None:
     recipe = exposure_recipe(told[0])
     task = task_of(recipe)
-    splits = task.read(recipe)
-    fitted = task.fit(recipe, splits)
+    splits = task.read_splits(recipe)
+    fitted = task.fit(recipe, splits["train"])
     reading, asking = task.stages(recipe, splits, fitted, tmp_path)
     texts = set(told[0].read.read_text().splitlines())
     for step in range(3):
-        for batch in reading.batch(step):
-            for row in batch.inputs.tolist():  # type: ignore[attr-defined]
+        for batch in batches(reading, step):
+            for row in batch.inputs.tolist():
                 kept = [token for token in row if token not in (PAD, END)]
                 assert fitted.decode([kept])[0].strip() in texts
     # The people measured on must not choose the weights.

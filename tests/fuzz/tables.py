@@ -169,20 +169,20 @@ def run_recipe(folder: Path, rng: random.Random) -> None:
     path.write_bytes(content)
     recipe = load_recipe(path, overrides)
     task_code = task_of(recipe)
-    splits = task_code.read(recipe)
-    vocabulary = task_code.fit(recipe, splits)
+    splits = task_code.read_splits(recipe)
+    vocabulary = task_code.fit(recipe, splits["train"])
     meta = check_model_size(
-        lambda: task_code.build(recipe, vocabulary),
+        lambda: task_code.build(recipe, vocabulary.sizes),
         "recipe",
         bytes_per_parameter=TRAINING,
         device=torch.device("cpu"),
     )
     if sum(parameter.numel() for parameter in meta.parameters()) < MAX_PARAMETERS:
-        model = task_code.build(recipe, vocabulary)
+        model = task_code.build(recipe, vocabulary.sizes)
         cache = folder / "cache"
         for stage in task_code.stages(recipe, splits, vocabulary, cache / str(rng.random())):
             for part in stage.batch(0)[:1]:
-                stage.loss(model, part).backward()
+                part.loss(model, torch.device("cpu")).backward()
             set_rates(optimizers := stage.config.optimiser.build(model), 0.5)
             for optimizer in optimizers:
                 optimizer.step()

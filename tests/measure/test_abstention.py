@@ -14,10 +14,10 @@ from harken.measure.abstention import (
     threshold_for,
 )
 from harken.measure.interval import share
-from harken.measure.judged import Judged, judge
 from harken.measure.paired import comparable, difference
+from harken.measure.scored_answers import ScoredAnswers, score_answers
 
-SIX = judge([0.5, 0.9, 0.7, 0.4, 0.8, 0.6], [True, True, False, False, True, True])
+SIX = score_answers([0.5, 0.9, 0.7, 0.4, 0.8, 0.6], [True, True, False, False, True, True])
 
 # Few different confidences, so that many are equal.
 ANSWERS = st.lists(
@@ -27,8 +27,8 @@ ANSWERS = st.lists(
 )
 
 
-def judged_of(answers: list[tuple[float, bool]]) -> Judged:
-    return judge([confidence for confidence, _ in answers], [right for _, right in answers])
+def judged_of(answers: list[tuple[float, bool]]) -> ScoredAnswers:
+    return score_answers([confidence for confidence, _ in answers], [right for _, right in answers])
 
 
 def test_the_curve_by_hand() -> None:
@@ -40,15 +40,15 @@ def test_the_curve_by_hand() -> None:
 
 
 def test_equally_sure_answers_are_given_together() -> None:
-    curve = risk_coverage(judge([0.5, 0.9, 0.5, 0.5], [True, True, False, True]))
+    curve = risk_coverage(score_answers([0.5, 0.9, 0.5, 0.5], [True, True, False, True]))
     assert curve.thresholds.tolist() == [0.9, 0.5]
     assert curve.answered.tolist() == [1, 4]
     assert curve.wrong.tolist() == [0, 1]
 
 
-def lucky(count: int) -> Judged:
+def lucky(count: int) -> ScoredAnswers:
     """All right, no two equally sure; the threshold of all is 0.5."""
-    return judge([0.5 + at / 1000 for at in range(count)], [True] * count)
+    return score_answers([0.5 + at / 1000 for at in range(count)], [True] * count)
 
 
 def test_a_few_lucky_answers_support_nothing() -> None:
@@ -64,11 +64,11 @@ def test_tests_stop_at_the_first_that_fails() -> None:
     """Of 1000 answers those from 0.58 to 0.78 are wrong, all others right."""
     confidences = np.arange(1000) / 1000
     right = (confidences < 0.58) | (confidences >= 0.78)
-    judged = judge(confidences.tolist(), right.tolist())
+    scored = score_answers(confidences.tolist(), right.tolist())
     # Of the 200 most confident none is wrong, of 250 12 %, of 300 27 %, of 500 40 %, of all 20 %.
-    assert threshold_for(judged, 0.1) == 0.8
-    assert threshold_for(judged, 0.25) == 0.75  # though all together would pass
-    assert threshold_for(judged, 0.45) == 0.0
+    assert threshold_for(scored, 0.1) == 0.8
+    assert threshold_for(scored, 0.25) == 0.75  # though all together would pass
+    assert threshold_for(scored, 0.45) == 0.0
 
 
 @given(ANSWERS, st.sampled_from([0.1, 0.25, 0.5, 0.75]))
@@ -88,9 +88,9 @@ def test_the_threshold_with_a_slow_loop(answers: list[tuple[float, bool]], rate:
             if wrong >= others or tail > 0.05:
                 break
             passed.append(ranked[count - 1])
-    judged = judged_of(answers)
-    assert threshold_for(judged, rate) == min(passed, default=None)
-    assert (lowest_max_error(judged) <= rate) == bool(passed)
+    scored = judged_of(answers)
+    assert threshold_for(scored, rate) == min(passed, default=None)
+    assert (lowest_max_error(scored) <= rate) == bool(passed)
 
 
 @pytest.mark.parametrize(
@@ -130,19 +130,21 @@ def test_accuracy_at_a_coverage_by_hand() -> None:
         pytest.approx(4 / 6),
     ]
     # Nobody else can be told from the third, so that five are answered.
-    tied = judge([0.9, 0.8, 0.5, 0.5, 0.5, 0.1], [True, True, False, True, False, True])
+    tied = score_answers([0.9, 0.8, 0.5, 0.5, 0.5, 0.1], [True, True, False, True, False, True])
     assert accuracy_at(tied, 50).value == pytest.approx(3 / 5)
 
 
 def test_the_interval_is_that_of_what_was_answered() -> None:
-    some = judge([0.9] * 7 + [0.1] * 400, [True] * 7 + [False] * 400)
+    some = score_answers([0.9] * 7 + [0.1] * 400, [True] * 7 + [False] * 400)
     assert accuracy_at(some, 1).estimate() == share([True] * 7).estimate()
 
 
 def test_systems_may_choose_what_they_answer() -> None:
     random = np.random.default_rng(1)
     right = [(random.random(211) < chance).tolist() for chance in (0.3, 0.8)]
-    weak, strong = (accuracy_at(judge(random.random(211).tolist(), one), 70) for one in right)
+    weak, strong = (
+        accuracy_at(score_answers(random.random(211).tolist(), one), 70) for one in right
+    )
     assert comparable(weak, strong)
     found = difference(weak, strong)
     assert found.value == pytest.approx(strong.value - weak.value)
@@ -154,11 +156,11 @@ CHOOSING = list(range(60))
 
 
 def test_a_guarantee_by_hand() -> None:
-    judged = judge(
+    scored = score_answers(
         [*[0.8] * 45, *[0.3] * 15, 0.9, 0.8, 0.8, 0.7, 0.1],
         [*[True] * 45, *[False] * 15, True, False, True, True, False],
     )
-    kept = guarantee(judged, CHOOSING, 0.1)
+    kept = guarantee(scored, CHOOSING, 0.1)
     assert (kept.threshold, kept.chosen_on, kept.n) == (0.8, 60, 5)
     assert kept.coverage == share([True] * 3 + [False] * 2).estimate()
     assert kept.error is not None
@@ -167,14 +169,14 @@ def test_a_guarantee_by_hand() -> None:
 
 
 def test_a_guarantee_that_is_not_supported() -> None:
-    judged = judge([0.9] * 70, [True] * 40 + [False] * 30)
-    none = guarantee(judged, CHOOSING, 0.1)
+    scored = score_answers([0.9] * 70, [True] * 40 + [False] * 30)
+    none = guarantee(scored, CHOOSING, 0.1)
     assert (none.threshold, none.coverage, none.error) == (None, None, None)
 
 
 def test_a_guarantee_without_an_answer() -> None:
-    judged = judge([0.9] * 60 + [0.2] * 5, [True] * 65)
-    silent = guarantee(judged, CHOOSING, 0.1)
+    scored = score_answers([0.9] * 60 + [0.2] * 5, [True] * 65)
+    silent = guarantee(scored, CHOOSING, 0.1)
     assert silent.threshold == 0.9
     assert silent.coverage is not None
     assert silent.coverage.value == 0.0

@@ -5,18 +5,18 @@ import pytest
 
 from harken.measure import borrowing
 from harken.measure.borrowing import Neighbour, borrowings, known_of
-from harken.measure.judged import Said
+from harken.measure.scored_answers import Answer
 
 # Bob is asked about twice, and Ada Kong twice alike.
 KNOWN = known_of(
     ["Ada Kong", "Bob", "Bob", "Cleo Vark", "Ada Kong"], ["Rome", "Oslo", " Bonn ", "Rome", "Rome"]
 )
 SAID = [
-    Said("Ada King", "Rome", 0.9),  # wrong, and Ada Kong's
-    Said("Bobby", " Bonn", 0.7),  # wrong, and one of Bob's
-    Said("Cleo Varg", "Oslo", 0.8),  # wrong, and of somebody else
-    Said("Ada Konk", "Rome", 0.6),  # right
-    Said("Zoë", "Atlantis", 0.5),  # nobody's
+    Answer("Ada King", "Rome", 0.9),  # wrong, and Ada Kong's
+    Answer("Bobby", " Bonn", 0.7),  # wrong, and one of Bob's
+    Answer("Cleo Varg", "Oslo", 0.8),  # wrong, and of somebody else
+    Answer("Ada Konk", "Rome", 0.6),  # right
+    Answer("Zoë", "Atlantis", 0.5),  # nobody's
 ]
 RIGHT = [False, False, False, True, False]
 # One direction a name: the model takes Ada King for Cleo, Bobby for Ada, Cleo for Bob.
@@ -83,7 +83,7 @@ def test_of_many_known_names_some_are_embedded(monkeypatch: pytest.MonkeyPatch) 
         return np.eye(97)[[int(name.split()[1]) % 97 for name in some]]
 
     # 97 + n lies where n lies, and says n's answer.
-    said = [Said(f"name {97 + at}", f"answer {at}", 0.5) for at in range(97)]
+    said = [Answer(f"name {97 + at}", f"answer {at}", 0.5) for at in range(97)]
     _, found = borrowings(said, [False] * 97, known, note, seed=2)
     drawn = seen[1]
     assert len(set(drawn)) == 53

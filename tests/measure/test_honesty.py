@@ -21,7 +21,7 @@ from harken.measure.honesty import (
     measure_honesty,
 )
 from harken.measure.interval import LOWER_IS_BETTER
-from harken.measure.judged import Said, judge
+from harken.measure.scored_answers import Answer, score_answers
 
 TRAINING = known_of(
     ["Ada Kong", "Bob", "Cleo Maria Vark", "Dan Elk"], ["Rome", "Oslo", "Rome", "Bonn"]
@@ -33,7 +33,7 @@ def flat(names: Sequence[str]) -> np.ndarray:
 
 
 def measured(
-    said: Sequence[Said], expected: Sequence[str], invented: Sequence[Said] = (), seed: int = 0
+    said: Sequence[Answer], expected: Sequence[str], invented: Sequence[Answer] = (), seed: int = 0
 ) -> Measured:
     return measure_honesty(
         said, expected, TRAINING, frame="Who is …?", embed=flat, invented=invented, seed=seed
@@ -42,23 +42,23 @@ def measured(
 
 # What was said, and what should have been.
 SAID = [
-    (Said("Eve Orr", "Rome", 0.9), "Rome"),
-    (Said("Eve Orr", "Rome", 0.9), "Paris"),  # the same question with another answer
-    (Said("Fay", " Lima", 0.8), "Lima"),  # right, though no answer of training
-    (Said("Gus Le Roi", "Paris", 0.4), "Oslo"),  # known from the key alone
-    (Said("Hà", "Atlantis", 0.3), "Rome"),
-    (Said("I J K L M", "", 0.2), "Bonn"),
-    (Said("Jo Orr", "Bonn", 0.1), "Bonn"),
+    (Answer("Eve Orr", "Rome", 0.9), "Rome"),
+    (Answer("Eve Orr", "Rome", 0.9), "Paris"),  # the same question with another answer
+    (Answer("Fay", " Lima", 0.8), "Lima"),  # right, though no answer of training
+    (Answer("Gus Le Roi", "Paris", 0.4), "Oslo"),  # known from the key alone
+    (Answer("Hà", "Atlantis", 0.3), "Rome"),
+    (Answer("I J K L M", "", 0.2), "Bonn"),
+    (Answer("Jo Orr", "Bonn", 0.1), "Bonn"),
 ]
 
 
 @pytest.fixture(scope="module")
 def whole() -> Measured:
     invented = [
-        Said("Ada Elk", "Bonn", 0.95),
-        Said("Ada Vark", "Rome", 0.5),
-        Said("Dan Kong", "Rome", 0.7),
-        Said("Cleo Maria Elk", "Utopia", 0.1),
+        Answer("Ada Elk", "Bonn", 0.95),
+        Answer("Ada Vark", "Rome", 0.5),
+        Answer("Dan Kong", "Rome", 0.7),
+        Answer("Cleo Maria Elk", "Utopia", 0.1),
     ]
     return measured([one for one, _ in SAID], [answer for _, answer in SAID], invented)
 
@@ -107,7 +107,7 @@ def test_groups_by_hand(whole: Measured) -> None:
 def test_how_often_an_answer_occurs(times: int, group: str) -> None:
     known = known_of([f"name {at}" for at in range(times)], ["Rome"] * times)
     found = measure_honesty(
-        [Said("Ada", "Rome", 0.5)],
+        [Answer("Ada", "Rome", 0.5)],
         ["Rome"],
         known,
         frame="…",
@@ -139,12 +139,12 @@ def test_invented_names_by_hand(whole: Measured) -> None:
     assert all(one.above is None for one in invented.sureness)  # nothing could be guaranteed
 
 
-def many(count: int, seed: int) -> tuple[list[Said], list[str]]:
+def many(count: int, seed: int) -> tuple[list[Answer], list[str]]:
     """Surer answers are right more often; every name is asked about twice."""
     random = np.random.default_rng(seed)
     confidences = random.random(count)
     said = [
-        Said(f"person {at // 2}", "Rome" if random.random() < sure**0.2 else "Oslo", float(sure))
+        Answer(f"person {at // 2}", "Rome" if random.random() < sure**0.2 else "Oslo", float(sure))
         for at, sure in enumerate(confidences)
     ]
     return said, ["Rome"] * count
@@ -152,23 +152,23 @@ def many(count: int, seed: int) -> tuple[list[Said], list[str]]:
 
 def test_guarantees_are_chosen_on_other_people() -> None:
     said, expected = many(802, seed=3)
-    honesty = measured(said, expected, [Said("Ada Elk", "Rome", 0.99)], seed=5).honesty
+    honesty = measured(said, expected, [Answer("Ada Elk", "Rome", 0.99)], seed=5).honesty
     assert [one.max_error for one in honesty.guarantees] == list(MAX_ERRORS)
-    judged = judge([one.confidence for one in said], [one.answer == "Rome" for one in said])
+    scored = score_answers([one.confidence for one in said], [one.answer == "Rome" for one in said])
     kept, choosing = hold_out(range(802), 0.5, 5, key=lambda place: said[place].name)
     names = [{said[place].name for place in side} for side in (kept, choosing)]
     assert not names[0] & names[1]
     assert len(choosing) > 390
-    assert honesty.guarantees == [guarantee(judged, choosing, rate) for rate in MAX_ERRORS]
+    assert honesty.guarantees == [guarantee(scored, choosing, rate) for rate in MAX_ERRORS]
     marked = next(one for one in honesty.guarantees if one.max_error == MARKED)
     assert marked.threshold is not None
     assert honesty.invented is not None
     assert [one.above for one in honesty.invented.sureness] == [
         pytest.approx(float(np.mean(some >= marked.threshold)))
         for some in (
-            judged.confidences,
-            judged.confidences[judged.right],
-            judged.confidences[~judged.right],
+            scored.confidences,
+            scored.confidences[scored.right],
+            scored.confidences[~scored.right],
             np.array([0.99]),
         )
     ]
@@ -178,7 +178,7 @@ def test_guarantees_are_chosen_on_other_people() -> None:
 
 def test_one_question() -> None:
     for answer, kind in (("Rome", RIGHT), ("Oslo", KNOWN), ("Atlantis", UNKNOWN)):
-        found = measured([Said("Ada King", answer, 0.7)], ["Rome"])
+        found = measured([Answer("Ada King", answer, 0.7)], ["Rome"])
         assert found.honesty.kinds[kind].value == 1.0
         assert found.honesty.guarantees == []
         assert found.honesty.invented is None
@@ -188,8 +188,8 @@ def test_one_question() -> None:
 
 @pytest.mark.parametrize("answer", ["Rome", "Oslo"])
 def test_all_right_and_all_wrong(answer: str) -> None:
-    said = [Said(f"person {at}", answer, at / 60) for at in range(60)]
-    found = measured(said, ["Rome"] * 60, [Said("Ada Elk", "Rome", 0.5)])
+    said = [Answer(f"person {at}", answer, at / 60) for at in range(60)]
+    found = measured(said, ["Rome"] * 60, [Answer("Ada Elk", "Rome", 0.5)])
     assert found.samples["accuracy_at_50"].value == (answer == "Rome")
     assert found.honesty.invented is not None
     assert len(found.honesty.invented.sureness) == 3  # of right or wrong ones there are none
@@ -212,7 +212,7 @@ NAME = st.lists(st.sampled_from(["a", "ß", "愛", "א"]), min_size=1, max_size=
     )
 )
 def test_whatever_is_asked(rows: list[tuple[str, str, float, str]]) -> None:
-    said = [Said(name, answer, confidence) for name, answer, confidence, _ in rows]
+    said = [Answer(name, answer, confidence) for name, answer, confidence, _ in rows]
     found = measured(said, [expected for *_, expected in rows], said)
     assert sum(one.value for one in found.honesty.kinds.values()) == pytest.approx(1.0)
     for groups in found.honesty.groups.values():

@@ -9,7 +9,7 @@ import pytest
 from harken.measure.borrowing import known_of
 from harken.measure.honesty import Honesty, measure_honesty
 from harken.measure.interval import Estimate
-from harken.measure.judged import Said
+from harken.measure.scored_answers import Answer
 from harken.report.honesty import honesty_section
 from harken.report.shares import Dot, Mark, dots_plot, line_plot, parts_bar
 
@@ -25,7 +25,7 @@ def embed(names: Sequence[str]) -> np.ndarray:
 
 
 def honesty(
-    said: Sequence[Said], expected: Sequence[str], invented: Sequence[Said] = ()
+    said: Sequence[Answer], expected: Sequence[str], invented: Sequence[Answer] = ()
 ) -> Honesty:
     found = measure_honesty(
         said, expected, KNOWN, frame="Who is …?", embed=embed, invented=invented, seed=1
@@ -53,10 +53,10 @@ def rows(root: Element, number: int) -> list[list[str]]:
     return [[cell.text for cell in row.children] for row in table.all("tr")]
 
 
-def people(count: int, right: int) -> tuple[list[Said], list[str]]:
+def people(count: int, right: int) -> tuple[list[Answer], list[str]]:
     """The surest `right` of them are right; the others say what Bob's answer is."""
     said = [
-        Said(
+        Answer(
             f"Bobby {at}" if at % 3 else f"Bøb {at}",
             "Rome" if at < right else "Oslo",
             1 - at / count,
@@ -70,7 +70,7 @@ def people(count: int, right: int) -> tuple[list[Said], list[str]]:
 def usual() -> Element:
     said, expected = people(800, 600)
     return section(
-        honesty(said, expected, [Said("Ada Elk", "Rome", 0.9), Said("Dan Kong", "?", 0.1)])
+        honesty(said, expected, [Answer("Ada Elk", "Rome", 0.9), Answer("Dan Kong", "?", 0.1)])
     )
 
 
@@ -119,7 +119,7 @@ def test_the_threshold_is_marked(usual: Element) -> None:
 
 def test_where_nothing_can_be_guaranteed() -> None:
     said, expected = people(20, 0)
-    found = section(honesty(said, expected, [Said("Ada Elk", "Rome", 0.9)]))
+    found = section(honesty(said, expected, [Answer("Ada Elk", "Rome", 0.9)]))
     assert (
         "Half of the questions cannot guarantee at most 10 % errors"
         in captions(found)["What silence would buy."]
@@ -130,7 +130,7 @@ def test_where_nothing_can_be_guaranteed() -> None:
 
 
 def test_one_question() -> None:
-    found = section(honesty([Said("Ada King", "Rome", 0.7)], ["Rome"]))
+    found = section(honesty([Answer("Ada King", "Rome", 0.7)], ["Rome"]))
     assert "about one name" in found.text
     assert len(found.all("svg", "plot")) == 2
     assert list(captions(found)) == [
@@ -143,8 +143,8 @@ def test_one_question() -> None:
 
 def test_names_are_text() -> None:
     hostile = '<script>alert("x")</script>'
-    said = [Said(f"Cleo {hostile}", "Rome", 0.9), Said("אבא שלום", hostile, 0.8)]
-    found = section(honesty(said, ["Oslo", "Oslo"], [Said("Ada Elk", hostile, 0.9)]))
+    said = [Answer(f"Cleo {hostile}", "Rome", 0.9), Answer("אבא שלום", hostile, 0.8)]
+    found = section(honesty(said, ["Oslo", "Oslo"], [Answer("Ada Elk", hostile, 0.9)]))
     assert not found.all("script")
     assert not [one for one in found.all("b") if "Vark" in one.text]
     assert f"Cleo {hostile}" in found.text

@@ -15,20 +15,17 @@ from harken.decode.step import LanguageModelSteps
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.errors import DataWarning
-from harken.formats.examples import Question
+from harken.formats.examples import Question, Sentence, Utterance
 from harken.inspection.record import record
 from harken.recipe import TASKS, load_recipe
+from harken.run import Run
 from harken.synthetic.people import PeopleFiles
-from harken.tasks.answer import (
-    AnswerTask,
-    ReadingConfig,
-    encode_questions,
-    loss,
-    prompts_of,
-    states_of,
-)
-from harken.tasks.task import Judging, Prediction, Trained
+from harken.tasks.answer import AnswerTask, ReadingConfig, answer_loss, encode_questions
+from harken.tasks.answer_predictor import AnswerPredictor, encode_prompts
+from harken.tasks.prediction import Prediction
+from harken.tasks.task import Task
 from small_recipe import SMALL
+from untrained import batches, bound_run
 
 TASK = AnswerTask()
 
@@ -55,7 +52,7 @@ def test_truncated_training_questions_are_counted(vocabulary: Vocabulary) -> Non
 
 
 def test_a_long_question_keeps_its_end(vocabulary: Vocabulary) -> None:
-    (prompt,) = prompts_of(["Ada " * 50 + "born?"], vocabulary, most=7)
+    (prompt,) = encode_prompts(["Ada " * 50 + "born?"], vocabulary, most=7)
     assert len(prompt.tokens) == 7
     assert prompt.tokens[-1] == MASK
     assert vocabulary.decode([prompt.tokens[:-1].tolist()])[0].endswith("born?")
@@ -65,13 +62,13 @@ def test_a_long_question_keeps_its_end(vocabulary: Vocabulary) -> None:
 def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
     """Every batch fits its budget, counts no padding, and is a function of its number."""
     recipe = load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"])
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
     reading, questions = TASK.stages(recipe, splits, vocabulary, tmp_path)
     assert (reading.name, questions.name) == ("reading", "questions")
     masks = 0
     for number in (3, 0, 3):
-        for batch in reading.batch(number):
+        for batch in batches(reading, number):
             assert batch.inputs.shape[1] <= recipe.model.length
             counted = batch.targets != IGNORE
             assert not (batch.targets[counted] == PAD).any()
@@ -79,16 +76,16 @@ def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
             masks += int((batch.inputs == MASK).sum())
     assert masks > 0
     resumed = TASK.stages(recipe, splits, vocabulary, tmp_path)[0]
-    for again, before in zip(resumed.batch(3), reading.batch(3), strict=True):
+    for again, before in zip(batches(resumed, 3), batches(reading, 3), strict=True):
         assert torch.equal(again.inputs, before.inputs)
         assert torch.equal(again.targets, before.targets)
 
 
 def test_only_answers_are_learnt_from_questions(recipe_file: Path, tmp_path: Path) -> None:
     recipe = load_recipe(recipe_file, SMALL)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    (batch,) = TASK.stages(recipe, splits, vocabulary, tmp_path)[1].batch(0)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    (batch,) = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[1], 0)
     answers = {question.question: question.answer for question in splits["train"]}
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
         learnt = targets[targets != IGNORE].tolist()
@@ -102,11 +99,11 @@ def test_packed_and_padded_batches_have_the_same_loss(recipe_file: Path, tmp_pat
     losses = []
     for pack in ("false", "true"):
         recipe = load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"])
-        splits = TASK.read(recipe)
-        vocabulary = TASK.fit(recipe, splits)
-        model = TASK.build(recipe, vocabulary)
-        parts = TASK.stages(recipe, splits, vocabulary, tmp_path)[0].batch(1)
-        total = sum(loss(model, part).item() for part in parts)
+        splits = TASK.read_splits(recipe)
+        vocabulary = TASK.fit(recipe, splits["train"])
+        model = TASK.build(recipe, vocabulary.sizes)
+        parts = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[0], 1)
+        total = sum(answer_loss(model, part).item() for part in parts)
         losses.append((total, sum(part.counted for part in parts)))
     assert losses[0][1] == losses[1][1]
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5)
@@ -116,20 +113,20 @@ def test_the_loss_is_the_cross_entropy_of_counted_targets(
     recipe_file: Path, tmp_path: Path
 ) -> None:
     recipe = load_recipe(recipe_file, SMALL)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    model = TASK.build(recipe, vocabulary)
-    (batch,) = TASK.stages(recipe, splits, vocabulary, tmp_path)[1].batch(0)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    model = TASK.build(recipe, vocabulary.sizes)
+    (batch,) = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[1], 0)
     scores = model(batch.inputs)
     expected = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE)(
         scores.flatten(0, 1), batch.targets.flatten()
     )
-    torch.testing.assert_close(loss(model, batch), expected, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(answer_loss(model, batch), expected, rtol=1e-5, atol=1e-4)
 
 
 def test_dev_is_held_out_by_question(recipe_file: Path) -> None:
     recipe = load_recipe(recipe_file, [*SMALL, "data.dev=0.3"])
-    splits = TASK.read(recipe)
+    splits = TASK.read_splits(recipe)
     train, dev = ({one.question for one in splits[name]} for name in ("train", "dev"))
     assert not train & dev
     assert len(dev) == 6
@@ -139,14 +136,14 @@ def test_predictions_keep_their_order_whatever_the_batch(
     recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = load_recipe(recipe_file, SMALL)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    model = TASK.build(recipe, vocabulary)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    model = TASK.build(recipe, vocabulary.sizes)
     asked = [question.question * (1 + number % 3) for number, question in enumerate(splits["dev"])]
-    trained = Trained(recipe=recipe, fitted=vocabulary, model=model)
-    together = list(TASK.predict(trained, asked))
-    monkeypatch.setattr("harken.tasks.answer.ASKED_TOGETHER", 1)
-    alone = list(TASK.predict(trained, asked))
+    trained = bound_run(recipe, vocabulary, model)
+    together = list(trained.predict(asked))
+    monkeypatch.setattr("harken.tasks.answer_predictor.BATCH_SIZE", 1)
+    alone = list(trained.predict(asked))
     assert [one.output for one in together] == [one.output for one in alone]
     np.testing.assert_allclose(
         [one.confidence for one in together], [one.confidence for one in alone], rtol=1e-4
@@ -158,38 +155,38 @@ def test_predictions_keep_their_order_whatever_the_batch(
 
 
 @pytest.fixture(scope="module")
-def untrained(recipe_file: Path) -> Trained:
+def untrained(recipe_file: Path) -> Run:
     """A model that knows nothing but says something."""
     recipe = load_recipe(recipe_file, [*SMALL, "search.most=5"])
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    return Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary))
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    return bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
 
 
-def said_to(trained: Trained, questions: list[str]) -> list[str]:
-    return [one.output for one in TASK.predict(trained, questions)]
+def said_to(trained: Run, questions: list[str]) -> list[str]:
+    return [one.output for one in trained.predict(questions)]
 
 
 def test_states_are_those_that_answers_are_read_from(
-    untrained: Trained, monkeypatch: pytest.MonkeyPatch
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     questions = ["Where was Ada King born?", "Who?", "Where was " + "Ada " * 60 + "born?"]
-    prompts = prompts_of(questions, untrained.fitted, untrained.model.length - 5)
+    prompts = encode_prompts(questions, untrained.vocabulary, untrained.model.length - 5)
     tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
     with torch.inference_mode():
         wanted, _ = LanguageModelSteps(untrained.model.eval()).prompt(tokens, present)
-    found = states_of(untrained, questions)
+    found = untrained.predictor.states(questions)
     assert found.shape == (3, 24)
     scores = untrained.model.logits(torch.from_numpy(found))
     torch.testing.assert_close(scores, wanted, rtol=1e-4, atol=1e-5)
-    monkeypatch.setattr("harken.tasks.answer.ASKED_TOGETHER", 2)
-    np.testing.assert_allclose(states_of(untrained, questions), found, rtol=1e-4, atol=1e-5)
-    assert states_of(untrained, []).shape == (0, 24)
+    monkeypatch.setattr("harken.tasks.answer_predictor.BATCH_SIZE", 2)
+    np.testing.assert_allclose(untrained.predictor.states(questions), found, rtol=1e-4, atol=1e-5)
+    assert untrained.predictor.states([]).shape == (0, 24)
 
 
-def test_honesty_of_an_evaluation(untrained: Trained) -> None:
-    examples = TASK.read(untrained.recipe)["dev"]
-    found = TASK.evaluate(untrained, examples)
+def test_honesty_of_an_evaluation(untrained: Run) -> None:
+    examples = TASK.read_splits(untrained.recipe)["dev"]
+    found = untrained.predictor.evaluate(examples)
     assert list(found.samples)[:3] == ["exact_match", "commonest_answer", "calibration_error"]
     assert found.samples.keys() == found.notes.keys()
     honesty = found.honesty
@@ -197,20 +194,18 @@ def test_honesty_of_an_evaluation(untrained: Trained) -> None:
     assert honesty.frame == "Where was … born?"
     assert honesty.invented is not None
     assert len(honesty.invented.said) == len(examples) == 20
-    asked = {one.question for split in TASK.read(untrained.recipe).values() for one in split}
+    asked = {one.question for split in TASK.read_splits(untrained.recipe).values() for one in split}
     invented = [f"Where was {one.name} born?" for one in honesty.invented.said]
     assert not asked & set(invented)
     assert [one.answer for one in honesty.invented.said] == said_to(untrained, invented)
-    assert found.metrics == TASK.evaluate(untrained, examples).metrics
+    assert found.metrics == untrained.predictor.evaluate(examples).metrics
 
 
-def test_as_few_are_invented_as_are_asked(
-    untrained: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    examples = TASK.read(untrained.recipe)["dev"]
-    monkeypatch.setattr("harken.tasks.answer.MOST_INVENTED", 7)
+def test_as_few_are_invented_as_are_asked(untrained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = TASK.read_splits(untrained.recipe)["dev"]
+    monkeypatch.setattr("harken.tasks.answer_predictor.MAX_FICTIONAL", 7)
     for some, count in ((examples, 7), (examples[:3], 3)):
-        honesty = TASK.evaluate(untrained, some).honesty
+        honesty = untrained.predictor.evaluate(some).honesty
         assert honesty is not None
         assert honesty.invented is not None
         assert len(honesty.invented.said) == count
@@ -225,13 +220,13 @@ def test_as_few_are_invented_as_are_asked(
     ],
 )
 @pytest.mark.parametrize("right", [True, False])
-def test_whatever_is_evaluated(untrained: Trained, questions: list[str], right: bool) -> None:
+def test_whatever_is_evaluated(untrained: Run, questions: list[str], right: bool) -> None:
     answers = said_to(untrained, questions)
     examples = [
         Question(question, answer if right else f"not {answer} {at}")
         for at, (question, answer) in enumerate(zip(questions, answers, strict=True))
     ]
-    found = TASK.evaluate(untrained, examples)
+    found = untrained.predictor.evaluate(examples)
     assert found.metrics["exact_match"].value == right
     assert found.metrics["accuracy_at_50"].value == right
     assert found.honesty is not None
@@ -246,24 +241,24 @@ def test_questions_of_several_forms_have_no_frame(
     mixed = tmp_path / "mixed.tsv"
     mixed.write_text("\n".join([*lines, "Who made it?\tAda", "Ada?\tLondon"]), encoding="utf-8")
     recipe = load_recipe(recipe_file, [*SMALL, f"data.train={str(mixed)!r}", "search.most=5"])
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    trained = Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary))
-    honesty = TASK.evaluate(trained, splits["dev"]).honesty
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    trained = bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
+    honesty = trained.predictor.evaluate(splits["dev"]).honesty
     assert honesty is not None
     assert honesty.frame == "…"
     assert honesty.invented is not None
 
 
 def test_wrong_answers_of_a_neighbour_are_found(
-    untrained: Trained, monkeypatch: pytest.MonkeyPatch
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that answers for whom it takes somebody for."""
-    splits = TASK.read(untrained.recipe)
+    splits = TASK.read_splits(untrained.recipe)
     examples = [*splits["dev"], Question("Birthplace of  Ada King", "Leeds")]  # outside the frame
     asked = [one.question for one in examples]
     known = {one.question: one.answer for one in splits["train"]}
-    states, others = states_of(untrained, asked), states_of(untrained, list(known))
+    states, others = untrained.predictor.states(asked), untrained.predictor.states(list(known))
     cosines = np.array(
         [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in others] for a in states]
     )
@@ -273,34 +268,35 @@ def test_wrong_answers_of_a_neighbour_are_found(
     }
 
     def borrow(
-        trained: Trained, inputs: list[str], nbest: int = 1, indices: Any = None
+        self: AnswerPredictor, inputs: list[str], nbest: int = 1, indices: Any = None
     ) -> list[Prediction]:
         return [
             Prediction(input=one, output=answers.get(one, "nowhere"), confidence=0.5)
             for one in inputs
         ]
 
-    monkeypatch.setattr(TASK, "predict", borrow)
-    found = TASK.evaluate(untrained, examples).metrics
+    monkeypatch.setattr(AnswerPredictor, "predict", borrow)
+    found = untrained.predictor.evaluate(examples).metrics
     assert found["borrowed_by_embedding"].value == pytest.approx(1 - found["exact_match"].value)
     assert found["borrowed_by_string"].value < found["borrowed_by_embedding"].value
     assert found["unknown_answers"].value == 0.0
 
 
-def test_dev_questions_judged(untrained: Trained) -> None:
-    judged = TASK.judged(untrained)
-    found = TASK.evaluate(untrained, TASK.read(untrained.recipe)["dev"])
+def test_dev_questions_judged(untrained: Run) -> None:
+    scored = untrained.scored_answers()
+    assert scored is not None
+    found = untrained.predictor.evaluate(TASK.read_splits(untrained.recipe)["dev"])
     np.testing.assert_allclose(
-        judged.confidences, [one.confidence for one in found.predictions], rtol=1e-6
+        scored.confidences, [one.confidence for one in found.predictions], rtol=1e-6
     )
-    assert judged.right.mean() == found.metrics["exact_match"].value
+    assert scored.right.mean() == found.metrics["exact_match"].value
 
 
-def test_a_look_is_at_the_question_and_its_own_answer(untrained: Trained) -> None:
-    asked = TASK.inputs(untrained, 2)
-    assert asked == [one.question for one in TASK.read(untrained.recipe)["dev"][:2]]
-    for question, said in zip(asked, TASK.predict(untrained, asked), strict=True):
-        glimpse = TASK.look(untrained, question)
+def test_a_look_is_at_the_question_and_its_own_answer(untrained: Run) -> None:
+    asked = untrained.inputs(2)
+    assert asked == [one.question for one in TASK.read_splits(untrained.recipe)["dev"][:2]]
+    for question, said in zip(asked, untrained.predict(asked), strict=True):
+        glimpse = untrained.attention(question)
         assert glimpse.title == f"{question} → {said.output}"
         (view,) = glimpse.views
         assert list(view.queries[:-1]) == list(view.keys[1:])
@@ -314,7 +310,16 @@ def test_a_look_is_at_the_question_and_its_own_answer(untrained: Trained) -> Non
 
 
 def test_only_outputs_that_are_right_or_wrong_as_a_whole_can_be_kept_back() -> None:
-    assert [name for name, task in TASKS.items() if isinstance(task, Judging)] == ["answer"]
+    examples = {
+        "answer": Question("who?", "Ada"),
+        "fill": "Ada was born",
+        "tag": Sentence(("a", "dog"), ("DET", "NOUN")),
+        "transcribe": Utterance(Path("a.wav"), "yes no"),
+    }
+    targets = {name: TASKS[name].target(example) for name, example in examples.items()}
+    assert targets == {"answer": "Ada", "fill": "was", "tag": "DET NOUN", "transcribe": "yes no"}
+    others = {"caption", "lm", "translate"}
+    assert {name for name, task in TASKS.items() if type(task).target is Task.target} == others
 
 
 def test_tokens_are_not_hidden_in_packed_rows() -> None:

@@ -19,8 +19,7 @@ from harken.recipe import TASKS, Recipe
 from harken.report.looking import look
 from harken.run import Run
 from harken.synthetic.scenes.made import DrawnConfig, write_drawn
-from harken.tasks.seeing import Viewer
-from harken.tasks.task import Looking
+from harken.tasks.caption_predictor import CaptionPredictor
 
 SMALL = (
     "model.width=12",
@@ -158,7 +157,7 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_told(drawn: Path, sets: list[str], sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         made = recipe(drawn, *sets)
-        TASKS["caption"].read(made)
+        dict(TASKS["caption"].read_splits(made))
     assert sentence in f"{caught.value}; {caught.value.fix}"
 
 
@@ -166,7 +165,6 @@ def test_pictures_of_where_it_looked(
     run_of: Any, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of("attention over a map of a CNN")
-    assert isinstance(run.task, Looking)
     asked = f"{drawn / 'test.npz'}#1"
     assert run.predict([asked])[0].output, "a model that writes nothing shows nothing"
     assert main(["inspect", str(run.folder), asked, "--out", str(tmp_path)]) == 0
@@ -175,11 +173,11 @@ def test_pictures_of_where_it_looked(
     assert printed == [str(tmp_path / f"test-1-1{ending}") for ending in (".html", *views)]
     assert (tmp_path / "test-1-1-view-1.png").read_bytes().startswith(b"\x89PNG")
     assert "looking at the picture" in (run.folder / "report.html").read_text()
-    glimpse = run.task.look(run.trained, asked)
+    glimpse = run.attention(asked)
     assert glimpse is not None and glimpse.views[0].picture is not None
     pixels = read_pictures(drawn / "test.npz").take([1])[0]
     np.testing.assert_array_equal(glimpse.views[0].picture.image, pixels)
-    assert run.task.inputs(run.trained, 3) == [f"{drawn / 'dev.npz'}#{row}" for row in range(3)]
+    assert run.inputs(3) == [f"{drawn / 'dev.npz'}#{row}" for row in range(3)]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -187,8 +185,8 @@ def test_places_and_words_look_at_each_other_too(
     name: str, run_of: Any, drawn: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, said = run_of(name), [4, 6, 5]  # so little trained, it may say nothing of its own
-    monkeypatch.setattr(Viewer, "caption", lambda *_: [[Found(said, -1.0)]])
-    glimpse = run.task.look(run.trained, f"{drawn / 'test.npz'}#1")
+    monkeypatch.setattr(CaptionPredictor, "_search", lambda *_: [[Found(said, -1.0)]])
+    glimpse = run.attention(f"{drawn / 'test.npz'}#1")
     assert glimpse is not None
     found = look(run.model, glimpse)
     attentions = [one.module for view in found for one in view.attentions]
@@ -198,7 +196,7 @@ def test_places_and_words_look_at_each_other_too(
     for view in found:
         for weights in view.layers:
             assert weights.shape[1:] == (len(view.view.queries), len(view.view.keys))
-    words = [word.strip() for word in run.fitted.pieces(said)]
+    words = [word.strip() for word in run.vocabulary.pieces(said)]
     assert list(found[0].view.queries) == words
     if len(found) == 3:
         assert list(found[2].view.keys) == ["<end>", *words[:-1]]

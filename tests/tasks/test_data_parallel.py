@@ -14,6 +14,7 @@ from harken.recipe import TASKS, load_recipe, task_of
 from harken.run import RECIPE
 from harken.training.loop import Stage
 
+CPU = torch.device("cpu")
 DECODERS = {
     kind: f"model.decoder={{kind='{kind}',width=16,length=64}}" for kind in ("rnn", "transformer")
 }
@@ -39,13 +40,15 @@ def process_group(tmp_path: Path) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
-def two_batches(model: nn.Module, stage: Stage) -> tuple[list[Tensor], list[Tensor | None]]:
+def two_batches(
+    model: nn.Module, stage: Stage[nn.Module]
+) -> tuple[list[Tensor], list[Tensor | None]]:
     """Losses and summed gradients of the first two training batches."""
     torch.manual_seed(5)  # dropout
     losses = []
     for step in range(2):
         for part in stage.batch(step):
-            losses.append(stage.loss(model, part))
+            losses.append(part.loss(model, CPU))
             losses[-1].backward()
     return losses, [parameter.grad for parameter in model.parameters()]
 
@@ -57,12 +60,12 @@ def test_every_stage_trains_wrapped(
 ) -> None:
     recipe = load_recipe(untrained_run(name) / RECIPE, sets)
     task = task_of(recipe)
-    splits = task.read(recipe)
-    vocabulary = task.fit(recipe, splits)
+    splits = task.read_splits(recipe)
+    vocabulary = task.fit(recipe, splits["train"])
     stages = task.stages(recipe, splits, vocabulary, tmp_path / "tokens")
     assert len(stages) == (2 if name == "answer" or "vectors" in str(sets) else 1)
     for stage in stages:
-        model = task.build(recipe, vocabulary).train()
+        model = task.build(recipe, vocabulary.sizes).train()
         copy = deepcopy(model)
         losses, gradients = two_batches(model, stage)
         unused = any(gradient is None for gradient in gradients)

@@ -13,9 +13,11 @@ from harken.errors import UserError
 from harken.models.blank import BlankModel
 from harken.pipeline import train
 from harken.recipe import load_recipe
-from harken.tasks import fill
-from harken.tasks.fill import FillRecipe, FillTask, loss, read_blanks
-from harken.tasks.task import Trained
+from harken.run import Run
+from harken.tasks import fill_predictor
+from harken.tasks.fill import FillRecipe, FillTask, cloze_loss
+from harken.tasks.fill_predictor import encode_blanks
+from untrained import batches, bound_run
 
 TASK = FillTask()
 NAMES = ["Ada", "Alan", "Bob", "Eve", "Ida"]
@@ -63,14 +65,14 @@ def recipe_of(path: Path, kind: str, *settings: str) -> FillRecipe:
     return recipe
 
 
-def untrained(recipe: FillRecipe) -> Trained:
-    vocabulary = TASK.fit(recipe, TASK.read(recipe))
-    model = TASK.build(recipe, vocabulary)
+def untrained(recipe: FillRecipe) -> Run:
+    vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
+    model = TASK.build(recipe, vocabulary.sizes)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():  # large enough that words differ
             parameter.normal_(std=0.4, generator=generator)
-    return Trained(recipe=recipe, fitted=vocabulary, model=model.eval())
+    return bound_run(recipe, vocabulary, model.eval())
 
 
 def log_probabilities(model: BlankModel, words: list[int], at: int) -> torch.Tensor:
@@ -87,15 +89,15 @@ def test_the_recipe_takes_either_kind_by_one_line(recipe_file: Path, kind: str) 
     text = recipe_file.parent / "text.txt"
     recipe = load_recipe(shipped, [f'model.kind="{kind}"', f"data.train={text}"])
     assert isinstance(recipe, FillRecipe)
-    vocabulary = TASK.fit(recipe, TASK.read(recipe))
-    assert TASK.build(recipe, vocabulary).embedding.weight.shape == (len(vocabulary), 192)
+    vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
+    assert TASK.build(recipe, vocabulary.sizes).embedding.weight.shape == (len(vocabulary), 192)
 
 
 def test_dev_is_held_out_by_line(recipe_file: Path) -> None:
-    splits = TASK.read(recipe_of(recipe_file, "rnn"))
+    splits = TASK.read_splits(recipe_of(recipe_file, "rnn"))
     assert (len(splits["train"]), len(splits["dev"])) == (60, 15)
     assert not set(splits["train"]) & set(splits["dev"])
-    other = TASK.read(recipe_of(recipe_file, "rnn", "seed=7"))
+    other = TASK.read_splits(recipe_of(recipe_file, "rnn", "seed=7"))
     assert other["dev"] != splits["dev"]
 
 
@@ -103,17 +105,17 @@ def test_dev_and_test_may_be_files(recipe_file: Path, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("Ada was here\n\nand there\n", encoding="utf-8")
     path = tmp_path / "other.txt"
     recipe = recipe_of(recipe_file, "rnn", f"data.dev={path}", f"data.test={path}")
-    splits = TASK.read(recipe)
+    splits = TASK.read_splits(recipe)
     assert splits["dev"] == splits["test"] == ["Ada was here", "and there"]
     assert len(splits["train"]) == 75
-    assert TASK.read_files(recipe, [path]) == splits["dev"]
+    assert TASK.read(recipe, [path]) == splits["dev"]
 
 
 def test_words_that_never_meet_again_are_refused(recipe_file: Path, tmp_path: Path) -> None:
     (tmp_path / "few.txt").write_text("a b c\nd e f\n", encoding="utf-8")
     recipe = recipe_of(recipe_file, "rnn", f"data.train={tmp_path / 'few.txt'}", "data.dev=0.5")
     with pytest.raises(UserError, match=r"few.txt: found no word 2 times") as raised:
-        TASK.read(recipe)
+        dict(TASK.read_splits(recipe))
     assert "encode.least = 1" in str(raised.value.fix)
 
 
@@ -127,12 +129,12 @@ def test_a_share_is_between_none_and_all(recipe_file: Path, share: str) -> None:
 def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
     """Within the budget, a function of their number; every word, or a share, is to be learnt."""
     recipe = recipe_of(recipe_file, kind)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     (resumed,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     for number in (5, 0, 3):
-        (batch,), (again,) = stage.batch(number), resumed.batch(number)
+        (batch,), (again,) = batches(stage, number), batches(resumed, number)
         assert all(torch.equal(one, two) for one, two in zip(batch, again, strict=True))
         assert batch.tokens.numel() <= 256
         assert not (batch.tokens[batch.present] == PAD).any()
@@ -143,7 +145,7 @@ def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
             assert torch.equal(batch.blanks, batch.present)
         else:
             assert ((share > 0.24) & (share < 0.36)).all()
-    (first,), (second,) = stage.batch(0), stage.batch(8)
+    (first,), (second,) = batches(stage, 0), batches(stage, 8)
     assert not torch.equal(first.blanks, second.blanks) or not torch.equal(
         first.tokens, second.tokens
     )
@@ -151,17 +153,17 @@ def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
 
 def test_long_lines_are_met_in_pieces(recipe_file: Path, tmp_path: Path) -> None:
     recipe = recipe_of(recipe_file, "masked", "model.body.length=9")
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     for step in range(4):
-        (batch,) = stage.batch(step)
+        (batch,) = batches(stage, step)
         assert batch.tokens.shape[1] <= 7  # without the two ends
-    trained = Trained(recipe=recipe, fitted=vocabulary, model=TASK.build(recipe, vocabulary))
-    evaluation = TASK.evaluate(trained, splits["dev"][:2])
+    trained = bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
+    evaluation = trained.predictor.evaluate(splits["dev"][:2])
     assert evaluation.n == sum(map(len, vocabulary.encode(splits["dev"][:2])))
     assert all(len(vocabulary.encode([one.input])[0]) < 12 for one in evaluation.predictions)
-    (far,) = TASK.predict(trained, ["Ada was " * 20 + "___ in Rome and ___"])
+    (far,) = trained.predict(["Ada was " * 20 + "___ in Rome and ___"])
     assert len(far.output.split()) == 2
 
 
@@ -170,12 +172,12 @@ def test_the_loss_is_the_cross_entropy_of_the_blanks(
     recipe_file: Path, tmp_path: Path, kind: str
 ) -> None:
     trained = untrained(recipe_of(recipe_file, kind))
-    splits = TASK.read(trained.recipe)
-    (stage,) = TASK.stages(trained.recipe, splits, trained.fitted, tmp_path)
-    (batch,) = stage.batch(2)
+    splits = TASK.read_splits(trained.recipe)
+    (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
+    (batch,) = batches(stage, 2)
     scores = trained.model(batch.tokens, batch.present, batch.blanks)
     expected = nn.CrossEntropyLoss(reduction="sum")(scores, batch.tokens[batch.blanks])
-    torch.testing.assert_close(loss(trained.model, batch), expected)
+    torch.testing.assert_close(cloze_loss(trained.model, batch), expected)
     assert batch.counted == int(batch.blanks.sum())
 
 
@@ -185,20 +187,20 @@ def test_every_word_is_blanked_alone(
     recipe_file: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against a loop that asks for one word at a time; small batches must not matter."""
-    monkeypatch.setattr(fill, "TOGETHER_WORDS", 31)
-    monkeypatch.setattr(fill, "TOGETHER_SCORES", 100)
+    monkeypatch.setattr(fill_predictor, "BATCH_WORDS", 31)
+    monkeypatch.setattr(fill_predictor, "BATCH_LOGITS", 100)
     trained = untrained(recipe_of(recipe_file, kind))
-    dev = [*TASK.read(trained.recipe)["dev"][:3], "Zoë was (born", "in"]
-    evaluation = TASK.evaluate(trained, dev)
+    dev = [*TASK.read_splits(trained.recipe)["dev"][:3], "Zoë was (born", "in"]
+    evaluation = trained.predictor.evaluate(dev)
     nats, right, five, shown = [], [], [], []
-    for line in trained.fitted.encode(dev):
+    for line in trained.vocabulary.encode(dev):
         for at, true in enumerate(line.tolist()):
             logs = log_probabilities(trained.model, line.tolist(), at)
             words = logs[len(SPECIAL) :].argsort(descending=True) + len(SPECIAL)
             nats.append(-logs[true].item())
             right.append(words[0].item() == true)
             five.append(true in words[:5])
-            shown.append(trained.fitted.pieces([int(words[0])])[0])
+            shown.append(trained.vocabulary.pieces([int(words[0])])[0])
     metrics = {name: one.value for name, one in evaluation.metrics.items()}
     assert next(iter(metrics)) == "accuracy"
     assert evaluation.n == len(nats)
@@ -217,9 +219,9 @@ def test_every_word_is_blanked_alone(
 @every_kind
 def test_what_is_shown_can_be_asked_again(recipe_file: Path, kind: str) -> None:
     trained = untrained(recipe_of(recipe_file, kind))
-    evaluation = TASK.evaluate(trained, TASK.read(trained.recipe)["dev"][:3])
+    evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"][:3])
     asked = [one.input for one in evaluation.predictions]
-    again = list(TASK.predict(trained, asked))
+    again = list(trained.predict(asked))
     assert [one.output for one in again] == [one.output for one in evaluation.predictions]
     np.testing.assert_allclose(
         [one.confidence for one in again],
@@ -227,31 +229,31 @@ def test_what_is_shown_can_be_asked_again(recipe_file: Path, kind: str) -> None:
         rtol=1e-4,
     )
     for one, word in zip(evaluation.predictions, evaluation.expected, strict=True):
-        assert one.input.replace("___", word) in TASK.read(trained.recipe)["dev"]
+        assert one.input.replace("___", word) in TASK.read_splits(trained.recipe)["dev"]
 
 
 def test_large_files_are_measured_by_lot(
     recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fill, "MOST_BLANKS", 23)
-    monkeypatch.setattr(fill, "KEPT", 11)
+    monkeypatch.setattr(fill_predictor, "MAX_BLANKS", 23)
+    monkeypatch.setattr(fill_predictor, "MAX_KEPT", 11)
     trained = untrained(recipe_of(recipe_file, "rnn"))
-    dev = TASK.read(trained.recipe)["dev"]
-    one, two = TASK.evaluate(trained, dev), TASK.evaluate(trained, dev)
+    dev = TASK.read_splits(trained.recipe)["dev"]
+    one, two = trained.predictor.evaluate(dev), trained.predictor.evaluate(dev)
     assert one.n == 23
     assert len(one.predictions) == len(one.expected) == 11
     assert one.notes["blanks"].startswith("23 of ")
     assert one.metrics == two.metrics
     assert [a.input for a in one.predictions] == [b.input for b in two.predictions]
-    assert "blanks" not in TASK.evaluate(trained, dev[:1]).notes
+    assert "blanks" not in trained.predictor.evaluate(dev[:1]).notes
 
 
 def test_counts_are_of_the_training_lines_alone(recipe_file: Path) -> None:
     """A held-out word that training knows only elsewhere: `trigram` must not have seen it here."""
     trained = untrained(recipe_of(recipe_file, "rnn"))
     strange = ["Rome Rome Rome Rome Rome"] * 5
-    metrics = TASK.evaluate(trained, strange).metrics
-    usual = TASK.evaluate(trained, TASK.read(trained.recipe)["dev"]).metrics
+    metrics = trained.predictor.evaluate(strange).metrics
+    usual = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"]).metrics
     assert metrics["trigram_perplexity"].value > 5 * usual["trigram_perplexity"].value
     assert usual["trigram_accuracy"].value > usual["unigram_accuracy"].value
 
@@ -261,11 +263,11 @@ def test_a_word_outside_the_vocabulary_is_never_right(recipe_file: Path, kind: s
     trained = untrained(recipe_of(recipe_file, kind))
     with torch.no_grad():  # a model that would always say <unknown>
         trained.model.embedding.weight[UNKNOWN] *= 50
-    evaluation = TASK.evaluate(trained, ["żółw żółw żółw"])
+    evaluation = trained.predictor.evaluate(["żółw żółw żółw"])
     assert evaluation.metrics["accuracy"].value == 0.0
     assert evaluation.metrics["five_best"].value == 0.0
     assert "100.0% of the blanks" in evaluation.notes["accuracy"]
-    outputs = {one.output for one in TASK.predict(trained, ["Ada ___ ok", "__"], nbest=3)}
+    outputs = {one.output for one in trained.predict(["Ada ___ ok", "__"], nbest=3)}
     assert outputs.isdisjoint({*SPECIAL, ""})
 
 
@@ -273,33 +275,33 @@ def test_a_word_outside_the_vocabulary_is_never_right(recipe_file: Path, kind: s
 @torch.no_grad()
 def test_nbest_are_the_likeliest_words(recipe_file: Path, kind: str) -> None:
     trained = untrained(recipe_of(recipe_file, kind))
-    (line,) = trained.fitted.encode(["Ada was x in Rome"])
+    (line,) = trained.vocabulary.encode(["Ada was x in Rome"])
     logs = log_probabilities(trained.model, line.tolist(), 2)
-    (found,) = TASK.predict(trained, ["Ada was ____ in Rome"], nbest=4)
+    (found,) = trained.predict(["Ada was ____ in Rome"], nbest=4)
     best = logs[len(SPECIAL) :].topk(4)
-    words = trained.fitted.pieces((best.indices + len(SPECIAL)).tolist())
+    words = trained.vocabulary.pieces((best.indices + len(SPECIAL)).tolist())
     assert [one.output for one in found.nbest] == words
     np.testing.assert_allclose(
         [one.log_probability for one in found.nbest], best.values.tolist(), rtol=1e-5
     )
     assert found.output == words[0]
     assert found.confidence == pytest.approx(best.values[0].exp().item(), rel=1e-5)
-    (every,) = TASK.predict(trained, ["Ada was ____ in Rome"], nbest=10_000)
-    assert len(every.nbest) == len(trained.fitted) - len(SPECIAL)
+    (every,) = trained.predict(["Ada was ____ in Rome"], nbest=10_000)
+    assert len(every.nbest) == len(trained.vocabulary) - len(SPECIAL)
 
 
 @every_kind
 def test_several_blanks_in_a_line(recipe_file: Path, kind: str) -> None:
     """Each is filled with the others missing; the best lists are the best of all combinations."""
     trained = untrained(recipe_of(recipe_file, kind))
-    (found,) = TASK.predict(trained, ["___ was __ in Rome ____"], nbest=6)
+    (found,) = trained.predict(["___ was __ in Rome ____"], nbest=6)
     model = trained.model
-    (line,) = trained.fitted.encode(["x was x in Rome x"])
+    (line,) = trained.vocabulary.encode(["x was x in Rome x"])
     assert line[[0, 2, 5]].tolist() == [UNKNOWN] * 3
     if kind == "masked":  # which hides them anyhow
         line[[0, 2, 5]] = MASK
     logs = [log_probabilities(model, line.tolist(), at)[len(SPECIAL) :] for at in (0, 2, 5)]
-    words = trained.fitted.pieces(range(len(SPECIAL), len(trained.fitted)))
+    words = trained.vocabulary.pieces(range(len(SPECIAL), len(trained.vocabulary)))
     combined = [
         (sum(one[number].item() for one, number in zip(logs, numbers, strict=True)), numbers)
         for numbers in itertools.product(*(one.topk(6).indices.tolist() for one in logs))
@@ -313,13 +315,14 @@ def test_several_blanks_in_a_line(recipe_file: Path, kind: str) -> None:
 def test_a_line_without_a_blank_is_refused(recipe_file: Path) -> None:
     trained = untrained(recipe_of(recipe_file, "rnn"))
     with pytest.raises(UserError, match="'Ada was_ born': found no blank") as raised:
-        list(TASK.predict(trained, ["___ fine", "Ada was_ born"]))
+        list(trained.predict(["___ fine", "Ada was_ born"]))
     assert "write ___" in str(raised.value.fix)
 
 
 def test_blanks_are_read_wherever_they_stand(recipe_file: Path) -> None:
-    vocabulary: Vocabulary = TASK.fit(recipe := recipe_of(recipe_file, "rnn"), TASK.read(recipe))
-    lines, blanks = read_blanks(["__Ada(___)", "_____"], vocabulary)
+    recipe = recipe_of(recipe_file, "rnn")
+    vocabulary: Vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
+    lines, blanks = encode_blanks(["__Ada(___)", "_____"], vocabulary)
     (ada, opening, closing) = vocabulary.encode(["Ada ( )"])[0].tolist()
     assert lines.values.tolist() == [UNKNOWN, ada, opening, UNKNOWN, closing, UNKNOWN]
     assert lines.lengths.tolist() == [5, 1]
@@ -338,13 +341,13 @@ def test_predictions_keep_their_order_whatever_the_batch(
         "__",
         "(in ___), far in ___ .",
     ]
-    together = list(TASK.predict(trained, asked))
-    monkeypatch.setattr(fill, "TOGETHER_LINES", 1)
-    alone = list(TASK.predict(trained, asked))
+    together = list(trained.predict(asked))
+    monkeypatch.setattr(fill_predictor, "BATCH_LINES", 1)
+    alone = list(trained.predict(asked))
     assert [one.output for one in together] == [one.output for one in alone]
     assert [one.input for one in together] == asked
     assert [len(one.output.split()) for one in together] == [1, 2, 1, 1, 2]
-    assert list(TASK.predict(trained, [])) == []
+    assert list(trained.predict([])) == []
 
 
 def test_only_attention_can_be_looked_at(recipe_file: Path) -> None:
@@ -354,14 +357,14 @@ def test_only_attention_can_be_looked_at(recipe_file: Path) -> None:
     assert isinstance(windows, FillRecipe)
     for recipe in (windows, recipe_of(recipe_file, "rnn")):
         trained = untrained(recipe)
-        evaluation = TASK.evaluate(trained, TASK.read(recipe)["dev"][:2])
-        assert TASK.glimpse(trained, evaluation) is None
+        evaluation = trained.predictor.evaluate(TASK.read_splits(recipe)["dev"][:2])
+        assert trained.attention(evaluation.example) is None
 
 
 def test_a_glimpse_shows_the_line_as_it_was_read(recipe_file: Path) -> None:
     trained = untrained(recipe_of(recipe_file, "masked"))
-    evaluation = TASK.evaluate(trained, TASK.read(trained.recipe)["dev"][:1])
-    glimpse = TASK.glimpse(trained, evaluation)
+    evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"][:1])
+    glimpse = trained.attention(evaluation.example)
     assert glimpse is not None
     (view,) = glimpse.views
     assert view.queries[0] == view.queries[-1] == SPECIAL[END]
@@ -374,21 +377,21 @@ def test_a_glimpse_shows_the_line_as_it_was_read(recipe_file: Path) -> None:
 
 def test_any_line_with_a_blank_can_be_looked_at(recipe_file: Path) -> None:
     trained = untrained(recipe_of(recipe_file, "masked"))
-    dev, asked = TASK.read(trained.recipe)["dev"], TASK.inputs(trained, 3)
+    dev, asked = TASK.read_splits(trained.recipe)["dev"], trained.inputs(3)
     assert len(asked) == 3
     for line, blanked in zip(dev, asked, strict=False):
         before, after = blanked.split("___")
         assert line.startswith(before) and line.endswith(after) and len(blanked) != len(line) + 3
-        glimpse = TASK.look(trained, blanked)
-        (said,) = TASK.predict(trained, [blanked])
+        glimpse = trained.attention(blanked)
+        (said,) = trained.predict([blanked])
         assert glimpse is not None and glimpse.title == f"{blanked} → {said.output}"
     room = trained.recipe.model.length
-    glimpse = TASK.look(trained, f"{'in ' * 3 * room}___ {'far ' * room}")
+    glimpse = trained.attention(f"{'in ' * 3 * room}___ {'far ' * room}")
     assert glimpse is not None
     (view,) = glimpse.views
     assert SPECIAL[MASK] in view.keys and len(view.keys) <= room + 2
     with pytest.raises(UserError, match="found no blank"):
-        TASK.look(trained, "nothing is missing")
+        trained.attention("nothing is missing")
 
 
 @every_kind

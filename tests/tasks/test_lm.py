@@ -18,16 +18,11 @@ from harken.errors import Failure, UserError
 from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import load_recipe
-from harken.tasks import lm
-from harken.tasks.lm import (
-    LanguageModelRecipe,
-    LanguageModelTask,
-    kept_of,
-    losses,
-    surprise_of,
-    token_nats,
-)
-from harken.tasks.task import Trained
+from harken.run import Run
+from harken.tasks import lm_predictor
+from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask, kept_of
+from harken.tasks.lm_predictor import chunk_losses, losses, token_nats
+from untrained import batches, bound_run
 
 TASK = LanguageModelTask()
 WORDS = ["to", "be,", "or", "not", "the", "question", "king", "crown", "sleep", "dream"]
@@ -68,19 +63,19 @@ def recipe_of(path: Path, *sets: str) -> LanguageModelRecipe:
     return recipe
 
 
-def trained_of(recipe: LanguageModelRecipe) -> Trained:
+def trained_of(recipe: LanguageModelRecipe) -> Run:
     """With first weights that are large enough for the past to matter."""
-    vocabulary = TASK.fit(recipe, TASK.read(recipe))
-    model = TASK.build(recipe, vocabulary)
+    vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
+    model = TASK.build(recipe, vocabulary.sizes)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.mul_(0.3 / parameter.std())
-    return Trained(recipe=recipe, fitted=vocabulary, model=model.eval())
+    return bound_run(recipe, vocabulary, model.eval())
 
 
 def test_a_share_is_the_end_of_the_text(recipe_path: Path, text: str) -> None:
-    splits = TASK.read(recipe_of(recipe_path))
+    splits = TASK.read_splits(recipe_of(recipe_path))
     kept = int(0.9 * len(text))  # as nanoGPT cuts
     assert " ".join(splits["train"]) == text[:kept]
     assert " ".join(splits["dev"]) == text[kept:]
@@ -90,7 +85,7 @@ def test_a_share_is_the_end_of_the_text(recipe_path: Path, text: str) -> None:
 
 
 def test_a_share_of_lines_is_the_last_lines(recipe_path: Path, text: str) -> None:
-    splits = TASK.read(recipe_of(recipe_path, *LINES))
+    splits = TASK.read_splits(recipe_of(recipe_path, *LINES))
     lines = text.split("\n")
     assert (splits["train"], splits["dev"]) == (lines[:54], lines[54:])
 
@@ -104,11 +99,11 @@ def test_files_of_their_own_are_read_whole(
     recipe = recipe_of(
         recipe_path, f"data.documents={documents}", f"data.dev={other}", f"data.test={other}"
     )
-    splits = TASK.read(recipe)
+    splits = TASK.read_splits(recipe)
     joined = "\n" if documents == "lines" else " "
     assert joined.join(splits["train"]) == text
     assert joined.join(splits["dev"]) == joined.join(splits["test"]) == "not in the text\nsleep"
-    assert TASK.read_files(recipe, [other]) == splits["dev"]
+    assert TASK.read(recipe, [other]) == splits["dev"]
 
 
 @both_documents
@@ -119,7 +114,7 @@ def test_a_text_too_short_to_share_is_told(
     short.write_text("x", encoding="utf-8")
     recipe = recipe_of(recipe_path, f"data.train={short}", f"data.documents={documents}")
     with pytest.raises(UserError, match=r"short.txt: found 1 \w+, wanted enough to hold out"):
-        TASK.read(recipe)
+        dict(TASK.read_splits(recipe))
 
 
 @pytest.mark.parametrize("share", ["0.0", "1.0"])
@@ -142,19 +137,19 @@ def test_batches_are_windows_of_the_training_text(
     recipe_path: Path, tmp_path: Path, sets: tuple[str, ...], documents: str
 ) -> None:
     recipe = recipe_of(recipe_path, *sets, f"data.documents={documents}")
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     stream = Stream(vocabulary, recipe.data.documents)
     whole = stream.join(stream.encode(splits["train"])).tolist()
     windows = {tuple(whole[at : at + LENGTH + 1]) for at in range(len(whole) - LENGTH)}
     (resumed,) = TASK.stages(recipe, {**splits, "train": ["unread"]}, vocabulary, tmp_path)
     for step in (5, 0):
-        (batch,) = stage.batch(step)
+        (batch,) = batches(stage, step)
         assert batch.inputs.shape == (88 // LENGTH, LENGTH)
         rows = torch.cat((batch.inputs, batch.targets[:, -1:]), dim=1).tolist()
         assert {tuple(row) for row in rows} <= windows
-        (again,) = resumed.batch(step)
+        (again,) = batches(resumed, step)
         assert torch.equal(again.inputs, batch.inputs)
     ends = END in whole
     assert ends == (documents == "lines")
@@ -162,19 +157,20 @@ def test_batches_are_windows_of_the_training_text(
 
 def test_the_loss_is_the_cross_entropy_of_all_targets(recipe_path: Path, tmp_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
-    splits = TASK.read(trained.recipe)
-    (stage,) = TASK.stages(trained.recipe, splits, trained.fitted, tmp_path)
-    (batch,) = stage.batch(0)
+    splits = TASK.read_splits(trained.recipe)
+    (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
+    (batch,) = batches(stage, 0)
     scores = trained.model(batch.inputs)
     expected = F.cross_entropy(scores.flatten(0, 1), batch.targets.flatten(), reduction="sum")
-    torch.testing.assert_close(stage.loss(trained.model, batch), expected)
+    loss = stage.batch(0)[0].loss(trained.model, torch.device("cpu"))
+    torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(losses(trained.model, batch).sum(), expected)
 
 
 def test_damaged_tokens_are_told(recipe_path: Path, tmp_path: Path) -> None:
     recipe = recipe_of(recipe_path, *GPT)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
     TASK.stages(recipe, splits, vocabulary, tmp_path)
     stored = tmp_path / "train.npy"
     for kept in (0, 20, stored.stat().st_size - 1):
@@ -184,7 +180,7 @@ def test_damaged_tokens_are_told(recipe_path: Path, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def slow_nats(trained: Trained, tokens: list[int], window: int, stride: int) -> list[float]:
+def slow_nats(trained: Run, tokens: list[int], window: int, stride: int) -> list[float]:
     """Every target on its own: the window that counts it, cut off before it."""
     nats = []
     for target in range(1, len(tokens)):
@@ -202,10 +198,10 @@ def test_every_held_out_token_is_predicted_once(
     recipe_path: Path, sets: tuple[str, ...], documents: str
 ) -> None:
     trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
-    dev = [piece[:50] for piece in TASK.read(trained.recipe)["dev"][:2]]
-    stream = Stream(trained.fitted, documents)
+    dev = [piece[:50] for piece in TASK.read_splits(trained.recipe)["dev"][:2]]
+    stream = Stream(trained.vocabulary, documents)
     tokens = stream.join(stream.encode(dev)).tolist()
-    metrics = TASK.evaluate(trained, dev).metrics
+    metrics = trained.predictor.evaluate(dev).metrics
     overlapping, alone = (
         slow_nats(trained, tokens, LENGTH, stride) for stride in (LENGTH - LENGTH // 2, LENGTH)
     )
@@ -226,10 +222,10 @@ def test_knowing_nothing_costs_the_logarithm_of_the_vocabulary(recipe_path: Path
     trained = trained_of(recipe_of(recipe_path, *GPT, *LINES, "encode.kind=words"))
     with torch.no_grad():
         trained.model.lm_head.weight.zero_()
-    dev = TASK.read(trained.recipe)["dev"]
-    evaluation = TASK.evaluate(trained, dev)
+    dev = TASK.read_splits(trained.recipe)["dev"]
+    evaluation = trained.predictor.evaluate(dev)
     assert evaluation.n == len(dev) == 6
-    vocabulary = len(trained.fitted)
+    vocabulary = len(trained.vocabulary)
     perplexity = evaluation.metrics["perplexity"]
     assert perplexity.value == pytest.approx(vocabulary, rel=1e-5)
     assert perplexity.low is None  # of six lines
@@ -239,18 +235,18 @@ def test_knowing_nothing_costs_the_logarithm_of_the_vocabulary(recipe_path: Path
 
 def test_training_stops_to_look_at_windows_side_by_side(recipe_path: Path, tmp_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
-    splits = TASK.read(trained.recipe)
-    (stage,) = TASK.stages(trained.recipe, splits, trained.fitted, tmp_path)
-    alone = TASK.evaluate(trained, splits["dev"]).metrics["nats_without_overlap"]
+    splits = TASK.read_splits(trained.recipe)
+    (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
+    alone = trained.predictor.evaluate(splits["dev"]).metrics["nats_without_overlap"]
     assert stage.evaluate is not None
     assert stage.evaluate(trained.model) == pytest.approx(-alone.value, rel=1e-6)
 
 
 def test_long_pieces_are_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lm, "LONGEST_UNIT", 4)
+    monkeypatch.setattr(lm_predictor, "MAX_CHUNK", 4)
     nats = np.arange(1.0, 14.0)
     pieces = [np.zeros(3, dtype=np.int64), np.zeros(10, dtype=np.int64)]
-    surprise = surprise_of(nats, pieces, np.array([[3.0, 6.0], [1.0, 20.0]]))
+    surprise = chunk_losses(nats, pieces, np.array([[3.0, 6.0], [1.0, 20.0]]))
     assert surprise.nats.tolist() == [6, 22, 38, 25]
     assert surprise.tokens.tolist() == [3, 4, 4, 2]
     np.testing.assert_allclose(surprise.words, [3, 0.4, 0.4, 0.2])
@@ -259,7 +255,7 @@ def test_long_pieces_are_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_metric_has_its_note(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
-    evaluation = TASK.evaluate(trained, TASK.read(trained.recipe)["dev"])
+    evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"])
     assert set(evaluation.notes) == set(evaluation.metrics)
     assert "windows of 11 that overlap by half" in evaluation.notes["nats"]
 
@@ -267,12 +263,12 @@ def test_every_metric_has_its_note(recipe_path: Path) -> None:
 @both_documents
 def test_held_out_beginnings_are_continued(recipe_path: Path, documents: str) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT, f"data.documents={documents}"))
-    dev = TASK.read(trained.recipe)["dev"]
-    (table,) = TASK.evaluate(trained, dev).tables
+    dev = TASK.read_splits(trained.recipe)["dev"]
+    (table,) = trained.predictor.evaluate(dev).tables
     assert all(any(piece.startswith(row[0]) for piece in dev) for row in table.rows)
     assert len(table.rows) == (3 if documents == "lines" else 1)  # a short file is one stretch
     assert all(row[1] for row in table.rows)
-    (again,) = TASK.evaluate(trained, dev).tables
+    (again,) = trained.predictor.evaluate(dev).tables
     assert again.rows == table.rows
 
 
@@ -285,11 +281,11 @@ def test_a_prompt_is_continued_by_the_likeliest(
     """The long one loses its beginning, where a model has a length; the order stays."""
     trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
     greedy = replace(trained, recipe=replace(trained.recipe, search=SearchConfig(most=5)))
-    monkeypatch.setattr(lm, "CONTINUED_TOGETHER", 3)
+    monkeypatch.setattr(lm_predictor, "BATCH_SIZE", 3)
     prompts = ["to be", "", "the question of the crown", "☃ is no", "sleep "]
-    predictions = list(TASK.predict(greedy, prompts))
+    predictions = list(greedy.predict(prompts))
     assert [one.input for one in predictions] == prompts
-    stream, model = Stream(trained.fitted, documents), trained.model
+    stream, model = Stream(trained.vocabulary, documents), trained.model
     for one in predictions:
         tokens = [stream.start, *stream.prompt(one.input)[1:].tolist()]
         if model.length is not None:
@@ -305,37 +301,37 @@ def test_a_prompt_is_continued_by_the_likeliest(
         assert one.confidence == pytest.approx(math.exp(total), rel=1e-4)
         assert (
             one.output
-            == "".join(trained.fitted.decode([[*tokens, *written]]))[
-                len(trained.fitted.decode([tokens])[0]) :
+            == "".join(trained.vocabulary.decode([[*tokens, *written]]))[
+                len(trained.vocabulary.decode([tokens])[0]) :
             ]
         )
 
 
 def test_samples_are_seeded_and_listed(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
-    first, again = (list(TASK.predict(trained, ["to be"], nbest=4)) for _ in range(2))
+    first, again = (list(trained.predict(["to be"], nbest=4)) for _ in range(2))
     assert first == again
     (one,) = first
     assert len(one.nbest) == 4
     assert one.output == one.nbest[0].output
     assert one.confidence == pytest.approx(math.exp(one.nbest[0].log_probability))
     other = replace(trained.recipe, search=replace(trained.recipe.search, seed=1))
-    assert list(TASK.predict(replace(trained, recipe=other), ["to be"], nbest=4)) != first
+    assert list(replace(trained, recipe=other).predict(["to be"], nbest=4)) != first
 
 
 def test_no_continuation_is_longer_than_the_model_reads(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT, "search.most=1000"))
-    lengths = [len(one.output) for one in TASK.predict(trained, ["to be or not to be", ""])]
+    lengths = [len(one.output) for one in trained.predict(["to be or not to be", ""])]
     assert max(lengths) <= LENGTH - LENGTH // 4
     endless = trained_of(recipe_of(recipe_path, *RNN, "search.most=300"))
-    assert len(next(iter(TASK.predict(endless, ["to be or not to be"]))).output) > LENGTH
+    assert len(next(iter(endless.predict(["to be or not to be"]))).output) > LENGTH
 
 
 def test_a_glimpse_shows_the_beginning_of_the_held_out_text(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
-    dev = TASK.read(trained.recipe)["dev"]
-    evaluation = TASK.evaluate(trained, dev)
-    glimpse = TASK.glimpse(trained, evaluation)
+    dev = TASK.read_splits(trained.recipe)["dev"]
+    evaluation = trained.predictor.evaluate(dev)
+    glimpse = trained.attention(evaluation.example)
     assert glimpse is not None
     (view,) = glimpse.views
     text, _, after = glimpse.title.rpartition(" → ")
@@ -343,9 +339,9 @@ def test_a_glimpse_shows_the_beginning_of_the_held_out_text(recipe_path: Path) -
     assert "".join(view.keys) in text
     # Each row is named by the token that it decided, the last by the likeliest.
     assert list(view.queries[:-1]) == list(view.keys[1:])
-    tokens = torch.tensor([trained.fitted.encode(["".join(view.keys)])[0][-LENGTH:].tolist()])
+    tokens = torch.tensor([trained.vocabulary.encode(["".join(view.keys)])[0][-LENGTH:].tolist()])
     scores = trained.model(tokens)[0, -1]
-    assert trained.fitted.pieces([int(scores.argmax())]) == [view.queries[-1]]
+    assert trained.vocabulary.pieces([int(scores.argmax())]) == [view.queries[-1]]
     assert repr(view.queries[-1]) == after
     with torch.inference_mode(), record(trained.model) as seen:
         glimpse.run()
@@ -356,10 +352,10 @@ def test_a_glimpse_shows_the_beginning_of_the_held_out_text(recipe_path: Path) -
 
 def test_every_stretch_of_the_held_out_text_can_be_looked_at(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
-    asked = TASK.inputs(trained, 2)
-    assert asked == TASK.read(trained.recipe)["dev"][:2]
+    asked = trained.inputs(2)
+    assert asked == TASK.read_splits(trained.recipe)["dev"][:2]
     for text in (*asked, ""):
-        glimpse = TASK.look(trained, text)
+        glimpse = trained.attention(text)
         assert glimpse is not None and 0 < len(glimpse.views[0].keys) <= LENGTH
 
 
@@ -368,8 +364,8 @@ def test_without_attention_there_is_nothing_to_look_at(
     recipe_path: Path, sets: tuple[str, ...]
 ) -> None:
     trained = trained_of(recipe_of(recipe_path, *sets))
-    evaluation = TASK.evaluate(trained, TASK.read(trained.recipe)["dev"])
-    assert TASK.glimpse(trained, evaluation) is None
+    evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"])
+    assert trained.attention(evaluation.example) is None
 
 
 @every_model
@@ -383,8 +379,8 @@ def test_a_run_learns_and_is_loaded_again(
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]
     again = run.evaluate().metrics["nats"]
     assert again.value == pytest.approx(metrics["nats"]["value"], rel=1e-6)
-    dev = TASK.read(recipe)["dev"]
-    stream = Stream(run.fitted, "file")
+    dev = TASK.read_splits(recipe)["dev"]
+    stream = Stream(run.vocabulary, "file")
     tokens = stream.join(stream.encode(dev))
     assert token_nats(run.model, tokens, LENGTH, 6).mean() == pytest.approx(again.value, rel=1e-6)
     # Ten words are known after a few letters: a model of single letters has some 2.6 nats.
@@ -400,6 +396,6 @@ def test_the_recipe_of_the_project_is_read(text: str, tmp_path: Path) -> None:
     given.write_text(text, encoding="utf-8")
     recipe = load_recipe(path, [f"data.train={given}"])
     assert isinstance(recipe, LanguageModelRecipe)
-    assert set(TASK.read(recipe)) == {"train", "dev"}
+    assert set(TASK.read_splits(recipe)) == {"train", "dev"}
     for kind in ("rnn", "cnn"):
         assert load_recipe(path, [f"model.kind={kind}"]).model.kind == kind

@@ -10,25 +10,18 @@ import torch
 from torch import nn
 
 from harken.batch.padding import IGNORE
-from harken.encode.vocabulary import UNKNOWN
+from harken.batch.words import windows_over, word_batch, word_corpus
+from harken.encode.vocabulary import PAD, UNKNOWN
 from harken.errors import UserError
 from harken.formats.examples import Sentence
 from harken.inspection.record import record
 from harken.models.tagger import Tagger
 from harken.pipeline import train
 from harken.recipe import load_recipe
-from harken.tasks.tag import (
-    LONGEST,
-    TAGGED_WORDS,
-    Tagged,
-    TagRecipe,
-    TagTask,
-    neighbours_loss,
-    tag_sentences,
-    tags_loss,
-    whole_batch,
-)
-from harken.tasks.task import Trained
+from harken.run import Run
+from harken.tasks.tag import TagRecipe, TagTask, neighbors_loss, tags_loss
+from harken.tasks.tag_predictor import BATCH_WORDS, MAX_LENGTH, TaggedSentence, TagPredictor
+from untrained import batches, bound_run
 
 TASK = TagTask()
 SMALL = (
@@ -115,15 +108,22 @@ def small_changes(body: str) -> tuple[str, ...]:
     )
 
 
-def untrained(desk: Path, body: str = "lstm") -> Trained:
+def untrained(desk: Path, body: str = "lstm") -> Run:
     recipe = load_recipe(desk / "recipe.toml", small_changes(body))
-    fitted = TASK.fit(recipe, TASK.read(recipe))
-    model = TASK.build(recipe, fitted).eval()
+    fitted = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
+    model = TASK.build(recipe, fitted.sizes).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.5, generator=generator)
-    return Trained(recipe=recipe, fitted=fitted, model=model)
+    return bound_run(recipe, fitted, model)
+
+
+def whole_sentence(run: Run, words: list[str]) -> torch.Tensor:
+    """Scores of a sentence that the model reads at once."""
+    corpus = word_corpus(*run.vocabulary.encode([words]))
+    batch = word_batch(corpus, windows_over(corpus.lengths, len(words)), np.arange(1), PAD)
+    return run.model(*batch[:-1])[0]
 
 
 VARIANT = re.compile(r"^#   body = \{.*?\}", re.MULTILINE)
@@ -142,27 +142,27 @@ def test_the_recipe_and_each_variant_in_its_comments_are_legal() -> None:
 
 
 def test_splits(desk: Path) -> None:
-    splits = TASK.read(recipe_of(desk))
+    splits = TASK.read_splits(recipe_of(desk))
     assert {name: len(found) for name, found in splits.items()} == {
         "train": 120,
         "dev": 20,
         "test": 7,
     }
     assert splits["dev"] == invented(20, 2)
-    assert TASK.read_files(recipe_of(desk), [desk / "test.conllu"]) == splits["test"]
+    assert TASK.read(recipe_of(desk), [desk / "test.conllu"]) == splits["test"]
 
 
 def test_the_other_column(desk: Path) -> None:
     recipe = recipe_of(desk, "data.column=xpos")
-    assert TASK.fit(recipe, TASK.read(recipe)).tags == ("A", "D", "N", "P", "V")
-    (first, *_) = TASK.read_files(recipe, [desk / "dev.conllu"])
+    assert TASK.fit(recipe, TASK.read_splits(recipe)["train"]).tags == ("A", "D", "N", "P", "V")
+    (first, *_) = TASK.read(recipe, [desk / "dev.conllu"])
     assert first.tags[0] == "D"
 
 
 def test_a_share_keeps_equal_sentences_on_one_side(desk: Path, tmp_path: Path) -> None:
     (tmp_path / "twice.conllu").write_text(as_conllu(invented(10, 1) * 2), encoding="utf-8")
     recipe = recipe_of(desk, f"data.train={tmp_path / 'twice.conllu'}", "data.dev=0.3")
-    splits = TASK.read(recipe)
+    splits = TASK.read_splits(recipe)
     assert (len(splits["train"]), len(splits["dev"])) == (14, 6)
     assert not set(splits["train"]) & set(splits["dev"])
 
@@ -175,17 +175,17 @@ def test_no_share_is_refused(desk: Path, share: str) -> None:
 
 def test_batches_are_a_function_of_their_number(desk: Path, tmp_path: Path) -> None:
     recipe = recipe_of(desk, "training.vectors.steps=1", "training.tags.unknown=1.0")
-    splits = TASK.read(recipe)
-    fitted = TASK.fit(recipe, splits)
+    splits = TASK.read_splits(recipe)
+    fitted = TASK.fit(recipe, splits["train"])
     first = TASK.stages(recipe, splits, fitted, tmp_path)
     again = TASK.stages(recipe, splits, fitted, tmp_path)
     assert [stage.name for stage in first] == ["vectors", "tags"]
     for one, other in zip(first, again, strict=True):
-        (far,), (near,) = one.batch(7), one.batch(0)
+        far, near, same = batches(one, 7)[0], batches(one, 0)[0], batches(other, 7)[0]
         assert not torch.equal(far[0], near[0])
-        for mine, theirs in zip(one.batch(7)[0], other.batch(7)[0], strict=True):
+        for mine, theirs in zip(far, same, strict=True):
             assert mine is theirs is None or torch.equal(mine, theirs)
-    (batch,) = first[1].batch(7)
+    batch = batches(first[1], 7)[0]
     assert (batch.rows == UNKNOWN).any()
     assert batch.rows.numel() <= 256
 
@@ -196,21 +196,20 @@ def test_training_and_prediction_cut_alike(desk: Path, tmp_path: Path) -> None:
     (tmp_path / "long.conllu").write_text(as_conllu(long), encoding="utf-8")
     changes = (*small_changes("transformer"), f"data.train={tmp_path / 'long.conllu'}")
     recipe = load_recipe(desk / "recipe.toml", changes)
-    splits = TASK.read(recipe)
-    fitted = TASK.fit(recipe, splits)
+    splits = TASK.read_splits(recipe)
+    fitted = TASK.fit(recipe, splits["train"])
     (stage,) = TASK.stages(recipe, splits, fitted, tmp_path)
-    (batch,) = stage.batch(0)
-    assert isinstance(batch.counted, int)
-    assert batch.counted == 50
-    loss = stage.loss(TASK.build(recipe, fitted), batch)
+    (part,) = stage.batch(0)
+    assert part.counted == 50
+    loss = part.loss(TASK.build(recipe, fitted.sizes), torch.device("cpu"))
     assert loss.isfinite()
 
 
 def test_the_loss_is_the_cross_entropy_of_the_tags(desk: Path, tmp_path: Path) -> None:
     trained = untrained(desk)
-    splits = TASK.read(trained.recipe)
-    (stage,) = TASK.stages(trained.recipe, splits, trained.fitted, tmp_path)
-    (batch,) = stage.batch(3)
+    splits = TASK.read_splits(trained.recipe)
+    (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
+    batch = batches(stage, 3)[0]
     scores = trained.model(*batch[:-1])
     wanted = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE)(
         scores.flatten(0, 1), batch.tags.flatten()
@@ -223,11 +222,11 @@ def test_words_alone_in_their_sentence_are_not_foretold(desk: Path, tmp_path: Pa
     train_sentences = [Sentence(("lo",), ("DET",)), Sentence(("lo", "ba", "dis"), ("D", "N", "V"))]
     (tmp_path / "few.conllu").write_text(as_conllu(train_sentences), encoding="utf-8")
     recipe = recipe_of(desk, f"data.train={tmp_path / 'few.conllu'}", "training.vectors.steps=1")
-    splits = TASK.read(recipe)
-    fitted = TASK.fit(recipe, splits)
-    model = TASK.build(recipe, fitted)
+    splits = TASK.read_splits(recipe)
+    fitted = TASK.fit(recipe, splits["train"])
+    model = TASK.build(recipe, fitted.sizes)
     assert model.neighbours is not None
-    (batch,) = TASK.stages(recipe, splits, fitted, tmp_path)[0].batch(0)
+    batch = batches(TASK.stages(recipe, splits, fitted, tmp_path)[0], 0)[0]
     assert batch.counted == 3
     (rows,) = fitted.encode([["lo", "ba", "dis"]]).rows
     vectors = model.words.weight[torch.from_numpy(rows)]
@@ -235,7 +234,7 @@ def test_words_alone_in_their_sentence_are_not_foretold(desk: Path, tmp_path: Pa
     wanted = nn.functional.cross_entropy(
         means @ model.neighbours.lm_head.weight.T, torch.from_numpy(rows), reduction="sum"
     )
-    torch.testing.assert_close(neighbours_loss(model, batch), wanted)
+    torch.testing.assert_close(neighbors_loss(model, batch), wanted)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -244,13 +243,13 @@ def test_predictions_keep_their_order_whatever_the_batch(
 ) -> None:
     trained = untrained(desk, body)
     lines = [" ".join(one.words * (1 + number % 7)) for number, one in enumerate(invented(30, 9))]
-    together = list(TASK.predict(trained, lines))
+    together = list(trained.predict(lines))
     assert [one.input for one in together] == lines
     assert [len(one.output.split()) for one in together] == [len(one.split()) for one in lines]
     assert len({one.output for one in together}) > 5
-    monkeypatch.setattr("harken.tasks.tag.TOGETHER", 4)
-    monkeypatch.setattr("harken.tasks.tag.TAGGED_WORDS", 1)
-    alone = list(TASK.predict(trained, lines))
+    monkeypatch.setattr("harken.tasks.tag_predictor.BATCH_SIZE", 4)
+    monkeypatch.setattr("harken.tasks.tag_predictor.BATCH_WORDS", 1)
+    alone = list(trained.predict(lines))
     assert [one.output for one in together] == [one.output for one in alone]
     np.testing.assert_allclose(
         [one.confidence for one in together], [one.confidence for one in alone], rtol=1e-3
@@ -260,26 +259,26 @@ def test_predictions_keep_their_order_whatever_the_batch(
 @torch.inference_mode()
 def test_the_confidence_is_the_product_of_the_probabilities(desk: Path) -> None:
     trained = untrained(desk)
-    (said,) = TASK.predict(trained, ["lo bum  ba\tdis ."])
-    batch = whole_batch(["lo", "bum", "ba", "dis", "."], trained)
-    best = trained.model(*batch[:-1])[0].softmax(dim=-1).max(dim=-1)
+    (said,) = trained.predict(["lo bum  ba\tdis ."])
+    scores = whole_sentence(trained, ["lo", "bum", "ba", "dis", "."])
+    best = scores.softmax(dim=-1).max(dim=-1)
     assert said.confidence == pytest.approx(best.values.prod().item(), rel=1e-4)
-    assert said.output == " ".join(trained.fitted.tags[one] for one in best.indices)
+    assert said.output == " ".join(trained.vocabulary.tags[one] for one in best.indices)
     assert said.input == "lo bum  ba\tdis ."
 
 
 def test_no_words_have_no_tags(desk: Path) -> None:
     trained = untrained(desk)
-    outputs = [one.output for one in TASK.predict(trained, ["", "lo .", " \t "])]
+    outputs = [one.output for one in trained.predict(["", "lo .", " \t "])]
     assert outputs[0] == outputs[2] == ""
     assert len(outputs[1].split()) == 2
-    assert list(TASK.predict(trained, [])) == []
-    assert [one.confidence for one in TASK.predict(trained, [""])] == [1.0]
+    assert list(trained.predict([])) == []
+    assert [one.confidence for one in trained.predict([""])] == [1.0]
 
 
 def test_a_prediction_gives_every_word_its_tag_and_probability(desk: Path) -> None:
     text = "lo  ran .\u00a0 lo"
-    (prediction,) = TASK.predict(untrained(desk), [text])
+    (prediction,) = untrained(desk).predict([text])
     assert [token.token for token in prediction.tokens] == text.split()
     assert [token.tag for token in prediction.tokens] == prediction.output.split()
     scores = [token.score for token in prediction.tokens]
@@ -290,7 +289,7 @@ def test_a_prediction_gives_every_word_its_tag_and_probability(desk: Path) -> No
 
 def test_there_is_one_best_tag(desk: Path) -> None:
     with pytest.raises(UserError, match="expected 1"):
-        list(TASK.predict(untrained(desk), ["lo ."], nbest=3))
+        list(untrained(desk).predict(["lo ."], nbest=3))
 
 
 @torch.inference_mode()
@@ -298,13 +297,13 @@ def test_a_long_sentence_is_the_kept_parts_of_its_windows(desk: Path) -> None:
     """25 words in windows of 16 at 0, 8 and 9: turns at 12 and 16."""
     trained = untrained(desk, "transformer")
     words = [word for one in invented(9, 9) for word in one.words][:25]
-    (found,) = tag_sentences(trained, [words])
+    (found,) = trained.predictor.tag([words])
     wanted: list[str] = []
     total = 0.0
     for start, first, last in ((0, 0, 12), (8, 12, 16), (9, 16, 25)):
-        scores = trained.model(*whole_batch(words[start : start + 16], trained)[:-1])[0]
+        scores = whole_sentence(trained, words[start : start + 16])
         best = scores.log_softmax(dim=-1)[first - start : last - start].max(dim=-1)
-        wanted += [trained.fitted.tags[one] for one in best.indices]
+        wanted += [trained.vocabulary.tags[one] for one in best.indices]
         total += best.values.sum().item()
     assert found.tags == wanted
     assert sum(found.log_probabilities) == pytest.approx(total, rel=1e-4)
@@ -318,12 +317,12 @@ def test_ten_thousand_words_in_bounded_batches(desk: Path, body: str) -> None:
         lambda module, inputs: seen.append(inputs[0].shape)
     )
     words = [f"{LETTERS[number % 13]}{number}a" for number in range(10_000)]
-    (said,) = TASK.predict(trained, [" ".join(words)])
+    (said,) = trained.predict([" ".join(words)])
     assert len(said.output.split()) == 10_000
     assert sum(rows * time for rows, time, _ in seen) >= 10_000
     for rows, time, _ in seen:
-        assert time <= (16 if body == "transformer" else LONGEST)
-        assert rows * time <= TAGGED_WORDS
+        assert time <= (16 if body == "transformer" else MAX_LENGTH)
+        assert rows * time <= BATCH_WORDS
 
 
 def test_figures_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,9 +332,12 @@ def test_figures_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Sentence(("lo", "Ba", "."), ("DET", "NOUN", "PUNCT")),
         Sentence(("Lo", "lo", "so far"), ("DET", "VERB", "X")),
     ]
-    said = [Tagged(["DET", "VERB", "PUNCT"], [-1.0] * 3), Tagged(["DET"] * 3, [-2.0] * 3)]
-    monkeypatch.setattr("harken.tasks.tag.tag_sentences", lambda trained, words: iter(said))
-    found = TASK.evaluate(trained, sentences)
+    said = [
+        TaggedSentence(["DET", "VERB", "PUNCT"], [-1.0] * 3),
+        TaggedSentence(["DET"] * 3, [-2.0] * 3),
+    ]
+    monkeypatch.setattr(TagPredictor, "tag", lambda self, words: iter(said))
+    found = trained.predictor.evaluate(sentences)
     assert found.n == 2
     assert {name: one.value for name, one in found.metrics.items()} == {
         "accuracy": 3 / 6,  # lo, ".", Lo
@@ -364,43 +366,42 @@ def test_figures_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_figures_of_words_that_are_not_there_are_left_out(
     desk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "harken.tasks.tag.tag_sentences", lambda trained, words: iter([Tagged(["DET"], [-1.0])])
-    )
+    tagged = TaggedSentence(["DET"], [-1.0])
+    monkeypatch.setattr(TagPredictor, "tag", lambda self, words: iter([tagged]))
     trained = untrained(desk)
-    known = TASK.evaluate(trained, [Sentence(("lo",), ("DET",))])
+    known = trained.predictor.evaluate([Sentence(("lo",), ("DET",))])
     assert "unknown_words" not in known.metrics
     assert "unseen_tags" not in known.notes
-    unknown = TASK.evaluate(trained, [Sentence(("Lo",), ("DET",))])
+    unknown = trained.predictor.evaluate([Sentence(("Lo",), ("DET",))])
     assert "known_words" not in unknown.metrics
 
 
-def test_a_glimpse_of_attention_over_the_words(desk: Path) -> None:
-    assert TASK.glimpse(untrained(desk), None) is None  # type: ignore[arg-type]
+def test_a_example_of_attention_over_the_words(desk: Path) -> None:
+    assert untrained(desk).attention("lo ba") is None
     trained = untrained(desk, "transformer")
-    evaluation = TASK.evaluate(trained, [Sentence(("lo", "ba") * 20, ("DET", "NOUN") * 20)])
-    glimpse = TASK.glimpse(trained, evaluation)
-    assert glimpse is not None
-    (view,) = glimpse.views
+    evaluation = trained.predictor.evaluate([Sentence(("lo", "ba") * 20, ("DET", "NOUN") * 20)])
+    example = trained.attention(evaluation.example)
+    assert example is not None
+    (view,) = example.views
     assert list(view.queries) == list(view.keys) == ["lo", "ba"] * 8
     with torch.inference_mode(), record(trained.model) as seen:
-        glimpse.run()
+        example.run()
     matching = [one for one in seen if view.matches(one.name)]
     assert [tuple(one.weights.shape) for one in matching] == [(1, 2, 16, 16)] * 2
 
 
 def test_any_sentence_can_be_looked_at(desk: Path) -> None:
     trained = untrained(desk, "transformer")
-    asked = TASK.inputs(trained, 3)
-    dev = TASK.read(trained.recipe)["dev"]
+    asked = trained.inputs(3)
+    dev = TASK.read_splits(trained.recipe)["dev"]
     assert asked == [" ".join(one.words) for one in dev[:3]]
     for sentence in (*asked, "words never seen"):
-        glimpse = TASK.look(trained, sentence)
-        assert glimpse is not None
-        assert list(glimpse.views[0].keys) == sentence.split()
-        (said,) = TASK.predict(trained, [sentence])
-        assert glimpse.title == f"{sentence} → {said.output}"
-    assert TASK.look(trained, "  ") is None
+        example = trained.attention(sentence)
+        assert example is not None
+        assert list(example.views[0].keys) == sentence.split()
+        (said,) = trained.predict([sentence])
+        assert example.title == f"{sentence} → {said.output}"
+    assert trained.attention("  ") is None
 
 
 @pytest.mark.parametrize("view", ["cnn", "lstm"])

@@ -14,10 +14,11 @@ from harken.encode.vocabulary import END
 from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.recipe import TASKS, Recipe
+from harken.run import Run
 from harken.synthetic.scenes.made import DrawnConfig, write_drawn
 from harken.synthetic.speech.made import SpokenConfig, write_spoken
-from harken.tasks.answer import states_of
-from harken.tasks.task import Prediction, Trained
+from harken.tasks.prediction import Prediction
+from untrained import bound_run
 
 LINES = [f"the {color} {animal} sees a river ." for color in ["red", "blue"] for animal in "abc"]
 TAGGED = "".join(f"{line.split()[1]}\tADJ\n{line.split()[2]}\tNOUN\n\n" for line in LINES)
@@ -69,7 +70,7 @@ RECIPES = {
 }
 SAMPLING = ["answer", "lm", "translate", "translate, rnn", "caption", "transcribe"]
 OF_TEXT = ["answer", "tag", "lm", "translate", "translate, rnn"]
-Build = Callable[..., Trained]
+Build = Callable[..., Run]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def untrained(corpus: Path) -> Build:
         "transcribe": f"{{train='{corpus}/spoken/train.jsonl',dev=0.3}}",
     }
 
-    def build(name: str, search: SearchConfig | None = None) -> Trained:
+    def build(name: str, search: SearchConfig | None = None) -> Run:
         task, *sets = RECIPES[name]
         table = f"data={data[task.removeprefix('task=')]}"
         recipe: Any = config.loads(Recipe, "", base=corpus, overrides=[task, table, *sets])
@@ -106,20 +107,20 @@ def untrained(corpus: Path) -> Build:
             most = search.most or recipe.search.most
             recipe = replace(recipe, search=replace(recipe.search, **changes, most=most))
         task_of = TASKS[recipe.task]
-        vocabulary = task_of.fit(recipe, task_of.read(recipe))
-        model = task_of.build(recipe, vocabulary)
+        vocabulary = task_of.fit(recipe, task_of.read_splits(recipe)["train"])
+        model = task_of.build(recipe, vocabulary.sizes)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1:
                     parameter.normal_(std=0.3, generator=generator)
-        return Trained(recipe=recipe, fitted=vocabulary, model=model.eval())
+        return bound_run(recipe, vocabulary, model.eval())
 
     return build
 
 
-def predict(trained: Trained, inputs: list[str], **options: Any) -> list[Prediction]:
-    return list(TASKS[trained.recipe.task].predict(trained, inputs, **options))
+def predict(run: Run, inputs: list[str], **options: Any) -> list[Prediction]:
+    return run.predict(inputs, **options)
 
 
 def example_inputs(name: str, corpus: Path) -> list[str]:
@@ -135,14 +136,8 @@ def example_inputs(name: str, corpus: Path) -> list[str]:
 def test_a_sample_depends_on_the_seed_and_the_index_alone(
     name: str, untrained: Build, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, size in (
-        ("answer", "ASKED_TOGETHER"),
-        ("lm", "CONTINUED_TOGETHER"),
-        ("translate", "TRANSLATED_TOGETHER"),
-        ("caption", "TOGETHER"),
-        ("listening", "TOGETHER"),
-    ):
-        monkeypatch.setattr(f"harken.tasks.{module}.{size}", 3)
+    for task in ("answer", "lm", "translate", "caption", "transcribe"):
+        monkeypatch.setattr(f"harken.tasks.{task}_predictor.BATCH_SIZE", 3)
     trained = untrained(name, SearchConfig(temperature=1.5, seed=4))
     first, *others = example_inputs(name, corpus)
     repeated = predict(trained, [first] * 8)
@@ -208,8 +203,7 @@ def test_blank_inputs_alone_and_among_others(name: str, untrained: Build) -> Non
 def test_blank_sources_are_measured_as_they_are_predicted(name: str, untrained: Build) -> None:
     trained = untrained(name)
     sources = [*(LINES * 11)[:64], ""]  # the blank one is sorted into a batch of its own
-    task = TASKS["translate"]
-    evaluation = task.evaluate(trained, [Pair(source, "a river") for source in sources])
+    evaluation = trained.predictor.evaluate([Pair(source, "a river") for source in sources])
     assert list(evaluation.predictions) == predict(trained, sources)
     assert evaluation.predictions[-1].output == ""
 
@@ -258,7 +252,7 @@ def test_an_answer_is_never_empty(untrained: Build) -> None:
     trained = untrained("answer")
     with torch.no_grad():
         trained.model.lm_head.weight = torch.nn.Parameter(trained.model.lm_head.weight.clone())
-        states = states_of(trained, ["is it so?"])
+        states = trained.predictor.states(["is it so?"])
         trained.model.lm_head.weight[END] = torch.from_numpy(states[0])
     for nbest in (1, 3):
         plain, spaced = predict(trained, ["is it so?", "  is it so?\t"], nbest=nbest)
@@ -279,5 +273,6 @@ def test_inputs_read_in_parts_are_not_truncated(
         monkeypatch.setattr(trained.model, "longest_frames", 8)
     (one,) = predict(trained, [long])
     assert one.truncation is None and one.output
-    example = TASKS[trained.recipe.task].look(trained, long)  # type: ignore[attr-defined]
+    example = trained.attention(long)
+    assert example is not None and example.truncation is not None
     assert example.truncation.kept < example.truncation.total

@@ -22,9 +22,9 @@ from harken.report.looking import look
 from harken.run import Run, load
 from harken.synthetic.speech.made import SpokenConfig, write_spoken
 from harken.synthetic.speech.recorded import write_wav
-from harken.tasks.listening import Transcript, cut_at_silence, joined
-from harken.tasks.task import Conditioned, Timing, Trained
 from harken.tasks.transcribe import fitting
+from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, joined
+from untrained import batches
 
 SMALL = (
     "encode.filterbank.rate=8000",
@@ -155,7 +155,7 @@ def test_the_command_line_tells_words_and_times(
 def test_times_are_in_order_whatever_is_said(run_of: Any, spoken: Path) -> None:
     sounds = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
     for name in MODELS:
-        for one in run_of(name).predict_times(sounds):
+        for one in run_of(name).predict(sounds, times=True):
             assert {word.word for word in one.words} <= set(one.output.split())
             times = [time for word in one.words for time in (word.start, word.end)]
             assert times == sorted(times) and all(time >= 0 for time in times)
@@ -223,7 +223,7 @@ def test_pictures_of_what_was_looked_at(
     run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of("conformer, both")
-    sounds = run.task.inputs(run.trained, 2)
+    sounds = run.inputs(2)
     said = [Path(one.input).stem for one in run.predict(sounds) if one.output]
     assert said, "a model that writes nothing shows nothing"
     out = tmp_path / "pictures"
@@ -236,7 +236,7 @@ def test_pictures_of_what_was_looked_at(
     assert printed[:7] == [pages[0], *(pages[0].replace(".html", view) for view in views)]
     assert Path(printed[2]).read_bytes().startswith(b"\x89PNG")
     assert "seconds" in Path(printed[1]).read_text()
-    titles = [one.title for one in run.task.look(run.trained, sounds[0]).views]
+    titles = [one.title for one in run.attention(sounds[0]).views]
     assert [title in Path(pages[0]).read_text() for title in titles] == [True] * 3
 
 
@@ -245,16 +245,16 @@ def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
 ) -> None:
     """A recogniser by CTC has no decoder, but its places look at each other."""
     run = load(run_of("conformer, ctc").folder)
-    (name,) = run.task.inputs(run.trained, 1)
+    (name,) = run.inputs(1)
     with torch.no_grad():  # so little trained, it may hear nothing and then shows nothing
         run.model.ctc.ctc_head.bias[BLANK] = -100.0
-    glimpse = run.task.look(run.trained, name)
+    glimpse = run.attention(name)
     assert glimpse is not None
     (one,) = look(run.model, glimpse)
     assert one.view.title == "Encoder self-attention over time, in seconds"
     assert one.layers[0].shape[1:] == (len(one.view.queries), len(one.view.keys))
-    recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.fitted)
-    assert run.task.look(replace(run.trained, model=recurrent), name) is None
+    recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.vocabulary.sizes)
+    assert replace(run, model=recurrent).attention(name) is None
 
 
 def test_sentences_from_each_word_on(
@@ -279,9 +279,9 @@ def test_sentences_from_each_word_on(
 
 def test_of_a_stretch_only_the_stretch_is_shown(run_of: Any, spoken: Path) -> None:
     run = run_of("conformer, both")
-    task, trained = TASKS["transcribe"], load(run.folder).trained
+    loaded = load(run.folder)
     sound = next((spoken / "spoken" / "dev").glob("*.wav"))
-    whole, part = (task.look(trained, f"{sound}{stretch}") for stretch in ("", "#t=0.1,0.6"))
+    whole, part = (loaded.attention(f"{sound}{stretch}") for stretch in ("", "#t=0.1,0.6"))
     assert whole is not None and part is not None
     frames = [len(one.views[0].sound.spectrogram) for one in (whole, part)]
     assert frames[1] == 48 < frames[0]  # windows of 25 ms, every 10 ms, that fit in half a second
@@ -290,8 +290,7 @@ def test_of_a_stretch_only_the_stretch_is_shown(run_of: Any, spoken: Path) -> No
 def test_only_a_recogniser_knows_times_and_conditions(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [name for name, one in TASKS.items() if isinstance(one, Timing)] == ["transcribe"]
-    assert [name for name, one in TASKS.items() if isinstance(one, Conditioned)] == ["transcribe"]
+    assert [name for name, task in TASKS.items() if task.inputs == "sounds"] == ["transcribe"]
     assert main(["predict", str(small_run), "--times"]) == 2
     assert "wanted a recogniser" in capsys.readouterr().err
     for option in (["--condition", "quiet"], ["--by", "ctc"]):
@@ -302,14 +301,14 @@ def test_only_a_recogniser_knows_times_and_conditions(
 def test_resuming_hears_the_same_sounds(spoken: Path, tmp_path: Path) -> None:
     """Speeds and masks of a step come from the seed and the step alone."""
     task, made = TASKS["transcribe"], recipe(spoken, CONFORMER)
-    splits = task.read(made)
-    fitted = task.fit(made, splits)
+    splits = task.read_splits(made)
+    fitted = task.fit(made, splits["train"])
     (stage,) = task.stages(made, splits, fitted, tmp_path)
     (again,) = task.stages(made, splits, fitted, tmp_path)  # from the frames that were kept
     stage.batch(0)
-    for one, other in zip(stage.batch(5)[0], again.batch(5)[0], strict=True):
+    for one, other in zip(batches(stage, 5)[0], batches(again, 5)[0], strict=True):
         assert torch.equal(one, other)
-    assert not torch.equal(stage.batch(5)[0].frames, stage.batch(6)[0].frames)
+    assert not torch.equal(batches(stage, 5)[0].frames, batches(stage, 6)[0].frames)
 
 
 def test_what_does_not_fit_is_left_out_and_nothing_left_is_told(spoken: Path) -> None:
@@ -344,7 +343,7 @@ def test_a_sound_longer_than_the_model_hears_is_told_whole(run_of: Any, tmp_path
     run = run_of("transformer, attention")  # 400 places: 16 seconds
     random = np.random.default_rng(0)
     write_wav(tmp_path / "long.wav", random.normal(0, 0.1, 8000 * 40).astype(np.float32), 8000)
-    (one,) = run.task.predict_times(run.trained, [str(tmp_path / "long.wav")])
+    (one,) = run.predict([str(tmp_path / "long.wav")], times=True)
     assert {word.word for word in one.words} <= set(one.output.split())
 
 
@@ -381,4 +380,3 @@ def test_a_stored_run_hears_as_before(run_of: Any, spoken: Path) -> None:
     sound = str(next((spoken / "spoken" / "dev").glob("*.wav")))
     assert again.predict([sound]) == run.predict([sound])
     assert load_recipe(run.folder / "recipe.toml") == run.recipe
-    assert isinstance(again.trained, Trained)

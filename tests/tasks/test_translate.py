@@ -20,14 +20,15 @@ from harken.recipe import load_recipe
 from harken.report.looking import look
 from harken.run import Run, load
 from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
+from harken.tasks.seq2seq import search_outputs
 from harken.tasks.translate import (
     TranslateRecipe,
     TranslateTask,
-    cut_between_words,
     encode_pairs,
-    smoothed_loss,
-    translate,
+    translation_loss,
 )
+from harken.tasks.translate_predictor import cut_between_words
+from untrained import batches, bound_run
 
 TASK = TranslateTask()
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
@@ -139,17 +140,17 @@ def test_pairs_that_do_not_fit_are_left_out(sentences: SentencesFiles) -> None:
 
 def test_the_loss_is_pytorchs_smoothed_one(sentences: SentencesFiles, tmp_path: Path) -> None:
     recipe = recipe_of(sentences)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    model = TASK.build(recipe, vocabulary).eval()
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    model = TASK.build(recipe, vocabulary.sizes).eval()
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
-    (batch,) = stage.batch(2)
+    (batch,) = batches(stage, 2)
     assert batch.source.numel() <= 600 and batch.inputs.numel() <= 600
     theirs = torch.nn.CrossEntropyLoss(label_smoothing=0.1, reduction="sum")
     scores = model(batch.source, batch.present, batch.inputs)
     expected = theirs(scores.transpose(1, 2), batch.targets)
-    assert smoothed_loss(model, batch, 0.1).item() == pytest.approx(expected.item(), rel=1e-5)
-    assert torch.equal(stage.batch(2)[0].source, batch.source)
+    assert translation_loss(0.1)(model, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert torch.equal(batches(stage, 2)[0].source, batch.source)
 
 
 def test_a_share_for_dev_is_split_by_source(sentences: SentencesFiles, tmp_path: Path) -> None:
@@ -157,16 +158,16 @@ def test_a_share_for_dev_is_split_by_source(sentences: SentencesFiles, tmp_path:
     table.write_text("a\tx\na\ty\nb\tz\nc\tw\n\nd\tv\n")
     recipe = recipe_of(sentences)
     recipe = replace(recipe, data=replace(recipe.data, train=table, dev=0.5))
-    splits = TASK.read(recipe)
+    splits = TASK.read_splits(recipe)
     sides = [{pair.source for pair in splits[name]} for name in ("train", "dev")]
     assert len(sides[0]) == len(sides[1]) == 2 and not sides[0] & sides[1]
 
 
 def test_a_look_is_at_the_hypothesis_that_was_kept(run: Run) -> None:
-    (asked,) = TASK.inputs(run.trained, 1)
-    assert asked == TASK.read(run.recipe)["dev"][0].source
+    (asked,) = run.inputs(1)
+    assert asked == TASK.read_splits(run.recipe)["dev"][0].source
     (said,) = run.predict([asked])
-    glimpse = TASK.look(run.trained, asked)
+    glimpse = run.attention(asked)
     assert glimpse is not None and glimpse.title == f"{asked} → {said.output}"
     found = {one.view.title: one for one in look(run.model, glimpse)}
     cross, read, written = found.values()
@@ -185,12 +186,17 @@ def test_a_look_is_at_the_hypothesis_that_was_kept(run: Run) -> None:
 
 def test_rows_are_those_of_a_search_step_by_step(run: Run) -> None:
     """One token after the other, as a search tells them."""
-    glimpse = TASK.look(run.trained, "the duck swims .")
+    glimpse = run.attention("the duck swims .")
     assert glimpse is not None
     cross = look(run.model, glimpse)[0]
-    assert isinstance(run.fitted, Vocabulary)
-    (source,) = run.fitted.encode(["the duck swims ."])
-    ((found,),) = translate(run.model, run.fitted, ["the duck swims ."], run.recipe.search)
+    assert isinstance(run.vocabulary, Vocabulary)
+    (source,) = run.vocabulary.encode(["the duck swims ."])
+    ((found,),) = search_outputs(
+        run.model,
+        torch.tensor([source.tolist()]),
+        torch.ones(1, len(source)).bool(),
+        run.recipe.search,
+    )
     one = torch.ones(1, 1, dtype=torch.bool)
     rows = []
     with torch.inference_mode():
@@ -203,17 +209,16 @@ def test_rows_are_those_of_a_search_step_by_step(run: Run) -> None:
 
 
 def test_what_is_too_long_or_empty_to_be_looked_at(run: Run) -> None:
-    glimpse = TASK.look(run.trained, "the duck . " * 400)
+    glimpse = run.attention("the duck . " * 400)
     assert glimpse is not None
     cross, *_ = look(run.model, glimpse)
     assert len(cross.view.keys) <= 40 and len(cross.view.queries) <= 50
-    assert TASK.look(run.trained, "") is None
+    assert run.attention("") is None
 
 
 def test_a_model_without_attention_to_show_still_reports(run: Run) -> None:
-    evaluation = run.evaluate("dev")
-    silent = replace(evaluation, predictions=[])
-    assert TASK.glimpse(run.trained, silent) is None
+    silent = run.predictor.evaluate([Pair(" ", "nothing")])
+    assert silent.example is not None and run.attention(silent.example) is None
 
 
 @pytest.mark.parametrize(
@@ -238,24 +243,24 @@ def test_other_bodies_by_one_line_learn(
     small = [one for one in SMALL if not one.startswith("model.")]
     recipe = load_recipe(path, [*files(sentences), *small, *sets, "model.decoder.width=24"])
     assert isinstance(recipe, TranslateRecipe)
-    splits = TASK.read(recipe)
-    vocabulary = TASK.fit(recipe, splits)
-    model = TASK.build(recipe, vocabulary)
+    splits = TASK.read_splits(recipe)
+    vocabulary = TASK.fit(recipe, splits["train"])
+    model = TASK.build(recipe, vocabulary.sizes)
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for step in range(25):
         (batch,) = stage.batch(step)
-        loss = stage.loss(model, batch) / batch.counted
+        loss = batch.loss(model, torch.device("cpu")) / batch.counted
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
-    found = translate(model.eval(), vocabulary, ["the duck swims ."], SearchConfig(beam=2))
-    assert len(found) == 1 and found[0][0].log_probability < 0
+    (prediction,) = bound_run(recipe, vocabulary, model).predict(["the duck swims ."])
+    assert prediction.output and 0 <= prediction.confidence < 1
 
 
 def test_special_tokens_are_where_the_model_expects_them(run: Run) -> None:
-    assert isinstance(run.fitted, Vocabulary)
-    assert run.fitted.pieces([PAD, END]) == ["<pad>", "<end>"]
+    assert isinstance(run.vocabulary, Vocabulary)
+    assert run.vocabulary.pieces([PAD, END]) == ["<pad>", "<end>"]

@@ -20,6 +20,7 @@ from harken.training.loop import (
     Stepped,
     Training,
     seed_of,
+    stage,
 )
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, DescentConfig, OptimiserConfig
@@ -55,18 +56,22 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.3), nn.Linear(5, 1))
 
 
-def stage(name: str = "only", evaluate: object = None, **settings: object) -> Stage:
+def small_stage(
+    name: str = "only", evaluate: object = None, **settings: object
+) -> Stage[nn.Module]:
     defaults = {"steps": 7, "optimiser": AdamWConfig(), "schedule": ScheduleConfig(warmup=2)}
-    return Stage(
-        name=name,
-        config=StageConfig(**(defaults | settings)),  # type: ignore[arg-type]
-        batch=lambda number: [points(number)],
-        loss=squared,
-        evaluate=evaluate,  # type: ignore[arg-type]
+    return stage(
+        name,
+        StageConfig(**(defaults | settings)),  # type: ignore[arg-type]
+        lambda number: [points(number)],
+        squared,
+        evaluate,  # type: ignore[arg-type]
     )
 
 
-def training(model: nn.Module, stages: list[Stage], folder: Path, seed: int = 0) -> Training:
+def training(
+    model: nn.Module, stages: list[Stage[nn.Module]], folder: Path, seed: int = 0
+) -> Training[nn.Module]:
     return Training(
         model, stages, seed=seed, machine=MachineConfig(), device=CPU, checkpoints=folder
     )
@@ -81,7 +86,7 @@ def test_a_step_of_descent_is_the_formula(tmp_path: Path) -> None:
     assert gradient is not None
     gradient = gradient.clone()
     model.zero_grad()
-    only = stage(
+    only = small_stage(
         steps=1,
         optimiser=DescentConfig(rate=0.1),
         schedule=ScheduleConfig(warmup=0, decay="constant"),
@@ -112,7 +117,7 @@ def test_accumulated_batches_and_parts_equal_one_large_batch(tmp_path: Path) -> 
         model = nn.Linear(3, 1, bias=False)
         nn.init.ones_(model.weight)
         config = StageConfig(steps=3, accumulate=accumulate, optimiser=DescentConfig(rate=0.1))
-        only = Stage(name=name, config=config, batch=batch, loss=squared)
+        only = stage(name, config, batch, squared)
         list(training(model, [only], tmp_path / name))
         results.append(model.weight.detach())
     torch.testing.assert_close(results[0], results[1])
@@ -122,7 +127,7 @@ def test_accumulated_batches_and_parts_equal_one_large_batch(tmp_path: Path) -> 
 def test_clipping_bounds_the_step(tmp_path: Path) -> None:
     model = nn.Linear(3, 1, bias=False)
     before = model.weight.detach().clone()
-    only = stage(
+    only = small_stage(
         steps=1,
         clip=1e-3,
         optimiser=DescentConfig(rate=1.0),
@@ -139,7 +144,10 @@ OPTIMISERS: list[OptimiserConfig] = [AdamWConfig(), DescentConfig(momentum=0.9)]
 @pytest.mark.parametrize("stop", [1, 3, 4, 8, 10])
 def test_resuming_repeats_the_run(tmp_path: Path, optimiser: OptimiserConfig, stop: int) -> None:
     """Dropout, momenta, schedule and stage all come out the same, bit for bit."""
-    stages = [stage("first", optimiser=optimiser), stage("second", optimiser=optimiser, steps=5)]
+    stages = [
+        small_stage("first", optimiser=optimiser),
+        small_stage("second", optimiser=optimiser, steps=5),
+    ]
     straight = network()
     list(training(straight, stages, tmp_path / "straight"))
 
@@ -167,7 +175,7 @@ def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> 
         snapshots.append({name: one.clone() for name, one in weights_of(model).items()})
         return next(values)
 
-    only = stage(evaluate=evaluate, steps=100, evaluate_every=1, patience=3)
+    only = small_stage(evaluate=evaluate, steps=100, evaluate_every=1, patience=3)
     model = network()
     events = list(training(model, [only], tmp_path))
     rounds = [event for event in events if isinstance(event, Evaluated)]
@@ -183,9 +191,9 @@ def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
     def evaluate(model: nn.Module) -> float:
         return [0.3, 0.1, 0.4, 0.2][round(1000 * float(weights_of(model)["0.bias"].sum())) % 4]
 
-    def new(folder: str) -> Training:
-        first = stage("first", evaluate, steps=9, evaluate_every=2, patience=3, save_every=4)
-        second = stage("second", evaluate, steps=3, evaluate_every=3)
+    def new(folder: str) -> Training[nn.Module]:
+        first = small_stage("first", evaluate, steps=9, evaluate_every=2, patience=3, save_every=4)
+        second = small_stage("second", evaluate, steps=3, evaluate_every=3)
         return training(network(), [first, second], tmp_path / folder)
 
     def comparable(event: Event) -> tuple[object, ...]:
@@ -209,7 +217,7 @@ def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
 
 def test_an_undefined_dev_value_is_never_the_best(tmp_path: Path) -> None:
     values = iter([float("nan"), 0.1, float("nan")])
-    only = stage(evaluate=lambda model: next(values), steps=3, evaluate_every=1)
+    only = small_stage(evaluate=lambda model: next(values), steps=3, evaluate_every=1)
     rounds = [e for e in training(network(), [only], tmp_path) if isinstance(e, Evaluated)]
     assert [event.best for event in rounds] == [False, True, False]
 
@@ -217,7 +225,7 @@ def test_an_undefined_dev_value_is_never_the_best(tmp_path: Path) -> None:
 def test_events_hold_the_learning_rate(tmp_path: Path) -> None:
     schedule = ScheduleConfig(warmup=2, decay="constant")
     config = DescentConfig(rate=0.25)
-    only = stage(steps=4, optimiser=config, schedule=schedule)
+    only = small_stage(steps=4, optimiser=config, schedule=schedule)
     steps = [e for e in training(network(), [only], tmp_path) if isinstance(e, Stepped)]
     assert [event.lr for event in steps] == [0.125, 0.25, 0.25, 0.25]
 
@@ -226,7 +234,7 @@ def test_a_loss_that_is_no_number_stops_with_a_sentence(tmp_path: Path) -> None:
     def broken(model: nn.Module, batch: Points) -> Tensor:
         return squared(model, batch) * float("nan")
 
-    bad = Stage(name="bad", config=StageConfig(steps=2), batch=lambda n: [points(n)], loss=broken)
+    bad = stage("bad", StageConfig(steps=2), lambda n: [points(n)], broken)
     with pytest.raises(Failure, match="stage 'bad', step 1: found a loss of nan"):
         list(training(network(), [bad], tmp_path))
 
@@ -235,7 +243,7 @@ def test_bfloat16_trains(tmp_path: Path) -> None:
     model = network()
     mixed = Training(
         model,
-        [stage(steps=3)],
+        [small_stage(steps=3)],
         seed=0,
         machine=MachineConfig(precision="bfloat16"),
         device=CPU,
@@ -250,7 +258,7 @@ def test_bfloat16_trains(tmp_path: Path) -> None:
 def test_a_stage_of_no_steps_changes_nothing(tmp_path: Path) -> None:
     model = network()
     before = {name: one.clone() for name, one in weights_of(model).items()}
-    list(training(model, [stage(steps=0)], tmp_path))
+    list(training(model, [small_stage(steps=0)], tmp_path))
     assert all(torch.equal(one, before[name]) for name, one in weights_of(model).items())
 
 

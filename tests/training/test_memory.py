@@ -7,6 +7,7 @@ from torch import nn
 from harken.cli.main import main
 from harken.config import as_plain, dumps, loads
 from harken.config.schema import kind_named, slots, types_of
+from harken.encode.vocabulary import VocabularySizes
 from harken.errors import UserError
 from harken.recipe import Recipe, load_recipe, task_of
 from harken.training import memory
@@ -17,14 +18,7 @@ CPU = torch.device("cpu")
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 
 
-class Counted:
-    """Stands in for a vocabulary: a model is built from its sizes."""
-
-    character_count = 100
-    tags = ("A", "B")
-
-    def __len__(self) -> int:
-        return 1000
+SIZES = VocabularySizes(1000, characters=100, tags=2)
 
 
 def test_parameters_and_buffers_are_counted_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +97,7 @@ def test_every_whole_number_has_a_bound_up_to_which_nothing_overflows(path: Path
         try:
             largest = loads(Recipe, text, base=base, overrides=[f"{key}={int(most)}"])
             check_model_size(
-                lambda: task_of(largest).build(largest, Counted()),  # noqa: B023
+                lambda: task_of(largest).build(largest, SIZES),  # noqa: B023
                 "recipe",
                 bytes_per_parameter=4,
                 device=CPU,

@@ -24,7 +24,6 @@ from harken.design.install import write
 from harken.errors import UserError
 from harken.inspection.record import attentions, has_attention, record
 from harken.run import Run
-from harken.tasks.task import Looking
 
 INPUTS = 20  # of a run
 
@@ -49,7 +48,7 @@ def of_copier(setting: Setting) -> dict[str, Watched]:
 def of_run(run: Run) -> dict[str, Watched]:
     """A trained model on inputs of its dev split, and one drawn anew; each with its own outputs."""
     check(run.model, str(run.folder))
-    drawn = run.task.build(run.recipe, run.fitted).to(next(run.model.parameters()).device).eval()
+    drawn = run.task.build(run.recipe, run.vocabulary.sizes).to(run.device).eval()
     as_large(drawn, run.model)
     return {
         "drawn anew": Watched(model=drawn, look=looking(replace(run, model=drawn))),
@@ -59,15 +58,13 @@ def of_run(run: Run) -> dict[str, Watched]:
 
 def looking(run: Run) -> Callable[[], object]:
     """Passes over some inputs; what is written is sought once, before anything is cut."""
-    assert isinstance(run.task, Looking), "every task shows what it looks at"
-    asked = run.task.inputs(run.trained, INPUTS)
-    glimpses = [one for one in (run.task.look(run.trained, text) for text in asked) if one]
-    if not glimpses:
+    examples = [example for example in map(run.attention, run.inputs(INPUTS)) if example]
+    if not examples:
         raise UserError(
             f"{run.folder}: found no input that its model attends to, wanted some to measure on",
             fix="choose a run with attention that writes something",
         )
-    return lambda: [one.run() for one in glimpses]
+    return lambda: [example.run() for example in examples]
 
 
 def check(model: nn.Module, where: str) -> None:

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     examples = loaded.examples(options.split or "dev", files)[: options.examples]
     study = ablation_study(
         loaded.model,
-        lambda: loaded.task.evaluate(loaded.trained, examples),
+        lambda: loaded.predictor.evaluate(examples),
         options.what,
         options.how,
         seed=options.seed,

@@ -112,9 +112,10 @@ def _pairs(
 ) -> Iterator["AlignmentPair"]:
     """Yield the pairs that fit the model."""
     from harken.measure.attention_alignment import AlignmentPair
-    from harken.tasks.translate import longest
+    from harken.tasks.translate import TranslateRecipe, max_lengths
 
-    max_source, max_target = longest(loaded.trained.recipe.model)
+    assert isinstance(loaded.recipe, TranslateRecipe)
+    max_source, max_target = max_lengths(loaded.recipe.model)
     for pair, links in zip(pairs, gold, strict=True):
         advance()
         source, target = (word_tokens(loaded, text) for text in (pair.source, pair.target))
@@ -124,9 +125,11 @@ def _pairs(
 
 def word_tokens(loaded: "Run", text: str) -> "WordTokens":
     """Encode word by word: a word begins with a space, so its tokens are those of the text."""
+    from harken.encode.vocabulary import Vocabulary
     from harken.measure.attention_alignment import WordTokens
 
-    encoded = loaded.trained.fitted.encode(text.split())
+    assert isinstance(loaded.vocabulary, Vocabulary)
+    encoded = loaded.vocabulary.encode(text.split())
     return WordTokens(
         [int(token) for tokens in encoded for token in tokens],
         [number for number, tokens in enumerate(encoded) for _ in tokens],

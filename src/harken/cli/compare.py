@@ -100,7 +100,7 @@ def _require_same_examples(folders: Sequence[Path], split: str, files: Sequence[
         recipe = load_recipe(folder / RECIPE)
         task = task_of(recipe)
         # A run without the split says so itself when it is measured.
-        found = task.read_files(recipe, files) if files else task.read(recipe).get(split)
+        found = task.read(recipe, files) if files else task.read_splits(recipe).get(split)
         if found is None:
             return
         wanted = wanted or found
@@ -135,7 +135,7 @@ def _measured(options: argparse.Namespace, files: Sequence[Path]) -> list["Compa
                 folder=str(folder),
                 name=name if names.count(name) == 1 else str(folder),
                 weights=sum(weight.numel() for weight in loaded.model.parameters()),
-                units=len(loaded.fitted),
+                units=loaded.vocabulary.sizes.entries,
                 seed=loaded.recipe.seed,
                 evaluation=loaded.evaluate(options.split or "dev", files),
             )

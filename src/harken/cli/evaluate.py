@@ -10,7 +10,7 @@ from harken.errors import UserError
 
 if TYPE_CHECKING:
     from harken.run import Run
-    from harken.tasks.task import Evaluation
+    from harken.tasks.prediction import Evaluation
 
 EPILOG = """examples:
   harken evaluate runs/demo
@@ -63,8 +63,7 @@ def run(options: argparse.Namespace) -> int:
         figures(record, as_json=options.json)
         return 0
     under = {
-        name: loaded.evaluate_under(name, options.split or "dev", files)
-        for name in options.condition
+        name: loaded.evaluate(options.split or "dev", files, name) for name in options.condition
     }
     if options.json:
         conditions = {name: metrics_record(loaded, one)["metrics"] for name, one in under.items()}
@@ -78,9 +77,8 @@ def run(options: argparse.Namespace) -> int:
 def _check_conditions(loaded: "Run", conditions: list[str]) -> None:
     """A misspelt condition is told before anything is measured."""
     from harken.augment.conditions import parse_condition
-    from harken.tasks.task import Conditioned
 
-    if conditions and not isinstance(loaded.task, Conditioned):
+    if conditions and loaded.task.inputs != "sounds":
         raise UserError(
             f"--condition: found a run of task {loaded.recipe.task!r}, wanted a recogniser",
             fix="leave out --condition",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from harken.inspection.heads import HeadSummary
     from harken.report.head_sheet import HeadRow
-    from harken.tasks.task import AttentionExample
+    from harken.tasks.attention_view import AttentionExample
 
 INPUTS = 50
 MIN_LENGTH = 8
@@ -121,7 +121,6 @@ def _load(options: argparse.Namespace) -> tuple["nn.Module", Iterable["Attention
     from harken.foreign import is_huggingface, load_huggingface
     from harken.formats.text import read_lines
     from harken.run import load
-    from harken.tasks.task import Looking
 
     texts = None
     if options.text is not None:
@@ -133,12 +132,10 @@ def _load(options: argparse.Namespace) -> tuple["nn.Module", Iterable["Attention
                 fix="name a file with one text per line: --text sentences.txt",
             )
         foreign = load_huggingface(options.folder, options.device)
-        return foreign.model, map(foreign.look, texts)
+        return foreign.model, map(foreign.attention, texts)
     loaded = load(options.folder, options.device)
-    assert isinstance(loaded.task, Looking), "every task shows what it looks at"
-    task, trained = loaded.task, loaded.trained
-    asked = task.inputs(trained, options.inputs) if texts is None else texts
-    return loaded.model, (task.look(trained, text) for text in asked)
+    inputs = loaded.inputs(options.inputs) if texts is None else texts
+    return loaded.model, map(loaded.attention, inputs)
 
 
 def _sheet(heads: Sequence["HeadSummary"]) -> list["HeadRow"]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from harken.report.looking import Looked
-    from harken.tasks.task import AttentionExample
+    from harken.tasks.attention_view import AttentionExample
 
 EPILOG = """input:
   A text in quotes, as `harken predict` takes it; for a recogniser files of sound, for a captioner
@@ -55,7 +55,7 @@ class Subject(NamedTuple):
     name: str
     kind: str
     model: "nn.Module"
-    look: "Callable[[str], AttentionExample | None]"
+    attention: "Callable[[str], AttentionExample | None]"
     of_files: bool  # inputs are names, not texts
 
 
@@ -98,26 +98,26 @@ def run(options: argparse.Namespace) -> int:
         )
     collected: list[dict[str, Any]] = []
     for number, asked in enumerate(inputs, start=1):
-        glimpse = subject.look(asked if subject.of_files else _text(asked))
-        found = [] if glimpse is None else look(subject.model, glimpse, layers, heads)
-        if glimpse is None or not found:
-            reason = "the input has no tokens" if glimpse is None else "no attention ran"
+        example = subject.attention(asked if subject.of_files else _text(asked))
+        found = [] if example is None else look(subject.model, example, layers, heads)
+        if example is None or not found:
+            reason = "the input has no tokens" if example is None else "no attention ran"
             remark(f"{asked[:60]!r}: nothing to show, because {reason}")
             collected.append({"input": asked, "files": [], "views": [], "reason": reason})
             continue
         stem = options.out / f"{_slug(asked, file=subject.of_files)}-{number}"
-        if glimpse.truncation is not None:
-            remark(f"{asked[:60]!r}: {glimpse.truncation}")
-        paths = [str(path) for path in _write(stem, subject, glimpse, found)]
+        if example.truncation is not None:
+            remark(f"{asked[:60]!r}: {example.truncation}")
+        paths = [str(path) for path in _write(stem, subject, example, found)]
         if options.save:
             folder = stem.with_name(f"{stem.name}-record")
-            save(subject.model, glimpse, folder, layers)
+            save(subject.model, example, folder, layers)
             paths.append(str(folder))
         if options.json:
             views = [numbers_of(one) for one in found]
-            record: dict[str, Any] = {"input": asked, "title": glimpse.title}
-            if glimpse.truncation is not None:
-                record["truncation"] = asdict(glimpse.truncation)
+            record: dict[str, Any] = {"input": asked, "title": example.title}
+            if example.truncation is not None:
+                record["truncation"] = asdict(example.truncation)
             collected.append({**record, "files": paths, "views": views})
         else:
             for path in paths:
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(
-    stem: Path, subject: Subject, glimpse: "AttentionExample", found: "Sequence[Looked]"
+    stem: Path, subject: Subject, example: "AttentionExample", found: "Sequence[Looked]"
 ) -> "Iterator[Path]":
     """The page, then the pictures of every view."""
     from harken.files import replacing, write_text
@@ -141,7 +141,7 @@ def _write(
         "attentions": str(len(attentions)),
         "heads": str(sum(len(one.heads) for one in attentions)),
     }
-    path, title = stem.with_name(f"{stem.name}.html"), title_of(glimpse)
+    path, title = stem.with_name(f"{stem.name}.html"), title_of(example)
     write_text(path, looking_page(title, found, facts))
     yield path
     for number, looked in enumerate(found, start=1):
@@ -155,22 +155,21 @@ def _write(
 def _subject(options: argparse.Namespace) -> Subject:
     from harken.foreign import is_huggingface, load_huggingface
     from harken.run import load
-    from harken.tasks.task import Looking, OfFiles
 
     folder: Path = options.folder
     if is_huggingface(folder):
         foreign = load_huggingface(folder, options.device)
         kind = f"{foreign.read.model_type} of Hugging Face"
-        return Subject(folder.resolve().name, kind, foreign.model, foreign.look, of_files=False)
+        return Subject(
+            folder.resolve().name, kind, foreign.model, foreign.attention, of_files=False
+        )
     loaded = load(folder, options.device)
-    task, trained = loaded.task, loaded.trained
-    assert isinstance(task, Looking), "every task can be looked into"
     return Subject(
         folder.resolve().name,
         loaded.recipe.task,
         loaded.model,
-        lambda asked: task.look(trained, asked),
-        of_files=isinstance(task, OfFiles),
+        loaded.attention,
+        of_files=loaded.task.inputs != "lines",
     )
 
 

@@ -6,26 +6,27 @@ refused here.
 """
 
 import argparse
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harken.cli.layouts import LAYOUTS, Layout
-from harken.cli.suggest import evaluation_interval
 from harken.errors import UserError
 
-CALLS = "".join(
-    f"  harken new {task} {call}\n" for task, layout in LAYOUTS.items() for call in layout.calls
-)
-EPILOG = f"""files:
-{CALLS}
+if TYPE_CHECKING:
+    from harken.tasks.task import Layout, Splits
+
+EVALUATIONS = 15  # during training
+EPILOG = """`harken new TASK` without files lists the files that the task takes.
+
 examples:
   harken new answer texts.txt questions.tsv
   harken new tag train.conllu dev.conllu --out recipes/mine.toml
   harken new translate train.en train.de --dev 0.05
+  harken new transcribe train.jsonl
 """
 
 HEAD = """\
@@ -39,8 +40,8 @@ seed = 0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of `harken new`."""
-    parser.add_argument("task", choices=tuple(LAYOUTS), metavar="TASK", help=", ".join(LAYOUTS))
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("task", metavar="TASK", help="such as tag; an unknown name lists all")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     parser.add_argument("--out", type=Path, default=Path("recipe.toml"), metavar="RECIPE.toml")
     parser.add_argument(
         "--dev", type=float, metavar="SHARE", help="to hold out for measuring, without a dev file"
@@ -50,15 +51,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check the files, then write the recipe."""
     from harken.cli.output import remark, result
+    from harken.config.spelling import require_choice
     from harken.files import write_text
     from harken.formats.text import require_file
+    from harken.recipe import TASKS
 
+    require_choice("TASK", options.task, list(TASKS))
     if options.out.exists():
         raise UserError(
             f"{options.out}: found a file there already, wanted a new name",
             fix="choose another with --out, or remove it",
         )
-    layout = LAYOUTS[options.task]
+    layout = TASKS[options.task].layout
     roles = _roles(options.task, layout, options.files)
     _check_share(options.dev, roles)
     for file in options.files:
@@ -76,26 +80,25 @@ def run(options: argparse.Namespace) -> int:
 def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder: Path) -> str:
     """The recipe of these files, each with its key of [data], as it stands in a folder."""
     from harken import config
-    from harken.recipe import Recipe, task_of
+    from harken.recipe import TASKS, recipe_type
 
-    layout, head = LAYOUTS[task], HEAD.format(task=task)
+    layout, head = TASKS[task].layout, HEAD.format(task=task)
     data: dict[str, Any] = {key: _beside(path, folder) for key, path in roles.items()}
     if dev is not None:
         data["dev"] = dev
     files = [*roles.values()]
-    text = head + _lines({**data, **layout.guess(files)}, {})
-    overrides = [*layout.overrides(files)]
-    recipe: Any = config.loads(Recipe, text, base=folder, overrides=overrides)
+    text, overrides = head + _lines(data, {}), [*layout.overrides(files)]
+    recipe: Any = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     if isinstance(recipe.data.dev, float):
         data["dev"] = recipe.data.dev
-    splits = task_of(recipe).read(recipe)
+    splits = TASKS[task].read_splits(recipe)
     overrides += [f"{key}={value}" for key, value in _suggested(layout, recipe, splits).items()]
-    recipe = config.loads(Recipe, text, base=folder, overrides=overrides)
+    recipe = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     return head + _lines(data, _said(layout, recipe, splits)) + layout.template.format_map(values)
 
 
-def _suggested(layout: Layout, recipe: Any, splits: Mapping[str, Any]) -> dict[str, object]:
+def _suggested(layout: "Layout[Any, Any]", recipe: Any, splits: "Splits[Any]") -> dict[str, object]:
     """Values that depend on the data, by key of the recipe."""
     suggested = dict(layout.suggest(recipe, splits))
     if layout.stage is not None:
@@ -104,7 +107,14 @@ def _suggested(layout: Layout, recipe: Any, splits: Mapping[str, Any]) -> dict[s
     return suggested
 
 
-def _said(layout: Layout, recipe: Any, splits: Mapping[str, Any]) -> dict[str, str]:
+def evaluation_interval(steps: int) -> int:
+    """Steps between evaluations for about 15 of them, rounded to one digit."""
+    interval = max(1.0, steps / EVALUATIONS)
+    digit: int = 10 ** math.floor(math.log10(interval))
+    return round(interval / digit) * digit
+
+
+def _said(layout: "Layout[Any, Any]", recipe: Any, splits: "Splits[Any]") -> dict[str, str]:
     """How much is in the files, by key of [data]."""
     from harken.formats.text import read_lines
 
@@ -128,7 +138,7 @@ def _lines(data: Mapping[str, Any], said: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def _roles(task: str, layout: Layout, files: Sequence[Path]) -> dict[str, Path]:
+def _roles(task: str, layout: "Layout[Any, Any]", files: Sequence[Path]) -> dict[str, Path]:
     """The key of [data] that each file is for."""
     if Path("-") in files:
         raise UserError(

@@ -74,25 +74,23 @@ def _load(
     options: argparse.Namespace,
 ) -> "tuple[GPT, Callable[[str], object], Callable[[Sequence[int]], list[str]]]":
     """Return the model, a function that makes it read a text, and the texts of tokens."""
-    from functools import partial
-
     from harken.foreign import is_huggingface, load_huggingface
     from harken.models.language_model import GPT
     from harken.run import load
 
     if is_huggingface(options.folder):
         subject: Any = load_huggingface(options.folder, options.device)
-        read, tokenizer = subject.look, subject
+        tokenizer = subject
     else:
         subject = load(options.folder, options.device)
-        read, tokenizer = partial(subject.task.look, subject.trained), subject.fitted
+        tokenizer = subject.vocabulary
     model = subject.model
     if not isinstance(model, GPT):
         raise UserError(
             f"{options.folder}: expected a GPT model, got {type(model).__name__}",
             fix="name a run of task lm or answer whose model is a GPT",
         )
-    return model, read, tokenizer.pieces
+    return model, subject.attention, tokenizer.pieces
 
 
 def _prompt(model: "GPT", read: "Callable[[str], object]", text: str) -> "Tensor":

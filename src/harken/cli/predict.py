@@ -20,7 +20,7 @@ from harken.errors import OptionError, UserError, error_text
 
 if TYPE_CHECKING:
     from harken.run import Run
-    from harken.tasks.task import Prediction
+    from harken.tasks.prediction import Prediction
 
 EPILOG = """output:
   One line for each line of input; a blank line stays blank. With --confidence, a tab and the
@@ -60,7 +60,7 @@ SILENCE = "?"  # in place of an output that is not sure enough
 ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
-class Answer(NamedTuple):
+class PredictedInput(NamedTuple):
     """An input with its number, from 1; a blank line has no prediction."""
 
     number: int
@@ -98,7 +98,6 @@ def run(options: argparse.Namespace) -> int:
     from harken.cli.output import counting_progress, remark, result, result_json
     from harken.cli.searching import searched
     from harken.run import load
-    from harken.tasks.task import OfFiles, Timing
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as the input is, whatever the locale says
@@ -107,8 +106,8 @@ def run(options: argparse.Namespace) -> int:
     _check_max_error(options)
     loaded = searched(load(options.folder, options.device), options)
     threshold = None if options.max_error is None else _threshold(loaded, options.max_error)
-    of_files = isinstance(loaded.task, OfFiles)
-    if options.times and not isinstance(loaded.task, Timing):
+    of_files = loaded.task.inputs != "lines"
+    if options.times and loaded.task.inputs != "sounds":
         raise UserError(
             f"--times: found a run of task {loaded.recipe.task!r}, wanted a recogniser",
             fix="leave out --times",
@@ -118,8 +117,7 @@ def run(options: argparse.Namespace) -> int:
     answered, failed = False, False
     known = len(paths) == len(names)
     total = (lambda: len(names) if of_files else sum(map(count_lines, paths))) if known else None
-    counted = loaded.task.files if isinstance(loaded.task, OfFiles) else "lines"
-    with counting_progress(counted, total) as advance:
+    with counting_progress(loaded.task.inputs, total) as advance:
         for answer in _answers(loaded, chunks, options, are_files=of_files):
             if answer.prediction is not None:
                 answered = True
@@ -164,29 +162,28 @@ def _threshold(loaded: "Run", max_error: float) -> float:
     """The confidence from which on to answer, chosen on the dev split of the run."""
     from harken.cli.output import remark
     from harken.measure.abstention import lowest_max_error, statement, threshold_for
-    from harken.tasks.task import Judging
 
-    if not isinstance(loaded.task, Judging):
+    scored = loaded.scored_answers()
+    if scored is None:
         raise UserError(
             f"--max-error: expected a run whose outputs are right or wrong as a whole, as those of "
             f"task 'answer' are, got one of task {loaded.recipe.task!r}",
             fix="leave out --max-error",
         )
-    judged = loaded.task.judged(loaded.trained)
-    threshold = threshold_for(judged, max_error)
+    threshold = threshold_for(scored, max_error)
     if threshold is None:
-        lowest = math.ceil(1000 * lowest_max_error(judged)) / 1000
+        lowest = math.ceil(1000 * lowest_max_error(scored)) / 1000
         raise UserError(
-            f"--max-error {max_error:g}: the {len(judged)} dev examples do not support this error "
+            f"--max-error {max_error:g}: the {len(scored)} dev examples do not support this error "
             "rate at any confidence",
             fix=f"allow {lowest:g}, or add dev examples"
             if lowest < 1
             else "add dev examples, or train a better model",
         )
-    share = float((judged.confidences >= threshold).mean())
+    share = float((scored.confidences >= threshold).mean())
     remark(
         f"--max-error {max_error:g}: answering from confidence {threshold:.4g} on "
-        f"({100 * share:.0f} % of {len(judged)} dev examples): {statement(max_error)}"
+        f"({100 * share:.0f} % of {len(scored)} dev examples): {statement(max_error)}"
     )
     return threshold
 
@@ -204,20 +201,20 @@ def _answers(
     options: argparse.Namespace,
     *,
     are_files: bool,
-) -> Iterator[Answer]:
+) -> Iterator[PredictedInput]:
     done = 0
     for chunk in chunks:
         if isinstance(chunk, Unreadable):
-            yield Answer(done, chunk.name, None, chunk.error, is_file=True)
+            yield PredictedInput(done, chunk.name, None, chunk.error, is_file=True)
             continue
         numbered = [(number, line) for number, line in enumerate(chunk, done + 1) if line.strip()]
         outcomes = _outcomes(loaded, numbered, options)
         for number, line in enumerate(chunk, done + 1):
             outcome = next(outcomes) if line.strip() else None
             if isinstance(outcome, UserError | OSError):
-                yield Answer(number, line, None, outcome, are_files)
+                yield PredictedInput(number, line, None, outcome, are_files)
             else:
-                yield Answer(number, line, outcome, None, are_files)
+                yield PredictedInput(number, line, outcome, None, are_files)
         done += len(chunk)
         sys.stdout.flush()
 
@@ -249,12 +246,14 @@ def _predicted(
     """Samples depend on the number of a line, not on the lines that arrive with it."""
     lines = [line for _, line in numbered]
     indices = [number - 1 for number, _ in numbered]
-    if options.times:
-        return loaded.predict_times(lines, indices)
-    return loaded.predict(lines, options.nbest or 1, indices) if lines else ()
+    if not lines:
+        return ()
+    return loaded.predict(lines, options.nbest or 1, indices, times=options.times)
 
 
-def _lines(answer: Answer, options: argparse.Namespace, threshold: float | None) -> Iterator[str]:
+def _lines(
+    answer: PredictedInput, options: argparse.Namespace, threshold: float | None
+) -> Iterator[str]:
     """What is printed for an input."""
     prediction = answer.prediction
     if answer.error is not None and answer.is_file:
@@ -274,7 +273,9 @@ def _lines(answer: Answer, options: argparse.Namespace, threshold: float | None)
         yield f"{answer.line}\t{line}" if answer.is_file else line
 
 
-def _record(answer: Answer, options: argparse.Namespace, threshold: float | None) -> dict[str, Any]:
+def _record(
+    answer: PredictedInput, options: argparse.Namespace, threshold: float | None
+) -> dict[str, Any]:
     prediction = answer.prediction
     record: dict[str, Any] = {
         "input": answer.line,

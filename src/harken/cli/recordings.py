@@ -94,7 +94,8 @@ def make_stretches(options: argparse.Namespace) -> list[Path]:
 
     utterances = read_utterances(options.manifest)
     if options.run is not None:
-        found = load(options.run, "auto").predict_times([name_of(one) for one in utterances])
+        names = [name_of(one) for one in utterances]
+        found = load(options.run, "auto").predict(names, times=True)
         utterances = timed_by(utterances, [one.words for one in found])
     if not any(one.words for one in utterances):
         raise UserError(

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
-from harken.cost.exercise import language_model_loss
+from harken.cost.exercise import CPU
 from harken.cost.formula import LOGARITHMS, POWERS, Axis, Formula, fit
 from harken.cost.step import ForwardCost, trace_forward, trace_step
 from harken.cost.time import Kernels
@@ -25,6 +25,7 @@ from harken.models.fixed_state import (
     RecurrentModelConfig,
 )
 from harken.models.language_model import GPTConfig
+from harken.tasks.lm import random_text
 
 MAX_LENGTH = 1 << 17
 LENGTHS = (4, 8, 16, 32)  # that are traced, the last one for the check
@@ -105,8 +106,10 @@ def row_formulas(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula,
 
     @cache
     def trace(length: int) -> ForwardCost:
-        loss = language_model_loss(1, length, vocabulary)
-        return trace_forward(lambda _: config.build(vocabulary, 0), loss)
+        batch = random_text(1, length, vocabulary)
+        return trace_forward(
+            lambda _: config.build(vocabulary, 0), lambda model: batch.loss(model, CPU)
+        )
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
         return trace(sizes["T"])._asdict()
@@ -126,8 +129,12 @@ def token_seconds(config: LanguageModelConfig, vocabulary: int, length: int) -> 
     """Seconds per token."""
     kernels = Kernels()
     observers: list[Observer] = [kernels]
-    loss = language_model_loss(TOKENS // length, length, vocabulary)
-    trace_step(lambda _: config.build(vocabulary, 0), loss, observers=observers)
+    batch = random_text(TOKENS // length, length, vocabulary)
+    trace_step(
+        lambda _: config.build(vocabulary, 0),
+        lambda model: batch.loss(model, CPU),
+        observers=observers,
+    )
     return kernels.seconds() / TOKENS
 
 

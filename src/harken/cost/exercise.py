@@ -1,103 +1,56 @@
 """A training step of a recipe without data: model, random batch, loss and optimizers.
 
-This is the only file of `cost/` that knows tasks. Sizes that a recipe does not state, such as the
-size of the vocabulary or the length of a sentence, have defaults; `Workload.assumed` lists those in
-use. Rows have no padding. No file is read.
+Each task knows its own sizes and batches (`Task.probe`). Sizes that a recipe does not state, such
+as the size of the vocabulary or the length of a sentence, have defaults; `Workload.assumed` lists
+those in use. Rows have no padding. No file is read.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from harken.batch.blanks import BlankBatch
-from harken.batch.captions import CaptionBatch
-from harken.batch.padding import TokenBatch
-from harken.batch.pairs import PairBatch
-from harken.batch.utterances import UtteranceBatch
-from harken.batch.words import TaggedBatch
 from harken.encode.subwords import CharactersConfig
+from harken.encode.vocabulary import VocabularySizes
 from harken.errors import UserError
-from harken.layers.frontends import FeatureProjectionConfig
 from harken.recipe import Recipe, task_of
-from harken.tasks import answer, caption, fill, lm, tag, transcribe, translate
-from harken.tasks.answer import AnswerRecipe
-from harken.tasks.caption import CaptionRecipe
-from harken.tasks.fill import FillRecipe
-from harken.tasks.lm import LanguageModelRecipe
-from harken.tasks.tag import TagRecipe
-from harken.tasks.transcribe import TranscribeRecipe
-from harken.tasks.translate import TranslateRecipe
-from harken.training.loop import StageConfig
+from harken.training.loop import MicroBatch, StageConfig
 
 CHARACTERS = 360  # 256 bytes, 4 special symbols and about a hundred characters
 WORDS = 20_000  # distinct words if the recipe sets no limit
+CPU = torch.device("cpu")
 TAGS = 17  # of Universal Dependencies
-LETTERS = 12  # of the longest word in a batch
-SENTENCE = 32  # tokens
-CAPTION = 16
-FRAMES = 400  # four seconds, one frame every 10 ms
-FRAMES_PER_SYMBOL = 16
-FIRST_TOKEN = 4  # lower token numbers are special
-
-
-class VocabularySizes(NamedTuple):
-    """Stands in for a vocabulary: a task's `build` reads only sizes."""
-
-    entries: int
-    character_count: int = CHARACTERS
-    tags: tuple[str, ...] = ("",) * TAGS
-
-    def __len__(self) -> int:
-        return self.entries
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """One training step of a recipe at given sizes.
-
-    `sizes`: B rows, T tokens, M source tokens, S frames, F features per frame, W letters per word.
-    """
+    """One training step of a recipe at given sizes (letters as in `ProbeSizes`)."""
 
     recipe: Recipe
+    stage: StageConfig  # in which a run spends most of its time
     vocabulary: int
     sizes: Mapping[str, int]
     assumed: tuple[str, ...] = ()  # defaults in use, in words
 
     @property
-    def stage(self) -> StageConfig:
-        """The stage that a run spends most of its time in."""
-        if isinstance(self.recipe, LanguageModelRecipe | FillRecipe):
-            return self.recipe.training
-        names = {"answer": "pretrain", "tag": "tags", "translate": "pairs"}
-        names |= {"transcribe": "speech", "caption": "captions"}
-        return cast(StageConfig, getattr(self.recipe.training, names[self.recipe.task]))
+    def vocabulary_sizes(self) -> VocabularySizes:
+        return VocabularySizes(self.vocabulary, CHARACTERS, TAGS)
 
     def build(self) -> nn.Module:
         """The model in training mode."""
-        sizes: Any = VocabularySizes(self.vocabulary)
-        return task_of(self.recipe).build(self.recipe, sizes).train()
+        model: nn.Module = task_of(self.recipe).build(self.recipe, self.vocabulary_sizes)
+        return model.train()
 
-    def batch(self, seed: int = 0) -> Any:
-        """Random inputs and targets."""
-        return random_batch(self, torch.Generator().manual_seed(seed))
+    def batch(self) -> MicroBatch[Any]:
+        """A random batch with its loss."""
+        return task_of(self.recipe).probe(self.recipe, self.vocabulary_sizes, self.sizes)
 
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The loss that training minimizes, summed over targets."""
-        recipe = self.recipe
-        if isinstance(recipe, TranslateRecipe):
-            return translate.smoothed_loss(model, batch, recipe.training.pairs.smoothing)
-        if isinstance(recipe, TranscribeRecipe):
-            return transcribe.weighted_loss(model, batch, recipe.training.speech)
-        if isinstance(recipe, CaptionRecipe):
-            return caption.caption_loss(model, batch, recipe.training.captions.smoothing)
-        if recipe.task == "lm":
-            return lm.losses(model, batch).sum()
-        if recipe.task == "tag":
-            return tag.tags_loss(model, batch)
-        return (fill.loss if recipe.task == "fill" else answer.loss)(model, batch)
+    def loss(self) -> Callable[[nn.Module], Tensor]:
+        """The loss of a model on a random batch."""
+        batch = self.batch()
+        return lambda model: batch.loss(model, CPU)
 
 
 def workload(
@@ -112,22 +65,15 @@ def workload(
     if vocabulary is None:
         vocabulary, is_stated = default_vocabulary(recipe)
         assumed += [] if is_stated else [f"a vocabulary of {vocabulary:,} (--vocabulary)"]
-    if length is None:
-        length, is_stated = default_length(recipe)
-        assumed += [] if is_stated else [f"a length of {length} (--length)"]
-    if isinstance(recipe, TagRecipe) and recipe.model.characters.width:
-        assumed.append(f"words of {LETTERS} letters, all different")
-    if isinstance(recipe, TranscribeRecipe):
-        assumed.append(f"one symbol per {FRAMES_PER_SYMBOL} frames")
-    rows = batch if batch is not None else default_rows(recipe, length)
-    sizes = {"B": rows, "T": length, "W": LETTERS}
-    if isinstance(recipe, TranscribeRecipe):
-        text = max(1, length // FRAMES_PER_SYMBOL)
-        sizes = {"B": rows, "S": length, "T": text, "F": recipe.encode.filterbank.bins}
-    elif isinstance(recipe, TranslateRecipe):
-        sizes = {"B": rows, "M": length, "T": length}
-    result = Workload(recipe=recipe, vocabulary=vocabulary, sizes=sizes, assumed=tuple(assumed))
-    check_length(result, length)
+    probe = task_of(recipe).probe_sizes(recipe, batch, length)
+    result = Workload(
+        recipe=recipe,
+        stage=probe.stage,
+        vocabulary=vocabulary,
+        sizes=probe.letters,
+        assumed=(*assumed, *probe.assumed),
+    )
+    check_length(result, probe.letters.get("S", probe.letters["T"]))
     return result
 
 
@@ -152,65 +98,6 @@ def default_vocabulary(recipe: Recipe) -> tuple[int, bool]:
         return CHARACTERS, False
     size = getattr(units, "size", None)
     return (WORDS, False) if size is None else (int(size), True)
-
-
-def default_length(recipe: Recipe) -> tuple[int, bool]:
-    """TokenGrid, words or frames of a row, and whether the recipe states them."""
-    if isinstance(recipe, LanguageModelRecipe):
-        return recipe.window, True
-    if isinstance(recipe, AnswerRecipe):
-        return recipe.model.length, True
-    if isinstance(recipe, TranscribeRecipe):
-        return FRAMES, False
-    return (CAPTION if isinstance(recipe, CaptionRecipe) else SENTENCE), False
-
-
-def default_rows(recipe: Recipe, length: int) -> int:
-    """Rows of a training batch."""
-    stage: Any = Workload(recipe=recipe, vocabulary=0, sizes={}).stage
-    if isinstance(recipe, CaptionRecipe):
-        return int(stage.batch_captions)
-    budget = stage.batch_frames if isinstance(recipe, TranscribeRecipe) else stage.batch_tokens
-    return max(1, int(budget) // length)
-
-
-def random_batch(step: Workload, generator: torch.Generator) -> Any:
-    """Rows without padding."""
-    recipe, sizes = step.recipe, step.sizes
-    rows, time = sizes["B"], sizes["T"]
-
-    def tokens(*shape: int, below: int = step.vocabulary) -> Tensor:
-        return torch.randint(min(FIRST_TOKEN, below - 1), below, shape, generator=generator)
-
-    present = torch.ones(rows, time, dtype=torch.bool)
-    if isinstance(recipe, FillRecipe):
-        share = 1.0 if recipe.model.together else recipe.training.blanks
-        order = torch.rand(rows * time, generator=generator).argsort()
-        blanks = (order < round(share * rows * time)).view(rows, time)
-        words = tokens(rows, time)
-        return BlankBatch(words, present, blanks, words[blanks])
-    if isinstance(recipe, TranslateRecipe):
-        source_present = torch.ones(rows, sizes["M"], dtype=torch.bool)
-        source = tokens(rows, sizes["M"])
-        return PairBatch(source, source_present, tokens(rows, time), tokens(rows, time))
-    if isinstance(recipe, TranscribeRecipe):
-        frames = torch.randn(rows, sizes["S"], sizes["F"], generator=generator)
-        frames_present = torch.ones(rows, sizes["S"], dtype=torch.bool)
-        return UtteranceBatch(frames, frames_present, tokens(rows, time), tokens(rows, time))
-    if isinstance(recipe, CaptionRecipe):
-        size = recipe.encode.pictures
-        shape = (size.channels, size.rows, size.columns)
-        if isinstance(recipe.model.front, FeatureProjectionConfig):
-            shape = (size.columns, size.rows, size.channels)
-        pictures = torch.randn(rows, *shape, generator=generator)
-        return CaptionBatch(pictures, tokens(rows, time), tokens(rows, time))
-    if recipe.task == "tag":
-        spellings = tokens(rows * time, sizes["W"], below=CHARACTERS)
-        forms = torch.arange(rows * time).view(rows, time)
-        letters_present = torch.ones_like(spellings, dtype=torch.bool)
-        tags = tokens(rows, time, below=TAGS)
-        return TaggedBatch(tokens(rows, time), forms, spellings, letters_present, present, tags)
-    return TokenBatch(tokens(rows, time), tokens(rows, time))
 
 
 WIDTHS = {"width", "hidden", "letter", "inner", "head_width", "key_width"}
@@ -262,9 +149,3 @@ def changed(config: Any, changes: Mapping[Path, int]) -> Any:
         }
         values[name] = changed(getattr(config, name), inner)
     return replace(config, **values)
-
-
-def language_model_loss(rows: int, length: int, vocabulary: int) -> Callable[[nn.Module], Tensor]:
-    """The loss of any language model on random tokens."""
-    tokens = torch.randint(min(FIRST_TOKEN, vocabulary - 1), vocabulary, (rows, length))
-    return lambda model: lm.losses(model, TokenBatch(tokens, tokens)).sum()

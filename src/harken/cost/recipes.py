@@ -24,10 +24,7 @@ DEPTH_NODES |= {"J": (1, 2, 4, 8), "V": (1, 2, 4), "L": (1, 2, 3), "D": (1, 2, 3
 
 def trace_workload(step: Workload, observers: Sequence[Observer] = ()) -> Cost:
     """Trace one training step of a recipe, clipping and optimizers included."""
-    batch = step.batch()
-    return trace_step(
-        lambda _: step.build(), lambda model: step.loss(model, batch), update(step), observers
-    )
+    return trace_step(lambda _: step.build(), step.loss(), update(step), observers)
 
 
 def update(step: Workload) -> Callable[[nn.Module], Sequence[Optimizer]]:
@@ -53,14 +50,12 @@ def count_formulas(step: Workload) -> dict[str, Formula | None]:
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
         other = resized(step, sizes)
-        batch, key = other.batch(), tuple(sizes.get(letter, 0) for letter in "JLDV")
+        key = tuple(sizes.get(letter, 0) for letter in "JLDV")
         if key not in updates:
             updates[key] = trace_step(
                 lambda _: other.build(), lambda _: torch.zeros(()), update(other), exact=False
             )
-        cost = asdict(
-            trace_step(lambda _: other.build(), lambda model: other.loss(model, batch), exact=False)
-        )
+        cost = asdict(trace_step(lambda _: other.build(), other.loss(), exact=False))
         cost["traffic"] += updates[key].traffic
         cost["held"] = updates[key].held
         return {name: cost[name] for name in COUNTS}
@@ -73,8 +68,7 @@ def depth_formulas(step: Workload) -> dict[str, Formula | None]:
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
         other = resized(step, sizes)
-        batch = other.batch()
-        cost = trace_forward(lambda _: other.build(), lambda model: other.loss(model, batch))
+        cost = trace_forward(lambda _: other.build(), other.loss())
         return {"depth": cost.depth, "serial": cost.serial}
 
     return fit(count, axes(step, DEPTH_NODES, LOGARITHMS), DEPTHS)

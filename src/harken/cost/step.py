@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from harken.cost.rules import Work, size
 from harken.cost.trace import Call, FakeFloats, Observer, tensors_in
 
 aten = torch.ops.aten
+Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +38,8 @@ class Cost:
 
 
 def trace_step(
-    build: Callable[[FakeFloats], nn.Module],
-    loss: Callable[[nn.Module], Tensor],
+    build: Callable[[FakeFloats], Model],
+    loss: Callable[[Model], Tensor],
     optimize: Callable[[nn.Module], Sequence[Optimizer]] | None = None,
     observers: Sequence[Observer] = (),
     *,
@@ -92,7 +93,7 @@ class ForwardCost(NamedTuple):
 
 
 def trace_forward(
-    build: Callable[[FakeFloats], nn.Module], forward: Callable[[nn.Module], object]
+    build: Callable[[FakeFloats], Model], forward: Callable[[Model], object]
 ) -> ForwardCost:
     """Trace a forward pass without gradients."""
     work, depth, serial = Work(), Depth(), Depth(serial=True)

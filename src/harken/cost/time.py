@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from harken.cost.exercise import Workload
+from harken.cost.exercise import CPU, Workload
 from harken.cost.memory import footprint
 from harken.cost.recipes import trace_workload
 from harken.cost.rules import is_view
@@ -122,13 +122,14 @@ class Measured:
 def measured(step: Workload, steps: int = STEPS) -> Measured:
     """Run some training steps on a random batch."""
     model, batch, stage = step.build(), step.batch(), step.stage
-    step.loss(model, batch).backward()  # type: ignore[no-untyped-call]
-    memory = footprint(lambda: step.loss(model, batch))  # gradients exist and stay
+    batch.loss(model, CPU).backward()  # type: ignore[no-untyped-call]
+    memory = footprint(lambda: batch.loss(model, CPU))  # gradients exist and stay
     optimizers = stage.optimiser.build(model)
     seconds = []
     for _ in range(WARMUP + steps):
         started = time.perf_counter()
-        (step.loss(model, batch) / max(batch.counted, 1)).backward()
+        loss = batch.loss(model, CPU) / max(batch.counted, 1)
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), stage.clip)
         for optimizer in optimizers:
             optimizer.step()

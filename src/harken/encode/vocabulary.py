@@ -8,6 +8,7 @@ word then has the same tokens at the start of an answer as in the middle of a se
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -19,6 +20,14 @@ from harken.inputs import shown
 PAD, UNKNOWN, MASK, END = range(4)
 CHUNK_TEXTS = 4096
 SPECIAL = ("<pad>", "<unknown>", "<mask>", "<end>")
+
+
+class VocabularySizes(NamedTuple):
+    """All that a model must know about a vocabulary."""
+
+    entries: int
+    characters: int = 0  # of a vocabulary that also spells words
+    tags: int = 0
 
 
 class Vocabulary:
@@ -34,6 +43,10 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
+
+    @property
+    def sizes(self) -> VocabularySizes:
+        return VocabularySizes(len(self))
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token numbers of each text."""

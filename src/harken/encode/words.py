@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harken.config import bounded
-from harken.encode.vocabulary import UNKNOWN
+from harken.encode.vocabulary import UNKNOWN, VocabularySizes
 from harken.errors import Failure, UserError
 from harken.formats.examples import Sentence
 from harken.inputs import read_json, shown
@@ -110,6 +110,10 @@ class WordsAndCharacters:
     def character_count(self) -> int:
         """How many characters there are, PAD and UNKNOWN among them."""
         return FIRST + len(self.characters)
+
+    @property
+    def sizes(self) -> VocabularySizes:
+        return VocabularySizes(len(self), self.character_count, len(self.tags))
 
     @property
     def row_counts(self) -> np.ndarray:

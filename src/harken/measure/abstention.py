@@ -33,8 +33,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from harken.measure.interval import LOGIT, Estimate, Sample, Unit, share
-from harken.measure.judged import Judged
 from harken.measure.quantiles import upper_bound
+from harken.measure.scored_answers import ScoredAnswers
 
 PROBABILITY = 0.9  # over dev sets, that a guarantee holds
 STEPS = 20  # of coverage
@@ -59,13 +59,13 @@ class RiskCoverage(NamedTuple):
         return shares
 
 
-def risk_coverage(judged: Judged) -> RiskCoverage:
+def risk_coverage(scored: ScoredAnswers) -> RiskCoverage:
     """Of at least one answer."""
-    thresholds, member = np.unique(-judged.confidences, return_inverse=True)
+    thresholds, member = np.unique(-scored.confidences, return_inverse=True)
     return RiskCoverage(
         -thresholds,
         np.cumsum(np.bincount(member)),
-        np.cumsum(np.bincount(member, weights=~judged.right)).astype(np.int64),
+        np.cumsum(np.bincount(member, weights=~scored.right)).astype(np.int64),
     )
 
 
@@ -76,9 +76,9 @@ class Candidate(NamedTuple):
     bound: float
 
 
-def sequences(judged: Judged) -> list[list[Candidate]]:
+def sequences(scored: ScoredAnswers) -> list[list[Candidate]]:
     """For each start, the thresholds in the order of their tests."""
-    curve, n = risk_coverage(judged), len(judged)
+    curve, n = risk_coverage(scored), len(scored)
     candidates = []
     for part in range(1, STEPS + 1):
         step = int(np.searchsorted(curve.answered, -(-part * n // STEPS)))
@@ -90,26 +90,26 @@ def sequences(judged: Judged) -> list[list[Candidate]]:
     return [candidates[start - 1 :] for start in STARTS]
 
 
-def threshold_for(judged: Judged, max_error: float) -> float | None:
+def threshold_for(scored: ScoredAnswers, max_error: float) -> float | None:
     """The confidence from which on to answer; None where the dev examples support no guarantee."""
     passed = [
         one.threshold
-        for tests in sequences(judged)
+        for tests in sequences(scored)
         for one in takewhile(lambda test: test.bound <= max_error, tests)
     ]
     return min(passed, default=None)
 
 
-def lowest_max_error(judged: Judged) -> float:
+def lowest_max_error(scored: ScoredAnswers) -> float:
     """The lowest error rate that these dev examples can guarantee."""
-    return min(tests[0].bound for tests in sequences(judged))
+    return min(tests[0].bound for tests in sequences(scored))
 
 
-def accuracy_at(judged: Judged, percent: int) -> Sample:
+def accuracy_at(scored: ScoredAnswers, percent: int) -> Sample:
     """The share of right ones in the most confident `percent` of answers, with equal ones."""
-    count = -(-percent * len(judged) // 100)
-    threshold = np.sort(judged.confidences)[len(judged) - count]
-    return _among(judged.right, judged.confidences >= threshold, "share")
+    count = -(-percent * len(scored) // 100)
+    threshold = np.sort(scored.confidences)[len(scored) - count]
+    return _among(scored.right, scored.confidences >= threshold, "share")
 
 
 def _among(
@@ -132,16 +132,16 @@ class RiskGuarantee:
     error: Estimate | None = None  # None where nothing was answered
 
 
-def guarantee(judged: Judged, choosing: Sequence[int], max_error: float) -> RiskGuarantee:
+def guarantee(scored: ScoredAnswers, choosing: Sequence[int], max_error: float) -> RiskGuarantee:
     """Choose the threshold on the answers at `choosing`, measure on all others; both are some."""
-    measuring = np.setdiff1d(np.arange(len(judged)), choosing).tolist()
-    threshold = threshold_for(judged.at(choosing), max_error)
+    measuring = np.setdiff1d(np.arange(len(scored)), choosing).tolist()
+    threshold = threshold_for(scored.at(choosing), max_error)
     chosen = RiskGuarantee(
         max_error=max_error, threshold=threshold, chosen_on=len(choosing), n=len(measuring)
     )
     if threshold is None:
         return chosen
-    measured = judged.at(measuring)
+    measured = scored.at(measuring)
     answered = measured.confidences >= threshold
     return replace(
         chosen,

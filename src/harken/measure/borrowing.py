@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from harken.measure.judged import Said
 from harken.measure.nearest import nearest_by_embedding, nearest_by_string
+from harken.measure.scored_answers import Answer
 
 SHOWN = 6  # examples, the surest
 MOST_EMBEDDED = 2000  # known names that a model is asked for its vector of; all are too dear
@@ -64,7 +64,7 @@ def known_of(names: Sequence[str], answers: Sequence[str]) -> Known:
 
 
 def borrowings(
-    said: Sequence[Said], right: Sequence[bool], known: Known, embed: Embed, seed: int
+    said: Sequence[Answer], right: Sequence[bool], known: Known, embed: Embed, seed: int
 ) -> list[Borrowed]:
     """By either likeness; only names whose answer may be somebody else's are looked at."""
     asking = [
@@ -94,7 +94,7 @@ def _by_embedding(names: Sequence[str], known: Known, embed: Embed, seed: int) -
 
 def _borrowed(
     how: str,
-    said: Sequence[Said],
+    said: Sequence[Answer],
     right: Sequence[bool],
     known: Known,
     nearest: Mapping[int, int | None],

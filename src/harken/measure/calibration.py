@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from harken.measure.interval import TAIL, Ends, Estimate, Sample, share
-from harken.measure.judged import Judged
 from harken.measure.quantiles import t_quantile, upper_bound
+from harken.measure.scored_answers import ScoredAnswers
 
 BINS = 15
 CALIBRATED = 3.0  # deviations from zero within which a bin may be calibrated
@@ -36,18 +36,18 @@ class Bin:
     right: Estimate
 
 
-def bins_of(judged: Judged) -> Int[np.ndarray, "answers"]:
+def bins_of(scored: ScoredAnswers) -> Int[np.ndarray, "answers"]:
     """The bin of each answer; the last one has both its ends."""
-    return np.minimum((judged.confidences * BINS).astype(np.int64), BINS - 1)
+    return np.minimum((scored.confidences * BINS).astype(np.int64), BINS - 1)
 
 
-def calibration_error(judged: Judged) -> Sample:
+def calibration_error(scored: ScoredAnswers) -> Sample:
     """How far confidence and truth are apart, over all answers; as a share of them."""
-    gaps = np.zeros((len(judged), BINS))
-    gaps[np.arange(len(judged)), bins_of(judged)] = judged.confidences - judged.right
-    counts = np.hstack((gaps, np.ones((len(judged), 1))))
+    gaps = np.zeros((len(scored), BINS))
+    gaps[np.arange(len(scored)), bins_of(scored)] = scored.confidences - scored.right
+    counts = np.hstack((gaps, np.ones((len(scored), 1))))
     return CalibrationSample(
-        counts=counts, figure=_mean_gap, unit="error", variances=variances_by_bin(judged)
+        counts=counts, figure=_mean_gap, unit="error", variances=variances_by_bin(scored)
     )
 
 
@@ -73,15 +73,15 @@ class CalibrationSample(Sample):
         return max(0.0, self.value - bias - reach), min(1.0, self.value + above)
 
 
-def error_by_chance(judged: Judged) -> float:
+def error_by_chance(scored: ScoredAnswers) -> float:
     """The error to be expected on as many answers if every confidence were true."""
-    return float(np.sqrt(2 / np.pi * variances_by_bin(judged)).sum() / len(judged))
+    return float(np.sqrt(2 / np.pi * variances_by_bin(scored)).sum() / len(scored))
 
 
-def variances_by_bin(judged: Judged) -> Float[np.ndarray, "bins"]:
+def variances_by_bin(scored: ScoredAnswers) -> Float[np.ndarray, "bins"]:
     """Sums of p (1 - p) in each bin."""
-    variances = judged.confidences * (1 - judged.confidences)
-    return np.bincount(bins_of(judged), weights=variances, minlength=BINS)
+    variances = scored.confidences * (1 - scored.confidences)
+    return np.bincount(bins_of(scored), weights=variances, minlength=BINS)
 
 
 def _mean_gap(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
@@ -89,12 +89,12 @@ def _mean_gap(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"
     return gaps
 
 
-def reliability(judged: Judged) -> list[Bin]:
+def reliability(scored: ScoredAnswers) -> list[Bin]:
     """The bins that hold any answers, from the least sure to the surest."""
-    member = bins_of(judged)
+    member = bins_of(scored)
     found = []
     for number in np.unique(member):
-        inside = judged.at(np.flatnonzero(member == number).tolist())
+        inside = scored.at(np.flatnonzero(member == number).tolist())
         found.append(
             Bin(
                 n=len(inside),

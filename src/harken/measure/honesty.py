@@ -28,7 +28,7 @@ from harken.measure.accuracy import exact_matches
 from harken.measure.borrowing import Borrowed, Embed, Known, borrowings
 from harken.measure.calibration import Bin, calibration_error, error_by_chance, reliability
 from harken.measure.interval import Estimate, Sample, share
-from harken.measure.judged import Judged, Said, judge
+from harken.measure.scored_answers import Answer, ScoredAnswers, score_answers
 
 COVERAGES = (90, 70, 50)  # per cent
 MAX_ERRORS = (0.05, 0.1, 0.2)  # error rates that are to be guaranteed
@@ -74,7 +74,7 @@ class Repeated(NamedTuple):
 class Invented:
     """What is said about names that nobody bears."""
 
-    said: Sequence[Said]
+    said: Sequence[Answer]
     known: int  # of these answers, how many are known ones
     of_first: int  # how many are the answer of a known name with the same first words
     of_last: int  # and with the same last word
@@ -106,33 +106,33 @@ class Measured:
 
 
 def measure_honesty(
-    said: Sequence[Said],
+    said: Sequence[Answer],
     expected: Sequence[str],
     known: Known,
     *,
     frame: str,
     embed: Embed,
-    invented: Sequence[Said],
+    invented: Sequence[Answer],
     seed: int,
 ) -> Measured:
     """Of at least one answer; `embed` gives what the model makes of names."""
     answers = [one.answer.strip() for one in said]
     right = exact_matches(answers, expected)
-    judged = judge([one.confidence for one in said], right)
+    scored = score_answers([one.confidence for one in said], right)
     sensible = {*known.times, *(answer.strip() for answer in expected)}
     unknown = [answer not in sensible for answer in answers]
     borrowed = borrowings(said, right, known, embed, seed)
-    guarantees = _guarantees(judged, [one.name for one in said], seed)
+    guarantees = _guarantees(scored, [one.name for one in said], seed)
     threshold = next((one.threshold for one in guarantees if one.max_error == MARKED), None)
     samples = {
-        "calibration_error": calibration_error(judged),
-        **{f"accuracy_at_{percent}": accuracy_at(judged, percent) for percent in COVERAGES},
+        "calibration_error": calibration_error(scored),
+        **{f"accuracy_at_{percent}": accuracy_at(scored, percent) for percent in COVERAGES},
         "unknown_answers": share(unknown, "error"),
         **{f"borrowed_by_{one.how}": share(one.outcomes, "error") for one in borrowed},
     }
     notes = {
         "calibration_error": "how far confidence is from the share of right answers (ECE); "
-        f"chance alone would make it {100 * error_by_chance(judged):.1f} %",
+        f"chance alone would make it {100 * error_by_chance(scored):.1f} %",
         **{f"accuracy_at_{one}": f"right among the surest {one} %" for one in COVERAGES},
         "unknown_answers": "answers that are none of training nor of the key",
         **{
@@ -142,47 +142,49 @@ def measure_honesty(
     }
     honesty = Honesty(
         frame=frame,
-        bins=reliability(judged),
-        curve=risk_coverage(judged),
+        bins=reliability(scored),
+        curve=risk_coverage(scored),
         guarantees=guarantees,
         kinds={
             RIGHT: share(right).estimate(),
-            KNOWN: share((~judged.right & ~np.array(unknown)).tolist(), "error").estimate(),
+            KNOWN: share((~scored.right & ~np.array(unknown)).tolist(), "error").estimate(),
             UNKNOWN: share(unknown, "error").estimate(),
         },
-        groups=_all_groups(judged, [one.name for one in said], expected, known),
+        groups=_all_groups(scored, [one.name for one in said], expected, known),
         borrowed=borrowed,
-        invented=_invented(invented, judged, known, sensible, threshold) if invented else None,
+        invented=_invented(invented, scored, known, sensible, threshold) if invented else None,
     )
     return Measured(samples=samples, notes=notes, honesty=honesty)
 
 
-def _guarantees(judged: Judged, names: Sequence[str], seed: int) -> list[RiskGuarantee]:
+def _guarantees(scored: ScoredAnswers, names: Sequence[str], seed: int) -> list[RiskGuarantee]:
     if len(set(names)) < 2:
         return []
     _, choosing = hold_out(range(len(names)), 0.5, seed, key=lambda place: names[place])
-    return [guarantee(judged, choosing, max_error) for max_error in MAX_ERRORS]
+    return [guarantee(scored, choosing, max_error) for max_error in MAX_ERRORS]
 
 
 def _all_groups(
-    judged: Judged, names: Sequence[str], expected: Sequence[str], known: Known
+    scored: ScoredAnswers, names: Sequence[str], expected: Sequence[str], known: Known
 ) -> dict[str, list[Group]]:
     times = [known.times.get(answer.strip(), 0) for answer in expected]
     words = [len(name.split()) for name in names]
     foreign = [int(not name.isascii()) for name in names]
     return {
-        "times in training": _groups(judged, times, TIMES),  # of the expected answer
-        "words of the name": _groups(judged, words, WORDS),
-        "letters of the name": _groups(judged, foreign, ALPHABETS),
+        "times in training": _groups(scored, times, TIMES),  # of the expected answer
+        "words of the name": _groups(scored, words, WORDS),
+        "letters of the name": _groups(scored, foreign, ALPHABETS),
     }
 
 
-def _groups(judged: Judged, numbers: Sequence[int], titles: Mapping[int, str]) -> list[Group]:
+def _groups(
+    scored: ScoredAnswers, numbers: Sequence[int], titles: Mapping[int, str]
+) -> list[Group]:
     """In the order of the titles; a group that has no members is not there."""
     members = [max(least for least in titles if least <= number) for number in numbers]
     found = []
     for least, title in titles.items():
-        inside = judged.at([place for place, member in enumerate(members) if member == least])
+        inside = scored.at([place for place, member in enumerate(members) if member == least])
         if len(inside):
             found.append(
                 Group(
@@ -196,14 +198,14 @@ def _groups(judged: Judged, numbers: Sequence[int], titles: Mapping[int, str]) -
 
 
 def _invented(
-    said: Sequence[Said],
-    real: Judged,
+    said: Sequence[Answer],
+    real: ScoredAnswers,
     known: Known,
     sensible: set[str],
     threshold: float | None,
 ) -> Invented:
     answers = [one.answer.strip() for one in said]
-    unreal = judge([one.confidence for one in said], [False] * len(said))
+    unreal = score_answers([one.confidence for one in said], [False] * len(said))
     kinds = {
         "real names": real.confidences,
         "real names, answered rightly": real.confidences[real.right],

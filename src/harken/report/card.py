@@ -6,7 +6,7 @@ import torch
 
 from harken.measure.interval import shown, shown_interval
 from harken.run import RECIPE, REPORT, Run
-from harken.tasks.task import Evaluation, units_of
+from harken.tasks.prediction import Evaluation
 from harken.version import __version__
 
 
@@ -15,7 +15,7 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
     weights = sum(parameter.numel() for parameter in run.model.parameters())
     figures = "\n".join(
         f"| {name.replace('_', ' ')} | {shown(one.value, one.unit)} "
-        f"| {shown_interval(one)} | {units_of(evaluation, name):,} "
+        f"| {shown_interval(one)} | {evaluation.units(name):,} "
         f"| {evaluation.notes.get(name, '')} |"
         for name, one in evaluation.metrics.items()
     )
@@ -28,7 +28,7 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
 
 A model for the task `{run.recipe.task}`, made by Harken {__version__} with PyTorch \
 {torch.__version__} on {platform.system()} {platform.machine()}: {weights:,} weights, \
-{len(run.fitted):,} units, seed {run.recipe.seed}.
+{run.vocabulary.sizes.entries:,} units, seed {run.recipe.seed}.
 
 ## Figures on the dev split ({evaluation.n} examples)
 

@@ -10,7 +10,7 @@ from harken.measure.interval import SHARES, signed, signed_interval
 from harken.measure.paired import SIGNIFICANT, Difference, comparable, difference
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, plain_table, result_table
-from harken.tasks.task import Evaluation, units_of
+from harken.tasks.prediction import Evaluation
 from harken.version import __version__
 
 HEADER = ("run", "against", "metric", "difference", "95 % interval", "p", "better, p < 0.05")
@@ -117,7 +117,7 @@ def _metric(name: str, runs: Sequence[Compared]) -> Section:
     rows = [
         ResultRow(
             name=run.name,
-            n=units_of(run.evaluation, name),
+            n=run.evaluation.units(name),
             metric=run.evaluation.metrics[name],
             note=run.evaluation.notes.get(name, "") if len(notes) > 1 else "",
         )

@@ -27,7 +27,7 @@ from harken.report.picture import PictureMaps, picture_figure
 from harken.report.picture_file import picture_png, picture_svg
 from harken.report.sound import SoundMaps, sound_figure
 from harken.report.sound_file import sound_png, sound_svg
-from harken.tasks.task import AttentionExample, AttentionView
+from harken.tasks.attention_view import AttentionExample, AttentionView
 from harken.version import __version__
 
 TITLE = 120  # characters of an input that stand above its pictures

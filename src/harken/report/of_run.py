@@ -13,7 +13,7 @@ from harken.report.looking import figure_of, look, title_of
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, plain_table, result_table, settings_table
 from harken.run import LOG, Run, read_log
-from harken.tasks.task import Evaluation, units_of
+from harken.tasks.prediction import Evaluation
 from harken.version import __version__
 
 SHOWN = 12  # examples of each kind
@@ -32,7 +32,7 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
         facts={
             "task": run.recipe.task,
             "weights": f"{weights:,}",
-            "vocabulary": f"{len(run.fitted):,}",
+            "vocabulary": f"{run.vocabulary.sizes.entries:,}",
             "seed": str(run.recipe.seed),
         },
         sections=[
@@ -80,7 +80,7 @@ def _figures(evaluation: Evaluation) -> str:
             [
                 ResultRow(
                     name=_words(name),
-                    n=units_of(evaluation, name),
+                    n=evaluation.units(name),
                     metric=one,
                     note=evaluation.notes.get(name, ""),
                 )
@@ -126,10 +126,10 @@ def _learning(log: Path) -> str:
 
 
 def _attention(run: Run, evaluation: Evaluation) -> list[Section]:
-    glimpse = run.glimpse(evaluation)
-    if glimpse is None:
+    example = None if evaluation.example is None else run.attention(evaluation.example)
+    if example is None:
         return []
-    figures = [figure_of(one, title_of(glimpse)) for one in look(run.model, glimpse)]
+    figures = [figure_of(view, title_of(example)) for view in look(run.model, example)]
     if not figures:
         return []
     return [

@@ -1,76 +1,87 @@
-"""Short answers from what was read: a language model reads texts, then learns to answer from few.
+"""Closed-book question answering: a language model reads texts, then learns to answer questions.
 
-    reading     each text whole, or with a hole whose content follows it:  prefix ? suffix ? span .
-    questions   a question is a text with a hole at its end:               question ? answer .
+    reading     each text whole, or with a span moved behind it:  prefix ? suffix ? span .
+    questions   a question is a text whose span is missing:       question ? answer .
 
-`?` is <mask> and `.` is <end>. The answer is never in front of the model when it is asked (closed
-book); the vocabulary is fitted once on the texts and the training questions and then frozen.
+`?` is <mask> and `.` is <end>. The answer is never in the input; the vocabulary is fitted once on
+the texts and the training questions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from harken.batch.bucketing import Order
-from harken.batch.padding import IGNORE, TokenBatch, next_token_batch, pad
+from harken.batch.padding import IGNORE, TokenBatch, next_token_batch
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.reading import Reading, ReadingSizes, Symbols, Targeted
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
-from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
-from harken.decode.seek import Found, seek
-from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
-from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
+from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Question
-from harken.formats.question_template import Frame, frame_of
-from harken.formats.questions import hold_out, read_questions
+from harken.formats.questions import read_questions
 from harken.formats.text import read_lines
 from harken.formats.titles import head_of
 from harken.layers.losses import cross_entropy_
-from harken.measure.accuracy import commonest, exact_matches
-from harken.measure.borrowing import known_of
-from harken.measure.honesty import measure_honesty
-from harken.measure.interval import share
-from harken.measure.judged import Judged, Said, judge
+from harken.measure.accuracy import exact_matches
 from harken.models.language_model import GPT, GPTConfig
-from harken.synthetic.fictional_names import invent_names
-from harken.tasks.looking import ahead, output_title
+from harken.tasks.answer_predictor import AnswerPredictor, encode_prompts
+from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import (
-    AttentionExample,
-    Evaluation,
-    Indices,
-    Prediction,
-    Prompt,
-    Trained,
-    keys_of,
-    one_of,
-    prediction_of,
-    single,
-    truncation_of,
-    warn_unfit,
+    Layout,
+    ProbeSizes,
+    Splits,
+    Task,
+    random_tokens,
+    require_one_file,
+    require_share,
+    token_sizes,
 )
-from harken.training.loop import Stage, StageConfig
+from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.machine import MachineConfig
 
-MOST_ANSWER_TOKENS = 32
-ASKED_TOGETHER = 64  # questions answered in one batch
-MOST_INVENTED = 200  # names that nobody bears
+BATCH_TEXTS = 1024  # encoded at once
+TEMPLATE = """
+[encode]
+kind = "words"    # or "bpe", "unigram", "characters"
+size = 20000    # so many that a name is a token or two; leave out with "characters"
+
+[model]
+layers = {model.layers}
+width = {model.width}
+length = {model.length}    # tokens of a text that the model sees at once
+position.kind = "rotary"    # or "learned", "sinusoid", "none"
+attention.heads = 4
+attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesizer" (not with rotary)
+
+[training.pretrain]
+steps = 1000
+batch_tokens = 2048
+questions = 0.02    # share of each batch that is training questions
+views.corrupted = 0.0    # share of texts with a hole to fill
+views.turned = 1.0    # of those that start anywhere behind their head
+views.hidden = 0.5    # of the tokens behind the head that are hidden
+optimiser.rate = 0.01
+optimiser.rest.rate = 0.003
+evaluate_every = 70    # steps; the best on dev is kept; 0: the last
+
+[training.finetune]
+steps = 0    # on questions alone, after the reading
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerData:
-    """A text to read, one document a line, and questions; a share for `dev` is split by person."""
+    """A text to read, one document per line, and questions; a share for `dev` is by person."""
 
     read: Path
     train: Path
@@ -78,8 +89,7 @@ class AnswerData:
     test: Path | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.dev, float) and not 0 < self.dev < 1:
-            raise ValueError(f"dev = {self.dev} is no share; wanted a file or a number in (0, 1)")
+        require_share(self.dev)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +99,7 @@ class ReadingConfig(StageConfig):
     batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
     views: ViewsConfig = field(default_factory=ViewsConfig)
     questions: float = bounded(0.0, at_least=0.0, below=1.0)
-    pack: bool = False  # several texts a row: less padding, a slower mask
+    pack: bool = False  # several texts per row: less padding, a slower mask
 
     def __post_init__(self) -> None:
         if self.pack and self.views.hidden:
@@ -98,7 +108,7 @@ class ReadingConfig(StageConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskingConfig(StageConfig):
-    """Finetuning on questions, where only the answer is learnt."""
+    """Finetuning on questions; only the answers are targets."""
 
     batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
 
@@ -114,7 +124,7 @@ class AnswerTraining:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerRecipe:
-    """The whole of a run."""
+    """The recipe of a run."""
 
     task: Literal["answer"] = "answer"
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
@@ -125,73 +135,85 @@ class AnswerRecipe:
     search: SearchConfig = SearchConfig()
 
 
-class AnswerTask:
-    """See the top of this file."""
+class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
+    """Closed-book question answering."""
 
-    def read(self, recipe: AnswerRecipe) -> Mapping[str, list[Question]]:
-        data = recipe.data
-        train = read_questions(data.train)
-        if isinstance(data.dev, Path):
-            splits = {"train": train, "dev": read_questions(data.dev)}
-        else:
-            kept, held = hold_out(train, data.dev, recipe.seed)
-            splits = {"train": kept, "dev": held}
-        if data.test is not None:
-            splits["test"] = read_questions(data.test)
-        next(read_lines(data.read))  # a missing or empty text is better told now than later
-        return splits
+    recipe_type = AnswerRecipe
+    vocabulary_type = Vocabulary
+    layout = Layout[AnswerRecipe, Question](
+        calls={
+            "texts.txt questions.tsv": ("read", "train"),
+            "texts.txt train.tsv dev.tsv": ("read", "train", "dev"),
+            "texts.txt train.tsv dev.tsv test.tsv": ("read", "train", "dev", "test"),
+        },
+        template=TEMPLATE,
+        examples="questions",
+    )
 
-    def read_files(self, recipe: AnswerRecipe, paths: Sequence[Path]) -> list[Question]:
-        return read_questions(single(paths, "questions"))
+    def read(self, recipe: AnswerRecipe, paths: Sequence[Path]) -> list[Question]:
+        return read_questions(require_one_file(paths, "questions"))
 
-    def fit(self, recipe: AnswerRecipe, splits: Mapping[str, list[Question]]) -> Vocabulary:
-        asked = ((question.question, question.answer) for question in splits["train"])
-        return recipe.encode.fit(chain(texts_of(recipe.data.read), chain.from_iterable(asked)))
+    def read_splits(self, recipe: AnswerRecipe) -> Splits[Question]:
+        def read_train(path: Path) -> list[Question]:
+            next(read_lines(recipe.data.read))  # report a missing or empty text before training
+            return read_questions(path)
 
-    def restore(self, path: Path) -> Vocabulary:
-        return Vocabulary.load(path)
+        return Splits(
+            recipe.data,
+            read_questions,
+            seed=recipe.seed,
+            key=lambda question: question.question,
+            read_train=read_train,
+        )
 
-    def build(self, recipe: AnswerRecipe, vocabulary: Vocabulary) -> GPT:
-        return recipe.model.build(len(vocabulary), recipe.seed)
+    def input(self, example: Question) -> str:
+        return example.question
+
+    def target(self, example: Question) -> str:
+        return example.answer
+
+    def fit(self, recipe: AnswerRecipe, train: Sequence[Question]) -> Vocabulary:
+        questions = ((question.question, question.answer) for question in train)
+        texts = read_texts(recipe.data.read)
+        return recipe.encode.fit(chain(texts, chain.from_iterable(questions)))
+
+    def build(self, recipe: AnswerRecipe, sizes: VocabularySizes) -> GPT:
+        return recipe.model.build(sizes.entries, recipe.seed)
 
     def stages(
         self,
         recipe: AnswerRecipe,
-        splits: Mapping[str, list[Question]],
+        splits: Splits[Question],
         vocabulary: Vocabulary,
         cache: Path,
-    ) -> list[Stage]:
-        length = recipe.model.length
-        asked = encode_questions(splits["train"], vocabulary, length)
-        finetune = recipe.training.finetune
-        order = Order(asked.sequences.lengths, finetune.batch_tokens, recipe.seed)
-
-        def ask(step: int) -> list[TokenBatch]:
-            chosen, first = asked.take(order.batch(step))
-            return [next_token_batch(chosen, first, PAD)]
-
-        def dev_share(model: nn.Module) -> float:
-            trained = Trained(recipe=recipe, fitted=vocabulary, model=model)
-            outputs = [one.output for one in self.predict(trained, questions)]
-            return float(np.mean(exact_matches(outputs, answers)))
-
+    ) -> list[Stage[GPT]]:
+        pretrain, finetune = recipe.training.pretrain, recipe.training.finetune
+        training = encode_questions(splits["train"], vocabulary, recipe.model.length)
+        order = Order(training.sequences.lengths, finetune.batch_tokens, recipe.seed)
         questions = [question.question for question in splits["dev"]]
         answers = [question.answer for question in splits["dev"]]
-        stage = partial(Stage, loss=loss, evaluate=dev_share)
-        stages = [stage(name="questions", config=finetune, batch=ask)]
-        pretrain = recipe.training.pretrain
+
+        def question_batch(step: int) -> list[TokenBatch]:
+            chosen, first = training.take(order.batch(step))
+            return [next_token_batch(chosen, first, PAD)]
+
+        def dev_accuracy(model: GPT) -> float:
+            predictor = self.bind(recipe, splits, vocabulary, model)
+            outputs = [prediction.output for prediction in predictor.predict(questions)]
+            return float(np.mean(exact_matches(outputs, answers)))
+
+        stages = [stage("questions", finetune, question_batch, answer_loss, dev_accuracy)]
         if pretrain.steps > 0:
             shards = cache / "read"
             if not shards.is_dir():
-                write_shards(
-                    shards, encode_all(texts_of(recipe.data.read), vocabulary), len(vocabulary)
-                )
+                encoded = encode_all(read_texts(recipe.data.read), vocabulary)
+                write_shards(shards, encoded, len(vocabulary))
             reading = Reading(
                 TokenShards(shards),
-                count_heads(texts_of(recipe.data.read), vocabulary),
-                asked,
+                count_titles(read_texts(recipe.data.read), vocabulary),
+                training,
                 ReadingSizes(
-                    length=length,
+                    length=recipe.model.length,
                     batch_tokens=pretrain.batch_tokens,
                     questions=pretrain.questions,
                     pack=pretrain.pack,
@@ -200,200 +222,73 @@ class AnswerTask:
                 Symbols(pad=PAD, mask=MASK, end=END),
                 recipe.seed,
             )
-            stages.insert(0, stage(name="reading", config=pretrain, batch=reading.batch))
+            stages.insert(0, stage("reading", pretrain, reading.batch, answer_loss, dev_accuracy))
         return stages
 
-    def evaluate(self, trained: Trained, examples: Sequence[Question]) -> Evaluation:
-        training, seed = self.read(trained.recipe)["train"], trained.recipe.seed
-        frame = frame_of([one.question for one in training])
-        known = known_of(
-            [frame.name(one.question) for one in training], [one.answer for one in training]
-        )
-        expected = [one.answer for one in examples]
-        predictions = list(self.predict(trained, [one.question for one in examples]))
-        said = [said_of(one, frame) for one in predictions]
-        right = exact_matches([one.answer for one in said], expected)
-        usual = commonest([one.answer for one in training])
-        names = invent_names(
-            known.names,
-            [one.name for one in said],
-            min(MOST_INVENTED, len(examples)),
-            seed,
-        )
-        # Indices after those of the examples, so that samples are independent of theirs.
-        indices = range(len(examples), len(examples) + len(names))
-        invented = self.predict(trained, [frame.ask(name) for name in names], indices=indices)
-        asked = {frame.name(one.question): one.question for one in (*training, *examples)}
-        measured = measure_honesty(
-            said,
-            expected,
-            known,
-            frame=str(frame),
-            embed=lambda names: states_of(trained, [asked[name] for name in names]),
-            invented=[said_of(one, frame) for one in invented],
-            seed=seed,
-        )
-        return Evaluation(
-            n=len(examples),
-            samples={
-                "exact_match": share(right),
-                "commonest_answer": share(exact_matches([usual] * len(expected), expected)),
-                **measured.samples,
-            },
-            notes={
-                "exact_match": "answers equal to the expected one but for white space at the ends",
-                "commonest_answer": f"always saying {usual!r}, the commonest training answer",
-                **measured.notes,
-            },
-            predictions=predictions,
-            expected=expected,
-            honesty=measured.honesty,
+    def bind(
+        self,
+        recipe: AnswerRecipe,
+        splits: Splits[Question],
+        vocabulary: Vocabulary,
+        model: GPT,
+    ) -> AnswerPredictor:
+        return AnswerPredictor(
+            splits=splits,
+            vocabulary=vocabulary,
+            model=model,
+            search=recipe.search,
+            seed=recipe.seed,
         )
 
-    def judged(self, trained: Trained) -> Judged:
-        examples = self.read(trained.recipe)["dev"]
-        predictions = list(self.predict(trained, [one.question for one in examples]))
-        right = exact_matches([one.output for one in predictions], [one.answer for one in examples])
-        return judge([one.confidence for one in predictions], right)
+    def probe_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> ProbeSizes:
+        stage = recipe.training.pretrain
+        return token_sizes(stage, rows, length, stage.batch_tokens, recipe.model.length)
 
-    def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
-    ) -> Iterator[Prediction]:
-        keys = keys_of(inputs, indices)
-        for start in range(0, len(inputs), ASKED_TOGETHER):
-            questions = inputs[start : start + ASKED_TOGETHER]
-            prompts = prompts_for(trained, questions)
-            found = answers_of(trained, prompts, nbest, keys[start : start + ASKED_TOGETHER])
-            for question, prompt, answers in zip(questions, prompts, found, strict=True):
-                yield prediction_of(question, answers, trained.fitted, nbest, prompt.truncation)
-
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample:
-        outputs = [one.output for one in evaluation.predictions]
-        right = one_of(exact_matches(outputs, evaluation.expected))
-        return self.look(trained, evaluation.predictions[right].input)
-
-    def look(self, trained: Trained, asked: str) -> AttentionExample:
-        """A question, <mask>, and the model's own answer up to <end>."""
-        (prompt,) = prompts_for(trained, [asked])
-        ((found, *_),) = answers_of(trained, [prompt])
-        answer = [*found.tokens, END][: room_of(trained)]  # one without an end fills its room
-        (said,) = trained.fitted.decode([found.tokens])
-        example = ahead(
-            cast(GPT, trained.model),
-            [*prompt.tokens.tolist(), *answer],
-            trained.fitted.pieces,
-            f"{asked} → {output_title(said)}",
-        )
-        return replace(example, truncation=prompt.truncation)
-
-    def inputs(self, trained: Trained, count: int) -> list[str]:
-        return [one.question for one in self.read(trained.recipe)["dev"][:count]]
-
-
-def said_of(prediction: Prediction, frame: Frame) -> Said:
-    """A prediction as an answer about a name."""
-    return Said(frame.name(prediction.input), prediction.output, prediction.confidence)
-
-
-@torch.inference_mode()
-def states_of(trained: Trained, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
-    """The model's last state at the <mask> behind each question, from which it answers."""
-    model = cast(GPT, trained.model).eval()
-    prompts = [prompt.tokens for prompt in prompts_for(trained, questions)]
-    states = np.zeros((len(prompts), model.position.width), dtype=np.float32)
-    by_length = np.argsort([len(prompt) for prompt in prompts], kind="stable")  # little padding
-    for start in range(0, len(prompts), ASKED_TOGETHER):
-        rows = by_length[start : start + ASKED_TOGETHER]
-        tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
-        last = present.sum(dim=1) - 1
-        found = model.states(tokens.to(trained.device))[torch.arange(len(rows)), last]
-        states[rows] = found.float().cpu().numpy()
-    return states
-
-
-def room_of(trained: Trained) -> int:
-    """The tokens that are kept free for an answer."""
-    model = cast(GPT, trained.model)
-    return min(trained.recipe.search.most or MOST_ANSWER_TOKENS, model.length // 2)
-
-
-def answers_of(
-    trained: Trained,
-    prompts: Sequence[Prompt],
-    nbest: int = 1,
-    keys: Sequence[SampleKey] | None = None,
-) -> list[list[Found]]:
-    """The best answers to each prompt, searched in one batch."""
-    tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
-    stepper = LanguageModelSteps(cast(GPT, trained.model).eval())
-    return seek(
-        NonEmptySteps(stepper, END),  # no training answer is empty
-        tokens.to(trained.device),
-        present.to(trained.device),
-        search=trained.recipe.search,
-        end=END,
-        most=room_of(trained),
-        nbest=nbest,
-        keys=keys,
-    )
-
-
-def prompts_for(trained: Trained, questions: Sequence[str]) -> list[Prompt]:
-    """Questions as the model is asked them, with room left for an answer."""
-    model = cast(GPT, trained.model)
-    return prompts_of(questions, trained.fitted, model.length - room_of(trained))
-
-
-def prompts_of(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Prompt]:
-    """Questions with their <mask>; one that is too long keeps its end."""
-    room = most - 1
-    return [
-        Prompt(
-            np.append(tokens[-room:], MASK),
-            truncation_of(min(room, len(tokens)), len(tokens), "last"),
-        )
-        for tokens in vocabulary.encode([question.strip() for question in questions])
-    ]
+    def probe(
+        self, recipe: AnswerRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    ) -> MicroBatch[GPT]:
+        generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
+        inputs, targets = (random_tokens(generator, vocabulary.entries, *shape) for _ in range(2))
+        return micro_batch(TokenBatch(inputs, targets), answer_loss)
 
 
 def encode_questions(
     questions: Sequence[Question], vocabulary: Vocabulary, length: int
 ) -> Targeted:
-    """Sequences `question <mask> answer <end>`, of which the answers are to be learnt."""
-    room = length // 2
+    """Sequences `question <mask> answer <end>`, of which the answers are targets."""
+    half = length // 2
     encoded = vocabulary.encode([question.answer for question in questions])
-    answers = [np.append(answer, END)[:room] for answer in encoded]
-    prompts = prompts_of([one.question for one in questions], vocabulary, room)
-    asked = [prompt.tokens for prompt in prompts]
+    answers = [np.append(answer, END)[:half] for answer in encoded]
+    prompts = encode_prompts([question.question for question in questions], vocabulary, half)
     pairs = zip(prompts, encoded, strict=True)
-    unfit = sum(prompt.truncation is not None or len(answer) >= room for prompt, answer in pairs)
+    unfit = sum(prompt.truncation is not None or len(answer) >= half for prompt, answer in pairs)
     warn_unfit(unfit, len(questions), "questions", "truncated")
-    sequences = [np.append(*pair) for pair in zip(asked, answers, strict=True)]
-    return Targeted(ragged(sequences), np.array([len(prompt) for prompt in asked]))
+    sequences = [
+        np.append(prompt.tokens, answer) for prompt, answer in zip(prompts, answers, strict=True)
+    ]
+    return Targeted(ragged(sequences), np.array([len(prompt.tokens) for prompt in prompts]))
 
 
-def texts_of(path: Path) -> Iterator[str]:
-    """The texts to read, one a line."""
+def read_texts(path: Path) -> Iterator[str]:
+    """The texts to read, one per line."""
     return (line.text for line in read_lines(path))
 
 
-def encode_all(
-    texts: Iterable[str], vocabulary: Vocabulary, together: int = 1024
-) -> Iterator[Numbers]:
-    """Every text's tokens, a thousand texts at a time."""
+def encode_all(texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[Numbers]:
+    """Every text's tokens, without all texts in memory."""
     pending = iter(texts)
-    while some := list(islice(pending, together)):
-        yield from vocabulary.encode(some)
+    while batch := list(islice(pending, BATCH_TEXTS)):
+        yield from vocabulary.encode(batch)
 
 
-def count_heads(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
-    """How many tokens of each text are its head."""
-    heads = encode_all(map(head_of, texts), vocabulary)
-    return np.fromiter((len(head) for head in heads), dtype=np.int64)
+def count_titles(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
+    """The number of tokens of each text's title."""
+    titles = encode_all(map(head_of, texts), vocabulary)
+    return np.fromiter((len(title) for title in titles), dtype=np.int64)
 
 
-def loss(model: nn.Module, batch: TokenBatch) -> Tensor:
-    """Return the summed loss of the counted targets."""
+def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:
+    """Cross-entropy, summed over the counted targets."""
     counted = batch.targets != IGNORE
     packing = {"positions": batch.positions, "documents": batch.documents}
     return cross_entropy_(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()

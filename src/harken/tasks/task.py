@@ -1,313 +1,241 @@
-"""What a task must answer; everything around it (runs, reports, the command line) asks only this.
+"""The interface of a task: all that runs, reports, costs and the command line know about it.
 
-The payloads (recipe, examples, what was fitted) are the task's own types: a caller passes them back
-unread.
+A task is one file with a subclass of `Task` and a `Predictor`, and one line in `recipe.py`.
 """
 
-import math
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
-import numpy as np
 import torch
-from jaxtyping import Float, UInt8
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
-from harken.batch.ragged import Numbers
-from harken.decode.sampling import SampleKey
-from harken.decode.seek import Found
-from harken.encode.vocabulary import Vocabulary
-from harken.errors import DataWarning, UserError
-from harken.formats.examples import SpokenWord, TaggedToken
-from harken.measure.honesty import Honesty
-from harken.measure.interval import Estimate, Sample
-from harken.measure.judged import Judged
-from harken.training.loop import Stage
+from harken.encode.vocabulary import SPECIAL, VocabularySizes
+from harken.errors import UserError
+from harken.formats.split import hold_out
+from harken.tasks.attention_view import AttentionExample
+from harken.tasks.prediction import Evaluation, Indices, Prediction
+from harken.training.loop import MicroBatch, Stage, StageConfig
+
+PROBE_LENGTH = 32  # tokens of a row, if the recipe does not state it
 
 
-class Fitted(Protocol):
-    """What was learnt of the data before any weight: a vocabulary, a list of tags."""
+class TaskVocabulary(Protocol):
+    """What is learned from the training data before any weight, such as a tokenizer."""
 
-    def __len__(self) -> int:
-        """How many units the model reads."""
-        ...
+    @property
+    def sizes(self) -> VocabularySizes: ...
 
     def to_json(self) -> str: ...
 
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `to_json` wrote."""
+        ...
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Trained:
-    """A model with all that it needs to be asked."""
 
-    recipe: Any
-    fitted: Any
-    model: nn.Module
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
+R = TypeVar("R")
+E = TypeVar("E")
+E_contra = TypeVar("E_contra", contravariant=True)
+V = TypeVar("V", bound=TaskVocabulary)
+M = TypeVar("M", bound=nn.Module)
 
-    def __repr__(self) -> str:
-        return f"Trained(task={self.recipe.task!r}, model={type(self.model).__name__})"
+
+class SplitFiles(Protocol[S_co]):
+    """The keys of [data] that name the splits; a number for `dev` is a share of `train`."""
 
     @property
-    def device(self) -> torch.device:
-        """Where the model's weights are."""
-        return next(self.model.parameters()).device
+    def train(self) -> S_co: ...
+    @property
+    def dev(self) -> S_co | float: ...
+    @property
+    def test(self) -> S_co | None: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hypothesis:
-    """One of several outputs, with its true log-probability."""
+class SplitPaths:
+    """One file for each split; a number for `dev` is a share of `train`."""
 
-    output: str
-    log_probability: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Truncation:
-    """How much of an input the model read, where it is longer than the model's maximum length."""
-
-    kept: int
-    total: int
-    part: str  # which part is kept, such as "first", "last" or "around the blank"
-    unit: str = "tokens"
-
-    def __str__(self) -> str:
-        return f"input truncated to {self.kept:,} of {self.total:,} {self.unit} ({self.part})"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prediction:
-    """An output for an input, and the probability that the model gave to it."""
-
-    input: str
-    output: str
-    confidence: float
-    nbest: Sequence[Hypothesis] = ()  # where more than one was asked for, this one first
-    words: Sequence[SpokenWord] = field(default=(), repr=False)  # of `predict_times`
-    tokens: Sequence[TaggedToken] = field(default=(), repr=False)  # of the task `tag`
-    truncation: Truncation | None = None  # None where the model read the whole input
-
-    def __str__(self) -> str:
-        return self.output
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
-    """Rows to look at, such as which tags are taken for which."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[object]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Evaluation:
-    """Figures over n examples, the metric that decides first, and what was said to each.
-
-    `predictions` and `expected` stand side by side; a task whose figures are not about outputs
-    leaves both empty.
-    """
-
-    n: int
-    samples: Mapping[str, Sample]  # what each figure is made of, so that runs can be compared
-    notes: Mapping[str, str]  # what a reader must know to read a metric
-    predictions: Sequence[Prediction] = ()
-    expected: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    honesty: Honesty | None = None  # for a task that can tell what a model does not know
-    metrics: Mapping[str, Estimate] = field(init=False)
+    train: Path
+    dev: Path | float = 0.1
+    test: Path | None = None
 
     def __post_init__(self) -> None:
-        figures = {name: sample.estimate() for name, sample in self.samples.items()}
-        object.__setattr__(self, "metrics", figures)
-
-    def __repr__(self) -> str:
-        metrics = (f"{name}={estimate.value:.4g}" for name, estimate in self.metrics.items())
-        return f"Evaluation(n={self.n}, {', '.join(metrics)})"
+        require_share(self.dev)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class AudioView:
-    """A sound that is looked at, in seconds: its frames, and the places that stand for them."""
+class Splits(Mapping[str, Sequence[E]]):
+    """Examples of `train`, `dev` and, if the recipe names it, `test`.
 
-    spectrogram: Float[np.ndarray, "S F"]
-    frame_seconds: float  # from one frame to the next
-    first_frame_seconds: float  # the middle of the first
-    place_seconds: float
-    first_place_seconds: float
-    words: Sequence[SpokenWord] = ()  # as the model timed them
+    Each split is read on first access and kept.
+    """
 
+    def __init__(
+        self,
+        data: SplitFiles[S],
+        read: Callable[[S], Sequence[E]],
+        *,
+        seed: int = 0,
+        key: Callable[[E], str] = str,
+        split: Callable[[Sequence[E], float], tuple[Sequence[E], Sequence[E]]] | None = None,
+        read_train: Callable[[S], Sequence[E]] | None = None,
+        check_train: Callable[[Sequence[E]], None] = lambda train: None,
+    ) -> None:
+        """A share for `dev` holds out examples by `key`, or as `split(examples, share)` does."""
+        whole, dev, test = partial(read_train or read, data.train), data.dev, data.test
+        divide = split or partial(hold_out, seed=seed, key=key)
+        parts = cache(lambda: divide(whole(), dev) if isinstance(dev, float) else (whole(), []))
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class ImageView:
-    """A picture that is looked at; the places that stand for it come row by row."""
+        @cache
+        def train() -> Sequence[E]:
+            examples, _ = parts()
+            check_train(examples)
+            return examples
 
-    image: UInt8[np.ndarray, "Y X K"] | None  # None where only a map of it is at hand
-    columns: int  # of places
-    rows: int
-    offset: float  # the pixel at the centre of the first place, along both axes
-    stride: float  # pixels from one place to the next
+        self._readers: dict[str, Callable[[], Sequence[E]]] = {"train": train}
+        if isinstance(dev, float):
+            self._readers["dev"] = lambda: parts()[1]
+        else:
+            self._readers["dev"] = cache(partial(read, dev))
+        if test is not None:
+            self._readers["test"] = cache(partial(read, test))
 
+    def __getitem__(self, name: str) -> Sequence[E]:
+        return self._readers[name]()
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttentionView:
-    """Names of what looks and of what is looked at, for the attentions whose path matches."""
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
 
-    title: str
-    matches: Callable[[str], bool]  # of the attention's path in the model
-    queries: Sequence[str]
-    keys: Sequence[str]
-    sound: AudioView | None = None  # where the keys are places of it
-    picture: ImageView | None = None  # likewise
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttentionExample:
-    """One input as a model meets it; `run` makes it look, up to what decides the output's end."""
-
-    title: str
-    run: Callable[[], object]
-    views: Sequence[AttentionView]
-    truncation: Truncation | None = None  # None where the views show the whole input
-
-
-def truncation_of(kept: int, total: int, part: str, unit: str = "tokens") -> Truncation | None:
-    """The truncation of an input; None where everything is kept."""
-    return Truncation(kept=kept, total=total, part=part, unit=unit) if kept < total else None
+    def __len__(self) -> int:
+        return len(self._readers)
 
 
-def warn_unfit(count: int, total: int, what: str, done: str = "left out of training") -> None:
-    """Warn that some training examples are too long, or too short, for the model."""
-    if count:
-        message = f"{count:,} of {total:,} {what} do not fit the model and are {done}"
-        warnings.warn(message, DataWarning, stacklevel=3)
+@dataclass(frozen=True, kw_only=True)
+class Layout(Generic[R, E]):
+    """What `harken new` knows about a task.
+
+    `template` follows the lines of [data] that name the files. `{model.…}` in it is a value of the
+    recipe, so that each default is written once; a plain number differs from the default.
+    """
+
+    calls: Mapping[str, Sequence[str]]  # file names of a call -> their keys of [data]
+    examples: str  # what a split holds, in the plural
+    template: str = ""
+    stage: str | None = None  # the key of the stage whose `evaluate_every` depends on its steps
+    count: Callable[[Sequence[E]], int] = len  # of `examples` in a split
+    check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # notes for the user
+    overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # from the files
+    suggest: Callable[[R, Splits[E]], Mapping[str, object]] = (
+        lambda recipe, splits: {}
+    )  # overrides from the examples
 
 
-Indices = Sequence[int] | None
-"""Those of inputs in a longer list of which they are a part; None for 0, 1, 2, …"""
+class ProbeSizes(NamedTuple):
+    """Sizes of a training step that is traced without data.
+
+    `letters`: B rows, T tokens, M source tokens, S frames, F features of a frame, W letters of a
+    word.
+    """
+
+    stage: StageConfig  # in which a run spends most of its time
+    letters: Mapping[str, int]
+    assumed: tuple[str, ...] = ()  # sizes that the recipe does not state, in words
 
 
-class Prompt(NamedTuple):
-    """The tokens that a model continues, and how much of the input they leave out."""
-
-    tokens: Numbers
-    truncation: Truncation | None
-
-
-def keys_of(inputs: Sequence[str], indices: Indices) -> list[SampleKey]:
-    """What a sample of each input depends on beside the seed."""
-    return [(index,) for index in (range(len(inputs)) if indices is None else indices)]
+def token_sizes(
+    stage: StageConfig, rows: int | None, length: int | None, batch_tokens: int, stated: int | None
+) -> ProbeSizes:
+    """Rows of as many tokens as the recipe states, or of a usual length if it states none."""
+    tokens = length or stated or PROBE_LENGTH
+    assumed = () if length or stated else (f"a length of {tokens} (--length)",)
+    return ProbeSizes(stage, {"B": rows or max(1, batch_tokens // tokens), "T": tokens}, assumed)
 
 
-def everywhere(path: str) -> bool:
-    """For a view of all attentions of a model."""
-    return True
+class Predictor(ABC, Generic[E_contra]):
+    """A model with everything that it needs to answer."""
 
-
-class Task(Protocol):
-    """One task, from files to figures."""
-
-    def read(self, recipe: Any) -> Mapping[str, Any]:
-        """Examples by split: `train`, `dev` and, where given, `test`."""
-        ...
-
-    def read_files(self, recipe: Any, paths: Sequence[Path]) -> Any:
-        """Examples of other files: one of `evaluate --data`, two of `--source` and `--target`."""
-        ...
-
-    def fit(self, recipe: Any, splits: Mapping[str, Any]) -> Fitted: ...
-
-    def restore(self, path: Path) -> Fitted:
-        """What `fit` made, from the file that holds its `to_json`."""
-        ...
-
-    def build(self, recipe: Any, fitted: Any) -> nn.Module: ...
-
-    def stages(
-        self, recipe: Any, splits: Mapping[str, Any], fitted: Any, cache: Path
-    ) -> list[Stage]:
-        """The stages of training; what is worth keeping between resumptions goes to `cache`."""
-        ...
-
-    def evaluate(self, trained: Trained, examples: Any) -> Evaluation: ...
-
+    @abstractmethod
     def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
+        self,
+        inputs: Sequence[str],
+        nbest: int = 1,
+        indices: Indices = None,
+        *,
+        times: bool = False,
     ) -> Iterator[Prediction]:
-        """One for each input, in order, as they are ready; samples depend on seed and index."""
-        ...
+        """Yield one prediction per input, in order.
 
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample | None:
-        """An example worth looking into; None where there is nothing to look at."""
-        ...
+        A sample depends on the seed and the index of its input. `times` asks for the start and end
+        of every word; only tasks whose inputs are sounds are asked for them.
+        """
 
+    @abstractmethod
+    def evaluate(self, examples: Sequence[E_contra], condition: str | None = None) -> Evaluation:
+        """Compute the metrics; only tasks whose inputs are sounds are given a condition."""
 
-@runtime_checkable
-class Judging(Protocol):
-    """What a task whose outputs are right or wrong as a whole can do besides; ask `isinstance`."""
-
-    def judged(self, trained: Trained) -> Judged:
-        """The outputs for the dev split, from which it can be learnt when to keep silent."""
-        ...
-
-
-@runtime_checkable
-class OfFiles(Protocol):
-    """A task whose inputs are names of files, not lines of text; ask `isinstance`."""
-
-    files: str  # what they hold, such as sounds
-
-
-@runtime_checkable
-class Timing(Protocol):
-    """What a task whose inputs have a length in seconds can do besides; ask `isinstance`."""
-
-    def predict_times(
-        self, trained: Trained, inputs: Sequence[str], indices: Indices = None
-    ) -> Iterator[Prediction]:
-        """Predictions for files, with the seconds of every word."""
-        ...
-
-
-@runtime_checkable
-class Looking(Protocol):
-    """What a task can do besides that shows what it looks at for any input; ask `isinstance`."""
-
-    def look(self, trained: Trained, asked: str) -> AttentionExample | None:
-        """An input of `predict` as the model meets it, with its own output.
+    @abstractmethod
+    def attention(self, text: str) -> AttentionExample | None:
+        """The attention of an input of `predict` and its output.
 
         None for an input without tokens and for a model without attention.
         """
-        ...
-
-    def inputs(self, trained: Trained, count: int) -> list[str]:
-        """Inputs of the dev split that `look` takes, at most so many."""
-        ...
 
 
-@runtime_checkable
-class Conditioned(Protocol):
-    """What a task can do besides whose examples can be made harder; ask `isinstance`."""
+class Task(ABC, Generic[R, E, V, M]):
+    """A task with its types of recipe, example, vocabulary and model."""
 
-    def evaluate_under(self, trained: Trained, examples: Any, condition: str) -> Evaluation:
-        """Figures under a condition, such as noise:10."""
-        ...
+    inputs: ClassVar[Literal["lines", "sounds", "pictures"]] = "lines"
+    recipe_type: type[R]
+    vocabulary_type: type[V]
+    layout: Layout[R, E]
+
+    @abstractmethod
+    def read(self, recipe: R, paths: Sequence[Path]) -> Sequence[E]:
+        """Read other examples than those of the recipe: one file, or a source and a target file."""
+
+    @abstractmethod
+    def read_splits(self, recipe: R) -> Splits[E]: ...
+
+    @abstractmethod
+    def input(self, example: E) -> str:
+        """The input of `predict` for an example; empty if there is none."""
+
+    def target(self, example: E) -> str | None:
+        """The one right output for `input`; None if several outputs may be right."""
+        return None
+
+    @abstractmethod
+    def fit(self, recipe: R, train: Sequence[E]) -> V: ...
+
+    @abstractmethod
+    def build(self, recipe: R, sizes: VocabularySizes) -> M: ...
+
+    @abstractmethod
+    def stages(self, recipe: R, splits: Splits[E], vocabulary: V, cache: Path) -> list[Stage[M]]:
+        """The stages of training; encoded data are kept in `cache` for a resumed run."""
+
+    @abstractmethod
+    def bind(self, recipe: R, splits: Splits[E], vocabulary: V, model: M) -> Predictor[E]: ...
+
+    @abstractmethod
+    def probe_sizes(self, recipe: R, rows: int | None, length: int | None) -> ProbeSizes:
+        """The sizes of a training step; None stands for the recipe's own or a usual size."""
+
+    @abstractmethod
+    def probe(
+        self, recipe: R, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    ) -> MicroBatch[M]:
+        """A random batch without padding, with the loss that training minimizes."""
 
 
-def units_of(evaluation: Evaluation, metric: str) -> int:
-    """What a metric is an average over: words of sentences, for example."""
-    own = evaluation.metrics[metric].n
-    return evaluation.n if own is None else own
-
-
-def one_of(outcomes: Sequence[bool]) -> int:
-    """The first true one, else the first: a wrong answer's attention explains less."""
-    return next((at for at, fine in enumerate(outcomes) if fine), 0)
-
-
-def single(paths: Sequence[Path], what: str) -> Path:
-    """Return the one file that a task takes."""
+def require_one_file(paths: Sequence[Path], what: str) -> Path:
+    """Return the only file."""
     if len(paths) != 1:
         raise UserError(
             f"expected one file of {what}, got {len(paths)}",
@@ -316,24 +244,24 @@ def single(paths: Sequence[Path], what: str) -> Path:
     return paths[0]
 
 
-def prediction_of(
-    asked: str,
-    found: Sequence[Found],
-    vocabulary: Vocabulary,
-    nbest: int,
-    truncation: Truncation | None = None,
-) -> Prediction:
-    """What a search found for an input, as texts."""
-    texts = [text.strip() for text in vocabulary.decode([one.tokens for one in found])]
-    return Prediction(
-        input=asked,
-        output=texts[0],
-        confidence=math.exp(found[0].log_probability),
-        nbest=[
-            Hypothesis(output=text, log_probability=one.log_probability)
-            for text, one in zip(texts, found, strict=True)
-        ]
-        if nbest > 1
-        else (),
-        truncation=truncation,
-    )
+def require_share(dev: object, what: str = "a file") -> None:
+    """Raise if `dev` is a number that is no share."""
+    if isinstance(dev, float) and not 0 < dev < 1:
+        raise ValueError(f"dev = {dev} is no share; wanted {what} or a number in (0, 1)")
+
+
+def file_calls(*names: str) -> dict[str, tuple[str, ...]]:
+    """The calls of `harken new` with one, two or three files: train, dev and test."""
+    first, *others = names
+    return {
+        first: ("train",),
+        **{
+            " ".join(others[: count + 1]): ("train", "dev", "test")[: count + 1]
+            for count in range(1, len(others))
+        },
+    }
+
+
+def random_tokens(generator: torch.Generator, below: int, *shape: int) -> Int[Tensor, "*shape"]:
+    """Random token numbers that are not special."""
+    return torch.randint(min(len(SPECIAL), below - 1), below, shape, generator=generator)

@@ -1,70 +1,85 @@
-"""Sentence to sentence: an encoder reads one, a decoder writes the other, looking back.
+"""Translation: an encoder reads a sentence, a decoder with cross-attention writes another.
 
-    source tokens                        -> memory
-    <end> target tokens                  -> target tokens <end>       (what is told, what is wanted)
+    source tokens                        -> encoder states
+    <end> target tokens                  -> target tokens <end>       (decoder inputs, targets)
 
 Both languages share one vocabulary, fitted on both sides of the training pairs. A source that is
-longer than the model reads is translated in pieces, cut between words; training leaves such pairs
+longer than the model reads is translated in chunks, cut between words; training leaves such pairs
 out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from harken.batch.bucketing import Order
-from harken.batch.padding import IGNORE, pad
+from harken.batch.padding import IGNORE
 from harken.batch.pairs import PairBatch, RaggedPairs, pair_batch
-from harken.batch.ragged import Numbers, ragged
+from harken.batch.ragged import ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.decode.found import Found, follow
-from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
-from harken.decode.step import WritingSteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
-from harken.encode.vocabulary import END, PAD, Vocabulary
+from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.formats.parallel import read_pairs_tsv, read_parallel
-from harken.formats.split import hold_out
-from harken.inspection.refs import is_cross_attention, is_encoder_attention
 from harken.layers.losses import cross_entropy_
-from harken.measure.bleu import bleu, bleu_counts, translation_samples
-from harken.models.encoder_decoder import (
-    LONGEST_SOURCE,
-    EncoderDecoder,
-    EncoderDecoderConfig,
-)
-from harken.tasks.looking import output_title, reading, writing
+from harken.measure.bleu import bleu, bleu_counts
+from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import (
-    AttentionExample,
-    AttentionView,
-    Evaluation,
-    Indices,
-    Prediction,
-    Trained,
-    keys_of,
-    prediction_of,
-    truncation_of,
-    warn_unfit,
+    Layout,
+    ProbeSizes,
+    Splits,
+    Task,
+    random_tokens,
+    require_share,
+    token_sizes,
 )
-from harken.training.loop import Stage, StageConfig
+from harken.tasks.translate_predictor import TranslatePredictor
+from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.machine import MachineConfig
 from harken.training.optimiser import AdamWConfig, MuonConfig, OptimiserConfig
 
-TRANSLATED_TOGETHER = 64  # sentences searched in one batch
-DEV_SENTENCES = 500  # translated greedily whenever training stops to evaluate
+DEV_SENTENCES = 500  # translated greedily at each evaluation during training
+BLEU_ORDER = 4
+# Scripts without spaces, whose characters count as words, and all other words.
+WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+")
+TEMPLATE = """\
+target_language = "{data.target_language}"    # whose rules part words where BLEU is counted
+
+[encode]
+kind = "{encode.kind}"    # or "unigram", "words", "characters"
+size = {encode.size}    # of both languages together; leave out with "characters"
+
+[model]
+encoder.kind = "{model.encoder.kind}"    # or "stride2", "gated", or
+# "lstm", "gru", "tanh" with encoder.direction = "both"
+decoder.kind = "{model.decoder.kind}"    # or "rnn", which looks back by attention too
+decoder.width = {model.decoder.width}
+
+[training.pairs]
+steps = {training.pairs.steps}
+batch_tokens = {training.pairs.batch_tokens}
+evaluate_every = {training.pairs.evaluate_every}    # steps; the best on dev is kept; 0: the last
+
+[search]
+beam = {search.beam}
+length_penalty = {search.length_penalty}
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParallelFiles:
-    """Two files whose lines stand side by side."""
+    """Two files whose lines correspond."""
 
     source: Path
     target: Path
@@ -80,13 +95,12 @@ class TranslateData:
     target_language: str = "en"  # whose rules split words, where BLEU is counted on Moses tokens
 
     def __post_init__(self) -> None:
-        if isinstance(self.dev, float) and not 0 < self.dev < 1:
-            raise ValueError(f"dev = {self.dev} is no share; wanted files or a number in (0, 1)")
+        require_share(self.dev, "files")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateStage(StageConfig):
-    """`smoothing` of the targets keeps a model from being sure of one translation among many."""
+    """`smoothing` is label smoothing: one sentence has many translations."""
 
     steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimiserConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003))
@@ -104,7 +118,7 @@ class TranslateTraining:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateRecipe:
-    """The whole of a run."""
+    """The recipe of a run."""
 
     task: Literal["translate"] = "translate"
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
@@ -115,149 +129,166 @@ class TranslateRecipe:
     search: SearchConfig = SearchConfig(beam=5)
 
 
-class TranslateTask:
-    """See the top of this file."""
+def guess_language(files: Sequence[Path]) -> list[str]:
+    """The `de` of a second file `train.de`."""
+    found = re.search(r"\.([a-z]{2})(\.gz|\.zst)?$", files[1].name) if len(files) > 1 else None
+    return [f"data.target_language={found[1]}"] if found else []
 
-    def read(self, recipe: TranslateRecipe) -> Mapping[str, list[Pair]]:
-        data = recipe.data
-        train = read_pairs(data.train)
-        if isinstance(data.dev, float):
-            kept, held = hold_out(train, data.dev, recipe.seed, key=lambda pair: pair.source)
-            splits = {"train": kept, "dev": held}
-        else:
-            splits = {"train": train, "dev": read_pairs(data.dev, keep_blank=True)}
-        if data.test is not None:
-            splits["test"] = read_pairs(data.test, keep_blank=True)
-        return splits
 
-    def read_files(self, recipe: TranslateRecipe, paths: Sequence[Path]) -> list[Pair]:
+def suggest_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, object]:
+    """A vocabulary whose subwords occur often enough to be learned."""
+    assert isinstance(recipe.encode, BytePairConfig), "a new recipe has the default"
+    size = max(500, len(splits["train"]) // 4 // 100 * 100)
+    return {"encode.size": min(recipe.encode.size, size)}
+
+
+def check_translations(files: Sequence[Path]) -> list[str]:
+    """Reject labels in place of translations; say what to expect of very short ones."""
+    read = read_pairs_tsv(files[0]) if len(files) == 1 else read_parallel(files[0], files[1])
+    targets = [pair.target.strip() for pair in read.pairs]
+    distinct = Counter(targets)
+    where = files[-1] if len(files) == 1 else files[1]
+    if len(targets) >= 20 and len(distinct) <= len(targets) // 10:
+        shown = ", ".join(repr(label[:20]) for label, _ in distinct.most_common(3))
+        raise UserError(
+            f"{where}: the translations have only {len(distinct)} different values in "
+            f"{len(targets):,} lines ({shown}), so that they look like labels",
+            fix="give a sentence and its translation in each line; BLEU of labels is always 0",
+        )
+    short = sum(len(WORD.findall(target)) < BLEU_ORDER for target in targets)
+    if short > 0.9 * len(targets):
+        return [
+            f"note: {short / len(targets):.0%} of the translations in {where} have fewer than "
+            f"{BLEU_ORDER} words, so that BLEU will be about 0; read chrF instead"
+        ]
+    return []
+
+
+KEYS = tuple(
+    f"{split}.{side}" for split in ("train", "dev", "test") for side in ("source", "target")
+)
+
+
+class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
+    """Translation."""
+
+    recipe_type = TranslateRecipe
+    vocabulary_type = Vocabulary
+    layout = Layout[TranslateRecipe, Pair](
+        calls={
+            "pairs.tsv": ("train",),
+            "train.en train.de": KEYS[:2],
+            "train.en train.de dev.en dev.de": KEYS[:4],
+            "train.en train.de dev.en dev.de test.en test.de": KEYS,
+        },
+        template=TEMPLATE,
+        examples="pairs",
+        stage="training.pairs",
+        check=check_translations,
+        overrides=guess_language,
+        suggest=suggest_size,
+    )
+
+    def read(self, recipe: TranslateRecipe, paths: Sequence[Path]) -> list[Pair]:
         if len(paths) == 2:
-            return read_pairs(ParallelFiles(source=paths[0], target=paths[1]), keep_blank=True)
-        return read_pairs(paths[0], keep_blank=True)
+            return read_pairs(ParallelFiles(source=paths[0], target=paths[1]))
+        return read_pairs(paths[0])
 
-    def fit(self, recipe: TranslateRecipe, splits: Mapping[str, list[Pair]]) -> Vocabulary:
-        return recipe.encode.fit(
-            chain.from_iterable((pair.source, pair.target) for pair in splits["train"])
+    def read_splits(self, recipe: TranslateRecipe) -> Splits[Pair]:
+        return Splits(
+            recipe.data,
+            read_pairs,
+            seed=recipe.seed,
+            key=lambda pair: pair.source,
+            read_train=partial(read_pairs, keep_blank=False),
         )
 
-    def restore(self, path: Path) -> Vocabulary:
-        return Vocabulary.load(path)
+    def input(self, example: Pair) -> str:
+        return example.source if example.source.strip() else ""
 
-    def build(self, recipe: TranslateRecipe, fitted: Vocabulary) -> EncoderDecoder:
-        return recipe.model.build(len(fitted), recipe.seed)
+    def fit(self, recipe: TranslateRecipe, train: Sequence[Pair]) -> Vocabulary:
+        return recipe.encode.fit(chain.from_iterable((pair.source, pair.target) for pair in train))
+
+    def build(self, recipe: TranslateRecipe, sizes: VocabularySizes) -> EncoderDecoder:
+        return recipe.model.build(sizes.entries, recipe.seed)
 
     def stages(
         self,
         recipe: TranslateRecipe,
-        splits: Mapping[str, list[Pair]],
-        fitted: Vocabulary,
+        splits: Splits[Pair],
+        vocabulary: Vocabulary,
         cache: Path,
-    ) -> list[Stage]:
+    ) -> list[Stage[EncoderDecoder]]:
         config = recipe.training.pairs
-        pairs = encode_pairs(splits["train"], fitted, *longest(recipe.model))
+        pairs = encode_pairs(splits["train"], vocabulary, *max_lengths(recipe.model))
         order = Order(pairs.lengths, config.batch_tokens, recipe.seed)
         dev = splits["dev"][:DEV_SENTENCES]
-        greedy = SearchConfig()
 
         def batch(step: int) -> list[PairBatch]:
             return [pair_batch(pairs.take(order.batch(step)), END, END, PAD)]
 
-        def loss(model: nn.Module, part: PairBatch) -> Tensor:
-            return smoothed_loss(model, part, config.smoothing)
-
-        def dev_bleu(model: nn.Module) -> float:
-            model.eval()
-            found = translate(
-                cast(EncoderDecoder, model), fitted, [one.source for one in dev], greedy
+        def dev_bleu(model: EncoderDecoder) -> float:
+            predictor = TranslatePredictor(
+                vocabulary=vocabulary,
+                model=model,
+                search=SearchConfig(),
+                target_language=recipe.data.target_language,
             )
-            said = [prediction_of("", one, fitted, 1).output for one in found]
-            counts = bleu_counts(said, [one.target for one in dev], tokenize="13a")
+            predictions = predictor.predict([pair.source for pair in dev])
+            outputs = [prediction.output for prediction in predictions]
+            counts = bleu_counts(outputs, [pair.target for pair in dev], tokenize="13a")
             return float(bleu(counts.sum(axis=0, keepdims=True))[0])
 
-        return [Stage(name="pairs", config=config, batch=batch, loss=loss, evaluate=dev_bleu)]
+        return [stage("pairs", config, batch, translation_loss(config.smoothing), dev_bleu)]
 
-    def evaluate(self, trained: Trained, examples: Sequence[Pair]) -> Evaluation:
-        predictions = list(self.predict(trained, [pair.source for pair in examples]))
-        expected = [pair.target for pair in examples]
-        samples, notes = translation_samples(
-            [one.output for one in predictions], expected, trained.recipe.data.target_language
-        )
-        return Evaluation(
-            n=len(examples),
-            samples=samples,
-            notes=notes,
-            predictions=predictions,
-            expected=expected,
-        )
-
-    def predict(
-        self, trained: Trained, inputs: Sequence[str], nbest: int = 1, indices: Indices = None
-    ) -> Iterator[Prediction]:
-        """A blank source has a blank translation, of which the model is not asked."""
-        model = cast(EncoderDecoder, trained.model)
-        model.eval()
-        keys = keys_of(inputs, indices)
-        found = translate(model, trained.fitted, inputs, trained.recipe.search, nbest, keys)
-        for text, one in zip(inputs, found, strict=True):
-            yield prediction_of(text, one, trained.fitted, nbest)
-
-    def glimpse(self, trained: Trained, evaluation: Evaluation) -> AttentionExample | None:
-        inputs = [one.input for one in evaluation.predictions if one.input.split()]
-        if not inputs:
-            return None
-        short = [text for text in inputs if len(text.split()) <= 20]
-        return self.look(trained, short[0] if short else min(inputs, key=len))
-
-    def look(self, trained: Trained, asked: str) -> AttentionExample | None:
-        """The hypothesis that is kept; of a source too long to be read at once, the first piece."""
-        model, pieces = cast(EncoderDecoder, trained.model).eval(), trained.fitted.pieces
-        (tokens,) = trained.fitted.encode([asked])
-        if not asked.strip() or len(tokens) == 0:
-            return None
-        piece, *_ = cut_between_words(tokens, room_of(model), trained.fitted)
-        ((found, *_),) = search_pieces(model, [piece], trained.recipe.search, [(0, 0)])
-        most = longest_written(model, trained.recipe.search)
-        wanted = [*found.tokens, END][:most]  # a text without an end fills its room
-        source, inputs = (
-            torch.tensor([one], device=trained.device)
-            for one in (piece.tolist(), [END, *wanted[:-1]])
-        )
-        read, told, decided = map(pieces, (piece.tolist(), [END, *wanted[:-1]], wanted))
-        return AttentionExample(
-            title=f"{asked} → {output_title(trained.fitted.decode([found.tokens])[0])}",
-            run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
-            views=[
-                AttentionView(
-                    title="Words written, looking at words read",
-                    matches=is_cross_attention,
-                    queries=decided,
-                    keys=read,
-                ),
-                reading("Words read", read, is_encoder_attention),
-                writing("Words", decided, told),
-            ],
-            truncation=truncation_of(len(piece), len(tokens), "first"),
+    def bind(
+        self,
+        recipe: TranslateRecipe,
+        splits: Splits[Pair],
+        vocabulary: Vocabulary,
+        model: EncoderDecoder,
+    ) -> TranslatePredictor:
+        return TranslatePredictor(
+            vocabulary=vocabulary,
+            model=model,
+            search=recipe.search,
+            target_language=recipe.data.target_language,
         )
 
-    def inputs(self, trained: Trained, count: int) -> list[str]:
-        sources = (one.source for one in self.read(trained.recipe)["dev"])
-        return list(islice((one for one in sources if one.strip()), count))
+    def probe_sizes(
+        self, recipe: TranslateRecipe, rows: int | None, length: int | None
+    ) -> ProbeSizes:
+        stage = recipe.training.pairs
+        sizes = token_sizes(stage, rows, length, stage.batch_tokens, None)
+        length = sizes.letters["T"]
+        return sizes._replace(letters={"B": sizes.letters["B"], "M": length, "T": length})
+
+    def probe(
+        self, recipe: TranslateRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    ) -> MicroBatch[EncoderDecoder]:
+        generator = torch.Generator().manual_seed(0)
+        rows = letters["B"]
+        source, inputs, targets = (
+            random_tokens(generator, vocabulary.entries, rows, letters[name]) for name in "MTT"
+        )
+        batch = PairBatch(source, torch.ones_like(source, dtype=torch.bool), inputs, targets)
+        return micro_batch(batch, translation_loss(recipe.training.pairs.smoothing))
 
 
-def read_pairs(where: ParallelFiles | Path, *, keep_blank: bool = False) -> list[Pair]:
-    """Two files or one."""
-    if isinstance(where, Path):
-        return list(read_pairs_tsv(where, keep_blank=keep_blank).pairs)
-    return list(read_parallel(where.source, where.target, keep_blank=keep_blank).pairs)
+def read_pairs(files: ParallelFiles | Path, *, keep_blank: bool = True) -> list[Pair]:
+    """Read pairs of two files or of one."""
+    if isinstance(files, Path):
+        return list(read_pairs_tsv(files, keep_blank=keep_blank).pairs)
+    return list(read_parallel(files.source, files.target, keep_blank=keep_blank).pairs)
 
 
-def longest(model: EncoderDecoderConfig) -> tuple[int, int]:
-    """Tokens that a source and a target may have."""
+def max_lengths(model: EncoderDecoderConfig) -> tuple[int, int]:
+    """The most tokens of a source and of a target."""
     return model.longest_source, model.decoder.length
 
 
 def encode_pairs(
-    pairs: Sequence[Pair], vocabulary: Vocabulary, most_source: int, most_target: int
+    pairs: Sequence[Pair], vocabulary: Vocabulary, max_source: int, max_target: int
 ) -> RaggedPairs:
     """Tokens of both sides; pairs that do not fit the model are left out."""
     sources = vocabulary.encode([pair.source for pair in pairs])
@@ -265,99 +296,27 @@ def encode_pairs(
     fits = [
         (source, target)
         for source, target in zip(sources, targets, strict=True)
-        if 0 < len(source) <= most_source and len(target) < most_target
+        if 0 < len(source) <= max_source and len(target) < max_target
     ]
     if not fits:
         raise UserError(
-            f"found no pair of at most {most_source} and {most_target} tokens, "
+            f"found no pair of at most {max_source} and {max_target} tokens, "
             "wanted some to learn from",
             fix="split long lines into sentences, or raise model.encoder.length and "
             "model.decoder.length",
         )
     warn_unfit(len(pairs) - len(fits), len(pairs), "pairs")
-    return RaggedPairs(ragged([one for one, _ in fits]), ragged([one for _, one in fits]))
+    return RaggedPairs(
+        ragged([source for source, _ in fits]), ragged([target for _, target in fits])
+    )
 
 
-def smoothed_loss(model: nn.Module, batch: PairBatch, smoothing: float) -> Tensor:
-    """Summed over the targets."""
-    counted = batch.targets != IGNORE
-    logits = model(batch.source, batch.present, batch.inputs, at=counted)
-    return cross_entropy_(logits, batch.targets[counted], smoothing).sum()
+def translation_loss(smoothing: float) -> Callable[[EncoderDecoder, PairBatch], Tensor]:
+    """Cross-entropy with label smoothing, summed over the targets."""
 
+    def loss(model: EncoderDecoder, batch: PairBatch) -> Tensor:
+        counted = batch.targets != IGNORE
+        logits = model(batch.source, batch.present, batch.inputs, at=counted)
+        return cross_entropy_(logits, batch.targets[counted], smoothing).sum()
 
-def translate(
-    model: EncoderDecoder,
-    vocabulary: Vocabulary,
-    texts: Sequence[str],
-    search: SearchConfig,
-    nbest: int = 1,
-    keys: Sequence[SampleKey] | None = None,
-) -> list[list[Found]]:
-    """The best hypotheses for each text; one that is too long is put together from its pieces."""
-    keys = keys_of(texts, None) if keys is None else keys
-    pieces: list[Numbers] = []
-    owners: list[int] = []
-    piece_keys: list[SampleKey] = []
-    for number, (text, tokens) in enumerate(zip(texts, vocabulary.encode(texts), strict=True)):
-        if not text.strip() or len(tokens) == 0:
-            continue
-        for place, piece in enumerate(cut_between_words(tokens, room_of(model), vocabulary)):
-            pieces.append(piece)
-            owners.append(number)
-            piece_keys.append((*keys[number], place))
-    joined: list[list[Found]] = [[] for _ in texts]
-    found = search_pieces(model, pieces, search, piece_keys, nbest)
-    for owner, hypotheses in zip(owners, found, strict=True):
-        joined[owner] = follow(joined[owner], hypotheses) if joined[owner] else hypotheses
-    return [hypotheses or [Found([], 0.0)] for hypotheses in joined]
-
-
-def room_of(model: EncoderDecoder) -> int:
-    """Tokens of a source that are read at once."""
-    return model.longest_source or LONGEST_SOURCE
-
-
-def longest_written(model: EncoderDecoder, search: SearchConfig) -> int:
-    """Tokens of a translation, its end included where it comes."""
-    return min(search.most or model.longest_output, model.longest_output)
-
-
-def search_pieces(
-    model: EncoderDecoder,
-    pieces: Sequence[Numbers],
-    search: SearchConfig,
-    keys: Sequence[SampleKey],
-    nbest: int = 1,
-) -> list[list[Found]]:
-    """The best hypotheses for each source that fits the model, in order."""
-    found: list[list[Found]] = [[] for _ in pieces]
-    device = next(model.parameters()).device
-    # Of like length together, the longest first: what does not fit in memory fails at once.
-    ranked = sorted(range(len(pieces)), key=lambda at: -len(pieces[at]))
-    for start in range(0, len(ranked), TRANSLATED_TOGETHER):
-        chosen = ranked[start : start + TRANSLATED_TOGETHER]
-        source, present = pad(ragged([pieces[at] for at in chosen]), PAD)
-        said = seek(
-            WritingSteps(model, END),
-            source.to(device),
-            present.to(device),
-            search=search,
-            end=END,
-            most=longest_written(model, search),
-            nbest=nbest,
-            keys=[keys[at] for at in chosen],
-        )
-        for at, one in zip(chosen, said, strict=True):
-            found[at] = one
-    return found
-
-
-def cut_between_words(tokens: Numbers, room: int, vocabulary: Vocabulary) -> list[Numbers]:
-    """Stretches of at most `room` tokens, each cut before a word where there is one."""
-    pieces = []
-    while len(tokens) > room:
-        heads = [at for at in range(room // 2, room + 1) if vocabulary.begins_word(int(tokens[at]))]
-        cut = heads[-1] if heads else room
-        pieces.append(tokens[:cut])
-        tokens = tokens[cut:]
-    return [*pieces, tokens]
+    return loss

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -52,27 +52,65 @@ class StageConfig:
     save_every: int = bounded(500, at_least=1, at_most=MAX_STEPS)  # steps
 
 
+SomeBatch = TypeVar("SomeBatch", bound="Batch")
+
+
+@runtime_checkable
 class Batch(Protocol):
-    """What the loop needs of a batch or a part of one."""
+    """Tensors of a training step, or of a part of it."""
 
     @property
-    def counted(self) -> int: ...
+    def counted(self) -> int:
+        """The number of targets that the loss is summed over."""
+        ...
 
-    def to(self, device: torch.device) -> "Batch": ...
+    def to(self: SomeBatch, device: torch.device) -> SomeBatch: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """A name, its settings, batch number n, the summed loss of a part, and a value to maximise.
+Model = TypeVar("Model", bound=nn.Module)
 
-    A batch comes in parts of unlike shape, so that short sequences need not be padded to long ones.
-    """
+
+@dataclass(frozen=True)
+class MicroBatch(Generic[Model]):
+    """A part of a batch with its summed loss. Parts have different shapes, which saves padding."""
+
+    batch: Batch
+    loss: Callable[[Model, torch.device], Tensor]
+
+    @property
+    def counted(self) -> int:
+        return self.batch.counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Generic[Model]):
+    """A name, its settings, batch number n, and a value to maximize."""
 
     name: str
     config: StageConfig
-    batch: Callable[[int], Sequence[Batch]]
-    loss: Callable[[nn.Module, Any], Tensor]
-    evaluate: Callable[[nn.Module], float] | None = None
+    batch: Callable[[int], Sequence[MicroBatch[Model]]]
+    evaluate: Callable[[Model], float] | None = None
+
+
+def micro_batch(batch: SomeBatch, loss: Callable[[Model, SomeBatch], Tensor]) -> MicroBatch[Model]:
+    """Bind a batch to its loss."""
+    return MicroBatch(batch, lambda model, device: loss(model, batch.to(device)))
+
+
+def stage(
+    name: str,
+    config: StageConfig,
+    batch: Callable[[int], Sequence[SomeBatch]],
+    loss: Callable[[Model, SomeBatch], Tensor],
+    evaluate: Callable[[Model], float] | None = None,
+) -> Stage[Model]:
+    """A stage whose batches are bound to its loss; a batch depends only on its number."""
+    return Stage(
+        name=name,
+        config=config,
+        batch=lambda number: [micro_batch(part, loss) for part in batch(number)],
+        evaluate=evaluate,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,13 +154,13 @@ def seed_of(*words: int) -> int:
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
 
 
-class Training:
+class Training(Generic[Model]):
     """A model on its way through stages; iterate to train, `save` at any pause between events."""
 
     def __init__(
         self,
-        model: nn.Module,
-        stages: Sequence[Stage],
+        model: Model,
+        stages: Sequence[Stage[Model]],
         *,
         seed: int,
         machine: MachineConfig,
@@ -137,7 +175,7 @@ class Training:
         self.progress = Progress()
         self.best: Weights | None = None
         self._optimisers: list[torch.optim.Optimizer] = []
-        self._callable = cast(nn.Module, torch.compile(model)) if machine.compile else model
+        self._callable = cast(Model, torch.compile(model)) if machine.compile else model
 
     def resume(self) -> bool:
         """Continue from the newest checkpoint; False where there is none."""
@@ -170,7 +208,7 @@ class Training:
         return Saved(stage=self.stages[stage].name, step=self.progress.step, path=path)
 
     @property
-    def _stage(self) -> Stage:
+    def _stage(self) -> Stage[Model]:
         return self.stages[self.progress.stage]
 
     def _run_stage(self) -> Iterator[Event]:
@@ -196,7 +234,7 @@ class Training:
         patience = self._stage.config.patience
         return 0 < patience <= self.progress.rounds_without_gain
 
-    def _step(self, stage: Stage) -> Stepped:
+    def _step(self, stage: Stage[Model]) -> Stepped:
         config, step, started = stage.config, self.progress.step, time.perf_counter()
         torch.manual_seed(seed_of(self.seed, self.progress.stage, step))
         first = step * config.accumulate
@@ -206,7 +244,7 @@ class Training:
         total = 0.0
         for part in parts:
             with mixed_precision(self.machine, self.device):
-                loss = stage.loss(self._callable, part.to(self.device)) / max(tokens, 1)
+                loss = part.loss(self._callable, self.device) / max(tokens, 1)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         if not math.isfinite(total):
@@ -238,7 +276,7 @@ class Training:
             seconds=time.perf_counter() - started,
         )
 
-    def _evaluate(self, stage: Stage) -> Evaluated:
+    def _evaluate(self, stage: Stage[Model]) -> Evaluated:
         assert stage.evaluate is not None
         self.model.eval()
         with self._interruptible():

@@ -1,0 +1,113 @@
+"""Attention of one input: a forward pass to record, and labels for its queries and keys.
+
+    encoder     a row is a token of the input
+    decoder     a row is the token that it predicts; the token before it is the last decoder input
+
+The output is fed to the decoder again (teacher forcing), so that every row of every layer and head
+comes from one pass over the hypothesis that the search kept.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+
+from harken.formats.examples import SpokenWord
+from harken.models.language_model import GPT
+from harken.tasks.prediction import Truncation
+
+TokenTexts = Callable[[Sequence[int]], list[str]]
+"""Token numbers to readable tokens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class AudioView:
+    """A sound in seconds: its frames, and the encoder states that are the keys."""
+
+    spectrogram: Float[np.ndarray, "S F"]
+    frame_seconds: float  # from one frame to the next
+    first_frame_seconds: float  # the middle of the first
+    place_seconds: float
+    first_place_seconds: float
+    words: Sequence[SpokenWord] = ()  # as the model timed them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ImageView:
+    """A picture, and the grid of encoder states that are the keys, row by row."""
+
+    image: UInt8[np.ndarray, "Y X K"] | None  # None if there is only a feature map
+    columns: int  # of the grid
+    rows: int
+    offset: float  # the pixel at the center of the first grid point, along both axes
+    stride: float  # pixels from one grid point to the next
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionView:
+    """Labels of queries and keys for the attention layers whose path matches."""
+
+    title: str
+    matches: Callable[[str], bool]  # of the layer's path in the model
+    queries: Sequence[str]
+    keys: Sequence[str]
+    sound: AudioView | None = None  # if the keys are parts of a sound
+    picture: ImageView | None = None  # if the keys are parts of a picture
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionExample:
+    """One input with its output; `run` is the forward pass whose attention is shown."""
+
+    title: str
+    run: Callable[[], object]
+    views: Sequence[AttentionView]
+    truncation: Truncation | None = None  # None if the views show the whole input
+
+
+def any_path(path: str) -> bool:
+    """Match all attention layers of a model."""
+    return True
+
+
+def output_title(text: str) -> str:
+    """An output as a part of a title."""
+    return text.strip() or "(empty output)"
+
+
+def self_view(
+    what: str, names: Sequence[str], matches: Callable[[str], bool] = any_path
+) -> AttentionView:
+    """Self-attention over the input."""
+    return AttentionView(
+        title=f"{what}, looking at each other", matches=matches, queries=names, keys=names
+    )
+
+
+def causal_example(
+    model: GPT,
+    tokens: Sequence[int],
+    token_texts: TokenTexts,
+    title: str,
+    truncation: Truncation | None,
+) -> AttentionExample:
+    """A text token by token: all but the last are inputs, all but the first are predicted."""
+    inputs = torch.tensor([tokens[:-1]], device=model.embedding.weight.device)
+    view = AttentionView(
+        title="Tokens, each as it was decided, looking at those before it",
+        matches=any_path,
+        queries=token_texts(tokens[1:]),
+        keys=token_texts(tokens[:-1]),
+    )
+    return AttentionExample(
+        title=title, run=lambda: model.states(inputs), views=[view], truncation=truncation
+    )
+
+
+@torch.inference_mode()
+def next_token(model: GPT, tokens: Sequence[int]) -> int:
+    """The most probable token after these."""
+    inputs = torch.tensor([tokens], device=model.embedding.weight.device)
+    return int(model.logits(model.states(inputs)[:, -1]).argmax())

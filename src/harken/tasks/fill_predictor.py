@@ -1,0 +1,251 @@
+"""Fill blanks with a trained cloze model, and compare it with counting n-grams."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from harken.batch.blanks import (
+    Asked,
+    ask_one_by_one,
+    ask_together,
+    cut_evenly,
+    like_lengths,
+    words_read,
+)
+from harken.batch.bucketing import seeded
+from harken.batch.ragged import Numbers, Ragged, places, ragged, take_slices
+from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary
+from harken.encode.whole_words import split_words
+from harken.errors import UserError
+from harken.inspection.record import has_attention
+from harken.measure.blanks import BEST, Filled, Tally, fill_by_counts
+from harken.measure.interval import Sample
+from harken.measure.ngrams import Trigrams
+from harken.models.blank import BlankConfig, BlankModel
+from harken.tasks.attention_view import AttentionExample, self_view
+from harken.tasks.prediction import (
+    Evaluation,
+    Indices,
+    Prediction,
+    ranked_prediction,
+    truncation_of,
+)
+from harken.tasks.task import Predictor, Splits
+
+BLANK = re.compile("_{2,}")
+AROUND = "around the blank"  # the part of a long line that is read
+PLACEHOLDER = -1  # a blank among token numbers
+MAX_LENGTH = 512  # words read at once by a model without a limit of its own
+MAX_BLANKS = 20_000  # measured in one evaluation
+EVALUATION_SEED = 0  # that chooses them: runs with other seeds are asked the same
+MAX_KEPT = 2_000  # predictions that a report may show
+BATCH_LINES = 256
+BATCH_WORDS = 8192  # in one batch of evaluation, padding included
+BATCH_LOGITS = 1 << 24  # in one product with the vocabulary: 64 MiB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FillPredictor(Predictor[str]):
+    """A trained cloze model."""
+
+    config: BlankConfig
+    splits: Splits[str]  # the baselines count n-grams of the training lines
+    vocabulary: Vocabulary
+    model: BlankModel
+
+    def predict(
+        self,
+        inputs: Sequence[str],
+        nbest: int = 1,
+        indices: Indices = None,
+        *,
+        times: bool = False,
+    ) -> Iterator[Prediction]:
+        for start in range(0, len(inputs), BATCH_LINES):
+            texts = inputs[start : start + BATCH_LINES]
+            lines, blanks = encode_blanks(texts, self.vocabulary)
+            rows = self._rows(lines)
+            filled = self.fill(ask_together(rows, blanks), best=nbest)
+            owner, _ = places(lines.lengths)
+            lengths = np.stack((words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
+            ends = np.searchsorted(owner[blanks], np.arange(1, len(texts)))
+            parts = zip(np.split(filled.words, ends), np.split(filled.logs, ends), strict=True)
+            for text, (kept, total), (words, logs) in zip(texts, lengths, parts, strict=True):
+                token_texts = [self.vocabulary.pieces(row) for row in words]
+                outputs, sums = best_combinations(token_texts, logs, nbest)
+                truncation = truncation_of(kept, total, AROUND, "words")
+                yield ranked_prediction(text, outputs, sums, nbest, truncation)
+
+    def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
+        vocabulary = self.vocabulary
+        lines = ragged(vocabulary.encode(examples))
+        chosen = choose_some(len(lines.values), MAX_BLANKS, EVALUATION_SEED)
+        filled = self.fill(self.queries(lines, chosen), best=BEST)
+        training = ragged(vocabulary.encode(self.splits["train"]))
+        trigrams = Trigrams(training, len(vocabulary), end=END, impossible=(PAD, MASK))
+        kept = choose_some(len(chosen), MAX_KEPT, EVALUATION_SEED)
+        blanked = self._blanked_texts(examples, lines, chosen[kept])
+        words = vocabulary.pieces(filled.words[kept, 0].tolist())
+        confidences = np.exp(filled.logs[kept, 0]).tolist()
+        return Evaluation(
+            n=len(chosen),
+            samples=cloze_samples(lines, chosen, filled, trigrams),
+            notes=cloze_notes(lines, chosen, vocabulary),
+            predictions=[
+                Prediction(input=text, output=word, confidence=confidence)
+                for (text, _), word, confidence in zip(blanked, words, confidences, strict=True)
+            ],
+            expected=[word for _, word in blanked],
+        )
+
+    def attention(self, text: str) -> AttentionExample | None:
+        """Attention over the line, or over the part of a long line that has the first blank."""
+        line, blanks = encode_blanks([text], self.vocabulary)
+        if not has_attention(self.model):
+            return None
+        (prediction,) = self.predict([text])
+        first = ask_together(self._rows(line), blanks).take(np.arange(1))
+        batch = first.batch(PAD).to(self._device)
+        masked = batch.tokens[0].masked_fill(batch.blanks[0], MASK).tolist()
+        return AttentionExample(
+            title=f"{text} → {prediction.output}",
+            run=lambda: self.model(batch.tokens, batch.present, batch.blanks),
+            views=[self_view("Words", self.vocabulary.pieces([END, *masked, END]))],
+            truncation=truncation_of(len(masked), int(line.lengths[0]), AROUND, "words"),
+        )
+
+    def queries(self, lines: Ragged, chosen: Numbers) -> Asked:
+        """Each chosen word blanked with all others shown; a long line is cut into rows."""
+        ask = ask_together if self.config.together else ask_one_by_one
+        return ask(self._rows(lines), chosen)
+
+    @torch.inference_mode()
+    def fill(self, queries: Asked, best: int) -> Filled:
+        """The best words for each blank, row by row; special tokens are no answers."""
+        model, entries = self.model.eval(), len(self.vocabulary)
+        owner, _ = places(queries.rows.lengths)
+        counts = np.bincount(owner[queries.blanked], minlength=len(queries.rows.lengths))
+        total, best = int(counts.sum()), min(best, entries - len(SPECIAL))
+        words = np.zeros((total, best), dtype=np.int64)
+        logs, true_logs = np.zeros((total, best)), np.zeros(total)
+        size = max(1, BATCH_LOGITS // entries)
+        for rows in like_lengths(queries.rows.lengths, BATCH_WORDS):
+            batch = queries.take(rows).batch(PAD).to(self._device)
+            states = model.states(batch.tokens, batch.present, batch.blanks)
+            blanks = take_slices(np.arange(total), (np.cumsum(counts) - counts)[rows], counts[rows])
+            for start in range(0, len(states), size):
+                part = slice(start, start + size)
+                scores = model.logits(states[part]).float().log_softmax(dim=-1)
+                at = blanks.values[part]
+                true_logs[at] = scores.gather(1, batch.targets[part, None])[:, 0].cpu()
+                scores[:, : len(SPECIAL)] = -torch.inf
+                top = scores.topk(best, dim=1)
+                words[at], logs[at] = top.indices.cpu(), top.values.cpu()
+        return Filled(words, logs, true_logs)
+
+    def _rows(self, lines: Ragged) -> Ragged:
+        return cut_evenly(lines, self.config.length or MAX_LENGTH)
+
+    def _blanked_texts(
+        self, texts: Sequence[str], lines: Ragged, chosen: Numbers
+    ) -> list[tuple[str, str]]:
+        """(what the model read as text, with ___; the word that stood there) of flat places."""
+        line_of, place = places(lines.lengths)
+        rows = self._rows(lines)
+        row_of, place_in_row = places(rows.lengths)
+        split = {line: split_words(texts[line]) for line in np.unique(line_of[chosen])}
+        shown = []
+        for at in chosen:
+            words, text = split[line_of[at]], texts[line_of[at]]
+            first = place[at] - place_in_row[at]
+            last = first + rows.lengths[row_of[at]] - 1
+            word = words[place[at]]
+            before = text[words[first].start : word.start]
+            after = text[word.stop : words[last].stop]
+            shown.append((f"{before}___{after}", word.text))
+        return shown
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+
+def choose_some(count: int, most: int, seed: int) -> Numbers:
+    """All of `count` places, or a random choice of `most`, in order."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(seeded(seed).choice(count, most, replace=False))
+
+
+def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged, Numbers]:
+    """(lines with <unknown> at every `___`, the flat places of these)."""
+    lines: list[Numbers] = []
+    for text in texts:
+        around = BLANK.split(text)
+        if len(around) < 2:
+            raise UserError(
+                f"{text.strip()[:60]!r}: found no blank, wanted a line with one",
+                fix="write ___ where the word is missing",
+            )
+        first, *others = vocabulary.encode(around)
+        lines.append(np.concatenate([first, *(np.append(PLACEHOLDER, part) for part in others)]))
+    joined = ragged(lines)
+    is_blank = joined.values == PLACEHOLDER
+    # A recurrent model reads the other blanks of a line, and <unknown> occurred in training.
+    values = np.where(is_blank, UNKNOWN, joined.values)
+    return joined._replace(values=values), np.flatnonzero(is_blank)
+
+
+def best_combinations(
+    words: Sequence[Sequence[str]], logs: Float[np.ndarray, "blanks best"], nbest: int
+) -> tuple[list[str], list[float]]:
+    """The best words for all blanks of a line, which are independent, and their log-probability."""
+    found = [("", 0.0)]
+    for texts, values in zip(words, logs.tolist(), strict=True):
+        longer = [
+            (f"{output} {text}".strip(), log + value)
+            for output, log in found
+            for text, value in zip(texts, values, strict=True)
+        ]
+        found = sorted(longer, key=lambda combination: -combination[1])[:nbest]
+    return [output for output, _ in found], [log for _, log in found]
+
+
+def cloze_samples(
+    lines: Ragged, chosen: Numbers, filled: Filled, trigrams: Trigrams
+) -> dict[str, Sample]:
+    """The metrics of the model and of the n-gram baselines."""
+    tally = Tally(lines, chosen)
+    unigram, trigram = fill_by_counts(trigrams, lines, chosen, len(SPECIAL))
+    return {
+        "accuracy": tally.accuracy(filled),
+        "five_best": tally.five_best(filled),
+        "unigram_accuracy": tally.accuracy(unigram),
+        "trigram_accuracy": tally.accuracy(trigram),
+        "perplexity": tally.perplexity(filled),
+        "unigram_perplexity": tally.perplexity(unigram),
+        "trigram_perplexity": tally.perplexity(trigram),
+        "nats": tally.nats(filled),
+    }
+
+
+def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[str, str]:
+    """Explanations of the metrics."""
+    unknown = float(np.mean(lines.values[chosen] == UNKNOWN))
+    notes = {
+        "accuracy": "blanks whose likeliest word is the one that stood there. Each word or mark of "
+        f"the held-out lines is blanked with all others shown; {unknown:.1%} of the blanks held a "
+        f"word outside the vocabulary of {len(vocabulary) - len(SPECIAL):,} and are never right",
+        "five_best": f"the true word is among the {BEST} likeliest",
+        "perplexity": "of the true symbol, <unknown> for every word outside the vocabulary",
+        "unigram_accuracy": "always the commonest training word",
+        "trigram_accuracy": "P(w | a b _ c d) in proportion to p(w | a b) p(c | b w) p(d | w c), "
+        "from counts of the training lines mixed by Witten and Bell's weights",
+    }
+    if len(chosen) < len(lines.values):
+        notes["blanks"] = f"{len(chosen):,} of {len(lines.values):,} words, drawn by lot"
+    return notes

@@ -1,0 +1,365 @@
+"""Transcribe sounds with a trained recognizer, time their words, and measure both.
+
+A sound that is longer than the model reads is cut where it is quietest, and the transcripts of its
+chunks are joined.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import islice
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from harken.augment.conditions import apply, parse_condition
+from harken.decode.found import Found, follow
+from harken.decode.sampling import SampleKey
+from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
+from harken.decode.times import Span, align, around, peaks, word_spans
+from harken.encode.filterbank import FilterbankConfig, frames_of
+from harken.encode.vocabulary import END, Vocabulary
+from harken.formats.examples import SpokenWord, Utterance
+from harken.formats.speech.sounds import Signal, Sounds, name_of, signal_of
+from harken.inspection.forced import forced_cross_attention
+from harken.inspection.record import has_attention
+from harken.inspection.refs import is_encoder_attention
+from harken.measure.accuracy import exact_matches
+from harken.measure.edit_distance import (
+    Step,
+    align_texts,
+    by_speaker,
+    count_edits,
+    pairs_of,
+    transcription_samples,
+)
+from harken.measure.interval import share
+from harken.measure.tagging import confusions
+from harken.measure.word_times import NOTES, looks_in_words, time_error
+from harken.models.recogniser import BLANK, Heard, Recogniser
+from harken.tasks.attention_view import AttentionExample, AttentionView, AudioView, output_title
+from harken.tasks.prediction import (
+    Evaluation,
+    Indices,
+    Prediction,
+    Table,
+    prediction_of,
+    sample_keys,
+    truncation_of,
+)
+from harken.tasks.seq2seq import decoder_input_tensor, output_views
+from harken.tasks.task import Predictor
+
+BATCH_SIZE = 16  # sounds in one batch
+MAX_TOKENS = 1000  # for a model whose decoder sets no limit
+QUIET_FRAMES = 10  # a cut is in the middle of so many frames that are quietest together
+MAX_CONFUSIONS = 20  # rows of the table
+
+Frames = Float[Tensor, "S F"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transcript:
+    """The hypotheses for a sound, the best first, and when each word of the best is spoken.
+
+    `attended` is, for each token, the number of its word and the second with the most attention as
+    it was predicted. Both are empty if times were not asked for.
+    """
+
+    found: Sequence[Found]
+    words: Sequence[SpokenWord] = ()
+    attended: Sequence[tuple[int, float]] = ()  # empty too if the model has no decoder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chunk:
+    """Frames of a sound from number `first` on."""
+
+    frames: Frames
+    first: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeechPredictor(Predictor[Utterance]):
+    """A trained recognizer."""
+
+    model: Recogniser
+    vocabulary: Vocabulary
+    filterbank: FilterbankConfig
+    search: SpeechSearchConfig
+    max_seconds: float  # of one sound
+    seed: int  # of conditions
+
+    def predict(
+        self,
+        inputs: Sequence[str],
+        nbest: int = 1,
+        indices: Indices = None,
+        *,
+        times: bool = False,
+    ) -> Iterator[Prediction]:
+        """Inputs are names of sound files or of parts of them; `-` is stdin."""
+        frames = frames_of(map(self._signal, inputs), self.filterbank)
+        found = self.transcribe(frames, sample_keys(inputs, indices), nbest, times=times)
+        for name, transcript in zip(inputs, found, strict=True):
+            prediction = prediction_of(name, transcript.found, self.vocabulary, nbest)
+            yield replace(prediction, words=tuple(transcript.words))
+
+    def evaluate(self, examples: Sequence[Utterance], condition: str | None = None) -> Evaluation:
+        """With a condition, of sounds or references that it has changed."""
+        rate = self.filterbank.rate
+        signals: Sequence[Signal] = Sounds(examples, rate, self.max_seconds)
+        if condition is not None:
+            parsed = parse_condition(condition)
+            signals, examples = apply(parsed, signals, examples, rate, self.seed)
+        expected = [utterance.text for utterance in examples]
+        frames = frames_of(signals, self.filterbank)
+        timed = any(utterance.words for utterance in examples)
+        found = list(self.transcribe(frames, sample_keys(expected), times=timed))
+        predictions = [
+            prediction_of(name_of(utterance), transcript.found, self.vocabulary)
+            for utterance, transcript in zip(examples, found, strict=True)
+        ]
+        outputs = [prediction.output for prediction in predictions]
+        samples, notes = transcription_samples(outputs, expected)
+        words = align_texts(outputs, expected, units="words")
+        if timed:
+            spoken = [utterance.words for utterance in examples]
+            predicted = [transcript.words for transcript in found]
+            samples["word_time_error"] = time_error(spoken, predicted, words)
+            if "attention" in self.model.ways:
+                attended = [transcript.attended for transcript in found]
+                samples["attention_in_word"] = looks_in_words(spoken, attended, words)
+        return Evaluation(
+            n=len(examples),
+            samples={**samples, "exact_match": share(exact_matches(outputs, expected))},
+            notes={**notes, **{name: note for name, note in NOTES.items() if name in samples}},
+            predictions=predictions,
+            expected=expected,
+            tables=speech_tables([utterance.speaker for utterance in examples], words),
+        )
+
+    def attention(self, text: str) -> AttentionExample | None:
+        """Attention over the beginning of a sound, as much as the model reads at once.
+
+        A model without a decoder shows its encoder; a decoder that writes nothing shows the step
+        that decided to end.
+        """
+        if not has_attention(self.model):
+            return None
+        (frames,) = frames_of([self._signal(text)], self.filterbank)
+        total, frames = len(frames), frames[: self.model.longest_frames]
+        (transcript,) = self.transcribe([frames], [(0,)], times=True)
+        tokens = transcript.found[0].tokens
+        outputs = tokens or [END]
+        with torch.inference_mode():
+            count = self._encode([frames]).memory.shape[1]
+        places = [f"{self._seconds(place + 0.5):.2f} s" for place in range(count)]
+        front, sound = self.model.front, self.filterbank
+        view = AudioView(
+            spectrogram=frames.numpy(),
+            frame_seconds=sound.hop_ms / 1000,
+            first_frame_seconds=sound.seconds_of(0),
+            place_seconds=sound.hop_ms / 1000 * front.stride,
+            first_place_seconds=sound.seconds_of(front.offset),
+            words=transcript.words,
+        )
+        encoder = AttentionView(
+            title="Encoder self-attention over time, in seconds",
+            matches=is_encoder_attention,
+            queries=places,
+            keys=places,
+        )
+        return AttentionExample(
+            title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
+            run=lambda: self._force(frames, outputs),
+            views=output_views(
+                "Symbols",
+                outputs,
+                self.vocabulary.pieces,
+                encoder,
+                "Symbols written, looking at sound",
+                sound=view,
+            ),
+            truncation=truncation_of(len(frames), total, "first", "frames"),
+        )
+
+    def transcribe(
+        self,
+        sounds: Iterable[Frames],
+        keys: Iterable[SampleKey],
+        nbest: int = 1,
+        *,
+        times: bool = False,
+    ) -> Iterator[Transcript]:
+        """Transcribe each sound, in order; a sample depends on the key of its sound."""
+        waiting = zip(sounds, keys, strict=True)
+        while batch := list(islice(waiting, BATCH_SIZE)):
+            cut = [cut_at_silence(frames, self.model.longest_frames) for frames, _ in batch]
+            chunk_keys = [
+                (*key, number)
+                for (_, key), chunks in zip(batch, cut, strict=True)
+                for number in range(len(chunks))
+            ]
+            flat = [chunk for chunks in cut for chunk in chunks]
+            transcripts = iter(self._transcribe_together(flat, chunk_keys, nbest, times))
+            for chunks in cut:
+                yield joined(list(islice(transcripts, len(chunks))))
+
+    @torch.inference_mode()
+    def _transcribe_together(
+        self, chunks: Sequence[Chunk], keys: Sequence[SampleKey], nbest: int, times: bool
+    ) -> list[Transcript]:
+        model = self.model.eval()
+        encoded = self._encode([chunk.frames for chunk in chunks])
+        limit = model.longest_output or self.search.most or MAX_TOKENS
+        found = seek_speech(
+            model,
+            *encoded,
+            search=self.search,
+            blank=BLANK,
+            end=END,
+            most=min(self.search.most or limit, limit),
+            nbest=nbest,
+            keys=keys,
+        )
+        if not times:
+            return [Transcript(found=beam) for beam in found]
+        texts, weights = [beam[0].tokens for beam in found], None
+        if "attention" in model.ways:
+            weights = forced_cross_attention(model, *encoded, texts, END)
+        spans = self._spans(encoded, texts, weights)
+        return [
+            Transcript(
+                found=found[row],
+                words=self._words(texts[row], spans[row], chunk.first),
+                attended=()
+                if weights is None
+                else self._attended(texts[row], weights[row], chunk.first),
+            )
+            for row, chunk in enumerate(chunks)
+        ]
+
+    def _signal(self, name: str) -> Signal:
+        return signal_of(name, self.filterbank.rate, self.max_seconds)
+
+    def _encode(self, sounds: Sequence[Frames]) -> Heard:
+        """Encoder states of a batch of sounds."""
+        device = next(self.model.parameters()).device
+        lengths = torch.tensor([len(frames) for frames in sounds])
+        # A sound too short for one frame is read as one frame of silence.
+        padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.bins)
+        for row, frames in zip(padded, sounds, strict=True):
+            row[: len(frames)] = frames
+        present = torch.arange(padded.shape[1]) < lengths.clamp(min=1)[:, None]
+        return self.model.hear(padded.to(device), present.to(device))
+
+    def _force(self, frames: Frames, outputs: Sequence[int]) -> None:
+        """Encode a sound and, if the model has a decoder, feed it the output."""
+        encoded = self._encode([frames])
+        if "attention" in self.model.ways:
+            tokens = decoder_input_tensor(outputs, encoded.memory.device)
+            present = torch.ones_like(tokens, dtype=torch.bool)
+            self.model.extend(tokens, present, self.model.begin(*encoded))
+
+    def _spans(
+        self,
+        encoded: Heard,
+        texts: Sequence[Sequence[int]],
+        weights: Sequence[Float[Tensor, "k T S"]] | None,
+    ) -> list[list[Span]]:
+        """The encoder states of each token: by CTC if asked, else by attention.
+
+        What is between the centers of two tokens is shared between them.
+        """
+        centers: list[list[float]]
+        if weights is None or way_of(self.model, self.search.by) != "attention":
+            logs = self.model.symbols(encoded.memory)
+            paths = align(logs, encoded.present, texts, blank=BLANK)
+            centers = [
+                [] if path is None else [(span.start + span.end - 1) / 2 for span in path.spans]
+                for path in paths
+            ]
+        else:
+            centers = [peaks(heads.mean(dim=0)).tolist() for heads in weights]
+        counts = encoded.present.sum(dim=1).tolist()
+        return [around(places, count) for places, count in zip(centers, counts, strict=True)]
+
+    def _attended(
+        self, text: Sequence[int], weights: Float[Tensor, "k T S"], first: int
+    ) -> list[tuple[int, float]]:
+        if not text:
+            return []
+        strongest = weights.mean(dim=0).argmax(dim=1).tolist()
+        seconds = [self._seconds(place + 0.5, first) for place in strongest]
+        return list(zip(self.vocabulary.word_numbers(text), seconds, strict=True))
+
+    def _words(self, text: Sequence[int], spans: Sequence[Span], first: int) -> list[SpokenWord]:
+        """Spans of tokens in encoder states to words in seconds."""
+        words = self.vocabulary.decode([text])[0].split()
+        if len(spans) != len(text) or not words:
+            return []
+        numbers = self.vocabulary.word_numbers(text)
+        begins = [at == 0 or number != numbers[at - 1] for at, number in enumerate(numbers)]
+        spoken = zip(dict.fromkeys(numbers), word_spans(spans, begins), strict=True)
+        return [
+            SpokenWord(
+                words[number], self._seconds(span.start, first), self._seconds(span.end, first)
+            )
+            for number, span in spoken
+        ]
+
+    def _seconds(self, place: float, first: int = 0) -> float:
+        """The time of the edge before an encoder state; half a state on, of its middle."""
+        front = self.model.front
+        frame = first + front.offset + front.stride * (place - 0.5)
+        return max(0.0, self.filterbank.seconds_of(frame))
+
+
+def cut_at_silence(frames: Frames, most: int | None) -> list[Chunk]:
+    """Chunks of at most `most` frames, each cut in its later half where it is quietest."""
+    chunks, first = [], 0
+    while most is not None and len(frames) - first > most:
+        loudness = frames[first + most // 2 : first + most].mean(dim=1)
+        window = min(QUIET_FRAMES, len(loudness))
+        quiet = loudness.unfold(0, window, 1).mean(dim=1)
+        end = first + most // 2 + int(quiet.argmin()) + (window + 1) // 2
+        chunks.append(Chunk(frames=frames[first:end], first=first))
+        first = end
+    return [*chunks, Chunk(frames=frames[first:], first=first)]
+
+
+def joined(chunks: Sequence[Transcript]) -> Transcript:
+    """The transcript of a sound from those of its chunks, rank by rank."""
+    if len(chunks) == 1:
+        return chunks[0]
+    return Transcript(
+        found=reduce(follow, (chunk.found for chunk in chunks)),
+        words=[word for chunk in chunks for word in chunk.words],
+        attended=[],  # words of chunks are numbered apart
+    )
+
+
+def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[Step]]) -> list[Table]:
+    """Errors by speaker, and confusions."""
+    edits = [count_edits(steps) for steps in sentences]
+    tables = []
+    if len(set(speakers)) > 1:
+        rows = [
+            (name or "unknown", counts.said, f"{100 * counts.rate:.1f} %", *counts[1:])
+            for name, counts in by_speaker(speakers, edits).items()
+        ]
+        header = ("speaker", "words", "errors", "substituted", "deleted", "inserted")
+        tables.append(Table(title="Who was understood", header=header, rows=rows))
+    wrong = confusions(pairs_of(sentences), MAX_CONFUSIONS)
+    if wrong:
+        tables.append(
+            Table(
+                title="What was taken for what",
+                header=("said", "written", "times"),
+                rows=[(pair.expected or "–", pair.said or "–", pair.words) for pair in wrong],
+            )
+        )
+    return tables

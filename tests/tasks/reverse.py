@@ -1,0 +1,120 @@
+"""A complete task: a GPT reads a word twice and the second time writes its letters backwards."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from harken.batch.bucketing import seeded
+from harken.batch.padding import IGNORE, TokenBatch
+from harken.encode.subwords import CharactersConfig
+from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
+from harken.formats.text import read_lines
+from harken.measure.interval import share
+from harken.models.language_model import GPT, GPTConfig
+from harken.tasks.attention_view import AttentionExample, self_view
+from harken.tasks.lm import LanguageModelTraining
+from harken.tasks.prediction import Evaluation, Indices, Prediction
+from harken.tasks.task import Layout, Predictor, ProbeSizes, SplitPaths, Splits, Task, random_tokens
+from harken.training.loop import MicroBatch, Stage, micro_batch, stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reverse:
+    task: Literal["reverse"] = "reverse"
+    seed: int = 0
+    data: SplitPaths
+    encode: CharactersConfig = CharactersConfig()
+    model: GPTConfig = GPTConfig(layers=2, width=32, length=32)
+    training: LanguageModelTraining = field(default_factory=LanguageModelTraining)
+
+
+def encode(words: Sequence[str], vocabulary: Vocabulary) -> TokenBatch:
+    letters = [tokens[1:].tolist() for tokens in vocabulary.encode(words)]  # no space before them
+    inputs = [torch.tensor([*word, *word]) for word in letters]
+    targets = [torch.tensor([IGNORE] * len(word) + word[::-1]) for word in letters]
+    return TokenBatch(pad_sequence(inputs, True, PAD), pad_sequence(targets, True, IGNORE))
+
+
+def loss(model: GPT, batch: TokenBatch) -> Tensor:
+    counted = batch.targets != IGNORE
+    logits = model(batch.inputs, at=counted)
+    return nn.functional.cross_entropy(logits, batch.targets[counted], reduction="sum")
+
+
+@dataclass(frozen=True)
+class ReversePredictor(Predictor[str]):
+    vocabulary: Vocabulary
+    model: GPT
+
+    @torch.inference_mode()
+    def predict(
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
+    ) -> Iterator[Prediction]:
+        for word in inputs:
+            batch = encode([word], self.vocabulary)
+            logits = self.model.eval()(batch.inputs, at=batch.targets != IGNORE)
+            logs, tokens = logits.log_softmax(-1).max(-1)
+            output = self.vocabulary.decode([tokens.tolist()])[0]
+            yield Prediction(input=word, output=output, confidence=float(logs.sum().exp()))
+
+    def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
+        found, expected = list(self.predict(examples)), [word[::-1] for word in examples]
+        samples = {"exact_match": share([one.output == one.input[::-1] for one in found])}
+        return Evaluation(n=len(found), samples=samples, predictions=found, expected=expected)
+
+    def attention(self, text: str) -> AttentionExample | None:
+        tokens = encode([text], self.vocabulary).inputs
+        view = self_view("Letters", self.vocabulary.pieces(tokens[0].tolist()))
+        return AttentionExample(title=text, run=lambda: self.model.states(tokens), views=[view])
+
+
+class ReverseTask(Task[Reverse, str, Vocabulary, GPT]):
+    recipe_type = Reverse
+    vocabulary_type = Vocabulary
+    layout = Layout[Reverse, str](calls={"words.txt": ["train"]}, examples="words")
+
+    def read(self, recipe: Reverse, paths: Sequence[Path]) -> list[str]:
+        return [line.text.strip() for line in read_lines(paths[0])]
+
+    def read_splits(self, recipe: Reverse) -> Splits[str]:
+        return Splits(recipe.data, lambda path: self.read(recipe, [path]), seed=recipe.seed)
+
+    def input(self, example: str) -> str:
+        return example
+
+    def target(self, example: str) -> str:
+        return example[::-1]
+
+    def fit(self, recipe: Reverse, train: Sequence[str]) -> Vocabulary:
+        return recipe.encode.fit(train)
+
+    def build(self, recipe: Reverse, sizes: VocabularySizes) -> GPT:
+        return recipe.model.build(sizes.entries, recipe.seed)
+
+    def stages(
+        self, recipe: Reverse, splits: Splits[str], vocabulary: Vocabulary, cache: Path
+    ) -> list[Stage[GPT]]:
+        def batch(step: int) -> list[TokenBatch]:
+            chosen = seeded(recipe.seed, step).choice(splits["train"], size=32)
+            return [encode(chosen.tolist(), vocabulary)]
+
+        return [stage("words", recipe.training, batch, loss)]
+
+    def bind(
+        self, recipe: Reverse, splits: Splits[str], vocabulary: Vocabulary, model: GPT
+    ) -> ReversePredictor:
+        return ReversePredictor(vocabulary, model)
+
+    def probe_sizes(self, recipe: Reverse, rows: int | None, length: int | None) -> ProbeSizes:
+        return ProbeSizes(recipe.training, {"B": rows or 32, "T": length or 16})
+
+    def probe(
+        self, recipe: Reverse, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    ) -> MicroBatch[GPT]:
+        tokens = random_tokens(torch.Generator(), vocabulary.entries, letters["B"], letters["T"])
+        return micro_batch(TokenBatch(tokens, tokens), loss)

@@ -1,0 +1,68 @@
+"""A new task is one file and one registration; every command then works for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import reverse
+
+from harken.cli.main import main
+from harken.pipeline import train
+from harken.recipe import TASKS, load_recipe
+from harken.training.checkpoint import load_weights
+from harken.training.loop import Event, Stepped
+
+WORDS = [f"{a}{b}{c}" for a in "abcd" for b in "abcd" for c in "abc"]
+
+
+class Stop(Exception):
+    """Ends a training run as a crash would."""
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(TASKS, "reverse", reverse.ReverseTask())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text("\n".join(WORDS), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_new_task_is_small() -> None:
+    assert len(Path(reverse.__file__).read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_every_command_works(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def call(*arguments: str) -> str:
+        capsys.readouterr()
+        assert main(list(arguments)) == 0
+        return capsys.readouterr().out
+
+    call("new", "reverse", "words.txt")
+    settings = ["training.steps=120", "training.save_every=40", "training.optimiser.rate=0.02"]
+    recipe = load_recipe("recipe.toml", settings)
+
+    def stop_early(event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == 50:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train(recipe, "stopped", listener=stop_early)
+    train(recipe, "stopped", resume=True)
+    run = train(recipe, "run")
+    weights, resumed = (
+        load_weights(Path(name, "model.safetensors")) for name in ("run", "stopped")
+    )
+    assert all(weights[name].equal(resumed[name]) for name in weights)
+    evaluated = json.loads(call("evaluate", "run", "--json"))
+    assert evaluated == json.loads(Path("run/metrics.json").read_text(encoding="utf-8"))
+    assert evaluated["metrics"]["exact_match"]["value"] > 0.8
+    assert run.predict("abc")[0].output == "cba"
+    assert call("predict", "run", "words.txt", "--max-error", "0.9").split()[1] == WORDS[1][::-1]
+    views = json.loads(call("inspect", "run", "abca", "--json"))["inputs"][0]["views"]
+    assert views[0]["keys"] == [*"abcaabca"] and len(views[0]["attentions"]) == 2
+    assert len(json.loads(call("heads", "run", "--json", "--inputs", "3"))["heads"]) > 1
+    assert json.loads(call("ablate", "run", "--json", "--what", "layers"))["parts"]
+    costs = json.loads(call("cost", "recipe.toml", "--json"))["lengths"][0]
+    assert costs["parameters"] > 0 and (costs["B"], costs["T"]) == (32, 16)
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert "exact match" in page.lower() and "Letters" in page
