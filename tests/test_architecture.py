@@ -44,6 +44,7 @@ ORDER = [
     "claims",
     "report",
     "pipeline",
+    "api",
     "demo",
     "cli",
     "__main__",

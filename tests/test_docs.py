@@ -14,6 +14,7 @@ from harken import config
 from harken.cli.main import main
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.synthetic.people import PeopleFiles
+from huggingface_folder import save_gpt2
 from small_recipe import SMALL_OF
 
 ROOT = Path(__file__).parent.parent
@@ -46,6 +47,7 @@ def desk(
     (tmp_path / "more-questions.txt").write_text("\n".join(asked))
     shutil.copytree(small_run, tmp_path / "runs" / "demo")
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    save_gpt2(tmp_path / "models" / "gpt2")
     made = tmp_path / "sentences"
     made.mkdir()
     (made / "blanks.txt").write_text("the ___ walks .\n")

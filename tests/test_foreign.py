@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from harken.cli.main import main
 from harken.encode.tokenizer_file import MAX_BYTES
 from harken.errors import UserError
-from harken.foreign import TOKENIZER, is_foreign, read_foreign
+from harken.foreign import TOKENIZER, is_huggingface, load_huggingface
 from harken.report.viewed_attention import view_attention
 from harken.tasks.prediction import Truncation
 
@@ -90,7 +90,7 @@ def gpt2(theirs: Any, tmp_path_factory: Any) -> Path:
 
 def test_weights_are_those_of_transformers(saved: Any) -> None:
     kind, folder, model = saved
-    foreign = read_foreign(folder, "cpu")
+    foreign = load_huggingface(folder, "cpu")
     glimpse = foreign.attention(TEXT)
     (viewed,) = view_attention(foreign.model, glimpse)
     ends = kind == "Bert"
@@ -113,7 +113,7 @@ def test_weights_are_those_of_transformers(saved: Any) -> None:
 
 def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
     kind, folder, _ = saved
-    foreign = read_foreign(folder, "cpu")
+    foreign = load_huggingface(folder, "cpu")
     example = foreign.attention("the river " * 50)
     (view,) = example.views
     assert len(view.keys) == foreign.model.length
@@ -125,7 +125,7 @@ def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
 
 
 def test_the_same_pages(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert is_foreign(gpt2) and not is_foreign(tmp_path)
+    assert is_huggingface(gpt2) and not is_huggingface(tmp_path)
     assert main(["inspect", str(gpt2), TEXT, "--out", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["task"] == "gpt2 of Hugging Face"
@@ -137,7 +137,7 @@ def test_the_same_pages(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_pieces_of_bytes_and_of_sentencepiece(gpt2: Path) -> None:
-    foreign = read_foreign(gpt2, "cpu")
+    foreign = load_huggingface(gpt2, "cpu")
     assert foreign.pieces([9, 10, 28]) == [" duck", "ä", "<28>"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     numbers = {letter: number for number, letter in enumerate([*alphabet, "Ġa"])}
@@ -177,12 +177,12 @@ def test_what_is_no_tokenizer_is_told(
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(UserError, match="expected a tokenizer of at most"):
-        read_foreign(tmp_path)
+        load_huggingface(tmp_path)
 
 
 def test_a_text_of_nothing_is_told(saved: Any) -> None:
     kind, folder, _ = saved
-    foreign = read_foreign(folder, "cpu")
+    foreign = load_huggingface(folder, "cpu")
     if kind == "Bert":
         assert list(foreign.attention("").views[0].keys) == ["[CLS]", "[SEP]"]
         return

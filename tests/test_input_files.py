@@ -13,7 +13,7 @@ from harken.config import load
 from harken.encode.vocabulary import Vocabulary
 from harken.encode.words import WordsAndCharacters
 from harken.errors import Complaint
-from harken.foreign import read_foreign
+from harken.foreign import load_huggingface
 from harken.formats.arrays import read_maps, read_pictures
 from harken.formats.captions import read_captions
 from harken.formats.conllu import read_conllu
@@ -48,7 +48,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 # Files inside a folder that a reader is given.
 FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "Kaldi": ("text", read_kaldi),
-    "Hugging Face config": ("config.json", read_foreign),
+    "Hugging Face config": ("config.json", load_huggingface),
     "Hugging Face weights": ("model.safetensors", stored_in),
     "recording": ("index.json", open_recording),
     "manifest of a run": ("manifest.json", lambda folder: check_manifest(folder, ["a"])),

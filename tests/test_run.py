@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import harken
-from harken.inspection.store import open_recording, storing
+from harken.inspection.store import open_recording, record_to_disk
 from harken.pipeline import train
 from harken.run import Run
 from harken.synthetic.people import PeopleFiles
@@ -49,7 +49,7 @@ def test_paths_may_be_strings_or_path_objects(
     loaded = harken.load(kind(tmp_path / "run"))
     assert loaded.examples("dev", kind(people.test)) == loaded.examples("dev", [people.test])
     assert loaded.evaluate(files=[kind(people.test)]).n == 20
-    with storing(loaded.model, kind(tmp_path / "attention")):
+    with record_to_disk(loaded.model, kind(tmp_path / "attention")):
         loaded.predict("John")
     assert open_recording(kind(tmp_path / "attention")).calls
 

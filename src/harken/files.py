@@ -4,6 +4,7 @@ A power cut or a kill at any moment leaves either the old file or the new one. A
 (full, read-only) leaves the old one and raises a `Failure` that names the file.
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -64,6 +65,17 @@ def replacing(path: Path) -> Iterator[Path]:
         finally:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Raise, before anything is computed, the error that writing this file would raise."""
+    with refusals(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.unfinished")
+        unfinished.touch()
+        unfinished.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

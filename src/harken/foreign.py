@@ -1,11 +1,10 @@
-"""A model that was trained elsewhere, asked about a text: a Hugging Face folder and its tokenizer.
+"""Load a Hugging Face folder as a model of Harken, with its tokenizer.
 
     config.json, model.safetensors   -> the model (`models/huggingface.py`)
-    tokenizer.json                   -> tokens, with the special ones that it puts around a text
+    tokenizer.json                   -> tokens, including the special tokens around a text
 
-A tokenizer's file is data: nothing that it names is run. Its padding and its own limit of length
-are left out, for one text stands alone and is as long as the model reads. Training such a model,
-and what is read from BERT's states, are not here.
+No code that these files name is run. The padding and the maximum length of the tokenizer are
+ignored: each text stands alone and may be as long as the model reads.
 """
 
 from collections.abc import Sequence
@@ -33,8 +32,8 @@ WORD_START = "▁"  # a space, in the tokens of SentencePiece
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Foreign:
-    """A folder's model with its tokenizer."""
+class HuggingFaceModel:
+    """A Hugging Face model with its tokenizer."""
 
     folder: Path
     read: FolderRead = field(repr=False)
@@ -105,13 +104,24 @@ def _own_tokens(encoded: Encoding) -> int:
     return len(encoded.ids) - sum(encoded.special_tokens_mask)
 
 
-def is_foreign(folder: Path) -> bool:
-    """Whether a folder is one of Hugging Face's rather than a run."""
+def is_huggingface(folder: Path) -> bool:
+    """Whether this is a Hugging Face folder rather than a run."""
     return is_file(folder / CONFIG)
 
 
-def read_foreign(folder: str | PathLike[str], device: Device = "auto") -> Foreign:
-    """The model and the tokenizer of a folder; nothing of it is run."""
+def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> HuggingFaceModel:
+    """Load the model and the tokenizer of a Hugging Face folder; none of its code is run.
+
+    Arguments:
+        folder: a folder of type bert, gpt2 or llama, with config.json, model.safetensors and
+            tokenizer.json.
+        device: "auto", "cpu", "cuda" or "mps".
+
+    Returns an object with `model`, a module of Harken, and `tokenizer`.
+
+        loaded = harken.load_huggingface("models/gpt2")
+        loaded.model(torch.tensor([loaded.tokenizer.encode("The bank of the river").ids]))
+    """
     folder, chosen = Path(folder), choose_device(device)
     tokenizer = _read_tokenizer(folder / TOKENIZER)
     prepare(chosen)
@@ -119,7 +129,7 @@ def read_foreign(folder: str | PathLike[str], device: Device = "auto") -> Foreig
     read.model.to(chosen).eval()
     assert read.model.length is not None, "folders name the length of their model"
     tokenizer.enable_truncation(read.model.length)
-    return Foreign(folder=folder, read=read, tokenizer=tokenizer)
+    return HuggingFaceModel(folder=folder, read=read, tokenizer=tokenizer)
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:

@@ -74,9 +74,16 @@ def train(
     listener: Listener | None = None,
     progress: bool | None = None,
 ) -> Run:
-    """Train a recipe into `folder`, or resume it there; a finished run is only loaded.
+    """Train a model from a recipe and return its run.
 
-    `progress` shows one line on stderr; None shows it where stderr is a terminal or a notebook.
+    Arguments:
+        recipe: as `harken.load_recipe` returns it.
+        folder: the run folder to write. If it holds the finished run, this run is loaded.
+        resume: continue an interrupted run in this folder.
+        listener: called with every event of training.
+        progress: show one line on stderr; None shows it if stderr is a terminal or a notebook.
+
+        run = harken.train(harken.load_recipe("recipe.toml"), "runs/mine")
     """
     folder = Path(folder)
     with stop_signals() as stop, training_progress(prose(folder.name), progress) as show:

@@ -49,7 +49,14 @@ def recipe_type() -> Any:
 
 
 def load_recipe(path: str | PathLike[str], overrides: str | Sequence[str] = ()) -> Recipe:
-    """Load a recipe; each override has the form "model.width=64"."""
+    """Read a recipe and check every key and value.
+
+    Arguments:
+        path: a TOML file.
+        overrides: values to change, each of the form "model.width=64".
+
+        recipe = harken.load_recipe("recipe.toml", ["training.steps=100"])
+    """
     if isinstance(overrides, str):
         overrides = [overrides]
     recipe: Recipe = config.load(recipe_type(), Path(path), overrides)

@@ -261,7 +261,15 @@ def read_metrics(folder: Path) -> dict[str, Any]:
 
 
 def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
-    """Load a finished run after checking its files against the manifest."""
+    """Load a finished run after checking its files against the manifest.
+
+    Arguments:
+        folder: the run folder that training wrote.
+        device: "auto", "cpu", "cuda" or "mps".
+
+        run = harken.load("runs/demo")
+        run.predict(["Where was Ada Lovelace born?"])
+    """
     folder = Path(folder)
     require_run(folder)
     check_manifest(folder, (RECIPE, TOKENIZER, MODEL))

@@ -52,6 +52,14 @@ def test_page_replaces_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "A5" in written and written.count('<svg class="plot"') == 1
 
 
+def test_the_page_is_checked_before_anything_is_computed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["claims", "--page", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and f"{tmp_path}: cannot be written" in printed.err
+
+
 def test_directions_of_a_run(
     small_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,8 @@ import pytest
 from torch import nn
 
 from harken.cli.main import main
-from harken.inspection import ablation
 from harken.inspection.ablation import HeadRef, How, Part, Resample, removed
-from harken.measure import paired
+from harken.measure import ablation_study
 from harken.measure.interval import Unit
 from harken.measure.paired import Difference, difference
 from harken.run import load
@@ -58,7 +57,7 @@ def test_each_part_is_gone_while_it_is_measured(
             gone.append("measured")
 
     evaluate = AnswerPredictor.evaluate
-    monkeypatch.setattr(ablation, "removed", noting)
+    monkeypatch.setattr(ablation_study, "removed", noting)
     monkeypatch.setattr(
         AnswerPredictor, "evaluate", lambda *given: (gone.append("evaluate"), evaluate(*given))[1]
     )
@@ -100,7 +99,7 @@ def test_the_dearest_part_comes_first(
     """A share should be large and nats small; a model that knows nothing has nothing to lose."""
     made = iter([0.25, -0.5, 0.0, -0.125])
     monkeypatch.setattr(
-        paired, "difference", lambda *_: Difference(sign * next(made), 0.0, 0.0, 1.0, unit)
+        ablation_study, "difference", lambda *_: Difference(sign * next(made), 0.0, 0.0, 1.0, unit)
     )
     assert main(["ablate", str(small_run), "--examples", "2", "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["parts"]
@@ -118,10 +117,10 @@ def test_a_person_reads_a_table(small_run: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--examples", "0"], "wanted 1 or more"),
-        (["--examples", "1", "--how", "resample"], "wanted 2 or more"),
-        (["--what", "positions", "--how", "mean"], "wanted zero"),
-        (["--seed", "-1"], "wanted 0 or more"),
+        (["--examples", "0"], "expected 1 or more"),
+        (["--examples", "1", "--how", "resample"], "expected 2 or more"),
+        (["--what", "positions", "--how", "mean"], "has only zero"),
+        (["--seed", "-1"], "expected 0 or more"),
         (["--split", "test"], "there is no data.test"),
     ],
 )

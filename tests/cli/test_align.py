@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from harken.cli.align import _looks, _words
+from harken.cli.align import word_tokens
 from harken.cli.main import main
 from harken.encode.vocabulary import END
 from harken.inspection.record import record
+from harken.measure.attention_alignment import cross_attention
 from harken.run import Run, load
 from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
 
@@ -98,7 +99,9 @@ def test_every_head_has_its_figures(
 
 def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Run) -> None:
     source, target = [5, 6, 7, 8, 9], [10, 11, 12]
-    decided, told = (_looks(run, source, target, told=one) for one in (False, True))
+    decided, told = (
+        cross_attention(run.model, source, target, END, after_input=told) for told in (False, True)
+    )
     read = torch.tensor([source])
     state = run.model.begin(read, torch.ones_like(read).bool())
     for step, token in enumerate([END, *target]):
@@ -116,10 +119,10 @@ def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Ru
 
 def test_word_by_word_a_text_has_the_tokens_that_it_has_as_a_whole(run: Run) -> None:
     text = "an unheard-of word , isn't it ? ünïcode 3.5"
-    found = _words(run, text)
+    found = word_tokens(run, text)
     assert found.tokens == run.vocabulary.encode([text])[0].tolist()
-    assert found.owners == sorted(found.owners)
-    assert set(found.owners) == set(range(len(text.split())))
+    assert found.words == sorted(found.words)
+    assert set(found.words) == set(range(len(text.split())))
 
 
 def test_what_cannot_be_measured(
@@ -127,8 +130,8 @@ def test_what_cannot_be_measured(
 ) -> None:
     capsys.readouterr()
     for arguments, said in (
-        ([str(small_run), *files], "wanted a translator"),
-        ([str(run.folder), *files, "--least", "0"], "wanted more than 0"),
+        ([str(small_run), *files], "expected a run of task 'translate'"),
+        ([str(run.folder), *files, "--least", "0"], "expected more than 0"),
         ([str(run.folder), *files[:4], "--links", files[1]], "wanted links such as"),
     ):
         assert main(["align", *arguments]) == 2

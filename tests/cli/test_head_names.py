@@ -11,7 +11,7 @@ import pytest
 from harken.cli.main import main
 from harken.errors import UserError
 from harken.inspection.ablation import means_over
-from harken.inspection.record import Choice, record
+from harken.inspection.record import Selection, record
 from harken.inspection.refs import HeadRef, parse_heads, parse_layers, select_heads
 from harken.recipe import load_recipe
 from harken.run import load
@@ -90,7 +90,7 @@ def test_python_counts_as_the_commands_do(translator: Path) -> None:
     means, _ = means_over(run.model, glimpse.run)
     recorded = {HeadRef(call.name, head) for call in records for head in call.heads}
     assert recorded == set(means.heads())
-    with record(run.model, Choice(layers=(1,), paths=("*.cross",), heads=(3,))) as chosen:
+    with record(run.model, Selection(layers=(1,), paths=("*.cross",), heads=(3,))) as chosen:
         glimpse.run()
     (call,) = chosen
     assert (call.layer, list(call.heads)) == (1, [3])

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harken.cli.heads import _pattern
 from harken.cli.main import main
+from harken.inspection.heads import pattern_name
 
 SENTENCES = Path(__file__).parent.parent / "inspection" / "sentences.txt"
 
@@ -56,8 +56,8 @@ def test_inputs_of_one_s_own(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--inputs", "0"], "--inputs 0: found too few, wanted 1 or more"),
-        (["--length", "7"], "--length 7: found too few, wanted 8 or more"),
+        (["--inputs", "0"], "--inputs: expected 1 or more, got 0"),
+        (["--length", "7"], "--length: expected 8 or more, got 7"),
         (["--text", "missing.txt"], "missing.txt: file not found"),
     ],
 )
@@ -74,18 +74,27 @@ def test_a_folder_of_others_needs_texts(tmp_path: Path, capsys: pytest.CaptureFi
     assert code == 2 and "--text sentences.txt" in err
 
 
+def test_the_output_folder_is_checked_before_anything_is_computed(
+    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    code, out, err = asked(capsys, small_run, "--out", tmp_path / "file")
+    assert (code, out) == (2, "") and str(tmp_path / "file") in err
+    assert len(err.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("figures", "name"),
     [
-        ({"previous": 0.31, "first": 0.6}, "previous 0.31"),
-        ({"previous": 0.2, "next": 0.4, "itself": 0.35}, "next 0.40"),
-        ({"previous": 0.29, "first": 0.3, "induction": None}, "first 0.30"),
-        ({"previous": 0.29}, ""),
+        ({"previous_token": 0.31, "first": 0.6}, "previous 0.31"),
+        ({"previous_token": 0.2, "next_token": 0.4, "itself": 0.35}, "next 0.40"),
+        ({"previous_token": 0.29, "first": 0.3, "induction": None}, "first 0.30"),
+        ({"previous_token": 0.29}, ""),
         ({}, ""),
     ],
 )
 def test_heads_are_named_after_what_they_look_at(figures: dict[str, Any], name: str) -> None:
-    assert _pattern(figures) == name
+    assert pattern_name(figures) == name
 
 
 @pytest.mark.slow

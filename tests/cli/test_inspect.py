@@ -138,7 +138,7 @@ def test_what_stands_in_the_way_is_not_touched(
     there.write_text("mine", encoding="utf-8")
     command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--save"]
     assert main(command) == 2
-    assert "wanted nothing but a recording" in capsys.readouterr().err
+    assert "which is not a recording" in capsys.readouterr().err
     assert there.read_text(encoding="utf-8") == "mine"
 
 

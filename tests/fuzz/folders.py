@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from fuzz.mutators import json_text, mutate_bytes, mutate_lines, mutate_tree
 from fuzz.tokenizer_files import tokenizers
 from harken.cli.main import main
-from harken.foreign import read_foreign
+from harken.foreign import load_huggingface
 from harken.models.huggingface import PLANS
 from harken.models.huggingface_files import Settings
 from harken.pipeline import train
@@ -95,7 +95,7 @@ def run_huggingface(good: dict[str, Path], folder: Path, rng: random.Random) -> 
         path.write_bytes(mutate_safetensors(path.read_bytes(), rng))
     else:
         mutate_json_file(folder / name, rng)
-    glimpse = read_foreign(folder, "cpu").attention(TEXT)
+    glimpse = load_huggingface(folder, "cpu").attention(TEXT)
     with torch.inference_mode():
         glimpse.run()
 

@@ -1,6 +1,6 @@
 """What patching brings back, against a forward pass written out and cases known beforehand."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.hooks import RemovableHandle
 
+from harken.errors import UserError
 from harken.inspection.ablation import AttentionRef, HeadRef, LayerRef, changed
-from harken.inspection.patching import logit_difference, patch
+from harken.inspection.patching import NextTokenMetric, next_token_metric, patch_parts
 from harken.layers.recurrent import GRUConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.encoder_decoder import EncoderDecoderConfig
@@ -26,29 +27,34 @@ RIGHT, WRONG = torch.tensor([3, 14]), torch.tensor([15, 9])
 @torch.no_grad()
 def test_heads_against_a_pass_that_takes_their_columns_from_the_clean_one() -> None:
     model = small_model()
-    figure = logit_difference(model, RIGHT, WRONG)
+    figure = logit_difference(model)
     parts = [HeadRef(name, head) for name in (FIRST, SECOND) for head in range(1, HEADS + 1)]
-    found = patch(model, CLEAN, OTHER, figure, parts)
-    some = patch(model, CLEAN, OTHER, figure, parts[1:2], by_place=True)
+    found = patch_parts(model, CLEAN, OTHER, figure, parts)
+    some = patch_parts(model, CLEAN, OTHER, figure, parts[1:2], by_position=True)
     clean = {name: joined(model, name) for name in (FIRST, SECOND)}
     above, below = (difference(model, tokens) for tokens in (CLEAN, OTHER))
-    assert (found.clean, found.other) == pytest.approx((above, below), abs=1e-12)
-    assert some.places is not None and some.places.shape == (1, 5)
+    assert (found.clean, found.corrupted) == pytest.approx((above, below), abs=1e-12)
+    assert some.positions is not None and some.positions.shape == (1, 5)
     cases = [(part, [*range(5)], share) for part, share in zip(parts, found.shares, strict=True)]
-    cases += [(parts[1], [place], some.places[0, place]) for place in range(5)]
+    cases += [(parts[1], [place], some.positions[0, place]) for place in range(5)]
     for part, places, share in cases:
         hook = exchanged(model, part, places, clean[part.module])
         wanted = (difference(model, OTHER) - below) / (above - below)
         hook.remove()
         assert float(share) == pytest.approx(wanted, abs=1e-9)
     assert found.shares.abs().max() > 0.01
-    assert some.places[0, 0] == 0  # nothing before place 1 knows of the change
-    assert some.places[0, 1] != 0
+    assert some.positions[0, 0] == 0  # nothing before place 1 knows of the change
+    assert some.positions[0, 1] != 0
 
 
 def difference(model: GPT, tokens: Tensor) -> float:
     scores = model(tokens)[:, -1]
     return sum(float(scores[row, RIGHT[row]] - scores[row, WRONG[row]]) for row in (0, 1)) / 2
+
+
+def logit_difference(model: GPT) -> Callable[[Tensor], Tensor]:
+    metric = NextTokenMetric(RIGHT, WRONG)
+    return lambda tokens: metric(model(tokens)[:, -1])
 
 
 def joined(model: GPT, name: str) -> Tensor:
@@ -78,12 +84,12 @@ def exchanged(model: GPT, part: HeadRef, places: list[int], clean: Tensor) -> Re
 def test_what_the_only_layer_wrote_at_the_last_place_is_all_that_can_come_back() -> None:
     model = small_model()
     del model.stack.blocks[1]
-    figure = logit_difference(model, RIGHT, WRONG)
-    found = patch(model, CLEAN, OTHER, figure, [LayerRef("stack.blocks.0")], by_place=True)
-    assert found.places is not None
+    figure = logit_difference(model)
+    found = patch_parts(model, CLEAN, OTHER, figure, [LayerRef("stack.blocks.0")], by_position=True)
+    assert found.positions is not None
     # The last token is the same in both: where the layer adds the same, so does the model.
     assert_close(found.shares, torch.ones(1).double(), rtol=0, atol=1e-9)
-    assert_close(found.places, torch.tensor([[0.0, 0, 0, 0, 1]]).double(), rtol=0, atol=1e-9)
+    assert_close(found.positions, torch.tensor([[0.0, 0, 0, 0, 1]]).double(), rtol=0, atol=1e-9)
 
 
 @torch.no_grad()
@@ -103,8 +109,8 @@ def test_attention_that_runs_step_by_step_is_patched_step_by_step() -> None:
         return scores[torch.arange(2), RIGHT] - scores[torch.arange(2), WRONG]
 
     part = AttentionRef("decoder.attention")
-    found = patch(model, CLEAN, OTHER, figure, [part], by_place=True)
-    assert found.places is not None and found.places.shape == (1, 3)
+    found = patch_parts(model, CLEAN, OTHER, figure, [part], by_position=True)
+    assert found.positions is not None and found.positions.shape == (1, 3)
     clean: list[Tensor] = []
     with changed(model, {part.module: lambda one: clean.append(one) or one}):
         figure(CLEAN)
@@ -112,9 +118,11 @@ def test_attention_that_runs_step_by_step_is_patched_step_by_step() -> None:
     for step in range(3):
         instead = iter([clean[step] if one == step else None for one in range(3)])
         with changed(model, {part.module: partial(replaced, instead)}):
-            share = (float(figure(OTHER).mean()) - found.other) / (found.clean - found.other)
-        assert float(found.places[0, step]) == pytest.approx(share, abs=1e-9)
-    assert found.places.abs().min() > 1e-6
+            share = (float(figure(OTHER).mean()) - found.corrupted) / (
+                found.clean - found.corrupted
+            )
+        assert float(found.positions[0, step]) == pytest.approx(share, abs=1e-9)
+    assert found.positions.abs().min() > 1e-6
 
 
 def replaced(instead: Iterator[Tensor | None], written: Tensor) -> Tensor:
@@ -124,8 +132,21 @@ def replaced(instead: Iterator[Tensor | None], written: Tensor) -> Tensor:
 
 def test_inputs_that_cannot_be_compared() -> None:
     model = small_model()
-    figure = logit_difference(model, RIGHT, WRONG)
-    with pytest.raises(ValueError, match="equal lengths"):
-        patch(model, CLEAN, OTHER[:, :4], figure, [HeadRef(FIRST, 1)])
-    with pytest.raises(ValueError, match="wanted two that differ"):
-        patch(model, CLEAN, CLEAN, figure, [HeadRef(FIRST, 1)])
+    figure = logit_difference(model)
+    with pytest.raises(UserError, match="expected equal shapes"):
+        patch_parts(model, CLEAN, OTHER[:, :4], figure, [HeadRef(FIRST, 1)])
+    with pytest.raises(UserError, match="for both inputs"):
+        patch_parts(model, CLEAN, CLEAN, figure, [HeadRef(FIRST, 1)])
+
+
+def test_the_metric_compares_the_predictions_of_both_inputs() -> None:
+    clean, corrupted = (
+        torch.tensor([[1.0, 3, 2], [5, 0, 0]]),
+        torch.tensor([[4.0, 3, 2], [0, 0, 1]]),
+    )
+    metric = next_token_metric(clean, corrupted)
+    assert metric.name == "logit difference"
+    assert metric(clean).tolist() == [2, 5] and metric(corrupted).tolist() == [-1, -1]
+    same = next_token_metric(clean, clean)
+    assert same.name == "log-probability"
+    assert_close(same(clean), clean.double().log_softmax(dim=1).amax(dim=1))

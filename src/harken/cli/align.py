@@ -7,15 +7,14 @@ is held against links that people drew (alignment error rate, Och and Ney).
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from harken.errors import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from harken.formats.examples import Pair
-    from harken.measure.alignment import Links, Weights
+    from harken.formats.links import GoldLinks
+    from harken.measure.attention_alignment import AlignmentPair, AttentionAlignment, WordTokens
     from harken.run import Run
 
 EPILOG = """which words are linked:
@@ -33,17 +32,7 @@ examples:
   harken align runs/translate --source test.en --target test.de --links test.talp
   harken align runs/translate --source test.en --target test.de --links test.talp --first target
 """
-WAYS = ("looked", "intersection", "union", "grow-diag-final", "threshold")
-ALL = "all heads"
-DIAGONAL = "diagonal, no model"
-ELSEWHERE = "best head, chosen elsewhere"
-
-
-class Words(NamedTuple):
-    """Tokens of a sentence, and the number of each one's word."""
-
-    tokens: list[int]
-    owners: list[int]
+METHODS = ("looked", "intersection", "union", "grow-diag-final", "threshold")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="source",
         help="whose words the first number of a link counts; source if absent",
     )
-    parser.add_argument("--how", choices=WAYS, default="looked", help="see below")
+    parser.add_argument("--how", choices=METHODS, default="looked", help="see below")
     parser.add_argument("--least", type=float, default=0.2, metavar="X", help="of threshold; 0.2")
     parser.add_argument(
         "--credit",
@@ -73,176 +62,96 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a row for every head, every layer and all of them, as they stand in the model."""
-    from harken.cli.output import remark
+    """Print a row for every head, every layer and all of them, in the order of the model."""
+    from harken.cli.output import counting_progress, remark
+    from harken.encode.vocabulary import END
     from harken.formats.links import read_links
     from harken.formats.tsv import read_parallel
-    from harken.measure.alignment import best_of, chosen_elsewhere, link_counts
+    from harken.measure.attention_alignment import align_attention
     from harken.run import load
 
     if not 0 < options.least <= 1:
         raise UserError(
-            f"--least {options.least}: wanted more than 0 and at most 1",
+            f"--least: expected more than 0 and at most 1, got {options.least}",
             fix="choose such a number",
         )
     pairs = read_parallel(options.source, options.target, keep_blank=True).pairs
     gold = read_links(options.links, pairs, options.first)
     loaded = load(options.folder, options.device)
-    _require_translator(loaded)
-    found: dict[str, list[Links]] = {}
-    kept = []
-    for number, links in _linked(loaded, pairs, options):
-        kept.append(number)
-        for name, one in links.items():
-            found.setdefault(name, []).append(one)
-    skipped = len(pairs) - len(kept)
-    if not kept:
+    if loaded.recipe.task != "translate":
         raise UserError(
-            f"{options.source}: found no pair that fits the model, wanted one at least",
+            f"{loaded.folder}: expected a run of task 'translate', got {loaded.recipe.task!r}",
+            fix="name a translation run",
+        )
+    with counting_progress("pairs", lambda: len(pairs)) as advance:
+        alignment = align_attention(
+            loaded.model,
+            _pairs(loaded, pairs, gold, advance),
+            start=END,
+            method=options.how,
+            min_weight=options.least,
+            after_input=options.credit == "told",
+        )
+    if alignment is None:
+        raise UserError(
+            f"{options.source}: no pair fits the model",
             fix="take sentences that are shorter than model.encoder.length and decoder.length",
         )
+    skipped = len(pairs) - alignment.n
     if skipped:
         remark(f"{skipped} of {len(pairs)} pairs skipped: blank, or longer than the model")
-    wanted = [gold[number] for number in kept]
-    counts = {name: link_counts(one, wanted) for name, one in found.items()}
-    heads = {name: one for name, one in counts.items() if ".H" in name}
-    best = best_of(heads)
-    if len(heads) > 1:
-        counts[ELSEWHERE] = chosen_elsewhere(heads)
-    _say(options, counts, best, skipped)
+    _print(options, alignment, skipped)
     return 0
 
 
-def _require_translator(loaded: "Run") -> None:
-    if loaded.recipe.task != "translate":
-        raise UserError(
-            f"{loaded.folder}: found a run of task {loaded.recipe.task!r}, wanted a translator",
-            fix="name a run of the task translate",
-        )
-
-
-def _linked(
-    loaded: "Run", pairs: Sequence["Pair"], options: argparse.Namespace
-) -> Iterator[tuple[int, dict[str, "Links"]]]:
-    """Of every pair that fits the model, its number and the links by each head and each mean."""
-    from harken.cli.output import counting_progress
-    from harken.measure.alignment import diagonal, over_words
+def _pairs(
+    loaded: "Run",
+    pairs: Sequence["Pair"],
+    gold: Sequence["GoldLinks"],
+    advance: Callable[[], None],
+) -> Iterator["AlignmentPair"]:
+    """Yield the pairs that fit the model."""
+    from harken.measure.attention_alignment import AlignmentPair
     from harken.tasks.translate import TranslateRecipe, max_lengths
 
     assert isinstance(loaded.recipe, TranslateRecipe)
-    ways = _way(options)
-    most_source, most_target = max_lengths(loaded.recipe.model)
-    with counting_progress("pairs", lambda: len(pairs)) as advance:
-        for number, pair in enumerate(pairs):
-            advance()
-            source, target = (_words(loaded, text) for text in (pair.source, pair.target))
-            if not source.tokens or not target.tokens:
-                continue
-            if len(source.tokens) > most_source or len(target.tokens) >= most_target:
-                continue
-            looks = _looks(loaded, source.tokens, target.tokens, told=options.credit == "told")
-            links = {
-                name: ways(over_words(weights, target.owners, source.owners))
-                for name, weights in _candidates(looks)
-            }
-            links[DIAGONAL] = diagonal(target.owners[-1] + 1, source.owners[-1] + 1)
-            yield number, links
+    max_source, max_target = max_lengths(loaded.recipe.model)
+    for pair, links in zip(pairs, gold, strict=True):
+        advance()
+        source, target = (word_tokens(loaded, text) for text in (pair.source, pair.target))
+        if 0 < len(source.tokens) <= max_source and 0 < len(target.tokens) < max_target:
+            yield AlignmentPair(source, target, links)
 
 
-def _words(loaded: "Run", text: str) -> Words:
-    """Word by word: each begins with a space, so its tokens are those that it has in the text."""
+def word_tokens(loaded: "Run", text: str) -> "WordTokens":
+    """Encode word by word: a word begins with a space, so its tokens are those of the text."""
     from harken.encode.vocabulary import Vocabulary
+    from harken.measure.attention_alignment import WordTokens
 
     assert isinstance(loaded.vocabulary, Vocabulary)
     encoded = loaded.vocabulary.encode(text.split())
-    return Words(
+    return WordTokens(
         [int(token) for tokens in encoded for token in tokens],
         [number for number, tokens in enumerate(encoded) for _ in tokens],
     )
 
 
-def _looks(
-    loaded: "Run", source: Sequence[int], target: Sequence[int], *, told: bool
-) -> dict[str, "np.ndarray"]:
-    """[heads, target, source] of each attention over the source, from one forced pass."""
-    import numpy as np
-    import torch
-
-    from harken.encode.vocabulary import END
-    from harken.inspection.record import record
-    from harken.inspection.refs import is_cross_attention
-
-    device = loaded.device
-    read = torch.tensor([list(source)], device=device)
-    written = torch.tensor([[END, *target]], device=device)
-    with torch.inference_mode(), record(loaded.model) as seen:
-        loaded.model(read, torch.ones_like(read, dtype=torch.bool), written)
-    calls: dict[str, list[np.ndarray]] = {}
-    for one in seen:
-        if is_cross_attention(one.name):
-            calls.setdefault(one.name, []).append(one.weights[0].double().cpu().numpy())
-    first = 1 if told else 0
-    return {
-        name: np.concatenate(parts, axis=1)[:, first : first + len(target)]
-        for name, parts in calls.items()
-    }
-
-
-def _candidates(looks: dict[str, "np.ndarray"]) -> Iterator[tuple[str, "np.ndarray"]]:
-    """Each head, the mean of each layer's, and the mean of all."""
-    import numpy as np
-
-    from harken.inspection.refs import HeadRef, layer_label
-
-    for module, heads in looks.items():
-        yield from (
-            (HeadRef(module, number).label, weights)
-            for number, weights in enumerate(heads, start=1)
-        )
-        if len(heads) > 1:
-            yield f"{layer_label(module)} mean", heads.mean(axis=0)
-    if len(looks) > 1:
-        yield ALL, np.concatenate(list(looks.values())).mean(axis=0)
-
-
-def _way(options: argparse.Namespace) -> Callable[["Weights"], "Links"]:
-    from harken.measure.alignment import above, argmax_source, argmax_target, grow_diag_final
-
-    ways: dict[str, Callable[[Weights], Links]] = {
-        "looked": argmax_source,
-        "intersection": lambda weights: argmax_source(weights) & argmax_target(weights),
-        "union": lambda weights: argmax_source(weights) | argmax_target(weights),
-        "grow-diag-final": lambda weights: grow_diag_final(
-            argmax_source(weights), argmax_target(weights)
-        ),
-        "threshold": lambda weights: above(weights, options.least),
-    }
-    return ways[options.how]
-
-
-def _say(
-    options: argparse.Namespace, counts: dict[str, "np.ndarray"], best: str, skipped: int
-) -> None:
+def _print(options: argparse.Namespace, alignment: "AttentionAlignment", skipped: int) -> None:
     from dataclasses import asdict
 
     from harken.cli.output import remark, result_json, spelled, table
-    from harken.measure.alignment import samples_of
 
-    figures = {
-        name: {metric: sample.estimate() for metric, sample in samples_of(one).items()}
-        for name, one in counts.items()
-    }
     if options.json:
         result_json(
             {
-                "n": len(counts[best]),
+                "n": alignment.n,
                 "skipped": skipped,
                 "how": options.how,
                 "credit": options.credit,
-                "best": best,
+                "best": alignment.best,
                 "attention": {
-                    name: {metric: asdict(one) for metric, one in metrics.items()}
-                    for name, metrics in figures.items()
+                    name: {metric: asdict(estimate) for metric, estimate in metrics.items()}
+                    for name, metrics in alignment.estimates.items()
                 },
             }
         )
@@ -250,8 +159,13 @@ def _say(
     table(
         ("attention", "AER", "95 % interval", "precision", "recall"),
         [
-            (name, *spelled(one["aer"]), spelled(one["precision"])[0], spelled(one["recall"])[0])
-            for name, one in figures.items()
+            (
+                name,
+                *spelled(metrics["aer"]),
+                spelled(metrics["precision"])[0],
+                spelled(metrics["recall"])[0],
+            )
+            for name, metrics in alignment.estimates.items()
         ],
     )
-    remark(f"{len(counts[best])} pairs; best: {best}")
+    remark(f"{alignment.n} pairs; best: {alignment.best}")

@@ -42,9 +42,11 @@ def run(options: argparse.Namespace) -> int:
     from harken.claims.experiments import experiments
     from harken.claims.laboratory import chosen
     from harken.cli.output import remark, result_json
-    from harken.files import write_text
+    from harken.files import check_writable, write_text
     from harken.report.claims_page import claims_page
 
+    if options.page is not None:
+        check_writable(options.page)
     setting = Setting(width=options.width, seed=options.seed)
     claims = chosen(options.names)
     run = _loaded(options.folder, [one.id for one in claims])

@@ -38,11 +38,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the figures of every run, then the differences of each later one from the first."""
     from harken.cli.output import remark, result_json
-    from harken.files import write_text
+    from harken.files import check_writable, write_text
     from harken.report.comparison import comparison_page, rows_of
 
     if options.rows or options.columns or options.metric:
         return pivot(options)
+    if options.out is not None:
+        check_writable(options.out)
     files = files_of(options)
     task = _one_task(options.folders)
     _require_same_examples(options.folders, options.split or "dev", files)

@@ -56,10 +56,10 @@ def run(options: argparse.Namespace) -> int:
     from harken.cost.breakeven import break_evens
     from harken.cost.exercise import model_letters, workload
     from harken.cost.recipes import count_formulas, depth_formulas
-    from harken.foreign import is_foreign
+    from harken.foreign import is_huggingface
     from harken.recipe import load_recipe
 
-    if is_foreign(options.recipe):
+    if is_huggingface(options.recipe):
         return run_folder(options)
     recipe = load_recipe(options.recipe, options.sets)
     steps = [

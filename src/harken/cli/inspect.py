@@ -153,12 +153,12 @@ def _write(
 
 
 def _subject(options: argparse.Namespace) -> Subject:
-    from harken.foreign import is_foreign, read_foreign
+    from harken.foreign import is_huggingface, load_huggingface
     from harken.run import load
 
     folder: Path = options.folder
-    if is_foreign(folder):
-        foreign = read_foreign(folder, options.device)
+    if is_huggingface(folder):
+        foreign = load_huggingface(folder, options.device)
         kind = f"{foreign.read.model_type} of Hugging Face"
         return Subject(
             folder.resolve().name, kind, foreign.model, foreign.attention, of_files=False

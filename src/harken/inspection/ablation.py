@@ -35,7 +35,11 @@ from harken.attention.kernels import AttentionKernel, ScoreTerms
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
+from harken.errors import UserError
+from harken.inspection.activations import layer_names
+from harken.inspection.record import has_attention
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef, PositionRef
+from harken.inspection.sdpa import with_head_outputs
 from harken.layers.block import Block
 from harken.layers.feedforward import FeedForward
 
@@ -101,7 +105,12 @@ def removed(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterato
 
 @contextmanager
 def changed(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
-    """Pass what each named attention, feed-forward layer or block writes through its change."""
+    """Pass what each named attention, feed-forward layer or block writes through its change.
+
+    Of a model that Harken did not build, a name is a member of a `nn.ModuleList`, or a module that
+    calls `scaled_dot_product_attention`.
+    """
+    foreign: dict[str, Change] = {}
     with ExitStack() as undo:
         for name, change in changes.items():
             module = model.get_submodule(name)
@@ -111,14 +120,19 @@ def changed(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
                 continue
             if isinstance(module, FeedForward):
                 hook = module.register_forward_hook(partial(_changed_output, change))
-            elif isinstance(module, Block):
+            elif isinstance(module, Block) or name in layer_names(model):
                 hook = module.register_forward_hook(partial(_changed_block, change))
-            else:
+            elif has_attention(model):
                 raise ValueError(
                     f"{name!r} is a {type(module).__name__}, "
                     "wanted an attention, a feed-forward layer or a block"
                 )
+            else:
+                foreign[name] = change
+                continue
             undo.callback(hook.remove)
+        if foreign:
+            undo.enter_context(with_head_outputs(model, foreign))
         yield
 
 
@@ -189,7 +203,10 @@ def only_head(part: HeadRef, written: Float[Tensor, "B k T I"]) -> Tensor:
     """k 1 1, true for the one head."""
     heads = written.shape[1]
     if not 1 <= part.head <= heads:
-        raise ValueError(f"{part.module!r} has heads 1 to {heads} (got head {part.head})")
+        raise UserError(
+            f"head {part.head} of {part.module!r} does not exist (expected 1 to {heads})",
+            fix="heads are counted from 1",
+        )
     return (torch.arange(1, heads + 1, device=written.device) == part.head)[:, None, None]
 
 

@@ -1,116 +1,141 @@
-"""Activation patching: which part carries what makes two inputs come out differently.
+"""Activation patching: which part of a model carries the difference between two inputs.
 
-    share(part) = (figure(other, part as for clean) - figure(other))
-                / (figure(clean)                    - figure(other))
+    share(part) = (metric(corrupted, output of part from clean) - metric(corrupted))
+                / (metric(clean)                                - metric(corrupted))
 
-The clean input runs once, and what every part writes is kept. The other runs again and again, each
-time with one part writing what it wrote for the clean one: 1 is all of the difference brought back,
-0 none, below 0 the wrong way. Shares of several parts need not add up, for later parts read what
-earlier ones wrote. The figure is the mean over the rows, mostly a difference of two logits.
+The clean input runs once, and the output of every part is kept. The corrupted input runs once per
+part, with the output of this part replaced by that of the clean run: a share of 1 restores all of
+the difference, 0 nothing, below 0 moves the wrong way. Shares of several parts need not sum to 1,
+since later parts read the outputs of earlier ones. The metric is the mean over rows.
 
-Inputs have equal lengths, so that places stand for one another. Attention that runs step by step
-(an RNN that looks back, a cache) is patched step by step.
+Inputs have equal lengths, so that positions correspond. Attention that runs step by step (an RNN
+decoder, a cache) is patched step by step.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.decode.step import Causal
+from harken.errors import UserError
 from harken.inspection.ablation import WritingPart, changed, only_head
 from harken.inspection.refs import HeadRef
 
-Figure = Callable[[Tensor], Tensor]
-"""Tokens B T -> one number a row, by running the model."""
+Metric = Callable[[Tensor], Tensor]
+"""Tokens B T -> one number per row, by running the model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Patched:
-    """The figure of both inputs, and of each part the share that it brings back."""
+class PatchingResult:
+    """The metric of both inputs, and the share of their difference that each part restores."""
 
+    metric: str
     clean: float
-    other: float
+    corrupted: float
     parts: Sequence[WritingPart]
     shares: Float[Tensor, "parts"]
-    places: Float[Tensor, "parts T"] | None = None  # of each place alone, where asked for
+    positions: Float[Tensor, "parts T"] | None = None  # of each position alone, if asked for
 
 
 @torch.inference_mode()
-def patch(
+def patch_parts(
     model: nn.Module,
     clean: Int[Tensor, "B T"],
-    other: Int[Tensor, "B other"],
-    figure: Figure,
+    corrupted: Int[Tensor, "B other"],
+    metric: Metric,
     parts: Sequence[WritingPart],
     *,
-    by_place: bool = False,
-) -> Patched:
-    """Shares of these parts; with `by_place`, one more run for each and each of its places."""
-    if clean.shape != other.shape:
-        raise ValueError(
-            f"inputs of {tuple(clean.shape)} and {tuple(other.shape)}, wanted equal lengths"
+    by_position: bool = False,
+    name: str = "metric",
+) -> PatchingResult:
+    """Patch each part in turn; with `by_position` also each position of each part alone."""
+    if clean.shape != corrupted.shape:
+        raise UserError(
+            f"clean and corrupted: expected equal shapes, got {tuple(clean.shape)} and "
+            f"{tuple(corrupted.shape)}",
+            fix="choose inputs with the same number of tokens",
         )
     kept: dict[str, list[Tensor]] = {part.module: [] for part in parts}
     with changed(model, {name: partial(_keep, calls) for name, calls in kept.items()}):
-        above = float(figure(clean).mean())
-    written = {name: _placed(calls) for name, calls in kept.items()}
-    below = float(figure(other).mean())
+        above = float(metric(clean).mean())
+    outputs = {name: _with_starts(calls) for name, calls in kept.items()}
+    below = float(metric(corrupted).mean())
     if above == below:
-        raise ValueError(f"the figure is {above} for both inputs, wanted two that differ")
+        raise UserError(
+            f"the metric is {above} for both inputs, so there is no difference to restore",
+            fix="choose other inputs, or another metric",
+        )
 
-    def share(part: WritingPart, place: int | None) -> float:
-        put_back = partial(_put_back, part, place, iter(written[part.module]))
-        with changed(model, {part.module: put_back}):
-            return (float(figure(other).mean()) - below) / (above - below)
+    def share(part: WritingPart, position: int | None) -> float:
+        restore = partial(_restore, part, position, iter(outputs[part.module]))
+        with changed(model, {part.module: restore}):
+            return (float(metric(corrupted).mean()) - below) / (above - below)
 
-    places = None
-    if by_place:
-        lengths = {name: sum(one.shape[-2] for one in calls) for name, calls in kept.items()}
-        places = torch.tensor(
-            [[share(part, place) for place in range(lengths[part.module])] for part in parts],
+    positions = None
+    if by_position:
+        lengths = {name: sum(call.shape[-2] for call in calls) for name, calls in kept.items()}
+        positions = torch.tensor(
+            [[share(part, position) for position in range(lengths[part.module])] for part in parts],
             dtype=torch.float64,
         )
     shares = torch.tensor([share(part, None) for part in parts], dtype=torch.float64)
-    return Patched(clean=above, other=below, parts=parts, shares=shares, places=places)
+    return PatchingResult(
+        metric=name, clean=above, corrupted=below, parts=parts, shares=shares, positions=positions
+    )
 
 
-def logit_difference(model: Causal, right: Int[Tensor, "B"], wrong: Int[Tensor, "B"]) -> Figure:
-    """Of a language model after the last token: how far `right` scores above `wrong`."""
+class NextTokenMetric(NamedTuple):
+    """A metric of the logits after the last token; `wrong` is None for a log-probability."""
 
-    def figure(tokens: Tensor) -> Tensor:
-        begun = model.begin(len(tokens), tokens.device)
-        states, _ = model.extend(tokens, torch.ones_like(tokens, dtype=torch.bool), begun)
-        scores = model.logits(states[:, -1])
-        rows = torch.arange(len(tokens), device=tokens.device)
-        return scores[rows, right] - scores[rows, wrong]
+    right: Int[Tensor, "B"]
+    wrong: Int[Tensor, "B"] | None
 
-    return figure
+    @property
+    def name(self) -> str:
+        return "log-probability" if self.wrong is None else "logit difference"
 
-
-def _keep(calls: list[Tensor], written: Tensor) -> Tensor:
-    calls.append(written)
-    return written
-
-
-def _placed(calls: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
-    """Each call with the place that it begins at: calls come in the order of time."""
-    ends = accumulate(one.shape[-2] for one in calls)
-    return [(end - one.shape[-2], one) for end, one in zip(ends, calls, strict=True)]
+    def __call__(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:
+        rows = torch.arange(len(logits), device=logits.device)
+        if self.wrong is None:
+            return logits.double().log_softmax(dim=-1)[rows, self.right]
+        return logits[rows, self.right] - logits[rows, self.wrong]
 
 
-def _put_back(
-    part: WritingPart, place: int | None, calls: Iterator[tuple[int, Tensor]], written: Tensor
+def next_token_metric(
+    clean: Float[Tensor, "B V"], corrupted: Float[Tensor, "B V"]
+) -> NextTokenMetric:
+    """Choose the logit difference between the most probable next tokens of both inputs.
+
+    If these are the same in any row, choose the log-probability of the clean input's token.
+    """
+    right, wrong = clean.argmax(dim=-1), corrupted.argmax(dim=-1)
+    return NextTokenMetric(right, None if (right == wrong).any() else wrong)
+
+
+def _keep(calls: list[Tensor], output: Tensor) -> Tensor:
+    calls.append(output)
+    return output
+
+
+def _with_starts(calls: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
+    """Return each call with its first position: calls come in the order of time."""
+    ends = accumulate(call.shape[-2] for call in calls)
+    return [(end - call.shape[-2], call) for end, call in zip(ends, calls, strict=True)]
+
+
+def _restore(
+    part: WritingPart, position: int | None, calls: Iterator[tuple[int, Tensor]], output: Tensor
 ) -> Tensor:
-    """The next call of the clean run in place of this one; each comes with its first place."""
+    """Replace an output by that of the clean run's next call, at one position or at all."""
     start, clean = next(calls)
-    places = torch.arange(start, start + written.shape[-2], device=written.device)
-    chosen = torch.ones_like(places).bool() if place is None else places == place
+    positions = torch.arange(start, start + output.shape[-2], device=output.device)
+    chosen = torch.ones_like(positions).bool() if position is None else positions == position
     here = chosen[:, None]
     if isinstance(part, HeadRef):
-        here = here & only_head(part, written)
-    return torch.where(here, clean, written)
+        here = here & only_head(part, output)
+    return torch.where(here, clean, output)

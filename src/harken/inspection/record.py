@@ -1,28 +1,30 @@
-"""Catch the attention weights of every layer and head, or of chosen ones, while a model runs.
+"""Record the attention weights of every layer and head, or of selected ones, while a model runs.
 
-    with record(model) as seen:
+    with record(model) as records:
         model(tokens)
-    seen[0].weights     # B k T S of the first attention that ran
+    records[0].weights     # B k T S of the first attention that ran
 
-    record(model, Choice(layers=(2,), heads=(1, 4), steps=(-1,), queries=True))
+    record(model, Selection(layers=(2,), heads=(1, 4), steps=(-1,), queries=True))
+    record(model, outputs=("*.feedforward",), residual=True)
 
 Layers and heads are counted from 1 (`refs.py`), steps, which index a tensor, from 0.
 
-A chosen attention keeps its kernel: the output is that kernel's, to the last bit and with the same
-dropout, and the weights are computed beside it. Other attentions run as if nobody looked, and
-models contain no code for it. Weights are those before dropout, and never part of a gradient.
+Outputs stay the same to the last bit, dropout included: the kernel of each attention runs as
+before, and the weights are computed beside it. They are the weights before dropout and carry no
+gradient. Attentions that are not selected run without any overhead, and models contain no code for
+recording. If a model has a `MultiHead`, these are recorded; otherwise every call of PyTorch's
+`scaled_dot_product_attention` (`sdpa.py`).
 
-Beside what is recorded, a call needs room for at most eight blocks of `BLOCK` scores (or of one
-query, where its scores are more than that), and for the keys of the chosen heads where these are
-not all or share them. `benchmarks/recording.py` measures it.
+Beside what is recorded, a call needs memory for at most eight blocks of `BLOCK` scores (or of one
+query, if it has more scores), and for the keys of the selected heads if these are not all heads or
+share keys. `benchmarks/recording.py` measures it.
 
-A model without `MultiHead` raises an error, as does a selection that matches nothing: an empty list
-would look like a model that attends to nothing.
+A model that runs without attention raises an error, as does a selection that matches nothing.
 
-What is not here: the hypotheses that a search kept (`kept.py`), recording to a disk (`store.py`).
+See `search_attention.py` for the hypotheses of a search and `store.py` for recording to disk.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -35,46 +37,51 @@ from harken.attention.kernels import AttentionKernel, ScoreTerms, attention_weig
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
+from harken.inspection.activations import Activation, check_module, on_activations
 from harken.inspection.refs import layer_of
+from harken.inspection.sdpa import SDPACall, on_sdpa
 
 BLOCK = 1 << 20  # scores at once, of all rows and heads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
-    """What to look at; None is all there is. Layers and paths must both fit where both are given.
+class Selection:
+    """Which attention to record; None selects everything. Layers and paths must both match.
 
-    A layer's number is that of its block, counted from 1 in encoder and decoder alike; an attention
-    that stands in no block has number 1. Steps are queries of each call, and those that a call has
-    not are left out; -1 is its last.
+    The number of a layer is that of its block, counted from 1 in encoder and decoder alike; an
+    attention outside any block is in layer 1. Steps are queries of each call; -1 is its last, and
+    steps that a call does not have are skipped.
+
+        harken.record(model, harken.Selection(layers=(1, 2), heads=(3,), queries=True))
     """
 
     layers: tuple[int, ...] | None = None
     paths: tuple[str, ...] | None = None  # or patterns: "decoder.*.cross"
     heads: tuple[int, ...] | None = None
     steps: tuple[int, ...] | None = None
-    queries: bool = False  # vectors as the kernel compares them, beside the weights
+    queries: bool = False  # also record query vectors, as the kernel multiplies them
     keys: bool = False
     values: bool = False
 
     def __post_init__(self) -> None:
         for name in ("layers", "paths", "heads", "steps"):
             given = getattr(self, name)
-            if given == ():
-                raise ValueError(f"{name} is empty, and nothing would be seen; leave it out")
-            if given is not None and len(set(given)) < len(given):
-                raise ValueError(f"{name} {given} names one twice; name it once")
+            if given is not None and (not given or len(set(given)) < len(given)):
+                raise UserError(
+                    f"Selection: expected one or more different {name}, got {given}",
+                    fix=f"leave {name} out to select all",
+                )
 
 
-ALL = Choice()
+ALL = Selection()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Recorded:
+class AttentionRecord:
     """One call of one attention; `name` is its path in the model, `heads` are counted from 1.
 
-    Keys and values are given to each head, also where heads share them. Queries and keys are None
-    for scores that are no product of the two.
+    Keys and values are repeated for heads that share them. Queries and keys are None for scores
+    that are not a product of the two.
     """
 
     name: str
@@ -92,34 +99,73 @@ class Recorded:
             for name, tensor in tensors.items()
             if tensor is not None
         )
-        return f"Recorded(name={self.name!r}, {', '.join(shapes)})"
+        return f"AttentionRecord(name={self.name!r}, {', '.join(shapes)})"
 
     @property
     def layer(self) -> int:
         return layer_of(self.name)
 
 
+class Records(list[AttentionRecord]):
+    """The attention records of a block in the order of the calls, and its activations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: list[Activation] = []
+        self.residual: list[Activation] = []
+
+
 @contextmanager
-def record(model: nn.Module, choice: Choice = ALL) -> Iterator[list[Recorded]]:
-    """Record the chosen attentions of the model for the length of the block."""
-    records: list[Recorded] = []
-    with watch(attentions(model, choice), choice, records.append):
+def record(
+    model: nn.Module,
+    selection: Selection = ALL,
+    *,
+    outputs: str | Sequence[str] = (),
+    residual: bool = False,
+) -> Iterator[Records]:
+    """Record attention weights, and activations if asked, while the block runs the model.
+
+    Arguments:
+        model: any module with `harken.MultiHead` layers or with calls of PyTorch's
+            `scaled_dot_product_attention`, such as a Hugging Face model.
+        selection: which layers, heads and steps; everything by default.
+        outputs: paths or patterns of modules, such as "*.mlp", whose outputs are kept as well.
+        residual: keep the residual stream, before and after every layer.
+
+    Yields a list with an `AttentionRecord` per call: `name`, `layer`, and `weights` with the shape
+    (batch, heads, queries, keys). Its attributes `outputs` and `residual` are lists of
+    `Activation`. Outputs of the model do not change.
+
+        with torch.inference_mode(), harken.record(model) as records:
+            model(tokens)
+        records[0].name, records[0].weights.shape
+    """
+    check_module(model)
+    if not isinstance(selection, Selection):
+        raise UserError(
+            f"selection: expected a harken.Selection, got {selection!r}",
+            fix="pass for example harken.Selection(layers=(1,))",
+        )
+    records = Records()
+    with (
+        on_activations(model, outputs, residual, records.outputs.append, records.residual.append),
+        on_attention(model, selection, records.append),
+    ):
         yield records
 
 
 @contextmanager
-def watch(
-    chosen: Mapping[str, MultiHead], choice: Choice, tell: Callable[[Recorded], None]
+def on_attention(
+    model: nn.Module, selection: Selection, tell: Callable[[AttentionRecord], None]
 ) -> Iterator[None]:
-    """Tell of every call of these attentions as it happens; one who watches within is told too.
+    """Call `tell` with every call of the selected attentions as it happens.
 
-    Raises at the end of the block if attentions ran and no call had any of the chosen steps.
+    Raises at the end of the block if attentions ran and no call matched the selection.
     """
-    kernels = {name: module.kernel for name, module in chosen.items()}
-    lengths: list[int] = []  # queries of the calls without a chosen step
+    lengths: list[int] = []  # queries of the calls without a selected step
     was_told = False
 
-    def forward(recorded: Recorded | int) -> None:
+    def forward(recorded: AttentionRecord | int) -> None:
         nonlocal was_told
         if isinstance(recorded, int):
             lengths.append(recorded)
@@ -127,71 +173,96 @@ def watch(
         was_told = True
         tell(recorded)
 
-    try:
-        for name, module in chosen.items():
-            module.kernel = _watched(kernels[name], name, choice, forward)
+    intercept = _on_kernels if has_attention(model) else _on_foreign
+    with intercept(model, selection, forward):
         yield
-    finally:
-        for name, module in chosen.items():
-            module.kernel = kernels[name]
     if lengths and not was_told:
         raise UserError(
-            f"steps {choice.steps} match no query (expected steps below {max(lengths)}, the most "
-            "queries of one call)",
+            f"steps {selection.steps} match no query (expected steps below {max(lengths)}, the "
+            "most queries of one call)",
             fix="choose smaller steps, or -1 for the last query of each call",
         )
 
 
+Told = Callable[[AttentionRecord | int], None]
+
+
+@contextmanager
+def _on_kernels(model: nn.Module, selection: Selection, tell: Told) -> Iterator[None]:
+    chosen = attentions(model, selection)
+    kernels = {name: module.kernel for name, module in chosen.items()}
+    try:
+        for name, module in chosen.items():
+            module.kernel = _watched(kernels[name], name, selection, tell)
+        yield
+    finally:
+        for name, module in chosen.items():
+            module.kernel = kernels[name]
+
+
+@contextmanager
+def _on_foreign(model: nn.Module, selection: Selection, tell: Told) -> Iterator[None]:
+    ran: dict[str, bool] = {}
+
+    def handle(call: SDPACall, output: Tensor) -> Tensor:
+        ran[call.name] = _matches(call.name, selection)
+        if ran[call.name]:
+            with torch.no_grad():
+                tell(
+                    _recorded(
+                        call.name, selection, call.terms, call.values, call.mask, call.sighted
+                    )
+                )
+        return output
+
+    with on_sdpa(model, handle):
+        yield
+    if ran and not any(ran.values()):
+        raise _not_there(f"attention {selection.paths} in layers {selection.layers}", ran)
+
+
 def has_attention(model: nn.Module) -> bool:
-    """Whether there is anything to record."""
+    """Whether the model has a `MultiHead`."""
     return any(isinstance(module, MultiHead) for module in model.modules())
 
 
-def attentions(model: nn.Module, choice: Choice = ALL) -> dict[str, MultiHead]:
-    """Return the chosen attentions by path, in the order of the model, at least one."""
+def attentions(model: nn.Module, selection: Selection = ALL) -> dict[str, MultiHead]:
+    """Return the selected `MultiHead` layers by path, in the order of the model, at least one."""
     every = {name: part for name, part in model.named_modules() if isinstance(part, MultiHead)}
     if not every:
         raise _no_attention(model)
-    for layer in choice.layers or ():
+    for layer in selection.layers or ():
         if not any(layer_of(name) == layer for name in every):
             raise _not_there(f"layer {layer}", (str(layer_of(name)) for name in every))
-    for path in choice.paths or ():
+    for path in selection.paths or ():
         if not any(fnmatchcase(name, path) for name in every):
             raise _not_there(f"attention {path!r}", every)
-    chosen = {
-        name: part
-        for name, part in every.items()
-        if (choice.layers is None or layer_of(name) in choice.layers)
-        and (choice.paths is None or any(fnmatchcase(name, path) for path in choice.paths))
-    }
+    chosen = {name: part for name, part in every.items() if _matches(name, selection)}
     if not chosen:
-        raise _not_there(f"attention {choice.paths} in layers {choice.layers}", every)
+        raise _not_there(f"attention {selection.paths} in layers {selection.layers}", every)
     return chosen
 
 
+def _matches(name: str, selection: Selection) -> bool:
+    return (selection.layers is None or layer_of(name) in selection.layers) and (
+        selection.paths is None or any(fnmatchcase(name, path) for path in selection.paths)
+    )
+
+
 def _no_attention(model: nn.Module) -> UserError:
-    """Name the attention of other libraries, so that nobody searches for a mistake of theirs."""
-    foreign = [
-        f"{name} ({type(module).__name__})"
-        for name, module in model.named_modules()
-        if "attention" in type(module).__name__.lower()
-    ]
-    found = f"; it has {', '.join(foreign[:3])}{', …' * (len(foreign) > 3)}" if foreign else ""
     return UserError(
-        f"{type(model).__name__}: no attention that can be recorded "
-        f"(expected a harken.attention.multihead.MultiHead in the model{found})",
-        fix="record a model of Harken with attention, or a Hugging Face folder read by "
-        "harken.foreign.read_foreign",
+        f"{type(model).__name__}: no harken.MultiHead in the model",
+        fix="choose a model of Harken with attention",
     )
 
 
 def _watched(
-    kernel: AttentionKernel, name: str, choice: Choice, tell: Callable[[Recorded | int], None]
+    kernel: AttentionKernel, name: str, selection: Selection, tell: Told
 ) -> AttentionKernel:
     def attend(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
         output = kernel(terms, values, mask, dropout)
         with torch.no_grad():
-            recorded = _recorded(name, choice, terms, values, mask)
+            recorded = _recorded(name, selection, terms, values, mask)
         tell(recorded)
         return output
 
@@ -199,34 +270,41 @@ def _watched(
 
 
 def _recorded(
-    name: str, choice: Choice, terms: ScoreTerms, values: Tensor, mask: Mask
-) -> Recorded | int:
-    """What was attended to, or the number of queries where none is among the chosen steps."""
+    name: str,
+    selection: Selection,
+    terms: ScoreTerms,
+    values: Tensor,
+    mask: Mask,
+    sighted: Float[Tensor, "#B #k T 1"] | None = None,
+) -> AttentionRecord | int:
+    """The record of a call, or its number of queries if none is among the selected steps."""
     scored = terms.bias if terms.queries is None else terms.queries
     assert scored is not None, "a score gives queries and keys, a bias, or both"
     count, time = max(scored.shape[1], values.shape[1]), scored.shape[2]
-    numbers = range(1, count + 1) if choice.heads is None else choice.heads
+    numbers = range(1, count + 1) if selection.heads is None else selection.heads
     for number in numbers:
         if not 1 <= number <= count:
             raise _not_there(f"head {number} in {name}", map(str, range(1, count + 1)))
     heads = [number - 1 for number in numbers]
     steps: Sequence[int] = range(time)
-    if choice.steps is not None:
-        steps = list(dict.fromkeys(step % time for step in choice.steps if -time <= step < time))
+    if selection.steps is not None:
+        steps = list(dict.fromkeys(step % time for step in selection.steps if -time <= step < time))
         if not steps:
             return time
     at = torch.tensor(steps, device=scored.device, dtype=torch.long)
     keys = _of_heads(terms.keys, heads, count)
     weights = scored.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
     _fill(weights, replace(terms, keys=keys), mask, heads, at)
-    return Recorded(
+    if (rows := _rows(sighted, heads, at)) is not None:
+        weights *= rows
+    return AttentionRecord(
         name,
         weights,
         numbers,
         steps,
-        queries=_rows(terms.queries, heads, at) if choice.queries else None,
-        keys=keys if choice.keys else None,
-        values=_of_heads(values, heads, count) if choice.values else None,
+        queries=_rows(terms.queries, heads, at) if selection.queries else None,
+        keys=keys if selection.keys else None,
+        values=_of_heads(values, heads, count) if selection.values else None,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from harken.errors import Failure, UserError
-from harken.inspection.record import Choice, Recorded, attentions, record
+from harken.inspection.record import AttentionRecord, Selection, attentions, record
 from harken.inspection.refs import (
     AttentionRef,
     HeadPattern,
@@ -18,7 +18,7 @@ from harken.inspection.refs import (
     layer_label,
     select_heads,
 )
-from harken.inspection.store import storing
+from harken.inspection.store import record_to_disk
 from harken.report.palette import Weights, max_pool
 from harken.tasks.attention_view import AttentionExample, AttentionView
 
@@ -110,7 +110,7 @@ def save_attention(
     """
     everything = replace(_selection(model, layers), queries=True, keys=True, values=True)
     names = [names for view in example.views for names in (view.queries, view.keys)]
-    with torch.inference_mode(), storing(model, folder, everything, names):
+    with torch.inference_mode(), record_to_disk(model, folder, everything, names):
         example.run()
 
 
@@ -138,22 +138,22 @@ def attention_json(viewed: ViewedAttention) -> dict[str, Any]:
     }
 
 
-def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Choice:
+def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
     """Select modules by path, because a layer may exist in one of two stacks only."""
     if not layers:
-        return Choice()
+        return Selection()
     every = attentions(model)
     for pattern in layers:
         if not any(pattern.matches(path) for path in every):
             raise _unknown("layers", pattern, [layer_label(path) for path in every])
-    return Choice(
+    return Selection(
         paths=tuple(path for path in every if any(pattern.matches(path) for pattern in layers))
     )
 
 
-def _matching(records: Sequence[Recorded], view: AttentionView) -> list[LayerAttention]:
+def _matching(records: Sequence[AttentionRecord], view: AttentionView) -> list[LayerAttention]:
     """Return the modules of a view; the steps of a module that ran step by step are joined."""
-    calls: dict[str, list[Recorded]] = {}
+    calls: dict[str, list[AttentionRecord]] = {}
     for call in records:
         if view.matches(call.name):
             calls.setdefault(call.name, []).append(call)
@@ -164,7 +164,7 @@ def _matching(records: Sequence[Recorded], view: AttentionView) -> list[LayerAtt
     return layers
 
 
-def _join(path: str, parts: Sequence[Recorded]) -> LayerAttention:
+def _join(path: str, parts: Sequence[AttentionRecord]) -> LayerAttention:
     weights = np.concatenate([part.weights[0].float().cpu().numpy() for part in parts], axis=1)
     if not np.isfinite(weights).all():
         raise Failure(

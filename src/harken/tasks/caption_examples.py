@@ -1,4 +1,4 @@
-"""Captioned pictures: loaded, resized once for training, and with their captions encoded."""
+"""CaptionedImage pictures: loaded, resized once for training, and with their captions encoded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

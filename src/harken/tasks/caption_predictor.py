@@ -15,7 +15,7 @@ from harken.decode.search import SearchConfig
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.image_source import Numbers
-from harken.inspection.forced import forced_looks
+from harken.inspection.forced import forced_cross_attention
 from harken.inspection.refs import is_encoder_attention
 from harken.measure.boxes import Looks, box_samples, grid_centres
 from harken.measure.captions import caption_samples
@@ -135,7 +135,7 @@ class CaptionPredictor(Predictor[CaptionExample]):
             texts = outputs[start : start + BATCH_SIZE]
             with torch.inference_mode():
                 encoded = model.look(self._encode(load(examples[start : start + BATCH_SIZE])))
-            weights = forced_looks(model, *encoded, texts, END)
+            weights = forced_cross_attention(model, *encoded, texts, END)
             for text, heads in zip(texts, weights, strict=True):
                 words = np.array(self.vocabulary.word_numbers(text), dtype=np.int64)
                 mean = heads.mean(dim=0).cpu().numpy().astype(np.float64)

@@ -23,7 +23,7 @@ from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.sound import Signal, Sounds, name_of, signal_of
-from harken.inspection.forced import forced_looks
+from harken.inspection.forced import forced_cross_attention
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
 from harken.measure.accuracy import exact_matches
@@ -223,7 +223,7 @@ class SpeechPredictor(Predictor[Utterance]):
             return [Transcript(found=beam) for beam in found]
         texts, weights = [beam[0].tokens for beam in found], None
         if "attention" in model.ways:
-            weights = forced_looks(model, *encoded, texts, END)
+            weights = forced_cross_attention(model, *encoded, texts, END)
         spans = self._spans(encoded, texts, weights)
         return [
             Transcript(

@@ -4,18 +4,22 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 from writers import ENDS, MOST, START, Writer, writer
 
 from harken.attention.kernels import fused_attention
 from harken.decode.beam import search_beam
 from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
+from harken.decode.seek import Found, seek
 from harken.errors import UserError
-from harken.inspection.forced import forced_looks
-from harken.inspection.kept import Hypothesis, WatchedSteps, seek_kept
-from harken.inspection.record import Choice, attentions, record
+from harken.inspection.forced import forced_cross_attention
+from harken.inspection.record import Selection, attentions, record
+from harken.inspection.search_attention import (
+    AttendedHypothesis,
+    RecordingStepper,
+    search_with_attention,
+)
 
 BEAM = SearchConfig(beam=5)
 each_kind = pytest.mark.parametrize("kind", ENDS)
@@ -25,9 +29,9 @@ each_precision = pytest.mark.parametrize(
 
 
 def sought(
-    one: Writer, kind: str, search: SearchConfig, nbest: int = 1, choice: Choice | None = None
-) -> list[list[Hypothesis]]:
-    return seek_kept(
+    one: Writer, kind: str, search: SearchConfig, nbest: int = 1, selection: Selection | None = None
+) -> list[list[AttendedHypothesis]]:
+    return search_with_attention(
         one.stepper,
         one.model,
         one.prompts,
@@ -36,7 +40,7 @@ def sought(
         end=ENDS[kind],
         most=MOST,
         nbest=nbest,
-        choice=choice or Choice(),
+        selection=selection or Selection(),
     )
 
 
@@ -72,9 +76,9 @@ def over_memory(name: str) -> bool:
     return name.endswith("cross") or name == "decoder.attention"
 
 
-def check(ours: Hypothesis, wanted: dict[str, Tensor], near: float) -> None:
-    assert [name for name, _ in ours.decided] == list(wanted)
-    for name, weights in ours.decided:
+def check(ours: AttendedHypothesis, wanted: dict[str, Tensor], near: float) -> None:
+    assert [name for name, _ in ours.attention] == list(wanted)
+    for name, weights in ours.attention:
         assert_close(weights, wanted[name], rtol=0, atol=near)
 
 
@@ -87,7 +91,7 @@ def test_all_hypotheses_of_a_beam_have_the_weights_of_a_pass_over_each_alone(
     (found,) = sought(one, kind, BEAM, nbest=5)
     assert len(found) == 5
     for hypothesis in found:
-        check(hypothesis, *plain(one, [0], [hypothesis.found.tokens]), near)
+        check(hypothesis, *plain(one, [0], [hypothesis.tokens]), near)
 
 
 @each_kind
@@ -95,7 +99,7 @@ def test_all_hypotheses_of_a_beam_have_the_weights_of_a_pass_over_each_alone(
 def test_those_of_a_ragged_batch_of_64_too(kind: str, dtype: torch.dtype, near: float) -> None:
     one = writer(kind, 64, dtype)
     found = [row[0] for row in sought(one, kind, BEAM)]
-    texts = [hypothesis.found.tokens for hypothesis in found]
+    texts = [hypothesis.tokens for hypothesis in found]
     assert len({len(text) for text in texts}) > 2, "rows leave the batch at different steps"
     for hypothesis, wanted in zip(found, plain(one, list(range(64)), texts), strict=True):
         check(hypothesis, wanted, near)
@@ -116,21 +120,21 @@ def test_any_search_finds_what_it_finds_alone(kind: str, search: SearchConfig, n
     found = sought(one, kind, search, nbest)
     batch, end = (one.prompts, one.present), ENDS[kind]
     quietly = seek(one.stepper, *batch, search=search, end=end, most=MOST, nbest=nbest)
-    assert [[own.found for own in row] for row in found] == quietly
+    assert [[Found(own.tokens, own.log_probability) for own in row] for row in found] == quietly
     for item, row in enumerate(found):
         for hypothesis in row:
-            check(hypothesis, *plain(one, [item], [hypothesis.found.tokens]), 1e-10)
+            check(hypothesis, *plain(one, [item], [hypothesis.tokens]), 1e-10)
 
 
 def test_only_what_was_chosen_is_kept() -> None:
     one = writer("translate transformer", 2, torch.float64)
-    choice = Choice(layers=(2,), paths=("*.cross",), heads=(3, 1))
-    chosen = sought(one, "translate transformer", BEAM, choice=choice)
+    selection = Selection(layers=(2,), paths=("*.cross",), heads=(3, 1))
+    chosen = sought(one, "translate transformer", BEAM, selection=selection)
     every = sought(one, "translate transformer", BEAM)
     for (few,), (all_of_it,) in zip(chosen, every, strict=True):
-        ((name, weights),) = few.decided
+        ((name, weights),) = few.attention
         assert name == "decoder.stack.blocks.1.cross"
-        assert_close(weights, dict(all_of_it.decided)[name][[2, 0]], rtol=0, atol=1e-14)
+        assert_close(weights, dict(all_of_it.attention)[name][[2, 0]], rtol=0, atol=1e-14)
 
 
 class Counting:
@@ -162,7 +166,7 @@ class Counting:
 def test_rows_that_nobody_can_go_on_from_are_dropped() -> None:
     """Live hypotheses soon have one past in common, so rows grow by a few a step, not by 5."""
     one, steps = writer("language model", 1, torch.float64), 60
-    watched = WatchedSteps(Counting(31, 0), one.model, end=0, beam=5)
+    watched = RecordingStepper(Counting(31, 0), one.model, end=0, beam=5)
     tokens = torch.zeros(3, 1, dtype=torch.long)
     found = search_beam(
         watched,
@@ -178,36 +182,34 @@ def test_rows_that_nobody_can_go_on_from_are_dropped() -> None:
     assert 3 * steps <= watched.rows < 2 * 2 * 3 * steps < 3 * 5 * steps
     for item, row in enumerate(found):
         for hypothesis in row:
-            assert watched.decided(item, hypothesis.tokens) == []
+            assert watched.attention(item, hypothesis.tokens) == []
 
 
 def test_what_was_not_kept_cannot_be_asked_for() -> None:
     one = writer("language model", 1, torch.float64)
-    watched = WatchedSteps(one.stepper, one.model, end=6, beam=5)
+    watched = RecordingStepper(one.stepper, one.model, end=6, beam=5)
     (found,) = seek(watched, one.prompts, one.present, search=BEAM, end=6, most=MOST)
     with pytest.raises(AssertionError, match="did not keep this"):
-        watched.decided(0, [17, *found[0].tokens])
+        watched.attention(0, [17, *found[0].tokens])
 
 
 @pytest.mark.parametrize(
-    ("kind", "choice", "said"),
+    ("kind", "selection", "said"),
     [
-        (None, Choice(), "no attention that can be recorded"),
-        ("translate transformer", Choice(paths=("encoder.*",)), "attention in the encoder only"),
+        ("translate transformer", Selection(paths=("encoder.*",)), "attention in the encoder only"),
     ],
 )
 def test_a_search_that_runs_no_attention_is_refused(
-    kind: str | None, choice: Choice, said: str
+    kind: str, selection: Selection, said: str
 ) -> None:
-    one = writer(kind or "language model", 1, torch.float64)
-    model = one.model if kind else nn.Linear(2, 2)
+    one = writer(kind, 1, torch.float64)
     with pytest.raises(UserError, match=said):
-        WatchedSteps(one.stepper, model, end=6, beam=5, choice=choice)
+        RecordingStepper(one.stepper, one.model, end=6, beam=5, selection=selection)
 
 
 def test_kernels_come_back_after_every_step() -> None:
     one = writer("translate rnn", 2, torch.float64)
-    watched = WatchedSteps(one.stepper, one.model, end=15, beam=5)
+    watched = RecordingStepper(one.stepper, one.model, end=15, beam=5)
     watched.prompt(one.prompts, one.present)
     assert {part.kernel for part in attentions(one.model).values()} == {fused_attention}
 
@@ -216,8 +218,8 @@ def test_kernels_come_back_after_every_step() -> None:
 def test_a_forced_pass_over_what_was_kept_shows_the_last_layer(kind: str) -> None:
     one = writer(kind, 3, torch.float64)
     kept = [row[0] for row in sought(one, kind, BEAM)]
-    texts = [hypothesis.found.tokens for hypothesis in kept]
-    looks = forced_looks(one.model, one.prompts, one.present, texts, START)
+    texts = [hypothesis.tokens for hypothesis in kept]
+    looks = forced_cross_attention(one.model, one.prompts, one.present, texts, START)
     for hypothesis, text, weights in zip(kept, texts, looks, strict=True):
-        last = [own for name, own in hypothesis.decided if over_memory(name)][-1]
+        last = [own for name, own in hypothesis.attention if over_memory(name)][-1]
         assert_close(weights, last[:, : len(text)], rtol=0, atol=1e-10)

@@ -1,0 +1,33 @@
+"""Checks of the arguments of public functions."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harken import config
+from harken.config.write import inline
+from harken.errors import UserError
+
+C = TypeVar("C")
+
+
+def checked_config(kind: type[C], table: Mapping[str, Any], where: str) -> C:
+    """Build a config with the checks and messages of recipes."""
+    text = "\n".join(f"{key} = {inline(value)}" for key, value in table.items())
+    try:
+        return config.loads(kind, text, name=where, base=Path())
+    except UserError as error:
+        place, _, message = error.message.partition(": ")
+        raise UserError(
+            f"{place.rpartition(':')[0]}: {message}", fix=error.fix.replace("recipe", "arguments")
+        ) from None
+
+
+def check_whole(where: str, **numbers: tuple[object, int]) -> None:
+    """Raise unless each value is a whole number that is not below its minimum."""
+    for name, (number, least) in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise UserError(
+                f"{where}: {name}: expected a whole number from {least}, got {number!r}",
+                fix=f"change {name}",
+            )

@@ -1,0 +1,110 @@
+"""Build models and layers from plain arguments."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harken.api.arguments import check_whole, checked_config
+from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask, padding_mask
+from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
+from harken.errors import UserError
+from harken.models.initialize import initialize
+from harken.models.language_model import GPT, GPTConfig
+
+
+def build_gpt(
+    *,
+    vocabulary: int,
+    layers: int = 4,
+    width: int = 256,
+    heads: int = 4,
+    max_length: int = 128,
+    score: str = "scaled",
+    position: str = "learned",
+    dropout: float = 0.0,
+    seed: int = 0,
+) -> GPT:
+    """Build a causal Transformer language model (GPT).
+
+    Arguments:
+        vocabulary: the number of tokens.
+        layers, width, heads: sizes; `width` is a multiple of `heads`.
+        max_length: the most tokens of a row.
+        score: a kind of attention score, such as "scaled", "additive" or "synthesizer".
+        position: a kind of position, such as "learned", "rotary", "alibi" or "none".
+        dropout: the dropout rate in training.
+        seed: the seed of the initial weights.
+
+    Returns a module that maps tokens (batch, time) to logits (batch, time, vocabulary).
+
+        model = harken.GPT(vocabulary=256, layers=2, width=64, heads=4, max_length=32)
+        logits = model(torch.randint(256, (2, 16)))
+    """
+    check_whole("harken.GPT", vocabulary=(vocabulary, 1), seed=(seed, 0))
+    attention = {"heads": heads, "score": {"kind": score}, "dropout": dropout}
+    sizes = {"layers": layers, "width": width, "length": max_length, "dropout": dropout}
+    table = {**sizes, "attention": attention, "position": {"kind": position}}
+    return checked_config(GPTConfig, table, "harken.GPT").build(vocabulary, seed)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention: (batch, time, width) -> (batch, time, width).
+
+    Arguments:
+        width, heads: sizes; `width` is a multiple of `heads`.
+        causal: whether a position sees only itself and earlier ones.
+        kv_heads: heads of keys and values, if fewer than `heads`.
+        score: a kind of attention score, such as "scaled", "additive" or "merged".
+        max_length: the most positions of a row, for scores that depend on it.
+        bias: whether the projections have a bias.
+        dropout: the dropout rate of attention weights in training.
+        seed: the seed of the initial weights.
+
+        layer = harken.MultiHead(width=64, heads=4, causal=True)
+        layer(torch.randn(2, 7, 64)).shape      # 2 7 64
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        heads: int,
+        causal: bool = False,
+        kv_heads: int | None = None,
+        score: str = "scaled",
+        max_length: int = 1024,
+        bias: bool = False,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        where = "harken.MultiHead"
+        check_whole(where, width=(width, 1), max_length=(max_length, 1), seed=(seed, 0))
+        table: dict[str, Any] = {"heads": heads, "bias": bias, "dropout": dropout}
+        table |= {} if kv_heads is None else {"key_value_heads": kv_heads}
+        checked = checked_config(MultiHeadConfig, {**table, "score": {"kind": score}}, where)
+        try:
+            checked.check(width)
+        except ValueError as error:
+            raise UserError(f"{where}: {error}", fix="change width or heads") from error
+        self.width, self.causal = width, causal
+        self.attention: MultiHead = checked.build(width, max_length)
+        initialize(self, 1, seed)
+
+    def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
+        """Attend; `present` (batch, time) is false at padding, which is never attended to."""
+        if inputs.dim() != 3 or inputs.shape[2] != self.width:
+            raise UserError(
+                f"harken.MultiHead: expected inputs of shape (batch, time, {self.width}), got "
+                f"{tuple(inputs.shape)}",
+                fix="change the inputs or the width",
+            )
+        slots = torch.arange(inputs.shape[1], device=inputs.device)[None]
+        mask: Mask = CAUSAL if self.causal else NO_MASK
+        if present is not None:
+            padded = padding_mask(present)
+            mask = build_mask("causal", slots, slots, present=present) if self.causal else padded
+        context = AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
+        output: Tensor = self.attention(inputs, context)[0]
+        return output

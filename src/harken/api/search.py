@@ -1,0 +1,130 @@
+"""Search with any model."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harken.api.arguments import check_whole, checked_config
+from harken.decode.found import Found
+from harken.decode.function_steps import FunctionSteps
+from harken.decode.search import SearchConfig
+from harken.decode.seek import seek
+from harken.decode.step import LanguageModelSteps
+from harken.errors import UserError
+from harken.inspection.activations import check_module
+from harken.inspection.search_attention import AttendedHypothesis, search_with_attention
+from harken.models.language_model import GPT
+
+
+def search(
+    model: nn.Module | Callable[[Tensor], Any],
+    prompts: Tensor | Sequence[Sequence[int]],
+    *,
+    end: int,
+    max_tokens: int,
+    beam: int = 1,
+    nbest: int = 1,
+    length_penalty: float = 1.0,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    attention: bool = False,
+) -> list[list[Found]] | list[list[AttendedHypothesis]]:
+    """Continue prompts by greedy search, beam search or sampling.
+
+    Arguments:
+        model: a `harken.GPT`, or any function or module from tokens (batch, time) to logits (batch,
+            time, vocabulary). It is called on the whole sequence at every step.
+        prompts: tokens as a tensor (batch, time), or as lists that may differ in length.
+        end: the token that ends a sequence.
+        max_tokens: the most tokens to generate.
+        beam: hypotheses kept at each step; 1 is greedy search.
+        nbest: hypotheses returned per prompt.
+        length_penalty: hypotheses are ranked by log-probability / length ** length_penalty.
+        temperature, top_k, top_p, seed: sample instead, if a temperature is given.
+        attention: also return the attention that predicted each token of each hypothesis. The model
+            must be a module that `harken.record` can record.
+
+    Returns, for each prompt, hypotheses with the best first: `tokens` without the prompt and `end`,
+    `log_probability`, and with `attention` a list of (name, weights), with weights of the shape
+    (heads, generated tokens, all tokens).
+
+        (best, *_), *_ = harken.search(model, [[5, 3, 9]], beam=4, nbest=2, end=0, max_tokens=20)
+    """
+    where = "harken.search"
+    check_whole(where, end=(end, 0), max_tokens=(max_tokens, 1), nbest=(nbest, 1))
+    if not callable(model):
+        raise UserError(
+            f"{where}: expected a module or a function, got {type(model).__name__}",
+            fix="pass a function from tokens to logits",
+        )
+    if attention:
+        check_module(model)
+    given: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "seed": seed}
+    given |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    table = {name: value for name, value in given.items() if value is not None}
+    options = checked_config(SearchConfig, table, where)
+    rows = _rows(prompts)
+    stepper: Any = LanguageModelSteps(model) if isinstance(model, GPT) else FunctionSteps(model)
+    if isinstance(model, GPT):
+        _check_fits(model, rows, end, max_tokens)
+    device = prompts.device if isinstance(prompts, Tensor) else _device(model)
+    found: list[Any] = [None] * len(rows)
+    for length in sorted({len(row) for row in rows}):  # rows of one length need no padding
+        numbers = [number for number, row in enumerate(rows) if len(row) == length]
+        tokens = torch.tensor([rows[number] for number in numbers], device=device)
+        present = torch.ones_like(tokens, dtype=torch.bool)
+        limits: dict[str, Any] = {"search": options, "end": end, "most": max_tokens}
+        limits |= {"nbest": nbest, "keys": [(number,) for number in numbers]}
+        if attention:
+            assert isinstance(model, nn.Module)
+            results: Sequence[Any] = search_with_attention(
+                stepper, model, tokens, present, **limits
+            )
+        else:
+            results = seek(stepper, tokens, present, **limits)
+        for number, result in zip(numbers, results, strict=True):
+            found[number] = result
+    return found
+
+
+def _rows(prompts: Any) -> list[list[int]]:
+    rows = prompts.tolist() if isinstance(prompts, Tensor) else prompts
+    good = isinstance(rows, Sequence) and not isinstance(rows, str)
+    for row in rows if good else ():
+        row = row.tolist() if isinstance(row, Tensor) else row
+        good = good and isinstance(row, Sequence) and len(row) > 0
+        good = good and all(type(token) is int and token >= 0 for token in row)
+    if not good:
+        raise UserError(
+            "prompts: expected rows of one or more tokens (whole numbers), got "
+            f"{str(prompts)[:60]}",
+            fix="pass for example [[5, 3, 9]]",
+        )
+    return [list(row) for row in rows]
+
+
+def _check_fits(model: GPT, rows: Sequence[Sequence[int]], end: int, max_tokens: int) -> None:
+    vocabulary = model.embedding.num_embeddings
+    largest = max((max(row) for row in rows), default=0)
+    if max(largest, end) >= vocabulary:
+        raise UserError(
+            f"prompts: expected tokens below {vocabulary}, the vocabulary of the model, got "
+            f"{max(largest, end)}",
+            fix="use the tokenizer of the model",
+        )
+    longest = max(map(len, rows), default=0)
+    if longest + max_tokens - 1 > model.length:
+        raise UserError(
+            f"max_tokens: expected at most {model.length + 1 - longest} after a prompt of "
+            f"{longest} tokens (the model reads {model.length}), got {max_tokens}",
+            fix="shorten the prompts, or generate fewer tokens",
+        )
+
+
+def _device(model: object) -> torch.device | None:
+    weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    return None if weight is None else weight.device

@@ -1,0 +1,120 @@
+"""Record the outputs of modules and the residual stream of any model by forward hooks.
+
+The layers of the residual stream are the outermost members of a `nn.ModuleList` that return a
+tensor of the shape of their input: `stack.blocks.*` of Harken's models, `transformer.h.*` of GPT-2,
+`model.layers.*` of Llama, `encoder.layer.*` of BERT.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from harken.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Activation:
+    """The first input and the first output of one call of a module; None if it is no tensor."""
+
+    name: str
+    before: Tensor | None
+    after: Tensor
+
+    def __repr__(self) -> str:
+        return f"Activation(name={self.name!r}, after={tuple(self.after.shape)})"
+
+
+def check_module(model: object) -> None:
+    """Raise unless this is a PyTorch module."""
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"model: expected a torch.nn.Module, got {type(model).__name__}",
+            fix="pass the module itself, such as `run.model` of a run",
+        )
+
+
+@contextmanager
+def on_activations(
+    model: nn.Module,
+    outputs: str | Sequence[str],
+    residual: bool,
+    tell_output: Callable[[Activation], None],
+    tell_residual: Callable[[Activation], None],
+) -> Iterator[None]:
+    """Call `tell_output` for modules that match a pattern, `tell_residual` for layers."""
+    names = [name for name, _ in model.named_modules() if name]
+    patterns = [outputs] if isinstance(outputs, str) else list(outputs)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise UserError(
+                f"outputs {pattern!r}: no such module (expected a path or pattern such as "
+                f"{names[-1] if names else ''!r})",
+                fix="print the paths with model.named_modules()",
+            )
+    layers = layer_names(model) if residual else []
+    told: list[str] = []
+
+    def keep_output(name: str, *call: Any) -> None:
+        if (activation := _activation(name, *call)) is not None:
+            tell_output(activation)
+
+    def keep_residual(name: str, *call: Any) -> None:
+        activation = _activation(name, *call)
+        if activation is None or activation.before is None:
+            return
+        if activation.before.shape == activation.after.shape:
+            told.append(name)
+            tell_residual(activation)
+
+    with ExitStack() as undo:
+        for name, module in model.named_modules():
+            keeps = [keep_output] * any(fnmatchcase(name, pattern) for pattern in patterns)
+            for keep in keeps + [keep_residual] * (name in layers):
+                hook = module.register_forward_hook(partial(keep, name), with_kwargs=True)
+                undo.callback(hook.remove)
+        yield
+    if residual and not told:
+        raise UserError(
+            f"{type(model).__name__}: no residual stream ran (expected layers in a nn.ModuleList "
+            "with outputs of the shape of their inputs)",
+            fix="name the layers yourself with outputs=",
+        )
+
+
+def layer_names(model: nn.Module) -> list[str]:
+    """Return the members of every `nn.ModuleList` outside others that have submodules."""
+    lists = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    outermost = [
+        name for name in lists if not any(name.startswith(f"{other}.") for other in lists if other)
+    ]
+    return [
+        ".".join(filter(None, (name, number)))
+        for name in outermost
+        for number, member in model.get_submodule(name).named_children()
+        if next(member.children(), None) is not None
+    ]
+
+
+def first_tensor(values: Any) -> Tensor | None:
+    """Return the first tensor of floats among arguments or results."""
+    if isinstance(values, Tensor):
+        return values if values.is_floating_point() else None
+    if isinstance(values, dict):
+        values = tuple(values.values())
+    if not isinstance(values, tuple | list):
+        return None
+    return next((found for value in values if (found := first_tensor(value)) is not None), None)
+
+
+def _activation(
+    name: str, module: nn.Module, args: Any, keywords: Any, output: Any
+) -> Activation | None:
+    before, after = first_tensor((*args, *keywords.values())), first_tensor(output)
+    if after is None:
+        return None
+    return Activation(name, None if before is None else before.detach(), after.detach())

@@ -1,0 +1,276 @@
+"""Describe every head of a model: what its weights prefer, and what it attends to on given inputs.
+
+Weights are read by `readout.py` and `circuits.py`, attention is measured by `behaviour.py` over
+inputs, and induction on random tokens that come twice. Heads of models that Harken did not build
+have only what is measured.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from harken.attention.multihead import MultiHead
+from harken.errors import UserError
+from harken.inspection.behaviour import (
+    Behaviour,
+    Tally,
+    behaviour,
+    entropies,
+    induction,
+    repeated_tokens,
+)
+from harken.inspection.circuits import (
+    copying,
+    effective_rank,
+    output_value,
+    query_key,
+    singular_values,
+)
+from harken.inspection.readout import Readout, entrance_of, read_out
+from harken.inspection.record import record
+from harken.inspection.refs import HeadRef, is_cross_attention
+from harken.models.language_model import GPT
+
+MIN_LENGTH, MAX_LENGTH = 8, 64  # of the rows that weights are read over: as long as inputs are
+REPEATED_ROWS, REPEATED_TOKENS = 8, 16
+MIN_PATTERN = 0.3  # mean weight from which a head is named after what it attends to
+MEANS = ("mean_offset", "mean_distance", "evenness", "first")
+JSON_NAMES = {"previous_token": "previous", "next_token": "next"}
+
+
+class HeadInput(NamedTuple):
+    """A run of the model on one input or batch; `present` is false at padding."""
+
+    run: Callable[[], object]
+    present: Bool[Tensor, "B S"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadSummary:
+    """One head; figures that do not exist for it are None.
+
+    Measured figures are means over queries. `weights_…`, `position`, `mixed`, `content` and ranks
+    are read from the weights.
+    """
+
+    module: str  # the path of its attention
+    head: int  # counted from 1
+    pattern: str = ""  # what gets much of its weight, such as "previous 0.93"
+    score: str | None = None
+    exact: bool | None = None  # whether reading the weights is exact, as in the first layer
+    weights_offset: int | None = None  # steps back with the highest score
+    prefers: bool | None = None  # whether the score depends on the offset at all
+    weights_band: int | None = None  # offsets within one nat of the highest score
+    weights_share: float | None = None
+    position: float | None = None  # shares of the variance of the score
+    mixed: float | None = None
+    content: float | None = None
+    query_key_rank: float | None = None
+    output_value_rank: float | None = None
+    copying: float | None = None  # of W_OV: 1 writes what it read, -1 its opposite
+    queries: int | None = None
+    offset: int | None = None  # steps back with the most weight
+    share: float | None = None  # mean weight there
+    mean_offset: float | None = None
+    mean_distance: float | None = None
+    evenness: float | None = None  # entropy divided by that of uniform attention
+    previous_token: float | None = None  # mean weight on these tokens
+    itself: float | None = None
+    next_token: float | None = None
+    first: float | None = None
+    entropy: float | None = None  # nats
+    induction: float | None = None  # weight on what came after an earlier copy of the token
+    measured_offsets: Sequence[tuple[int, float]] = ()  # mean weight by offset
+    expected_offsets: Sequence[tuple[int, float]] = ()  # the same by position alone, from weights
+
+    @property
+    def layer(self) -> int:
+        return HeadRef(self.module, self.head).layer
+
+    @property
+    def label(self) -> str:
+        return HeadRef(self.module, self.head).label
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures that exist; null is a mean over no query."""
+        names = [field.name for field in fields(self) if not field.name.endswith("_offsets")][2:]
+        values = {JSON_NAMES.get(name, name): getattr(self, name) for name in names}
+        kept = {"exact", *(MEANS if self.offset is not None else ())}
+        return HeadRef(self.module, self.head).to_json() | {
+            name: value for name, value in values.items() if value is not None or name in kept
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadAnalysis:
+    """All heads of a model in its order."""
+
+    inputs: int
+    length: int  # of the rows that weights were read over
+    heads: Sequence[HeadSummary]
+    notes: Sequence[str]  # why some heads have no query-key or output-value matrix
+
+
+def analyze_heads(
+    model: nn.Module,
+    inputs: Iterable[HeadInput],
+    *,
+    length: int | None = None,
+    seed: int = 0,
+) -> HeadAnalysis:
+    """Measure heads while each input runs the model, and read their weights if possible."""
+    measured: dict[str, Behaviour] = {}
+    entropy: dict[str, Tally] = {}
+    count = longest = 0
+    for run, present in inputs:
+        count += 1
+        with torch.inference_mode(), record(model) as records:
+            run()
+        for call in records:
+            weights = call.weights.float().cpu()
+            if not _is_sequence(model, call.name, weights):
+                _add(entropy, call.name, entropies(weights))
+                continue
+            longest = max(longest, weights.shape[-1])
+            new = behaviour(weights, present)
+            _add(measured, call.name, new)
+            _add(entropy, call.name, new.entropy)
+    repeated = _induction(model, seed)
+    length = length or min(max(longest, MIN_LENGTH), MAX_LENGTH)
+    heads: list[HeadSummary] = []
+    notes: dict[str, None] = {}
+    for name in _attention_names(model, entropy):
+        attention = model.get_submodule(name)
+        columns: dict[str, Any] = {}
+        if isinstance(attention, MultiHead):
+            columns |= {"score": attention.score_kind, **_readout(model, name, length, seed)}
+            columns |= _circuits(attention, notes)
+        columns |= _measured(measured.get(name), entropy.get(name), repeated.get(name))
+        number = attention.heads if isinstance(attention, MultiHead) else len(entropy[name].total)
+        heads += [_summary(HeadRef(name, head), columns) for head in range(1, number + 1)]
+    return HeadAnalysis(inputs=count, length=length, heads=heads, notes=list(notes))
+
+
+def pattern_name(figures: dict[str, Any]) -> str:
+    """Name a head after what gets much of its weight; the first token last, as heads rest there."""
+    names = ("previous", "itself", "next", "induction")
+    keys = {short: long for long, short in JSON_NAMES.items()}
+    near = max((figures.get(keys.get(name, name)) or 0.0, name) for name in names)
+    for weight, name in (near, (figures.get("first") or 0.0, "first")):
+        if weight >= MIN_PATTERN:
+            return f"{name} {weight:.2f}"
+    return ""
+
+
+def _add(totals: dict[str, Any], name: str, new: Any) -> None:
+    totals[name] = totals[name] + new if name in totals else new
+
+
+def _attention_names(model: nn.Module, ran: Iterable[str]) -> list[str]:
+    own = [name for name, module in model.named_modules() if isinstance(module, MultiHead)]
+    return own or list(ran)
+
+
+def _is_sequence(model: nn.Module, name: str, weights: Tensor) -> bool:
+    """Whether queries and keys are one row of tokens: no memory, no picture."""
+    if entrance_of(model, name) is not None:
+        return True
+    parts = name.split(".")
+    above = [".".join(parts[:depth]) for depth in range(len(parts))]
+    if any(hasattr(model.get_submodule(path), "position") for path in above):
+        return False  # a model of Harken, which `entrance_of` knows
+    return weights.shape[-2] == weights.shape[-1] and not is_cross_attention(name)
+
+
+def _induction(model: nn.Module, seed: int) -> dict[str, Tally]:
+    """Measure induction by attention; only a language model has it."""
+    if not isinstance(model, GPT):
+        return {}
+    period = min(REPEATED_TOKENS, model.length // 2)
+    table = model.embedding
+    tokens = repeated_tokens(table.num_embeddings, rows=REPEATED_ROWS, period=period, seed=seed)
+    with torch.inference_mode(), record(model) as records:
+        model.states(tokens.to(table.weight.device))
+    return {call.name: induction(call.weights.float().cpu(), tokens) for call in records}
+
+
+def _readout(model: nn.Module, name: str, length: int, seed: int) -> dict[str, Any]:
+    entrance, attention = entrance_of(model, name), model.get_submodule(name)
+    if entrance is None:
+        return {}
+    assert isinstance(attention, MultiHead)
+    length = min(length, entrance.position.length or length)
+    read: Readout = read_out(attention, entrance, length=length, seed=seed)
+    return {
+        "exact": read.exact,
+        "weights_offset": read.preferred,
+        "prefers": read.prefers,
+        "weights_band": read.band,
+        "weights_share": read.expected.amax(dim=-1),
+        "position": read.position,
+        "mixed": read.mixed,
+        "content": read.content,
+        "expected_offsets": _by_offset(read.offsets.tolist(), read.expected),
+    }
+
+
+def _circuits(attention: MultiHead, notes: dict[str, None]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for name, matrix in (("query_key", query_key), ("output_value", output_value)):
+        try:
+            product = matrix(attention)
+        except UserError as error:
+            notes[error.message] = None
+            continue
+        columns[f"{name}_rank"] = effective_rank(singular_values(product).detach())
+        if name == "output_value" and product.left.shape[2] == product.right.shape[2]:
+            columns["copying"] = copying(product).detach()
+    return columns
+
+
+def _measured(
+    measured: Behaviour | None, entropy: Tally | None, repeated: Tally | None
+) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    if measured is not None:
+        commonest, histogram = measured.commonest(), measured.histogram()
+        columns |= {
+            "offset": commonest,
+            "share": histogram.gather(1, commonest[:, None] + measured.reach)[:, 0],
+            "mean_offset": measured.offset.mean,
+            "mean_distance": measured.distance.mean,
+            "evenness": measured.evenness.mean,
+            "previous_token": measured.looks(1),
+            "itself": measured.looks(0),
+            "next_token": measured.looks(-1),
+            "first": measured.first.mean,
+            "measured_offsets": _by_offset(range(-measured.reach, measured.reach + 1), histogram),
+        }
+    if entropy is not None:
+        columns |= {"queries": entropy.count, "entropy": entropy.mean}
+    if repeated is not None:
+        columns["induction"] = repeated.mean
+    return columns
+
+
+def _by_offset(offsets: Sequence[int], shares: Tensor) -> list[list[tuple[int, float]]]:
+    return [list(zip(offsets, row, strict=True)) for row in shares.tolist()]
+
+
+def _summary(ref: HeadRef, columns: dict[str, Any]) -> HeadSummary:
+    """Take the figures of one head out of columns over all heads."""
+    figures = {key: _plain(column, ref.head - 1) for key, column in columns.items()}
+    pattern = pattern_name(figures)
+    return HeadSummary(module=ref.module, head=ref.head, pattern=pattern, **figures)
+
+
+def _plain(column: Any, head: int) -> Any:
+    """Return the figure of one head; NaN, a mean over nothing, is None."""
+    if isinstance(column, list):
+        return column[head]
+    value = column[head].item() if isinstance(column, Tensor) else column
+    return None if isinstance(value, float) and value != value else value

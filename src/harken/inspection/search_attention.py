@@ -1,0 +1,238 @@
+"""Exact attention of the hypotheses that a search kept, recorded during the search itself.
+
+    input     start w_1 … w_n            predicts        w_1 w_2 … w_n end
+
+The row of a token is the step that predicted it: its query is the input token just before. A
+hypothesis that was cut at the maximum length has no row for `end`.
+
+    cross-attention                      k T M    over the hypothesis's own source
+    self-attention of a decoder          k T T    lower triangular
+    self-attention of a language model   k T S    the same, with the prompt's keys before
+
+The search runs unchanged on a stepper that keeps the rows of every step and, for each row, its
+parent in the step before. Rows are dropped once neither a live hypothesis nor one that may have
+ended descends from them. Attention of an encoder is the same for all hypotheses: record it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.decode.sampling import SampleKey
+from harken.decode.search import SearchConfig
+from harken.decode.seek import seek
+from harken.decode.step import Prompts, Stepper
+from harken.errors import UserError
+from harken.inspection.record import (
+    ALL,
+    AttentionRecord,
+    Selection,
+    attentions,
+    has_attention,
+    on_attention,
+)
+from harken.inspection.refs import is_decoder_attention, is_encoder_attention
+
+LAST = 1 << 40  # after any query
+
+
+class StepAttention(NamedTuple):
+    """Attention of one layer at the step that predicted each token; `name` is its path."""
+
+    name: str
+    weights: Float[Tensor, "k T S"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttendedHypothesis:
+    """A hypothesis of a search with the attention of every layer."""
+
+    tokens: Sequence[int]
+    log_probability: float
+    attention: Sequence[StepAttention]
+
+
+def search_with_attention(
+    stepper: Stepper[Any],
+    model: nn.Module,
+    prompts: Prompts,
+    present: Bool[Tensor, "B T"],
+    *,
+    search: SearchConfig,
+    end: int,
+    most: int,
+    nbest: int = 1,
+    keys: Sequence[SampleKey] | None = None,
+    selection: Selection = ALL,
+) -> list[list[AttendedHypothesis]]:
+    """Search as `seek` does with a stepper that runs `model`, and record its attention."""
+    beam = None if search.temperature is not None else max(search.beam, nbest)
+    recorder = RecordingStepper(stepper, model, end=end, beam=beam, selection=selection)
+    rows = seek(
+        recorder, prompts, present, search=search, end=end, most=most, nbest=nbest, keys=keys
+    )
+    return [
+        [
+            AttendedHypothesis(
+                found.tokens, found.log_probability, recorder.attention(item, found.tokens)
+            )
+            for found in row
+        ]
+        for item, row in enumerate(rows)
+    ]
+
+
+class RecordedState(NamedTuple):
+    """The stepper's own state, and the index of each row in the last step."""
+
+    own: Any
+    step: int
+    place: Int[Tensor, "rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Rows of one step; `parents` are their indices in the step before."""
+
+    parents: Int[Tensor, "rows"]
+    tokens: Int[Tensor, "rows"]
+    may_end: Bool[Tensor, "rows"]
+    weights: dict[str, Float[Tensor, "rows k S"]]
+
+    def of(self, places: Int[Tensor, "left"]) -> "Step":
+        weights = {name: part[places] for name, part in self.weights.items()}
+        return Step(self.parents[places], self.tokens[places], self.may_end[places], weights)
+
+
+class RecordingStepper:
+    """`Stepper` that records attention, for one search that continues from its last state.
+
+    A hypothesis may end where fewer than 2 `beam` tokens are more probable than `end`, since no
+    beam search tries more continuations of one hypothesis. Without a `beam` all may end.
+    """
+
+    def __init__(
+        self,
+        stepper: Stepper[Any],
+        model: nn.Module,
+        *,
+        end: int,
+        beam: int | None,
+        selection: Selection = ALL,
+    ) -> None:
+        self._stepper, self._model, self._end, self._beam = stepper, model, end, beam
+        # Each call has one query that predicts; steps of the selection mean nothing here.
+        self._selection = replace(selection, steps=None)
+        if has_attention(model):
+            names = [
+                name
+                for name in attentions(model, self._selection)
+                if not is_encoder_attention(name)
+            ]
+            if not names:
+                raise UserError(
+                    f"{type(model).__name__}: no attention runs in a search (expected a decoder or "
+                    "a language model, found attention in the encoder only)",
+                    fix="record the encoder with harken.record",
+                )
+            self._selection = replace(self._selection, layers=None, paths=tuple(names))
+        self._steps: list[Step] = []
+        self._left = 0
+
+    def prompt(
+        self, tokens: Prompts, present: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B V"], RecordedState]:
+        self._present, self._steps, self._left = present, [], 0
+        items = torch.arange(len(tokens), device=tokens.device)
+        last = (torch.arange(present.shape[1], device=tokens.device) * present).amax(dim=1)
+        return self._run(lambda: self._stepper.prompt(tokens, present), items, items, last)
+
+    def step(
+        self, tokens: Int[Tensor, "B"], state: RecordedState
+    ) -> tuple[Float[Tensor, "B V"], RecordedState]:
+        assert state.step == len(self._steps) - 1, "rows before the last step may be gone"
+        last = torch.full_like(tokens, LAST)
+        return self._run(lambda: self._stepper.step(tokens, state.own), state.place, tokens, last)
+
+    def logs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        return self._stepper.logs(scores)
+
+    def select(
+        self, state: RecordedState, rows: Int[Tensor, "rows"], *, same_prompts: bool
+    ) -> RecordedState:
+        own = self._stepper.select(state.own, rows, same_prompts=same_prompts)
+        return RecordedState(own, state.step, state.place[rows])
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows are kept."""
+        return sum(len(step.tokens) for step in self._steps)
+
+    def attention(self, item: int, tokens: Sequence[int]) -> list[StepAttention]:
+        """Return the rows of a hypothesis that the search kept; the last one predicted `end`."""
+        # Two samples with the same first tokens have rows of their own for them.
+        alike = [torch.tensor([item], device=self._present.device)]
+        for step, token in zip(self._steps[1:], tokens, strict=False):
+            same = torch.isin(step.parents, alike[-1]) & (step.tokens == token)
+            assert same.any(), "the search did not keep this"
+            alike.append(same.nonzero()[:, 0])
+        places = [int(alike[-1][0])]
+        for step in reversed(self._steps[1 : len(alike)]):
+            places.insert(0, int(step.parents[places[0]]))
+        return [
+            StepAttention(name, self._block(name, item, places)) for name in self._steps[0].weights
+        ]
+
+    def _block(self, name: str, item: int, places: Sequence[int]) -> Float[Tensor, "k T S"]:
+        rows = [step.weights[name][at] for step, at in zip(self._steps, places, strict=False)]
+        longest = rows[-1].shape[1]
+        block = torch.stack([F.pad(row, (0, longest - row.shape[1])) for row in rows], dim=1)
+        if is_decoder_attention(name):
+            return block  # over generated tokens, none of which is padding
+        present = self._present[item]
+        after = present.new_ones(longest - len(present))
+        return block[:, :, torch.cat((present, after))]
+
+    def _run(
+        self,
+        call: Callable[[], tuple[Tensor, Any]],
+        parents: Int[Tensor, "B"],
+        tokens: Int[Tensor, "B"],
+        last: Int[Tensor, "B"],
+    ) -> tuple[Float[Tensor, "B V"], RecordedState]:
+        """Run one step; `last` is the query that predicts, or the last one of the call."""
+        weights: dict[str, Tensor] = {}
+        places = torch.arange(len(tokens), device=tokens.device)
+
+        def tell(record: AttentionRecord) -> None:
+            at = last.clamp(max=record.weights.shape[2] - 1)
+            weights[record.name] = record.weights[places, :, at]
+
+        with on_attention(self._model, self._selection, tell):
+            scores, own = call()
+        self._steps.append(Step(parents, tokens, self._may_end(scores), weights))
+        self._forget()
+        return scores, RecordedState(own, len(self._steps) - 1, places)
+
+    def _may_end(self, scores: Float[Tensor, "B V"]) -> Bool[Tensor, "B"]:
+        if self._beam is None:
+            return scores.new_ones(len(scores), dtype=torch.bool)
+        logs = self._stepper.logs(scores)
+        return (logs > logs[:, self._end, None]).sum(dim=1) < 2 * self._beam
+
+    def _forget(self) -> None:
+        """Drop rows without live descendants, whenever the number of rows has doubled."""
+        if self.rows < 2 * self._left:
+            return
+        # Prompts stay, since hypotheses are looked up from there; rows of the last step are alive.
+        for at in range(len(self._steps) - 2, 0, -1):
+            after, needed = self._steps[at + 1], self._steps[at].may_end.clone()
+            needed[after.parents] = True
+            self._steps[at + 1] = replace(after, parents=(needed.cumsum(dim=0) - 1)[after.parents])
+            self._steps[at] = self._steps[at].of(needed.nonzero()[:, 0])
+        self._left = self.rows
