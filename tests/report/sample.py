@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from harken.measure.interval import Estimate
-from harken.report.chart import Mark, Series, chart
+from harken.report.chart import Series, VerticalLine, chart
 from harken.report.page import Section, page
 from harken.report.tables import (
     Example,
@@ -170,7 +170,7 @@ def rows() -> list[ResultRow]:
     ]
 
 
-def curves() -> tuple[list[Series], list[Mark]]:
+def curves() -> tuple[list[Series], list[VerticalLine]]:
     random = np.random.default_rng(1)
     steps = np.arange(0, 6000, 10)
     late = steps >= 4000
@@ -184,7 +184,7 @@ def curves() -> tuple[list[Series], list[Mark]]:
             Series(name="training", x=steps.tolist(), y=train.tolist()),
             Series(name="dev", x=steps[::20].tolist(), y=dev.tolist()),
         ],
-        [Mark(0, "reading"), Mark(4000, "questions")],
+        [VerticalLine(0, "reading"), VerticalLine(4000, "questions")],
     )
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from harken.measure.interval import Estimate
 from harken.report.axis import label, log_axis, rounded, ticks
-from harken.report.chart import Mark, Series, chart, stacked_bar, thin
+from harken.report.chart import Series, VerticalLine, chart, stacked_bar, thin
 
 from .parsed import Element, parse
 
 
-def figure(*curves: Series, log_y: bool = False, marks: tuple[Mark, ...] = ()) -> Element:
+def figure(*curves: Series, log_y: bool = False, marks: tuple[VerticalLine, ...] = ()) -> Element:
     # A warning of numpy's is a case that was forgotten.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -181,7 +181,11 @@ def test_many_points_make_a_small_figure() -> None:
 
 
 def test_marks_stand_at_their_steps_and_names_do_not_collide() -> None:
-    marks = (Mark(60, "questions"), Mark(0, "a rather long reading"), Mark(5, "next"))
+    marks = (
+        VerticalLine(60, "questions"),
+        VerticalLine(0, "a rather long reading"),
+        VerticalLine(5, "next"),
+    )
     found = figure(Series(name="a", x=[10, 100], y=[1.0, 2.0]), marks=marks)
     texts = [group.one("text") for group in found.all("g", "marks")]
     placed = [(t.text, t.attributes["x"], int(t.attributes["y"])) for t in texts]
@@ -226,7 +230,7 @@ def test_points_and_intervals_stand_where_the_axes_say() -> None:
 
 def test_percentages_start_at_zero_and_end_above_the_values() -> None:
     def drawn(x: list[float], y: list[float]) -> Element:
-        marks = [Mark(0.25, "a"), Mark(0.75, "rather long")]
+        marks = [VerticalLine(0.25, "a"), VerticalLine(0.75, "rather long")]
         series = [Series(name="a", x=x, y=y)]
         return parse(chart(series, x_label="x", y_label="y", percent=True, marks=marks))
 

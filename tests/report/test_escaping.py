@@ -7,7 +7,7 @@ from markupsafe import Markup
 from harken.formats.examples import SpokenWord
 from harken.measure.interval import Estimate
 from harken.report.attention_page import attention_figure
-from harken.report.chart import Mark, Series, chart
+from harken.report.chart import Series, VerticalLine, chart
 from harken.report.markup import prose, token, visible
 from harken.report.page import Section, page
 from harken.report.tables import (
@@ -108,7 +108,9 @@ def _everywhere(strings: tuple[str, ...]) -> str:
         result_table([row], metric=joined, caption=joined)
         + plain_table([joined], [[joined]], caption=joined)
         + settings_table({joined: {joined: joined}})
-        + chart([curve], title=joined, x_label=joined, y_label=joined, marks=[Mark(0, joined)])
+        + chart(
+            [curve], title=joined, x_label=joined, y_label=joined, marks=[VerticalLine(0, joined)]
+        )
         + Markup().join(attention_figure(view, joined, note=joined) for view in views)
         + examples_table(examples)
     )
