@@ -11,13 +11,7 @@ from PIL import Image
 from harken.measure.interval import Estimate
 from harken.report.chart import Series, VerticalLine, chart
 from harken.report.page import Section, page
-from harken.report.tables import (
-    Example,
-    ResultRow,
-    examples_table,
-    result_table,
-    settings_table,
-)
+from harken.report.tables import Example, ResultRow, examples_table, result_table, settings_table
 from harken.report.text_attention import text_figure
 from harken.report.viewed_attention import LayerAttention, ViewedAttention
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, any_path

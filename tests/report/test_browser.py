@@ -180,14 +180,14 @@ def served(layer: int, head: int) -> tuple[list[str], str]:
         " ".join(path.attributes[name] for name in ("d", "stroke-opacity", "stroke-width"))
         for path in figure.one("div", "sides").all("path")
     ]
-    return drawn, figure.one("span", "said").text
+    return drawn, figure.one("span", "caption").text
 
 
 @pytest.mark.parametrize("head", range(4))
 def test_the_script_draws_the_lines_that_python_does(shown: Browser, head: int) -> None:
     for layer in (0, 3):
         click_small(shown, layer, head)
-        assert (lines(shown), text(shown, ".said")) == served(layer, head)
+        assert (lines(shown), text(shown, ".caption")) == served(layer, head)
 
 
 def test_keys_take_another_query_and_another_head_of_the_lines(shown: Browser) -> None:

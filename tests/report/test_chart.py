@@ -138,8 +138,7 @@ def test_nothing_to_draw_says_so(values: list[float]) -> None:
 
 def test_a_curve_without_values_stays_in_the_legend() -> None:
     found = figure(
-        Series(name="full", x=[0, 1], y=[1.0, 2.0]),
-        Series(name="bare", x=[0], y=[math.nan]),
+        Series(name="full", x=[0, 1], y=[1.0, 2.0]), Series(name="bare", x=[0], y=[math.nan])
     )
     assert [item.text for item in found.one("ul").all("li")] == [
         "full final 2.00",

@@ -120,8 +120,7 @@ def test_a_long_text_is_shown_in_blocks_and_the_caption_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "heads", "length", "most"),
-    [(1, 1, 4096, 1_000_000), (12, 12, 128, 12_000_000)],
+    ("layers", "heads", "length", "most"), [(1, 1, 4096, 1_000_000), (12, 12, 128, 12_000_000)]
 )
 def test_the_page_stays_affordable(layers: int, heads: int, length: int, most: int) -> None:
     random = np.random.default_rng(0)
