@@ -9,7 +9,6 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from html import escape
 from io import BytesIO
@@ -115,8 +114,7 @@ class Circle(NamedTuple):
 Mark = Label | Heatmap | Picture | Line | Bars | Circle
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """Marks in drawing order; `description` is the alternative text."""
 
     width: float

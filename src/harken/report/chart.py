@@ -76,11 +76,9 @@ class Scale(NamedTuple):
         return 100 * (value - low) / (high - low) if high > low else 50.0
 
     def across(self, value: float) -> str:
-        """Return the position from the left for a style or an attribute."""
         return f"{self.place(value):.2f}%"
 
     def down(self, value: float) -> str:
-        """Return the position from the top for a style or an attribute."""
         return f"{100 - self.place(value):.2f}%"
 
 

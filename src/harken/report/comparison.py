@@ -1,7 +1,7 @@
 """Comparison of runs on the same examples: a row per metric for each run against the first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from harken.measure.interval import SHARES, signed, signed_interval
 from harken.measure.paired import SIGNIFICANT, Difference, comparable, difference
@@ -18,8 +18,7 @@ MEANING = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluatedRun:
+class EvaluatedRun(NamedTuple):
     """A run and its evaluation."""
 
     folder: str  # as the user named it
@@ -30,8 +29,7 @@ class EvaluatedRun:
     evaluation: Evaluation
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparisonRow:
+class ComparisonRow(NamedTuple):
     """One metric of a run against the first; None if they are not comparable."""
 
     run: EvaluatedRun

@@ -6,7 +6,6 @@ many tokens is visible.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple
 
@@ -26,8 +25,7 @@ class OffsetWeight(NamedTuple):
     weight: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeadPlot:
+class HeadPlot(NamedTuple):
     """One head; either side may be unknown."""
 
     name: str  # the pattern it resembles, or ""
@@ -36,8 +34,7 @@ class HeadPlot:
     preferred: int | None = None  # the offset with the highest score
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeadRow:
+class HeadRow(NamedTuple):
     """The heads of one attention module."""
 
     name: str

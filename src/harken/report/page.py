@@ -9,9 +9,9 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 import jinja2
 from markupsafe import Markup
@@ -22,8 +22,7 @@ from harken.version import __version__
 FOOTER = f"Written by Harken {__version__}."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """One part of a page."""
 
     title: str

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -12,8 +12,7 @@ from harken.report.markup import grouped
 from harken.report.page import macro
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResultRow:
+class ResultRow(NamedTuple):
     """One measured value."""
 
     name: str
@@ -22,8 +21,7 @@ class ResultRow:
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Example:
+class Example(NamedTuple):
     """One input with the expected output and the model's output."""
 
     input: str

@@ -28,13 +28,10 @@ from harken.report.viewed_attention import ViewedAttention
 _PACKED_UNIT = 10_000  # four decimals, so that the two shown are correct
 THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.5)
 LINES_PER_QUERY = 4
-_MIN_SHOWN = 0.05  # smaller weights carry no number in a strip
 _TICKS = [(f"{weight:g}", math.sqrt(weight)) for weight in (0.0, 0.05, 0.25, 0.5, 1.0)]
 _MAX_TOKENS, _MIN_TOKENS = 256, 32  # along an axis of a figure that shows blocks
 _MAX_WEIGHTS = 2_000_000  # of all heads of a figure; one costs 5 bytes at worst
 _MAX_LETTERS = 80  # of a token
-_SCROLLED = 64  # tokens: more than a strip shows at once
-_DENSE = 88  # tokens: more than a small map has pixels
 # Of the drawing, in pixels.
 _GAP, _LARGE, _CELL, _PITCH = 6, 640, 28, 14  # the large map, a cell at most, a label at least
 _ALL_LABELED = 64  # tokens: a map of so many has room for all labels
@@ -118,36 +115,29 @@ def text_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Marku
     view, pooled = viewed.view, viewed.pooled(limit)
     in_blocks = max(len(view.queries), len(view.keys)) > limit
     weights = pooled.layers[layer].weights
-    longest, columns = max(weights.shape[1:]), len(viewed.columns)
     queries, keys = _block_names(view.queries, limit), _block_names(view.keys, limit)
     return render(
         "text_attention.html",
         title=title,
         note=note,
         blocks=_block_sentence(viewed, limit) if in_blocks else "",
-        name=pooled.layers[layer].head_name(head),
-        layer_name=pooled.layers[layer].name,
+        layer=pooled.layers[layer],
+        head=head,
         whole=_peak(view.queries[-1], view.keys, viewed.layers[layer].weights[head, -1]),
         queries=queries,
         keys=keys,
         columns=viewed.columns,
-        small=88 if columns <= 4 else 64 if columns <= 8 else 48,
         rows=pooled.layers,
         chosen=(layer, head),
         pack=_pack,
-        dense=longest > _DENSE,
-        cell=28 if longest <= 14 else 20 if longest <= 32 else 14,
-        weights=weights[head],
+        longest=max(weights.shape[1:]),
         legend=(LEGEND, _TICKS),
-        scrolled=len(keys) > _SCROLLED,
         strips=[
             list(zip(strip, strength(strip), strict=True))
             for strip in (weights[head, -1], weights[:, -1].mean(axis=0))
         ],
-        min_shown=_MIN_SHOWN,
         peaks=[_peak(query, keys, row) for query, row in zip(queries, weights[head], strict=True)],
         links=links(weights[head]),
-        lines=longest,
     )
 
 
@@ -164,8 +154,14 @@ def text_drawing(viewed: ViewedAttention, title: str) -> Drawing:
     small = min(_SMALL, max(_MIN_SMALL, _ROW / columns - _GAP))
     width = left + max(wide, columns * (small + _GAP), _LARGE / 2) + MARGIN
     name = viewed.layers[layer].head_name(head)
-    labeled = len(queries) == len(view.queries) and len(keys) == len(view.keys)
-    notes = [name, *_notes(viewed, all_labeled=labeled)]
+    notes = [name, "rows are queries, columns are keys"]
+    longest, cells = max(weights.shape), _small_cells(viewed)
+    if longest > _LARGE_CELLS:
+        notes.append(_block_sentence(viewed, _LARGE_CELLS))
+    if longest > cells:
+        notes.append("Small maps: " + _block_sentence(viewed, cells).partition(": ")[2])
+    if (len(queries), len(keys)) != weights.shape:
+        notes.append("Numbers count tokens from 1; not every token has a label.")
     labels = canvas.heading(title, notes, left, width)
     y = labels[-1].y + 2 * _GAP + max(map(text_width, keys.values()))
     marks: list[Mark] = [
@@ -191,17 +187,6 @@ def text_drawing(viewed: ViewedAttention, title: str) -> Drawing:
         f"‘{visible(view.keys[key])[:80]}’ ({float(weights[-1, key]):.2f})",
         marks=[*marks, *smalls],
     )
-
-
-def _notes(viewed: ViewedAttention, *, all_labeled: bool) -> Iterator[str]:
-    yield "rows are queries, columns are keys"
-    longest, small = max(len(viewed.view.queries), len(viewed.view.keys)), _small_cells(viewed)
-    if longest > _LARGE_CELLS:
-        yield _block_sentence(viewed, _LARGE_CELLS)
-    if longest > small:
-        yield "Small maps: " + _block_sentence(viewed, small).partition(": ")[2]
-    if not all_labeled:
-        yield "Numbers count tokens from 1; not every token has a label."
 
 
 def _cell(count: int) -> float:

@@ -53,10 +53,7 @@ class ViewedAttention(NamedTuple):
         return sorted({head for layer in self.layers for head in layer.heads})
 
     def pooled(self, limit: int) -> "ViewedAttention":
-        """Return at most `limit` queries and keys: blocks with the maximum of their weights.
-
-        The names of queries and keys stay those of the tokens.
-        """
+        """Return blocks of weights, at most `limit` along an axis; labels stay those of tokens."""
         layers = [layer._replace(weights=max_pool(layer.weights, limit)) for layer in self.layers]
         return self._replace(layers=layers)
 

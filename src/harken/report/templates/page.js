@@ -2,7 +2,7 @@
 // Interaction with attention maps. The page is complete without it.
 {
   const UNIT = 10000; // as text_attention.py packs weights
-  const MIN_SHOWN = 0.05;
+  const MIN_SHOWN = 0.05; // as in text_attention.html
   const THRESHOLDS = [0.02, 0.05, 0.1, 0.2, 0.5]; // as in text_attention.py
   const LINES_PER_QUERY = 4;
   const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
