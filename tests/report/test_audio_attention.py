@@ -143,14 +143,14 @@ def test_words_begin_and_end_at_their_seconds() -> None:
 def test_words_on_a_line_stay_apart(drawn: list[tuple[str, float, float]], width: int) -> None:
     spoken = [SpokenWord(word, start, start + length) for word, start, length in drawn]
     placed = place_words(spoken, TimeAxis(0, 30), width)
-    assert sorted(word.spoken.start for word in placed) == sorted(word.start for word in spoken)
+    assert sorted(word.start for word, _, _ in placed) == sorted(word.start for word in spoken)
     ends: dict[int, float] = {}
-    for word in placed:
-        start, end = word.spoken.start * width / 30, word.spoken.end * width / 30
-        size = 7 * len(word.spoken.word)
-        left, right = (end - size, end) if word.flipped else (start, start + size)
-        assert right <= width and left >= ends.get(word.line, -width)
-        ends[word.line] = max(right, end) + 6
+    for word, line, flipped in placed:
+        start, end = word.start * width / 30, word.end * width / 30
+        size = 7 * len(word.word)
+        left, right = (end - size, end) if flipped else (start, start + size)
+        assert right <= width and left >= ends.get(line, -width)
+        ends[line] = max(right, end) + 6
 
 
 def test_the_mean_of_the_last_layer_is_large_and_every_head_is_small() -> None:

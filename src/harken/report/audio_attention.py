@@ -60,14 +60,6 @@ class Panel(NamedTuple):
     end: float
 
 
-class PlacedWord(NamedTuple):
-    """A word above the spectrogram, the line of its label, and whether the label ends with it."""
-
-    spoken: SpokenWord
-    line: int
-    flipped: bool
-
-
 class _Figure:
     """What the page and the file show."""
 
@@ -137,19 +129,20 @@ def time_axis(audio: AudioView, positions: int) -> TimeAxis:
     return TimeAxis(min(seconds), max(seconds))
 
 
-def place_words(words: Sequence[SpokenWord], axis: TimeAxis, width: float) -> list[PlacedWord]:
-    """Place words on as few lines as keep them apart on an axis of `width` pixels."""
+def place_words(
+    words: Sequence[SpokenWord], axis: TimeAxis, width: float
+) -> list[tuple[SpokenWord, int, bool]]:
+    """Return each word, the line of its label, and whether the label ends with the word.
+
+    Labels on one line do not overlap if the axis has `width` pixels.
+    """
     words = sorted(words, key=lambda word: word.start)
-    spans = (
-        (
-            width * axis.share(word.start),
-            width * axis.share(word.end),
-            _LETTER * len(visible(word.word)),
-        )
-        for word in words
-    )
+    spans = []
+    for word in words:
+        start, end = (width * axis.share(second) for second in (word.start, word.end))
+        spans.append((start, end, _LETTER * len(visible(word.word))))
     rows = stack_labels(spans, width, _WORD_GAP)
-    return [PlacedWord(word, *row) for word, row in zip(words, rows, strict=True)]
+    return [(word, *row) for word, row in zip(words, rows, strict=True)]
 
 
 def audio_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Markup:
@@ -166,7 +159,7 @@ def audio_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
         least=least,
         height=_SOUND,
         line=_LINE,
-        lines=1 + max((word.line for word in words), default=0),
+        lines=1 + max((line for _, line, _ in words), default=0),
         words=words,
         description=f"{figure.name}, largest weights: "
         + ", ".join(f"{visible(symbol)} at {second:.2f} s" for symbol, second, _ in figure.peaks),
@@ -209,7 +202,7 @@ def audio_drawing(viewed: ViewedAttention, title: str) -> Drawing:
 
     words = place_words(figure.audio.words, figure.axis, _PLOT)
     if words:
-        height = _LINE * (1 + max(word.line for word in words))
+        height = _LINE * (1 + max(line for _, line, _ in words))
         marks.append(side("words", y + height / 2))
         for spoken, line, flipped in words:
             start, end, base = x(spoken.start), x(spoken.end), y + height - _LINE * line

@@ -43,6 +43,16 @@ _COLORS: dict[Color, tuple[str, str]] = {
     "halo": ("#0f1420", "#0f1420"),
     "peak": ("#fefefe", "#fefefe"),
 }
+_DARK_RULES = "".join(
+    f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
+    for light, dark in _COLORS.values()
+    for part in ("fill", "stroke")
+    if light != dark
+)
+_STYLE = (
+    f'[id^="dark"]{{display:none}}@media {DARK_SCREEN}{{'
+    f'[id^="light"]{{display:none}}[id^="dark"]{{display:inline}}{_DARK_RULES}}}'
+)
 _FAMILIES = (
     "DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic",
     "Arial Unicode MS", "PingFang SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
@@ -131,7 +141,7 @@ class Drawing(NamedTuple):
         title, description = escape(prose(self.title)), escape(prose(self.description))
         return (
             f'{head} role="img"{opening}<title>{title}</title><desc>{description}</desc>'
-            f"<style>{_dark_style()}</style>{rest}"
+            f"<style>{_STYLE}</style>{rest}"
         ).encode()
 
     def png(self, scale: float = 2) -> bytes:
@@ -221,17 +231,6 @@ def printable(text: str) -> str:
         return letter.encode("unicode_escape").decode("ascii")
 
     return "".join(map(shown, text))
-
-
-def _dark_style() -> str:
-    rules = "".join(
-        f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
-        for light, dark in _COLORS.values()
-        for part in ("fill", "stroke")
-        if light != dark
-    )
-    images = '[id^="light"]{display:none}[id^="dark"]{display:inline}'
-    return f'[id^="dark"]{{display:none}}@media {DARK_SCREEN}{{{images}{rules}}}'
 
 
 def _save(drawing: Drawing, kind: Kind, scale: float) -> bytes:

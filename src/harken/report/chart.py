@@ -107,8 +107,8 @@ def chart(
         steps = _QUARTERS if diagonal else ticks(0.0, max(0.05, float(y_values.max())))
         x, y = Scale(0.0, 1.0, _QUARTERS), Scale(0.0, steps[-1], steps)
     else:
-        x = _steps([*x_values, *(mark.x for mark in marks)])
-        y = _scale(float(y_values.min()), float(y_values.max()), log_y)
+        x = _step_axis([*x_values, *(mark.x for mark in marks)])
+        y = _value_axis(float(y_values.min()), float(y_values.max()), log_y)
     marks = sorted(marks)
     spans = [(x.place(at), x.place(at), _LETTER * len(name)) for at, name in marks]
     rows = stack_labels(spans, 100, 3)
@@ -144,14 +144,14 @@ def chart(
     )
 
 
-def _steps(values: Sequence[float]) -> Scale:
+def _step_axis(values: Sequence[float]) -> Scale:
     """Return the x axis of steps: it ends at the first and last one and has whole ticks."""
     low, high = float(min(values)), float(max(values))
     whole = [tick for tick in ticks(low, high, about=7) if tick == int(tick)]
     return Scale(low, high, [tick for tick in whole if low <= tick <= high] or [low])
 
 
-def _scale(low: float, high: float, log: bool) -> Scale:
+def _value_axis(low: float, high: float, log: bool) -> Scale:
     if log:
         return Scale(*log_axis(low, high), log=True)
     # Includes zero if it is near, so that half a loss looks like half.
