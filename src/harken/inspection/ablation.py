@@ -1,6 +1,6 @@
 """Remove parts of a model that knows nothing of it, and put them back.
 
-    with removed(model, [HeadRef("stack.blocks.0.attention", 2)], how=Resample(seed=0)):
+    with ablated(model, [HeadRef("stack.blocks.0.attention", 2)], how=Resample(seed=0)):
         model(tokens)
 
 A part is what it writes, and something else is written in its place:
@@ -53,7 +53,7 @@ Part = WritingPart | PositionRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Means:
+class MeanActivations:
     """By path, what each part that ran wrote on average: 1 k 1 I of heads, else 1 1 J."""
 
     written: Mapping[str, Tensor]
@@ -75,9 +75,9 @@ class Zero:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of a sample is written (`means_over`)."""
+    """The mean of a sample is written (`mean_activations`)."""
 
-    means: Means
+    means: MeanActivations
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +92,19 @@ ZERO = Zero()
 
 
 @contextmanager
-def removed(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterator[None]:
+def ablated(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterator[None]:
     """The model without these parts, for the length of the block."""
     with ExitStack() as undo:
         for part in dict.fromkeys(parts):
             if isinstance(part, PositionRef):
                 undo.enter_context(_without_position(model, part.module))
             else:
-                undo.enter_context(changed(model, {part.module: partial(_instead, part, how)}))
+                undo.enter_context(with_outputs(model, {part.module: partial(_instead, part, how)}))
         yield
 
 
 @contextmanager
-def changed(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
+def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
     """Pass what each named attention, feed-forward layer or block writes through its change.
 
     Of a model that Harken did not build, a name is a member of a `nn.ModuleList`, or a module that
@@ -136,7 +136,9 @@ def changed(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
         yield
 
 
-def means_over(model: nn.Module, sample: Callable[[], Result]) -> tuple[Means, Result]:
+def mean_activations(
+    model: nn.Module, sample: Callable[[], Result]
+) -> tuple[MeanActivations, Result]:
     """What every part writes on average while `sample` runs the model; and what that returned."""
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
@@ -148,9 +150,11 @@ def means_over(model: nn.Module, sample: Callable[[], Result]) -> tuple[Means, R
         counts[name] = counts.get(name, 0) + written.shape[0] * written.shape[-2]
         return written
 
-    with changed(model, {part.module: partial(add, part.module) for part in layer_parts(model)}):
+    with with_outputs(
+        model, {part.module: partial(add, part.module) for part in layer_parts(model)}
+    ):
         result = sample()
-    return Means({name: total / counts[name] for name, total in sums.items()}), result
+    return MeanActivations({name: total / counts[name] for name, total in sums.items()}), result
 
 
 def layer_parts(model: nn.Module) -> list[LayerRef | AttentionRef | FeedForwardRef]:

@@ -7,7 +7,7 @@ Both stay in factors, k U J: singular values and eigenvalues come from U x U mat
 made only by `whole`. Biases are the offsets l and r; the bias of W_O belongs to no head.
 
 Where a token is content + place, its score with another is content-content + content-position +
-position-content + position-position, the query's word first. A norm between entrance and attention
+position-content + position-position, the query's word first. A norm between path and attention
 is linear once its scale is frozen at what the sum of both gave it. What is the same for every token
 (biases, offsets of norms, u and v of `relative_product`) and what a position kind adds to scores
 counts as position: it is known before any token is seen.

@@ -1,6 +1,6 @@
 """Describe every head of a model: what its weights prefer, and what it attends to on given inputs.
 
-Weights are read by `readout.py` and `circuits.py`, attention is measured by `behaviour.py` over
+Weights are read by `readout.py` and `circuits.py`, attention is measured by `head_statistics.py` over
 inputs, and induction on random tokens that come twice. Heads of models that Harken did not build
 have only what is measured.
 """
@@ -15,14 +15,6 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
-from harken.inspection.behaviour import (
-    Behaviour,
-    Tally,
-    behaviour,
-    entropies,
-    induction,
-    repeated_tokens,
-)
 from harken.inspection.circuits import (
     copying,
     effective_rank,
@@ -30,7 +22,15 @@ from harken.inspection.circuits import (
     query_key,
     singular_values,
 )
-from harken.inspection.readout import Readout, entrance_of, read_out
+from harken.inspection.head_statistics import (
+    HeadStatistics,
+    RunningMean,
+    entropies,
+    head_statistics,
+    induction,
+    repeated_tokens,
+)
+from harken.inspection.readout import Readout, input_path, read_out
 from harken.inspection.record import record
 from harken.inspection.refs import HeadRef, is_cross_attention
 from harken.models.language_model import GPT
@@ -123,8 +123,8 @@ def analyze_heads(
     seed: int = 0,
 ) -> HeadAnalysis:
     """Measure heads while each input runs the model, and read their weights if possible."""
-    measured: dict[str, Behaviour] = {}
-    entropy: dict[str, Tally] = {}
+    measured: dict[str, HeadStatistics] = {}
+    entropy: dict[str, RunningMean] = {}
     count = longest = 0
     for run, present in inputs:
         count += 1
@@ -136,7 +136,7 @@ def analyze_heads(
                 _add(entropy, call.name, entropies(weights))
                 continue
             longest = max(longest, weights.shape[-1])
-            new = behaviour(weights, present)
+            new = head_statistics(weights, present)
             _add(measured, call.name, new)
             _add(entropy, call.name, new.entropy)
     repeated = _induction(model, seed)
@@ -177,16 +177,16 @@ def _attention_names(model: nn.Module, ran: Iterable[str]) -> list[str]:
 
 def _is_sequence(model: nn.Module, name: str, weights: Tensor) -> bool:
     """Whether queries and keys are one row of tokens: no memory, no picture."""
-    if entrance_of(model, name) is not None:
+    if input_path(model, name) is not None:
         return True
     parts = name.split(".")
     above = [".".join(parts[:depth]) for depth in range(len(parts))]
     if any(hasattr(model.get_submodule(path), "position") for path in above):
-        return False  # a model of Harken, which `entrance_of` knows
+        return False  # a model of Harken, which `input_path` knows
     return weights.shape[-2] == weights.shape[-1] and not is_cross_attention(name)
 
 
-def _induction(model: nn.Module, seed: int) -> dict[str, Tally]:
+def _induction(model: nn.Module, seed: int) -> dict[str, RunningMean]:
     """Measure induction by attention; only a language model has it."""
     if not isinstance(model, GPT):
         return {}
@@ -199,12 +199,12 @@ def _induction(model: nn.Module, seed: int) -> dict[str, Tally]:
 
 
 def _readout(model: nn.Module, name: str, length: int, seed: int) -> dict[str, Any]:
-    entrance, attention = entrance_of(model, name), model.get_submodule(name)
-    if entrance is None:
+    path, attention = input_path(model, name), model.get_submodule(name)
+    if path is None:
         return {}
     assert isinstance(attention, MultiHead)
-    length = min(length, entrance.position.length or length)
-    read: Readout = read_out(attention, entrance, length=length, seed=seed)
+    length = min(length, path.position.length or length)
+    read: Readout = read_out(attention, path, length=length, seed=seed)
     return {
         "exact": read.exact,
         "weights_offset": read.preferred,
@@ -233,20 +233,20 @@ def _circuits(attention: MultiHead, notes: dict[str, None]) -> dict[str, Any]:
 
 
 def _measured(
-    measured: Behaviour | None, entropy: Tally | None, repeated: Tally | None
+    measured: HeadStatistics | None, entropy: RunningMean | None, repeated: RunningMean | None
 ) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     if measured is not None:
-        commonest, histogram = measured.commonest(), measured.histogram()
+        top_offset, histogram = measured.top_offset(), measured.histogram()
         columns |= {
-            "offset": commonest,
-            "share": histogram.gather(1, commonest[:, None] + measured.reach)[:, 0],
+            "offset": top_offset,
+            "share": histogram.gather(1, top_offset[:, None] + measured.reach)[:, 0],
             "mean_offset": measured.offset.mean,
             "mean_distance": measured.distance.mean,
             "evenness": measured.evenness.mean,
-            "previous_token": measured.looks(1),
-            "itself": measured.looks(0),
-            "next_token": measured.looks(-1),
+            "previous_token": measured.mean_weight_at(1),
+            "itself": measured.mean_weight_at(0),
+            "next_token": measured.mean_weight_at(-1),
             "first": measured.first.mean,
             "measured_offsets": _by_offset(range(-measured.reach, measured.reach + 1), histogram),
         }

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.errors import UserError
-from harken.inspection.ablation import WritingPart, changed, only_head
+from harken.inspection.ablation import WritingPart, only_head, with_outputs
 from harken.inspection.refs import HeadRef
 
 Metric = Callable[[Tensor], Tensor]
@@ -61,7 +61,7 @@ def patch_parts(
             fix="choose inputs with the same number of tokens",
         )
     kept: dict[str, list[Tensor]] = {part.module: [] for part in parts}
-    with changed(model, {name: partial(_keep, calls) for name, calls in kept.items()}):
+    with with_outputs(model, {name: partial(_keep, calls) for name, calls in kept.items()}):
         above = float(metric(clean).mean())
     outputs = {name: _with_starts(calls) for name, calls in kept.items()}
     below = float(metric(corrupted).mean())
@@ -73,7 +73,7 @@ def patch_parts(
 
     def share(part: WritingPart, position: int | None) -> float:
         restore = partial(_restore, part, position, iter(outputs[part.module]))
-        with changed(model, {part.module: restore}):
+        with with_outputs(model, {part.module: restore}):
             return (float(metric(corrupted).mean()) - below) / (above - below)
 
     positions = None

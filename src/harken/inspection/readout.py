@@ -17,7 +17,7 @@ The variance of s over the keys of a query is a sum (total variance, in this ord
     content     of the keys' tokens
 
 Exact in the first layer, where a token is content and place and nothing else. Above, what earlier
-layers write is missing: tokens come down the direct path, from the entrance through its norms.
+layers write is missing: tokens come down the direct path, from the path through its norms.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ TOKENS = 16  # drawn for queries, and as many for keys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entrance:
+class InputPath:
     """How tokens come to a self-attention."""
 
     position: Position
@@ -71,7 +71,7 @@ class Readout:
         return self.band < len(self.offsets)
 
 
-def entrance_of(model: nn.Module, name: str) -> Entrance | None:
+def input_path(model: nn.Module, name: str) -> InputPath | None:
     """Of the attention at a path; None where there is no row of tokens: memories, pictures."""
     modules = dict(model.named_modules())
     steps = name.split(".")
@@ -91,7 +91,7 @@ def entrance_of(model: nn.Module, name: str) -> Entrance | None:
     norms = [one for one in [getattr(owner, "norm", None)] if one is not None]
     norms += [norm for passed in before for norm in passed.residual_norms()]
     norms += block.norms_before_attention()
-    return Entrance(
+    return InputPath(
         position=position,
         norms=tuple(norms),
         table=_table(modules, above, position.token_width),
@@ -103,11 +103,11 @@ def entrance_of(model: nn.Module, name: str) -> Entrance | None:
 
 @torch.no_grad()
 def read_out(
-    attention: MultiHead, entrance: Entrance, *, length: int, tokens: int = TOKENS, seed: int = 0
+    attention: MultiHead, path: InputPath, *, length: int, tokens: int = TOKENS, seed: int = 0
 ) -> Readout:
     """Over rows of `length`; offsets go as far as all queries of the middle, or the end, have."""
-    means, content = _scores(attention, entrance, length, tokens, seed)
-    at, offsets = _compass(entrance, length)
+    means, content = _scores(attention, path, length, tokens, seed)
+    at, offsets = _compass(path, length)
     keys = at[:, None] - offsets
     # From tables over keys to tables over offsets: … k queries offsets.
     means, content = means[:, :, at[:, None], keys], content[:, at[:, None], keys]
@@ -128,22 +128,22 @@ def read_out(
         position=by_position / total,
         mixed=by_both / total,
         content=by_content / total,
-        exact=entrance.first,
+        exact=path.first,
     )
 
 
 def _scores(
-    attention: MultiHead, entrance: Entrance, length: int, tokens: int, seed: int
+    attention: MultiHead, path: InputPath, length: int, tokens: int, seed: int
 ) -> tuple[Float[Tensor, "tokens k T S"], Float[Tensor, "k T S"]]:
     """For each query's token the mean over keys' tokens; and the mean variance by keys' tokens.
 
     The keys are one long row in which several tokens stand at each place: a score knows only
     positions, as in a packed row, so nothing but the model's own code is needed.
     """
-    position, slots = entrance.position, torch.arange(length, device=entrance.table.device)[None]
+    position, slots = path.position, torch.arange(length, device=path.table.device)[None]
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(len(entrance.table), (2, tokens), generator=generator)
-    asking, asked = (_entered(entrance, one, slots) for one in drawn.to(slots.device))
+    drawn = torch.randint(len(path.table), (2, tokens), generator=generator)
+    asking, asked = (_entered(path, one, slots) for one in drawn.to(slots.device))
     keys_at = slots.repeat(1, tokens)
     seen = attention.project_kv(
         asked.reshape(1, tokens * length, -1), position.rotation(keys_at[..., None])
@@ -159,12 +159,12 @@ def _scores(
 
 
 def _entered(
-    entrance: Entrance, drawn: Int[Tensor, "tokens"], slots: Int[Tensor, "1 T"]
+    path: InputPath, drawn: Int[Tensor, "tokens"], slots: Int[Tensor, "1 T"]
 ) -> Float[Tensor, "tokens T J"]:
     """Each token at every place, as the attention reads it."""
-    contents = entrance.table[drawn][:, None].expand(-1, slots.shape[1], -1)
-    states = entrance.position.embed(contents, slots[..., None])
-    for norm in entrance.norms:
+    contents = path.table[drawn][:, None].expand(-1, slots.shape[1], -1)
+    states = path.position.embed(contents, slots[..., None])
+    for norm in path.norms:
         states = norm(states)
     return states
 
@@ -181,22 +181,20 @@ def _plain(
     return scores
 
 
-def _compass(
-    entrance: Entrance, length: int
-) -> tuple[Int[Tensor, "queries"], Int[Tensor, "offsets"]]:
+def _compass(path: InputPath, length: int) -> tuple[Int[Tensor, "queries"], Int[Tensor, "offsets"]]:
     """Queries, and offsets at which each of them has a key: else offsets would compare queries.
 
     The first place is nobody's key: heads rest there, however far it is.
     """
-    if entrance.order == "any":
+    if path.order == "any":
         reach = (length - 1) // 3
         first, last = -reach, length - reach
     else:
         reach = (length - 1) // 2
-        first, last = (1 if entrance.order == "strict" else 0), length
+        first, last = (1 if path.order == "strict" else 0), length
     at, offsets = torch.arange(reach + 1, last), torch.arange(first, reach + 1)
-    if entrance.window is not None:
-        offsets = offsets[offsets.abs() <= entrance.window]
+    if path.window is not None:
+        offsets = offsets[offsets.abs() <= path.window]
     return at, offsets
 
 

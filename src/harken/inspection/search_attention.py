@@ -96,7 +96,7 @@ class RecordedState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     """Rows of one step; `parents` are their indices in the step before."""
 
     parents: Int[Tensor, "rows"]
@@ -104,9 +104,11 @@ class Step:
     may_end: Bool[Tensor, "rows"]
     weights: dict[str, Float[Tensor, "rows k S"]]
 
-    def of(self, places: Int[Tensor, "left"]) -> "Step":
+    def of(self, places: Int[Tensor, "left"]) -> "RecordedStep":
         weights = {name: part[places] for name, part in self.weights.items()}
-        return Step(self.parents[places], self.tokens[places], self.may_end[places], weights)
+        return RecordedStep(
+            self.parents[places], self.tokens[places], self.may_end[places], weights
+        )
 
 
 class RecordingStepper:
@@ -141,7 +143,7 @@ class RecordingStepper:
                     fix="record the encoder with harken.record",
                 )
             self._selection = replace(self._selection, layers=None, paths=tuple(names))
-        self._steps: list[Step] = []
+        self._steps: list[RecordedStep] = []
         self._left = 0
 
     def prompt(
@@ -215,7 +217,7 @@ class RecordingStepper:
 
         with on_attention(self._model, self._selection, tell):
             scores, own = call()
-        self._steps.append(Step(parents, tokens, self._may_end(scores), weights))
+        self._steps.append(RecordedStep(parents, tokens, self._may_end(scores), weights))
         self._forget()
         return scores, RecordedState(own, len(self._steps) - 1, places)
 

@@ -10,14 +10,13 @@ from harken.errors import UserError
 from harken.inspection.ablation import (
     How,
     Mean,
-    Means,
+    MeanActivations,
     Part,
     Resample,
     Zero,
     layer_parts,
-    means_over,
+    mean_activations,
     position_parts,
-    removed,
 )
 from harken.measure.interval import LOWER_IS_BETTER, Estimate, Sample
 from harken.measure.paired import Difference, difference
@@ -69,13 +68,13 @@ def ablation_study(
     on_part: Callable[[int, int, str, AblatedPart], None] = lambda *progress: None,
 ) -> AblationStudy:
     """Evaluate the model whole and without each part; `on_part(number, total, metric, part)`."""
-    means, before = means_over(model, evaluate)
+    means, before = mean_activations(model, evaluate)
     parts = _parts(model, means, what)
     metric, sample = next(iter(before.samples.items()))
     replacement: How = Zero() if how == "zero" else Mean(means) if how == "mean" else Resample(seed)
     ablated: list[AblatedPart] = []
     for number, part in enumerate(parts, start=1):
-        with removed(model, [part], replacement):
+        with ablated(model, [part], replacement):
             after = evaluate().samples[metric]
         result = AblatedPart(
             part=part, value=after.estimate(), difference=difference(sample, after)
@@ -86,7 +85,7 @@ def ablation_study(
     return AblationStudy(n=before.n, metric=metric, whole=sample.estimate(), parts=ablated)
 
 
-def _parts(model: nn.Module, means: Means, what: PartKind) -> Sequence[Part]:
+def _parts(model: nn.Module, means: MeanActivations, what: PartKind) -> Sequence[Part]:
     """Return the parts that ran: an example may not use every part of a model."""
     found: Sequence[Part]
     if what == "heads":

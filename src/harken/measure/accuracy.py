@@ -9,7 +9,7 @@ def exact_matches(answers: Sequence[str], expected: Sequence[str]) -> list[bool]
     return [one.strip() == other.strip() for one, other in zip(answers, expected, strict=True)]
 
 
-def commonest(answers: Sequence[str]) -> str:
+def majority_answer(answers: Sequence[str]) -> str:
     """What to answer when nothing is known; of equally common ones the first in the alphabet."""
     counts = Counter(answer.strip() for answer in answers)
     return min(counts, key=lambda answer: (-counts[answer], answer))

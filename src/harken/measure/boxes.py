@@ -5,7 +5,7 @@
     chance_in_box           share of all places that lie in the box, mean over the same words
 
 The last is what the first would be if places were drawn by lot, and the second if all were looked
-at alike. A place is in a box when its centre is, or lies on the border; a box between the centres
+at alike. A place is in a box when its centre is, or lies on the border; a box between the centers
 holds no place and cannot be found.
 
 A word counts where the alignment sets it beside its equal in the caption that has the boxes: the
@@ -22,9 +22,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from harken.formats.examples import Box
-from harken.measure.edit_distance import Step
+from harken.measure.edit_distance import EditOp
 from harken.measure.interval import LOGIT, Sample
-from harken.measure.word_times import understood
+from harken.measure.word_times import matched_words
 
 NOTES = {
     "attention_in_box": "words whose strongest look falls into their own box, borders included, of "
@@ -36,31 +36,31 @@ NOTES = {
 }
 
 
-class Centres(NamedTuple):
+class GridCenters(NamedTuple):
     """Of every place, in pixels from the upper left corner of the picture, as boxes are."""
 
     x: Float[np.ndarray, "places"]
     y: Float[np.ndarray, "places"]
 
 
-def grid_centres(columns: int, rows: int, stride: float, offset: float) -> Centres:
+def grid_centers(columns: int, rows: int, stride: float, offset: float) -> GridCenters:
     """Of places row by row, whose middle pixels are `offset + stride * place` along each axis."""
     place = np.arange(columns * rows)
     # The middle of a pixel is half a pixel further from the corner than its number.
     middle = offset + 0.5
-    return Centres(middle + stride * (place % columns), middle + stride * (place // columns))
+    return GridCenters(middle + stride * (place % columns), middle + stride * (place // columns))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Looks:
+class ImageAttention:
     """What was looked at in one picture, for each symbol that was written."""
 
     weights: Float[np.ndarray, "symbols places"]
     words: Integer[np.ndarray, "symbols"]  # the number of each one's written word; -1 for no word
-    centres: Centres
+    centers: GridCenters
 
 
-class Hit(NamedTuple):
+class BoxHit(NamedTuple):
     """What every metric counts of one word."""
 
     attention_in_box: float
@@ -70,8 +70,8 @@ class Hit(NamedTuple):
 
 def box_samples(
     boxes: Sequence[Sequence[Box]],
-    looks: Sequence[Looks],
-    alignments: Sequence[Sequence[Step]],
+    looks: Sequence[ImageAttention],
+    alignments: Sequence[Sequence[EditOp]],
 ) -> tuple[dict[str, Sample], dict[str, str]]:
     """Samples by metric, over all words together, and what a reader must know of each.
 
@@ -79,36 +79,36 @@ def box_samples(
     written beside that caption.
     """
     pictures = [list(hits(*one)) for one in zip(boxes, looks, alignments, strict=True)]
-    return {name: mean_of(name, pictures) for name in Hit._fields}, NOTES
+    return {name: mean_of(name, pictures) for name in BoxHit._fields}, NOTES
 
 
-def mean_of(name: str, pictures: Sequence[Sequence[Hit]]) -> Sample:
+def mean_of(name: str, pictures: Sequence[Sequence[BoxHit]]) -> Sample:
     """Over all words together; which of them count is the system's own choice."""
     rows = [(sum(getattr(one, name) for one in words), len(words)) for words in pictures]
     return Sample(counts=np.array(rows, dtype=np.float64), link=LOGIT, chosen=True)
 
 
-def hits(boxes: Sequence[Box], looks: Looks, steps: Sequence[Step]) -> Iterator[Hit]:
+def hits(boxes: Sequence[Box], looks: ImageAttention, steps: Sequence[EditOp]) -> Iterator[BoxHit]:
     """Of each word of one picture that was written as in the caption."""
-    for word, written in understood(steps):
+    for word, written in matched_words(steps):
         own = looks.words == written
         if word < len(boxes) and own.any():
-            yield hit(looks.weights[own].mean(axis=0), inside(boxes[word], looks.centres))
+            yield hit(looks.weights[own].mean(axis=0), inside(boxes[word], looks.centers))
 
 
-def hit(weights: Float[np.ndarray, "places"], within: Bool[np.ndarray, "places"]) -> Hit:
+def hit(weights: Float[np.ndarray, "places"], within: Bool[np.ndarray, "places"]) -> BoxHit:
     """Of one word; who looks nowhere looks everywhere alike."""
     weights = weights if weights.any() else np.ones_like(weights)
     strongest = weights == weights.max()
-    return Hit(
+    return BoxHit(
         attention_in_box=float(within[strongest].mean()),
         attention_mass_in_box=float(weights[within].sum() / weights.sum()),
         chance_in_box=float(within.mean()),
     )
 
 
-def inside(box: Box, centres: Centres) -> Bool[np.ndarray, "places"]:
+def inside(box: Box, centers: GridCenters) -> Bool[np.ndarray, "places"]:
     """Which places lie in a box, borders included."""
     right, below = box.x + box.width, box.y + box.height
-    across = (box.x <= centres.x) & (centres.x <= right)
-    return across & (box.y <= centres.y) & (centres.y <= below)
+    across = (box.x <= centers.x) & (centers.x <= right)
+    return across & (box.y <= centers.y) & (centers.y <= below)

@@ -53,7 +53,7 @@ def is_pause(text: str, at: int) -> bool:
     return unicodedata.category(text[at])[0] == "P" and not (inside and text[at] in APOSTROPHES)
 
 
-class Step(NamedTuple):
+class EditOp(NamedTuple):
     """A unit that was said and the one written for it; "" on a side that has none."""
 
     said: str
@@ -61,7 +61,7 @@ class Step(NamedTuple):
     edit: Edit
 
 
-class Edits(NamedTuple):
+class EditCounts(NamedTuple):
     """How many units were right, and how many edits of each kind it takes."""
 
     right: int = 0
@@ -113,14 +113,14 @@ def transcription_samples(
 
 def align_texts(
     written: Sequence[str], said: Sequence[str], *, units: Units, leniency: Leniency = STRICT
-) -> list[list[Step]]:
+) -> list[list[EditOp]]:
     """Of each sentence the fewest edits, in order; which of several as few is jiwer's choice."""
     cut = Cut(units, leniency)
     aligned = process_words(list(said), list(written), cut, cut)
     sentences = zip(aligned.references, aligned.hypotheses, aligned.alignments, strict=True)
     return [
         [
-            Step(one, other, cast(Edit, chunk.type))
+            EditOp(one, other, cast(Edit, chunk.type))
             for chunk in chunks
             for one, other in zip_longest(
                 expected[chunk.ref_start_idx : chunk.ref_end_idx],
@@ -143,32 +143,32 @@ class Cut(AbstractTransform):
         return text.split() if self._units == "words" else list(text)
 
 
-def count_edits(steps: Iterable[Step]) -> Edits:
+def count_edits(steps: Iterable[EditOp]) -> EditCounts:
     """Of one sentence, or of any steps together."""
     kinds = Counter(step.edit for step in steps)
-    return Edits(kinds["equal"], kinds["substitute"], kinds["delete"], kinds["insert"])
+    return EditCounts(kinds["equal"], kinds["substitute"], kinds["delete"], kinds["insert"])
 
 
-def add_edits(edits: Iterable[Edits]) -> Edits:
+def add_edits(edits: Iterable[EditCounts]) -> EditCounts:
     """Of several sentences."""
-    return Edits(*(sum(parts) for parts in zip(Edits(), *edits, strict=True)))
+    return EditCounts(*(sum(parts) for parts in zip(EditCounts(), *edits, strict=True)))
 
 
-def by_speaker(speakers: Sequence[str], edits: Sequence[Edits]) -> dict[str, Edits]:
-    """The edits of each speaker's sentences together, the worst understood first."""
-    groups: dict[str, list[Edits]] = {}
+def edits_by_speaker(speakers: Sequence[str], edits: Sequence[EditCounts]) -> dict[str, EditCounts]:
+    """The edits of each speaker's sentences together, the worst matched_words first."""
+    groups: dict[str, list[EditCounts]] = {}
     for speaker, one in zip(speakers, edits, strict=True):
         groups.setdefault(speaker, []).append(one)
     totals = {speaker: add_edits(own) for speaker, own in groups.items()}
     return dict(sorted(totals.items(), key=lambda item: (-item[1].rate, item[0])))
 
 
-def pairs_of(sentences: Iterable[Iterable[Step]]) -> Pairs:
+def confusion_counts(sentences: Iterable[Iterable[EditOp]]) -> Pairs:
     """How often each unit was written for each, for the commonest `confusions` of `tagging.py`."""
     return Counter((step.said, step.written) for steps in sentences for step in steps)
 
 
-def rate_of(counted: Sequence[int], edits: Sequence[Edits], link: Link = LOG) -> Sample:
+def rate_of(counted: Sequence[int], edits: Sequence[EditCounts], link: Link = LOG) -> Sample:
     """Some count of every sentence over the units said in it, all sentences together.
 
     With insertions a rate can be above 1, so that it is no proportion.

@@ -25,9 +25,14 @@ from harken.measure.abstention import (
     risk_coverage,
 )
 from harken.measure.accuracy import exact_matches
-from harken.measure.borrowing import Borrowed, Embed, Known, borrowings
 from harken.measure.calibration import Bin, calibration_error, error_by_chance, reliability
 from harken.measure.interval import Estimate, Sample, share
+from harken.measure.nearest_name_errors import (
+    Embed,
+    KnownAnswers,
+    NearestNameErrors,
+    nearest_name_errors,
+)
 from harken.measure.scored_answers import Answer, ScoredAnswers, score_answers
 
 COVERAGES = (90, 70, 50)  # per cent
@@ -53,7 +58,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sureness:
+class ConfidenceSummary:
     """How sure the answers of one kind are; `above` is the share that the threshold lets pass."""
 
     name: str
@@ -62,7 +67,7 @@ class Sureness:
     above: float | None  # None where there is no threshold
 
 
-class Repeated(NamedTuple):
+class FrequentAnswer(NamedTuple):
     """An answer that is said often, and how often it is one of training."""
 
     answer: str
@@ -71,15 +76,15 @@ class Repeated(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Invented:
+class FictionalNames:
     """What is said about names that nobody bears."""
 
     said: Sequence[Answer]
     known: int  # of these answers, how many are known ones
     of_first: int  # how many are the answer of a known name with the same first words
     of_last: int  # and with the same last word
-    sureness: Sequence[Sureness]  # of real names, then of invented ones
-    commonest: Sequence[Repeated]
+    sureness: Sequence[ConfidenceSummary]  # of real names, then of invented ones
+    commonest: Sequence[FrequentAnswer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -92,12 +97,12 @@ class Honesty:
     guarantees: Sequence[RiskGuarantee]  # none where all questions are about one name
     kinds: Mapping[str, Estimate]  # shares of all answers: RIGHT, KNOWN, UNKNOWN
     groups: Mapping[str, Sequence[Group]]
-    borrowed: Sequence[Borrowed]
-    invented: Invented | None  # None where no name could be invented
+    borrowed: Sequence[NearestNameErrors]
+    invented: FictionalNames | None  # None where no name could be invented
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class HonestyMeasurement:
     """Figures for tables and comparisons, what they mean, and the record for a report."""
 
     samples: Mapping[str, Sample]
@@ -108,20 +113,20 @@ class Measured:
 def measure_honesty(
     said: Sequence[Answer],
     expected: Sequence[str],
-    known: Known,
+    known: KnownAnswers,
     *,
     frame: str,
     embed: Embed,
     invented: Sequence[Answer],
     seed: int,
-) -> Measured:
+) -> HonestyMeasurement:
     """Of at least one answer; `embed` gives what the model makes of names."""
     answers = [one.answer.strip() for one in said]
     right = exact_matches(answers, expected)
     scored = score_answers([one.confidence for one in said], right)
     sensible = {*known.times, *(answer.strip() for answer in expected)}
     unknown = [answer not in sensible for answer in answers]
-    borrowed = borrowings(said, right, known, embed, seed)
+    borrowed = nearest_name_errors(said, right, known, embed, seed)
     guarantees = _guarantees(scored, [one.name for one in said], seed)
     threshold = next((one.threshold for one in guarantees if one.max_error == MARKED), None)
     samples = {
@@ -154,7 +159,7 @@ def measure_honesty(
         borrowed=borrowed,
         invented=_invented(invented, scored, known, sensible, threshold) if invented else None,
     )
-    return Measured(samples=samples, notes=notes, honesty=honesty)
+    return HonestyMeasurement(samples=samples, notes=notes, honesty=honesty)
 
 
 def _guarantees(scored: ScoredAnswers, names: Sequence[str], seed: int) -> list[RiskGuarantee]:
@@ -165,7 +170,7 @@ def _guarantees(scored: ScoredAnswers, names: Sequence[str], seed: int) -> list[
 
 
 def _all_groups(
-    scored: ScoredAnswers, names: Sequence[str], expected: Sequence[str], known: Known
+    scored: ScoredAnswers, names: Sequence[str], expected: Sequence[str], known: KnownAnswers
 ) -> dict[str, list[Group]]:
     times = [known.times.get(answer.strip(), 0) for answer in expected]
     words = [len(name.split()) for name in names]
@@ -200,10 +205,10 @@ def _groups(
 def _invented(
     said: Sequence[Answer],
     real: ScoredAnswers,
-    known: Known,
+    known: KnownAnswers,
     sensible: set[str],
     threshold: float | None,
-) -> Invented:
+) -> FictionalNames:
     answers = [one.answer.strip() for one in said]
     unreal = score_answers([one.confidence for one in said], [False] * len(said))
     kinds = {
@@ -215,13 +220,13 @@ def _invented(
     firsts, lasts = _answers_by_part(known, 0), _answers_by_part(known, 1)
     parts = [one.name.rpartition(" ")[::2] for one in said]
     often = sorted(Counter(answers).items(), key=lambda one: (-one[1], one[0]))
-    return Invented(
+    return FictionalNames(
         said=said,
         known=sum(answer in sensible for answer in answers),
         of_first=sum(a in firsts[first] for a, (first, _) in zip(answers, parts, strict=True)),
         of_last=sum(a in lasts[last] for a, (_, last) in zip(answers, parts, strict=True)),
         sureness=[
-            Sureness(
+            ConfidenceSummary(
                 name=name,
                 n=len(confidences),
                 median=float(np.median(confidences)),
@@ -231,13 +236,13 @@ def _invented(
             if len(confidences)
         ],
         commonest=[
-            Repeated(answer, times, known.times.get(answer, 0))
+            FrequentAnswer(answer, times, known.times.get(answer, 0))
             for answer, times in often[:SAID_OFTEN]
         ],
     )
 
 
-def _answers_by_part(known: Known, side: int) -> Mapping[str, set[str]]:
+def _answers_by_part(known: KnownAnswers, side: int) -> Mapping[str, set[str]]:
     """What is answered about known names with the same first words, or the same last one."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, answers in zip(known.names, known.answers, strict=True):

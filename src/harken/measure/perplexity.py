@@ -49,7 +49,7 @@ def _sample(nats: PerExample, counted: PerExample, figure: Figure, unit: Unit) -
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Surprise:
+class TokenLosses:
     """How surprised a model was by each stretch of a text, and what the stretch holds."""
 
     nats: PerExample

@@ -32,7 +32,7 @@ class TagScore(NamedTuple):
     words: int
 
 
-def words_right(
+def tag_accuracy(
     expected: Tags, said: Tags, among: Sequence[Sequence[bool]] | None = None
 ) -> Sample:
     """The share of words with the expected tag, of all or of some; sentences are independent."""

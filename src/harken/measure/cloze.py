@@ -19,7 +19,7 @@ from harken.measure.ngrams import Trigrams, sides_of
 BEST = 5
 
 
-class Filled(NamedTuple):
+class ClozePredictions(NamedTuple):
     """For each blank the likeliest words, and the log-probability of them and of the true one."""
 
     words: Int[np.ndarray, "blanks best"]
@@ -27,9 +27,9 @@ class Filled(NamedTuple):
     true_logs: Float[np.ndarray, "blanks"]
 
 
-def fill_by_counts(
+def ngram_predictions(
     trigrams: Trigrams, lines: Ragged, chosen: Numbers, first_word: int
-) -> tuple[Filled, Filled]:
+) -> tuple[ClozePredictions, ClozePredictions]:
     """(by how common each word is, by its two neighbours on each side).
 
     Numbers below `first_word` are symbols that are no answers.
@@ -50,12 +50,12 @@ def _best_of(
     return best, probabilities[best], probabilities[true]
 
 
-def _filled(found: list[tuple[int, float, float]]) -> Filled:
+def _filled(found: list[tuple[int, float, float]]) -> ClozePredictions:
     best, probability, true = (np.array(part) for part in zip(*found, strict=True))
-    return Filled(best[:, None], np.log(probability)[:, None], np.log(true))
+    return ClozePredictions(best[:, None], np.log(probability)[:, None], np.log(true))
 
 
-class Tally:
+class ClozeMetrics:
     """Sums over the blanks of each line that has any."""
 
     def __init__(self, lines: Ragged, chosen: Numbers) -> None:
@@ -65,18 +65,18 @@ class Tally:
         self._counted = np.bincount(self._line, minlength=self._lines)
         self.true = lines.values[chosen]
 
-    def accuracy(self, filled: Filled) -> Sample:
+    def accuracy(self, filled: ClozePredictions) -> Sample:
         right = filled.words[:, 0] == self.true
         return Sample(counts=self._beside_counted(right), link=LOGIT)
 
-    def five_best(self, filled: Filled) -> Sample:
+    def top5_accuracy(self, filled: ClozePredictions) -> Sample:
         found = (filled.words[:, :BEST] == self.true[:, None]).any(axis=1)
         return Sample(counts=self._beside_counted(found), link=LOGIT)
 
-    def nats(self, filled: Filled) -> Sample:
+    def nats(self, filled: ClozePredictions) -> Sample:
         return Sample(counts=self._beside_counted(-filled.true_logs), unit="nats")
 
-    def perplexity(self, filled: Filled) -> Sample:
+    def perplexity(self, filled: ClozePredictions) -> Sample:
         return Sample(
             counts=self._beside_counted(-filled.true_logs),
             figure=exponential,

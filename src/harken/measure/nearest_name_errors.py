@@ -17,13 +17,13 @@ from harken.measure.nearest import nearest_by_embedding, nearest_by_string
 from harken.measure.scored_answers import Answer
 
 SHOWN = 6  # examples, the surest
-MOST_EMBEDDED = 2000  # known names that a model is asked for its vector of; all are too dear
+MAX_EMBEDDED = 2000  # known names that a model is asked for its vector of; all are too dear
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "names width"]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownAnswers:
     """What training asked about."""
 
     names: Sequence[str]  # all different
@@ -31,7 +31,7 @@ class Known:
     times: Mapping[str, int]  # that each answer occurs
 
 
-class Neighbour(NamedTuple):
+class NearestNameError(NamedTuple):
     """A wrong answer about a name that is the right one for another."""
 
     name: str
@@ -41,31 +41,31 @@ class Neighbour(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Borrowed:
+class NearestNameErrors:
     """Of every answer, whether it is wrong and its neighbour's."""
 
     how: str  # likeness was measured
     outcomes: Sequence[bool]
     wrong: int
     by_chance: float  # how many would be, were each neighbour any known name
-    examples: Sequence[Neighbour]
+    examples: Sequence[NearestNameError]
 
 
-def known_of(names: Sequence[str], answers: Sequence[str]) -> Known:
+def known_answers(names: Sequence[str], answers: Sequence[str]) -> KnownAnswers:
     """From training questions, line by line."""
     told: dict[str, set[str]] = {}
     for name, answer in zip(names, answers, strict=True):
         told.setdefault(name, set()).add(answer.strip())
-    return Known(
+    return KnownAnswers(
         names=list(told),
         answers=[frozenset(some) for some in told.values()],
         times=Counter(answer.strip() for answer in answers),
     )
 
 
-def borrowings(
-    said: Sequence[Answer], right: Sequence[bool], known: Known, embed: Embed, seed: int
-) -> list[Borrowed]:
+def nearest_name_errors(
+    said: Sequence[Answer], right: Sequence[bool], known: KnownAnswers, embed: Embed, seed: int
+) -> list[NearestNameErrors]:
     """By either likeness; only names whose answer may be somebody else's are looked at."""
     asking = [
         place
@@ -83,8 +83,10 @@ def borrowings(
     ]
 
 
-def _by_embedding(names: Sequence[str], known: Known, embed: Embed, seed: int) -> list[int | None]:
-    count = min(MOST_EMBEDDED, len(known.names))
+def _by_embedding(
+    names: Sequence[str], known: KnownAnswers, embed: Embed, seed: int
+) -> list[int | None]:
+    count = min(MAX_EMBEDDED, len(known.names))
     drawn = np.random.default_rng(seed).choice(len(known.names), size=count, replace=False)
     places = np.sort(drawn).tolist()
     some = [known.names[place] for place in places]
@@ -96,9 +98,9 @@ def _borrowed(
     how: str,
     said: Sequence[Answer],
     right: Sequence[bool],
-    known: Known,
+    known: KnownAnswers,
     nearest: Mapping[int, int | None],
-) -> Borrowed:
+) -> NearestNameErrors:
     having = Counter(answer for answers in known.answers for answer in answers)
     outcomes, found, by_chance = [], [], 0.0
     for at, (one, fine) in enumerate(zip(said, right, strict=True)):
@@ -106,10 +108,10 @@ def _borrowed(
         borrowed = place is not None and answer in known.answers[place]
         outcomes.append(borrowed)
         if borrowed and place is not None:
-            found.append(Neighbour(one.name, known.names[place], answer, one.confidence))
+            found.append(NearestNameError(one.name, known.names[place], answer, one.confidence))
         if not fine:
             by_chance += having[answer] / len(known.names)
-    return Borrowed(
+    return NearestNameErrors(
         how=how,
         outcomes=outcomes,
         wrong=len(right) - sum(right),

@@ -3,12 +3,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from harken.measure import borrowing
-from harken.measure.borrowing import Neighbour, borrowings, known_of
+from harken.measure import nearest_name_errors as errors_module
+from harken.measure.nearest_name_errors import NearestNameError, known_answers, nearest_name_errors
 from harken.measure.scored_answers import Answer
 
 # Bob is asked about twice, and Ada Kong twice alike.
-KNOWN = known_of(
+KNOWN = known_answers(
     ["Ada Kong", "Bob", "Bob", "Cleo Vark", "Ada Kong"], ["Rome", "Oslo", " Bonn ", "Rome", "Rome"]
 )
 SAID = [
@@ -41,12 +41,12 @@ def test_what_is_known() -> None:
 
 
 def test_borrowed_by_hand() -> None:
-    by_string, by_embedding = borrowings(SAID, RIGHT, KNOWN, embed, seed=0)
+    by_string, by_embedding = nearest_name_errors(SAID, RIGHT, KNOWN, embed, seed=0)
     assert by_string.how == "string"
     assert by_string.outcomes == [True, True, False, False, False]
     assert by_string.examples == [
-        Neighbour("Ada King", "Ada Kong", "Rome", 0.9),
-        Neighbour("Bobby", "Bob", "Bonn", 0.7),
+        NearestNameError("Ada King", "Ada Kong", "Rome", 0.9),
+        NearestNameError("Bobby", "Bob", "Bonn", 0.7),
     ]
     assert by_embedding.how == "embedding"
     assert by_embedding.outcomes == [True, False, True, False, False]
@@ -64,18 +64,18 @@ def test_the_model_is_asked_only_where_it_matters() -> None:
         asked.append(list(names))
         return embed(names)
 
-    borrowings(SAID, RIGHT, KNOWN, note, seed=0)
+    nearest_name_errors(SAID, RIGHT, KNOWN, note, seed=0)
     assert asked == [["Ada King", "Bobby", "Cleo Varg"], ["Ada Kong", "Bob", "Cleo Vark"]]
     asked.clear()
-    for one in borrowings(SAID, [True] * 5, KNOWN, note, seed=0):
+    for one in nearest_name_errors(SAID, [True] * 5, KNOWN, note, seed=0):
         assert (sum(one.outcomes), one.wrong, one.by_chance, one.examples) == (0, 0, 0.0, [])
     assert asked == []
 
 
 def test_of_many_known_names_some_are_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(borrowing, "MOST_EMBEDDED", 53)
+    monkeypatch.setattr(errors_module, "MAX_EMBEDDED", 53)
     names = [f"name {at}" for at in range(97)]
-    known = known_of(names, [f"answer {at}" for at in range(97)])
+    known = known_answers(names, [f"answer {at}" for at in range(97)])
     seen: list[list[str]] = []
 
     def note(some: Sequence[str]) -> np.ndarray:
@@ -84,13 +84,13 @@ def test_of_many_known_names_some_are_embedded(monkeypatch: pytest.MonkeyPatch) 
 
     # 97 + n lies where n lies, and says n's answer.
     said = [Answer(f"name {97 + at}", f"answer {at}", 0.5) for at in range(97)]
-    _, found = borrowings(said, [False] * 97, known, note, seed=2)
+    _, found = nearest_name_errors(said, [False] * 97, known, note, seed=2)
     drawn = seen[1]
     assert len(set(drawn)) == 53
     assert drawn != names[:53]
     taken = {int(name.split()[1]) for name in drawn}
     # One whose own is not among them finds others all alike, and takes the first.
     assert [at for at, one in enumerate(found.outcomes) if one] == sorted(taken)
-    assert len(found.examples) == borrowing.SHOWN
-    borrowings(said, [False] * 97, known, note, seed=2)
+    assert len(found.examples) == errors_module.SHOWN
+    nearest_name_errors(said, [False] * 97, known, note, seed=2)
     assert seen[3] == drawn

@@ -1,6 +1,6 @@
 """Where heads look while a model runs: figures of recorded weights, each a mean over queries.
 
-    offset     sum over t of a_it (i - t)         positive looks back
+    offset     sum over t of a_it (i - t)         positive mean_weight_at back
     distance   sum over t of a_it |i - t|
     entropy    -sum over t of a_it ln a_it        in nats; and as a share of that of even attention
     at(d)      a_{i,i-d}, over the queries that have a token there:
@@ -22,14 +22,14 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class RunningMean:
     """A sum over queries for every head, and how many queries it is over."""
 
     total: Float[Tensor, "k"]
     count: int
 
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(self.total + other.total, self.count + other.count)
+    def __add__(self, other: "RunningMean") -> "RunningMean":
+        return RunningMean(self.total + other.total, self.count + other.count)
 
     @property
     def mean(self) -> Float[Tensor, "k"]:
@@ -38,19 +38,19 @@ class Tally:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Behaviour:
+class HeadStatistics:
     """What the heads of one attention did; `at` counts from -reach to reach."""
 
-    offset: Tally
-    distance: Tally
-    entropy: Tally
-    evenness: Tally  # entropy over that of even attention to what is visible
-    first: Tally
+    offset: RunningMean
+    distance: RunningMean
+    entropy: RunningMean
+    evenness: RunningMean  # entropy over that of even attention to what is visible
+    first: RunningMean
     at: Float[Tensor, "k offsets"]  # sums
     at_count: Int[Tensor, "offsets"]
 
-    def __add__(self, other: "Behaviour") -> "Behaviour":
-        return Behaviour(
+    def __add__(self, other: "HeadStatistics") -> "HeadStatistics":
+        return HeadStatistics(
             offset=self.offset + other.offset,
             distance=self.distance + other.distance,
             entropy=self.entropy + other.entropy,
@@ -72,26 +72,26 @@ class Behaviour:
         """Mean weight at each offset, over the queries that have a token there; else zero."""
         return self.at / self.at_count.clamp(min=1)
 
-    def looks(self, offset: int) -> Float[Tensor, "k"]:
+    def mean_weight_at(self, offset: int) -> Float[Tensor, "k"]:
         """Mean weight at one offset: 1 is the previous token, -1 the next."""
         return self.histogram()[:, self.reach + offset]
 
-    def commonest(self) -> Int[Tensor, "k"]:
+    def top_offset(self) -> Int[Tensor, "k"]:
         """The offset that gets most weight of all queries together, so that no rare one wins."""
         return self.at.argmax(dim=-1) - self.reach
 
 
-def added(parts: Iterable[Behaviour]) -> Behaviour:
+def added(parts: Iterable[HeadStatistics]) -> HeadStatistics:
     """That of all inputs together."""
-    return reduce(Behaviour.__add__, parts)
+    return reduce(HeadStatistics.__add__, parts)
 
 
-def behaviour(
+def head_statistics(
     weights: Float[Tensor, "B k T S"],
     present: Bool[Tensor, "B S"] | None = None,
     *,
     reach: int = 32,
-) -> Behaviour:
+) -> HeadStatistics:
     """Of a self-attention; fewer queries than keys are the last ones, as when text is extended."""
     batch, _, time, places = weights.shape
     if present is None:
@@ -108,30 +108,30 @@ def behaviour(
     there = counted[:, :, None] & present[:, None] & (offsets.abs() <= reach)
     bins = offsets[there] + reach
     at = weights.new_zeros(weights.shape[1], 2 * reach + 1)
-    return Behaviour(
-        offset=_tally((weights * offsets[:, None]).sum(dim=-1), counted),
-        distance=_tally((weights * offsets[:, None].abs()).sum(dim=-1), counted),
-        entropy=_tally(entropy, counted),
-        evenness=_tally(entropy / even.clamp(min=torch.finfo(even.dtype).tiny), chooses),
-        first=_tally(first, counted & (queries_at > 0)),
+    return HeadStatistics(
+        offset=_running_mean((weights * offsets[:, None]).sum(dim=-1), counted),
+        distance=_running_mean((weights * offsets[:, None].abs()).sum(dim=-1), counted),
+        entropy=_running_mean(entropy, counted),
+        evenness=_running_mean(entropy / even.clamp(min=torch.finfo(even.dtype).tiny), chooses),
+        first=_running_mean(first, counted & (queries_at > 0)),
         at=at.index_add(1, bins, weights.transpose(0, 1)[:, there]),
         at_count=torch.bincount(bins, minlength=2 * reach + 1),
     )
 
 
-def entropies(weights: Float[Tensor, "B k T S"]) -> Tally:
+def entropies(weights: Float[Tensor, "B k T S"]) -> RunningMean:
     """Of attention to a memory, where offsets mean nothing."""
     entropy = torch.special.entr(weights).sum(dim=-1)
-    return _tally(entropy, weights.sum(dim=(1, 3)) > 0)
+    return _running_mean(entropy, weights.sum(dim=(1, 3)) > 0)
 
 
-def induction(weights: Float[Tensor, "B k T T"], tokens: Int[Tensor, "B T"]) -> Tally:
+def induction(weights: Float[Tensor, "B k T T"], tokens: Int[Tensor, "B T"]) -> RunningMean:
     """Attention to what came after earlier copies of the token that asks."""
     same = tokens[:, :, None] == tokens[:, None]
     # The key is one behind the copy, and before the query: after a doubled token it is itself.
     after_copy = same.roll(1, dims=2).tril(diagonal=-1)
     after_copy[:, :, 0] = False
-    return _tally((weights * after_copy[:, None]).sum(dim=-1), after_copy.any(dim=-1))
+    return _running_mean((weights * after_copy[:, None]).sum(dim=-1), after_copy.any(dim=-1))
 
 
 def repeated_tokens(
@@ -142,6 +142,6 @@ def repeated_tokens(
     return torch.randint(vocabulary, (rows, period), generator=generator).repeat(1, 2)
 
 
-def _tally(values: Float[Tensor, "B k T"], counted: Bool[Tensor, "B T"]) -> Tally:
+def _running_mean(values: Float[Tensor, "B k T"], counted: Bool[Tensor, "B T"]) -> RunningMean:
     kept = torch.where(counted[:, None], values, 0.0)
-    return Tally(kept.sum(dim=(0, 2)), int(counted.sum()))
+    return RunningMean(kept.sum(dim=(0, 2)), int(counted.sum()))
