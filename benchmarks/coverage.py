@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harken.measure.abstention import accuracy_at
-from harken.measure.alignment import samples_of
+from harken.measure.alignment import alignment_samples
 from harken.measure.bleu import bleu, chrf, corpus_score
 from harken.measure.calibration import calibration_error
 from harken.measure.captions import mean_points
@@ -156,7 +156,9 @@ def alignments(metric: str) -> Draw:
         found, sure = lengths(random, n), lengths(random, n, 2.0)
         possible = random.binomial(found, difficulty(random, 0.8, 5, n))
         hit = np.minimum(random.binomial(sure, difficulty(random, 0.7, 5, n)), possible)
-        return samples_of(np.stack((hit, possible, found, sure), axis=1).astype(float))[metric]
+        return alignment_samples(np.stack((hit, possible, found, sure), axis=1).astype(float))[
+            metric
+        ]
 
     return draw
 

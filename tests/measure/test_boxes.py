@@ -1,4 +1,4 @@
-"""ImageAttention and boxes by hand, by slow loops, and against matplotlib's idea of what a box contains."""
+"""Attention and boxes by hand, by slow loops, and against matplotlib."""
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ from harken.measure.boxes import (
     NOTES,
     GridCenters,
     ImageAttention,
+    box_hit,
     box_samples,
     grid_centers,
-    hit,
     inside,
 )
 from harken.measure.edit_distance import align_texts
@@ -136,7 +136,7 @@ def test_parts_by_slow_loops(weights: list[int], within: list[bool]) -> None:
     pairs = list(zip(weights, within, strict=True))
     strongest = [inner for weight, inner in pairs if weight == max(weights)]
     total = sum(weights)
-    found = hit(np.array(weights, dtype=np.float32), np.array(within))
+    found = box_hit(np.array(weights, dtype=np.float32), np.array(within))
     assert found.attention_in_box == pytest.approx(sum(strongest) / len(strongest))
     assert found.chance_in_box == pytest.approx(sum(within) / 7)
     mass = sum(weight for weight, inner in pairs if inner) / total if total else sum(within) / 7
@@ -145,10 +145,10 @@ def test_parts_by_slow_loops(weights: list[int], within: list[bool]) -> None:
 
 def test_looking_by_lot_and_looking_everywhere_reach_chance() -> None:
     within = inside(Box(0, 0, 8, 8), GRID)
-    even = hit(np.full(PLACES, 1 / PLACES), within)
+    even = box_hit(np.full(PLACES, 1 / PLACES), within)
     assert even == pytest.approx((4 / 15, 4 / 15, 4 / 15))
     random = np.random.default_rng(11)
-    drawn = [hit(random.random(PLACES), within).attention_in_box for _ in range(3001)]
+    drawn = [box_hit(random.random(PLACES), within).attention_in_box for _ in range(3001)]
     assert np.mean(drawn) == pytest.approx(
         even.chance_in_box, abs=3 * (4 * 11 / 15**2 / 3001) ** 0.5
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.measure.caption_words import sequences, words_of
+from harken.measure.captions import caption_words, word_ngrams
 
 # Stanford's PTBTokenizer 3.4.1 in lower case, then the list of pycocoevalcap 1.2.
 BY_STANFORD = {
@@ -35,23 +35,23 @@ BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{"
 
 @pytest.mark.parametrize("line", BY_STANFORD)
 def test_words_are_those_of_stanford(line: str) -> None:
-    assert words_of(line) == [BRACKETS.get(one, one) for one in BY_STANFORD[line].split()]
+    assert caption_words(line) == [BRACKETS.get(one, one) for one in BY_STANFORD[line].split()]
 
 
 def test_what_stanford_would_do_otherwise() -> None:
     """The differences that the top of the file admits: there "mr.", "u.s." and "&"."""
-    assert words_of("Mr. Ash &amp; the U.S.") == ["mr", "ash", "&", "amp", "the", "u.s"]
+    assert caption_words("Mr. Ash &amp; the U.S.") == ["mr", "ash", "&", "amp", "the", "u.s"]
 
 
 @given(st.text(alphabet="ab3é犬A _-.,:;/'’\"`()&n\t\n…“", max_size=29))
 def test_no_letter_is_lost_and_no_word_is_only_punctuation(text: str) -> None:
-    words = words_of(text)
+    words = caption_words(text)
     letters = re.compile(r"\w")
     assert letters.findall("".join(words)) == letters.findall(text.lower())
     assert all(letters.search(one) or one in {*"()&/"} for one in words)
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=11), st.integers(1, 5))
-def test_sequences_by_a_slow_loop(words: list[str], order: int) -> None:
+def test_ngrams_by_a_slow_loop(words: list[str], order: int) -> None:
     found = [tuple(words[at : at + order]) for at in range(len(words)) if at + order <= len(words)]
-    assert sequences(words, order) == Counter(found)
+    assert word_ngrams(words, order) == Counter(found)

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 
-from harken.measure.captions import bleu, bleu_counts, caption_samples
+from harken.measure.captions import caption_bleu, caption_bleu_counts, caption_samples
 from harken.measure.paired import difference
 
 # Few words, so that some sequences of four match; none that the tokenizer would cut.
@@ -124,9 +124,9 @@ def test_exact_matches_are_with_any_reference_and_as_written() -> None:
 def test_every_metric_has_a_note_that_says_how_many_references() -> None:
     samples, notes = caption_samples(WRITTEN, REFERENCES)
     assert notes.keys() == samples.keys()
-    assert "references a picture: 1 to 5" in notes["bleu_1"]
+    assert "references per image: 1 to 5" in notes["bleu_1"]
     _, notes = caption_samples(["one"], [["one", "two"]])
-    assert "references a picture: 2," in notes["bleu_1"]
+    assert "references per image: 2," in notes["bleu_1"]
 
 
 def test_sides_of_unlike_length_and_pictures_without_references_are_refused() -> None:
@@ -138,5 +138,5 @@ def test_sides_of_unlike_length_and_pictures_without_references_are_refused() ->
 
 def test_no_floating_point_warning() -> None:
     with np.errstate(all="raise"):
-        assert bleu(np.zeros((3, 10))).tolist() == [0.0] * 3
-        assert bleu(bleu_counts([["a"]], [[[]]])).tolist() == [0.0]
+        assert caption_bleu(np.zeros((3, 10))).tolist() == [0.0] * 3
+        assert caption_bleu(caption_bleu_counts([["a"]], [[[]]])).tolist() == [0.0]

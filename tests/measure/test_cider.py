@@ -8,8 +8,7 @@ from coco_captions import CIDER, PICTURES
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harken.measure.caption_words import words_of
-from harken.measure.cider import Cider, cider
+from harken.measure.captions import Cider, caption_words, cider
 
 Words = list[str]
 CAPTIONS = st.lists(st.sampled_from("abcd"), max_size=7)
@@ -19,8 +18,8 @@ CORPORA = st.lists(
 
 
 def test_values_are_those_of_the_authors() -> None:
-    captions = [words_of(caption) for caption, _ in PICTURES]
-    references = [[words_of(one) for one in own] for _, own in PICTURES]
+    captions = [caption_words(caption) for caption, _ in PICTURES]
+    references = [[caption_words(one) for one in own] for _, own in PICTURES]
     for found, wanted in zip(cider(captions, references), CIDER, strict=True):
         assert found == pytest.approx(wanted, abs=1e-12)
 

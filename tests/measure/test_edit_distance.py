@@ -232,7 +232,7 @@ def test_speakers_apart() -> None:
         EditCounts(2, 0, 0, 0),
     ]
     found = edits_by_speaker(["ann", "bob", "ann", "cy"], edits)
-    assert list(found) == ["ann", "bob", "cy"]  # the worst matched_words first
+    assert list(found) == ["ann", "bob", "cy"]  # the worst understood first
     assert found == {
         "ann": EditCounts(5, 2, 1, 1),
         "bob": EditCounts(9, 0, 1, 0),
@@ -253,7 +253,7 @@ def test_the_commonest_confusions() -> None:
         {("one", "won"): 2, ("one", "one"): 2, ("two", "two"): 1, ("two", "too"): 1}
         | {("", "one"): 1, ("two", ""): 1}
     )
-    assert confusions(pairs, most=2) == [
+    assert confusions(pairs, limit=2) == [
         Confusion("one", "won", 2, 2 / 4),
         Confusion("", "one", 1, 1.0),
     ]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from simulations import simulation
 
 from harken.measure.bleu import translation_samples
-from harken.measure.boxes import mean_of
+from harken.measure.boxes import mean_over_words
 from harken.measure.edit_distance import EditCounts, rate_of, transcription_samples
 from harken.measure.interval import (
     LOGIT,
@@ -131,7 +131,10 @@ def test_one_example_has_no_interval(name: str) -> None:
 
 
 def test_nothing_counted_is_undefined() -> None:
-    for sample in (share_within([0, 0, 0], [0, 0, 0]), mean_of("attention_in_box", [[], []])):
+    for sample in (
+        share_within([0, 0, 0], [0, 0, 0]),
+        mean_over_words("attention_in_box", [[], []]),
+    ):
         assert sample.estimate() == Estimate(None, None, None, "share", 0)
     assert shown(None, "share") == "n/a"
 

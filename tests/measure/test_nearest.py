@@ -2,16 +2,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.measure.nearest import nearest_by_embedding, nearest_by_string, pieces_of
+from harken.measure.nearest_name_errors import (
+    name_trigrams,
+    nearest_by_embedding,
+    nearest_by_string,
+)
 
 NAME = st.text(alphabet="abß ç愛", max_size=7)
 
 
 def test_pieces_have_the_ends_of_the_name() -> None:
-    assert pieces_of("Ada") == {" ad", "ada", "da "}
-    assert pieces_of("A") == {" a "}
-    assert pieces_of("愛") == {" 愛 "}
-    assert pieces_of("") == {"  "}
+    assert name_trigrams("Ada") == {" ad", "ada", "da "}
+    assert name_trigrams("A") == {" a "}
+    assert name_trigrams("愛") == {" 愛 "}
+    assert name_trigrams("") == {"  "}
 
 
 def test_by_string_by_hand() -> None:
@@ -41,7 +45,7 @@ def test_by_string_with_a_slow_loop(names: list[str], known: list[str]) -> None:
     for name in names:
         best, best_at = 0.0, None
         for at, other in enumerate(known):
-            one, two = pieces_of(name), pieces_of(other)
+            one, two = name_trigrams(name), name_trigrams(other)
             likeness = len(one & two) / len(one | two)
             if other != name and likeness > best:
                 best, best_at = likeness, at

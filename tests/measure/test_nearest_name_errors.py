@@ -91,6 +91,6 @@ def test_of_many_known_names_some_are_embedded(monkeypatch: pytest.MonkeyPatch) 
     taken = {int(name.split()[1]) for name in drawn}
     # One whose own is not among them finds others all alike, and takes the first.
     assert [at for at, one in enumerate(found.outcomes) if one] == sorted(taken)
-    assert len(found.examples) == errors_module.SHOWN
+    assert len(found.examples) == errors_module.MAX_EXAMPLES
     nearest_name_errors(said, [False] * 97, known, note, seed=2)
     assert seen[3] == drawn

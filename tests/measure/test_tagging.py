@@ -29,9 +29,9 @@ def test_every_word_has_its_tag(said: list[list[str]]) -> None:
 
 def test_confusions_by_hand() -> None:
     expected, said = list("AAAABBBC"), list("ABBCAABC")
-    found = confusions(pair_counts(expected, said), most=2)
+    found = confusions(pair_counts(expected, said), limit=2)
     assert found == [Confusion("A", "B", 2, 2 / 4), Confusion("B", "A", 2, 2 / 3)]
-    assert confusions(pair_counts(expected, expected), most=2) == []
+    assert confusions(pair_counts(expected, expected), limit=2) == []
 
 
 @given(pairs_of_tags, st.integers(0, 7))

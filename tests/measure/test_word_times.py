@@ -3,9 +3,9 @@
 import pytest
 
 from harken.formats.examples import SpokenWord
-from harken.measure.edit_distance import align_texts
+from harken.measure.edit_distance import align_texts, matched_words
 from harken.measure.interval import Estimate
-from harken.measure.word_times import attention_in_words, matched_words, time_error
+from harken.measure.word_times import attention_in_words, time_error
 
 SAID = (SpokenWord("one", 0.0, 0.4), SpokenWord("two", 0.5, 0.9), SpokenWord("three", 1.0, 1.6))
 

@@ -56,13 +56,13 @@ Part = WritingPart | PositionRef
 class MeanActivations:
     """By path, what each part that ran wrote on average: 1 k 1 I of heads, else 1 1 J."""
 
-    written: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
 
     def heads(self) -> list[HeadRef]:
         """Every head that ran."""
         return [
             HeadRef(name, head)
-            for name, mean in self.written.items()
+            for name, mean in self.outputs.items()
             if mean.dim() == 4
             for head in range(1, mean.shape[1] + 1)
         ]
@@ -194,8 +194,8 @@ def _instead(part: WritingPart, how: How, written: Tensor) -> Tensor:
         other = torch.zeros_like(written)
     elif isinstance(how, Resample):
         other = written[other_rows(len(written), how.seed).to(written.device)]
-    elif part.module in how.means.written:
-        other = how.means.written[part.module].to(written)
+    elif part.module in how.means.outputs:
+        other = how.means.outputs[part.module].to(written)
     else:
         raise ValueError(f"{part.module!r} did not run in the sample, wanted one where it does")
     if not isinstance(part, HeadRef):

@@ -1,6 +1,6 @@
 """Describe every head of a model: what its weights prefer, and what it attends to on given inputs.
 
-Weights are read by `readout.py` and `circuits.py`, attention is measured by `head_statistics.py` over
+Weights are read by `readout.py` and `circuits.py`, attention by `head_statistics.py` over
 inputs, and induction on random tokens that come twice. Heads of models that Harken did not build
 have only what is measured.
 """

@@ -243,6 +243,11 @@ def attentions(model: nn.Module, selection: Selection = ALL) -> dict[str, MultiH
     return chosen
 
 
+def cross_attentions(model: nn.Module) -> list[str]:
+    """Return the paths of the `MultiHead` layers that attend to an encoder's output."""
+    return [name for name, module in attentions(model).items() if module.kind == "cross"]
+
+
 def _matches(name: str, selection: Selection) -> bool:
     return (selection.layers is None or layer_of(name) in selection.layers) and (
         selection.paths is None or any(fnmatchcase(name, path) for path in selection.paths)

@@ -6,8 +6,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from harken.config import as_plain
-from harken.measure.accuracy import exact_matches
 from harken.measure.interval import SHARES, Unit, shown
+from harken.measure.scored_answers import exact_matches
 from harken.report.attention_page import attention_figure, title_of
 from harken.report.chart import Mark, Series, chart
 from harken.report.honesty import honesty_section

@@ -16,11 +16,10 @@ from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.formats.examples import Question
 from harken.formats.question_template import QuestionTemplate, question_template
-from harken.measure.accuracy import exact_matches, majority_answer
 from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.nearest_name_errors import known_answers
-from harken.measure.scored_answers import Answer
+from harken.measure.scored_answers import Answer, exact_matches, majority_answer
 from harken.models.language_model import GPT
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title

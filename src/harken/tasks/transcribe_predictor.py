@@ -26,7 +26,6 @@ from harken.formats.sound import Signal, Sounds, name_of, signal_of
 from harken.inspection.forced import forced_cross_attention
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
-from harken.measure.accuracy import exact_matches
 from harken.measure.edit_distance import (
     EditOp,
     align_texts,
@@ -36,6 +35,7 @@ from harken.measure.edit_distance import (
     transcription_samples,
 )
 from harken.measure.interval import share
+from harken.measure.scored_answers import exact_matches
 from harken.measure.tagging import confusions
 from harken.measure.word_times import NOTES, attention_in_words, time_error
 from harken.models.recogniser import BLANK, Heard, Recogniser

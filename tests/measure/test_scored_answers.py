@@ -1,6 +1,6 @@
 import pytest
 
-from harken.measure.accuracy import exact_matches, majority_answer
+from harken.measure.scored_answers import exact_matches, majority_answer
 
 
 def test_only_the_ends_may_differ() -> None:
