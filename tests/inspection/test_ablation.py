@@ -303,8 +303,12 @@ def test_recorded_within_and_around() -> None:
     ("part", "how", "said"),
     [
         (HeadRef(FIRST, HEADS + 1), Zero(), "head 4 of .* .expected 1 to 3."),
-        (HeadRef("stack", 1), Zero(), "'stack' is a Stack, wanted an attention"),
-        (PositionRef("stack"), Zero(), "wanted a position kind"),
+        (
+            HeadRef("stack", 1),
+            Zero(),
+            "stack: expected an attention, .* got Stack",
+        ),
+        (PositionRef("stack"), Zero(), "expected a position kind"),
         (HeadRef(FIRST, 1), Mean(MeanActivations({})), "did not run in the sample"),
     ],
 )

@@ -1,6 +1,8 @@
 """Figures of attention against slow loops over its weights, and heads whose figures are known."""
 
 import math
+from functools import reduce
+from operator import add
 
 import pytest
 import torch
@@ -11,7 +13,6 @@ from torch.testing import assert_close
 
 from harken.inspection.head_statistics import (
     HeadStatistics,
-    added,
     entropies,
     head_statistics,
     induction,
@@ -69,7 +70,7 @@ def test_figures_are_means_over_queries(time: int) -> None:
         ]:
             assert tally.count == len(values)
             assert_close(tally.mean[head].item(), sum(values) / len(values))
-        assert found.queries == len(offsets)
+        assert found.entropy.count == len(offsets)
         for d, values in at.items():
             assert found.at_count[d + REACH] == len(values)
             assert_close(found.mean_weight_at(d)[head].item(), sum(values) / max(len(values), 1))
@@ -77,8 +78,11 @@ def test_figures_are_means_over_queries(time: int) -> None:
 
 def test_inputs_one_by_one_add_up_to_all_at_once() -> None:
     weights = random_weights()
-    whole, parts = head_statistics(weights), added(head_statistics(one[None]) for one in weights)
-    assert (whole.queries, parts.queries) == (ROWS * TIME, ROWS * TIME)
+    whole, parts = (
+        head_statistics(weights),
+        reduce(add, (head_statistics(row[None]) for row in weights)),
+    )
+    assert (whole.entropy.count, parts.entropy.count) == (ROWS * TIME, ROWS * TIME)
     for name in ("offset", "distance", "entropy", "evenness", "first"):
         assert_close(getattr(parts, name).mean, getattr(whole, name).mean)
     assert_close(parts.histogram(), whole.histogram())
@@ -95,7 +99,7 @@ def looking_at(offset: int, time: int = 11) -> HeadStatistics:
 @given(st.integers(-9, 9))
 def test_a_head_of_one_offset_has_that_offset(offset: int) -> None:
     found = looking_at(offset)
-    assert found.queries == 11 - abs(offset)  # those that see nothing do not count
+    assert found.entropy.count == 11 - abs(offset)  # those that see nothing do not count
     assert found.offset.mean.item() == offset and found.distance.mean.item() == abs(offset)
     assert found.entropy.mean.item() == 0 and found.mean_weight_at(offset).item() == 1
     assert found.top_offset().item() == offset
@@ -121,7 +125,7 @@ def test_even_attention_is_as_even_as_can_be() -> None:
 
 def test_nothing_counted_is_no_figure() -> None:
     found = head_statistics(torch.zeros(1, 2, 3, 3))
-    assert found.queries == 0 and found.offset.mean.isnan().all()
+    assert found.entropy.count == 0 and found.offset.mean.isnan().all()
 
 
 def test_induction_looks_behind_an_earlier_copy() -> None:

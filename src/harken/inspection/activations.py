@@ -43,10 +43,10 @@ def on_activations(
     model: nn.Module,
     outputs: str | Sequence[str],
     residual: bool,
-    tell_output: Callable[[Activation], None],
-    tell_residual: Callable[[Activation], None],
+    on_output: Callable[[Activation], None],
+    on_residual: Callable[[Activation], None],
 ) -> Iterator[None]:
-    """Call `tell_output` for modules that match a pattern, `tell_residual` for layers."""
+    """Call `on_output` for modules that match a pattern, `on_residual` for layers."""
     names = [name for name, _ in model.named_modules() if name]
     patterns = [outputs] if isinstance(outputs, str) else list(outputs)
     for pattern in patterns:
@@ -57,19 +57,20 @@ def on_activations(
                 fix="print the paths with model.named_modules()",
             )
     layers = layer_names(model) if residual else []
-    told: list[str] = []
+    has_residual = False
 
     def keep_output(name: str, *call: Any) -> None:
         if (activation := _activation(name, *call)) is not None:
-            tell_output(activation)
+            on_output(activation)
 
     def keep_residual(name: str, *call: Any) -> None:
+        nonlocal has_residual
         activation = _activation(name, *call)
         if activation is None or activation.before is None:
             return
         if activation.before.shape == activation.after.shape:
-            told.append(name)
-            tell_residual(activation)
+            has_residual = True
+            on_residual(activation)
 
     with ExitStack() as undo:
         for name, module in model.named_modules():
@@ -78,7 +79,7 @@ def on_activations(
                 hook = module.register_forward_hook(partial(keep, name), with_kwargs=True)
                 undo.callback(hook.remove)
         yield
-    if residual and not told:
+    if residual and not has_residual:
         raise UserError(
             f"{type(model).__name__}: no residual stream ran (expected layers in a nn.ModuleList "
             "with outputs of the shape of their inputs)",
@@ -108,7 +109,7 @@ def first_tensor(values: Any) -> Tensor | None:
         values = tuple(values.values())
     if not isinstance(values, tuple | list):
         return None
-    return next((found for value in values if (found := first_tensor(value)) is not None), None)
+    return next((first for value in values if (first := first_tensor(value)) is not None), None)
 
 
 def _activation(

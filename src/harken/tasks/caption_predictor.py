@@ -15,8 +15,8 @@ from harken.decode.search import SearchConfig
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.image_source import Numbers
-from harken.inspection.forced import forced_cross_attention
 from harken.inspection.refs import is_encoder_attention
+from harken.inspection.search_attention import forced_cross_attention
 from harken.measure.boxes import ImageAttention, box_samples, grid_centers
 from harken.measure.captions import caption_samples
 from harken.measure.edit_distance import align_texts

@@ -23,9 +23,9 @@ from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.sound import Signal, Sounds, name_of, signal_of
-from harken.inspection.forced import forced_cross_attention
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
+from harken.inspection.search_attention import forced_cross_attention
 from harken.measure.edit_distance import (
     EditOp,
     align_texts,
