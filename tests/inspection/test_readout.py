@@ -21,7 +21,7 @@ from harken.attention.relative import Rotation, alibi_slopes, rotate
 from harken.attention.scores import DotConfig
 from harken.inspection.ablation import HeadRef, ablated
 from harken.inspection.circuits import query_key
-from harken.inspection.readout import Readout, _run, input_path, read_out
+from harken.inspection.readout import Readout, _run_length, input_path, read_out
 from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialConfig
 from harken.models.body import TransformerBodyConfig
@@ -261,7 +261,7 @@ def test_a_band_ends_where_it_is_first_left(row: list[bool], data: st.DataObject
         left -= 1
     while right < len(row) - 1 and row[right + 1]:
         right += 1
-    assert _run(torch.tensor([row]), torch.tensor([peak])).tolist() == [right - left + 1]
+    assert _run_length(torch.tensor([row]), torch.tensor([peak])).tolist() == [right - left + 1]
 
 
 def copying_loss(model: GPT, tokens: Tensor, offset: int) -> Tensor:

@@ -99,9 +99,9 @@ class HeadSummary:
         """Return the figures that exist; null is a mean over no query."""
         names = [field.name for field in fields(self) if not field.name.endswith("_offsets")][2:]
         values = {JSON_NAMES.get(name, name): getattr(self, name) for name in names}
-        kept = {"exact", *(MEANS if self.offset is not None else ())}
+        nullable = {"exact", *(MEANS if self.offset is not None else ())}
         return HeadRef(self.module, self.head).to_json() | {
-            name: value for name, value in values.items() if value is not None or name in kept
+            name: value for name, value in values.items() if value is not None or name in nullable
         }
 
 
@@ -143,7 +143,8 @@ def analyze_heads(
     length = length or min(max(longest, MIN_LENGTH), MAX_LENGTH)
     heads: list[HeadSummary] = []
     notes: dict[str, None] = {}
-    for name in _attention_names(model, entropy):
+    own = [name for name, module in model.named_modules() if isinstance(module, MultiHead)]
+    for name in own or entropy:
         attention = model.get_submodule(name)
         columns: dict[str, Any] = {}
         if isinstance(attention, MultiHead):
@@ -151,7 +152,10 @@ def analyze_heads(
             columns |= _circuits(attention, notes)
         columns |= _measured(measured.get(name), entropy.get(name), repeated.get(name))
         number = attention.heads if isinstance(attention, MultiHead) else len(entropy[name].total)
-        heads += [_summary(HeadRef(name, head), columns) for head in range(1, number + 1)]
+        for head in range(number):
+            figures = {key: _figure(column, head) for key, column in columns.items()}
+            pattern = pattern_name(figures)
+            heads.append(HeadSummary(module=name, head=head + 1, pattern=pattern, **figures))
     return HeadAnalysis(inputs=count, length=length, heads=heads, notes=list(notes))
 
 
@@ -170,13 +174,8 @@ def _add(totals: dict[str, Any], name: str, new: Any) -> None:
     totals[name] = totals[name] + new if name in totals else new
 
 
-def _attention_names(model: nn.Module, ran: Iterable[str]) -> list[str]:
-    own = [name for name, module in model.named_modules() if isinstance(module, MultiHead)]
-    return own or list(ran)
-
-
 def _is_sequence(model: nn.Module, name: str, weights: Tensor) -> bool:
-    """Whether queries and keys are one row of tokens: no memory, no picture."""
+    """Whether queries and keys are one row of tokens, not an encoder output or an image."""
     if input_path(model, name) is not None:
         return True
     parts = name.split(".")
@@ -261,15 +260,8 @@ def _by_offset(offsets: Sequence[int], shares: Tensor) -> list[list[tuple[int, f
     return [list(zip(offsets, row, strict=True)) for row in shares.tolist()]
 
 
-def _summary(ref: HeadRef, columns: dict[str, Any]) -> HeadSummary:
-    """Take the figures of one head out of columns over all heads."""
-    figures = {key: _plain(column, ref.head - 1) for key, column in columns.items()}
-    pattern = pattern_name(figures)
-    return HeadSummary(module=ref.module, head=ref.head, pattern=pattern, **figures)
-
-
-def _plain(column: Any, head: int) -> Any:
-    """Return the figure of one head; NaN, a mean over nothing, is None."""
+def _figure(column: Any, head: int) -> Any:
+    """Return the figure of one head from a column of all; NaN, a mean over nothing, is None."""
     if isinstance(column, list):
         return column[head]
     value = column[head].item() if isinstance(column, Tensor) else column
