@@ -169,7 +169,7 @@ class RecordingStepper:
             if not names:
                 raise UserError(
                     f"{type(model).__name__}: no attention runs in a search (expected a decoder or "
-                    "a language model, found attention in the encoder only)",
+                    "a language model, got attention in the encoder only)",
                     fix="record the encoder with harken.record",
                 )
             self._selection = replace(self._selection, layers=None, paths=tuple(names))
