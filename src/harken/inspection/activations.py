@@ -59,24 +59,27 @@ def on_activations(
     layers = layer_names(model) if residual else []
     has_residual = False
 
-    def keep_output(name: str, *call: Any) -> None:
-        if (activation := _activation(name, *call)) is not None:
-            on_output(activation)
-
-    def keep_residual(name: str, *call: Any) -> None:
+    def keep(
+        name: str, is_output: bool, module: nn.Module, args: Any, keywords: Any, output: Any
+    ) -> None:
         nonlocal has_residual
-        activation = _activation(name, *call)
-        if activation is None or activation.before is None:
+        before, after = first_tensor((*args, *keywords.values())), first_tensor(output)
+        if after is None:
             return
-        if activation.before.shape == activation.after.shape:
+        activation = Activation(name, None if before is None else before.detach(), after.detach())
+        if is_output:
+            on_output(activation)
+        if name in layers and before is not None and before.shape == after.shape:
             has_residual = True
             on_residual(activation)
 
     with ExitStack() as undo:
         for name, module in model.named_modules():
-            keeps = [keep_output] * any(fnmatchcase(name, pattern) for pattern in patterns)
-            for keep in keeps + [keep_residual] * (name in layers):
-                hook = module.register_forward_hook(partial(keep, name), with_kwargs=True)
+            is_output = any(fnmatchcase(name, pattern) for pattern in patterns)
+            if is_output or name in layers:
+                hook = module.register_forward_hook(
+                    partial(keep, name, is_output), with_kwargs=True
+                )
                 undo.callback(hook.remove)
         yield
     if residual and not has_residual:
@@ -110,12 +113,3 @@ def first_tensor(values: Any) -> Tensor | None:
     if not isinstance(values, tuple | list):
         return None
     return next((first for value in values if (first := first_tensor(value)) is not None), None)
-
-
-def _activation(
-    name: str, module: nn.Module, args: Any, keywords: Any, output: Any
-) -> Activation | None:
-    before, after = first_tensor((*args, *keywords.values())), first_tensor(output)
-    if after is None:
-        return None
-    return Activation(name, None if before is None else before.detach(), after.detach())
