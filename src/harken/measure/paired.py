@@ -104,9 +104,7 @@ def _without_each(first: Sample, second: Sample) -> Float[np.ndarray, "examples"
 
 def _interval(first: Sample, second: Sample, value: float) -> Ends:
     used = first.counts.any(axis=1) | second.counts.any(axis=1)
-    first, second = (
-        replace(sample, counts=sample.counts[used]) for sample in (first, second)
-    )
+    first, second = (replace(sample, counts=sample.counts[used]) for sample in (first, second))
     examples, top = len(first.counts), first.link.top
     if examples < 2:
         return None, None
