@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from harken.measure.borrowing import known_of
 from harken.measure.honesty import Honesty, measure_honesty
+from harken.measure.nearest_name_errors import known_answers
 from harken.measure.scored_answers import Answer
 from harken.report.honesty import honesty_section
 
 from .parsed import Element, parse
 
-KNOWN = known_of(
+KNOWN = known_answers(
     ["Ada Kong", "Bob", "Cleo <b>Vark</b>", "Dan Elk"], ["Rome", "Oslo", "Rome", "Bonn"]
 )
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from harken.formats.examples import Box
-from harken.measure.boxes import grid_centres
+from harken.measure.boxes import grid_centers
 from harken.report import canvas
 from harken.report.axis import two_digits
 from harken.report.canvas import Circle, Drawing, Heatmap, Label, Mark, Picture, short
@@ -116,7 +116,7 @@ def peak(weights: Weights) -> int | None:
 
 def _center(view: ImageView, position: int) -> tuple[float, float]:
     """Return pixels from the upper left corner; the center of pixel 0 is at 0.5."""
-    x, y = grid_centres(view.columns, view.rows, view.stride, view.offset)
+    x, y = grid_centers(view.columns, view.rows, view.stride, view.offset)
     return float(x[position]), float(y[position])
 
 

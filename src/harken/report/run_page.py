@@ -6,7 +6,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from harken.config import as_plain
-from harken.measure.accuracy import exact_matches
+from harken.measure.scored_answers import exact_matches
 from harken.measure.interval import SHARES, shown
 from harken.report import tables
 from harken.report.attention_page import attention_figure, example_title
