@@ -22,9 +22,9 @@ from harken.models.encoder import Encoder
 from harken.models.huggingface import FolderRead, read_folder
 from harken.models.huggingface_files import CONFIG
 from harken.models.language_model import GPT
-from harken.tasks.attention_view import AttentionExample, causal_example, next_token, self_view
+from harken.tasks.attention_view import AttentionExample, next_token_example, self_view
 from harken.tasks.prediction import truncation_of
-from harken.training.machine import Device, choose_device, prepare
+from harken.training.runtime import Device, choose_device, prepare
 
 TOKENIZER = "tokenizer.json"
 LARGEST_TEXT = 2**20  # characters, more than any of these models reads
@@ -49,9 +49,7 @@ class HuggingFaceModel:
         kept, *left_out = (_own_tokens(part) for part in (encoded, *encoded.overflowing))
         truncation = truncation_of(kept, kept + sum(left_out), "first")
         if isinstance(model, GPT):
-            tokens = [*encoded.ids, next_token(model, encoded.ids)]
-            title = f"{text} → {self.pieces(tokens[-1:])[0]!r}"
-            return causal_example(model, tokens, self.pieces, title, truncation)
+            return next_token_example(model, encoded.ids, self.pieces, text, truncation)
         rows = (encoded.ids, encoded.type_ids)
         numbers, kinds = (torch.tensor([one], device=model.embedding.weight.device) for one in rows)
         segments = None if model.segment is None else kinds

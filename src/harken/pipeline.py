@@ -56,11 +56,11 @@ from harken.run import (
 )
 from harken.tasks.prediction import Evaluation
 from harken.tasks.task import Splits
-from harken.training.checkpoint import weights_of, write_manifest
-from harken.training.loop import Event, Saved, Stage, Training
-from harken.training.machine import choose_device, prepare
+from harken.training.checkpoint import model_state, write_manifest
+from harken.training.loop import CheckpointSaved, Event, Stage, Training
 from harken.training.memory import TRAINING, check_model_size
 from harken.training.progress import training_progress
+from harken.training.runtime import choose_device, prepare
 from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
 
 Listener = Callable[[Event], None]
@@ -192,7 +192,7 @@ def _train_stages(
     with stop.deferred(), appended(folder / LOG) as write_line:
         try:
             for event in training:
-                if not isinstance(event, Saved):
+                if not isinstance(event, CheckpointSaved):
                     record = {"event": type(event).__name__.lower(), **asdict(event)}
                     write_line(json_text(record))
                 for listener in listeners:
@@ -202,7 +202,7 @@ def _train_stages(
             training.save()
             raise
     with replacing(folder / MODEL) as unfinished:
-        write_tensors(unfinished, weights_of(model))
+        write_tensors(unfinished, model_state(model))
         # The manifest comes first: weights without one would be a run that cannot be loaded.
         write_manifest(folder, {RECIPE: RECIPE, TOKENIZER: TOKENIZER, MODEL: unfinished.name})
     return Run(

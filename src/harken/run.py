@@ -34,9 +34,9 @@ from harken.strict_json import ERRORS, is_finite, parsed, text_of
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Indices, Prediction
 from harken.tasks.task import Predictor, Splits, TaskVocabulary
-from harken.training.checkpoint import check_manifest, load_weights, set_weights
-from harken.training.machine import Device, choose_device, prepare
+from harken.training.checkpoint import check_manifest, load_model_state, load_weights
 from harken.training.memory import PREDICTING, check_model_size
+from harken.training.runtime import Device, choose_device, prepare
 
 RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
@@ -70,8 +70,8 @@ class Run:
         return next(self.model.parameters()).device
 
     @property
-    def predictor(self) -> Predictor[Any]:
-        return self.task.bind(self.recipe, self.splits, self.vocabulary, self.model)
+    def predictor(self) -> Predictor[Any, Any, Any, Any]:
+        return self.task.predictor_type(self.recipe, self.splits, self.vocabulary, self.model)
 
     @property
     def search(self) -> SearchConfig | None:
@@ -285,7 +285,7 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
         device=chosen,
     )
     model = task.build(recipe, vocabulary.sizes)
-    set_weights(model, load_weights(folder / MODEL), folder / MODEL)
+    load_model_state(model, load_weights(folder / MODEL), folder / MODEL)
     return Run(
         folder=folder,
         recipe=recipe,

@@ -20,8 +20,14 @@ from harken.inspection.record import record
 from harken.recipe import TASKS, load_recipe
 from harken.run import Run
 from harken.synthetic.people import PeopleFiles
-from harken.tasks.answer import AnswerTask, ReadingConfig, answer_loss, encode_questions
-from harken.tasks.answer_predictor import AnswerPredictor, encode_prompts
+from harken.tasks.answer import (
+    AnswerPredictor,
+    AnswerTask,
+    ReadingConfig,
+    answer_loss,
+    encode_prompts,
+    encode_questions,
+)
 from harken.tasks.prediction import Prediction
 from harken.tasks.task import Task
 from small_recipe import SMALL
@@ -142,7 +148,7 @@ def test_predictions_keep_their_order_whatever_the_batch(
     asked = [question.question * (1 + number % 3) for number, question in enumerate(splits["dev"])]
     trained = bound_run(recipe, vocabulary, model)
     together = list(trained.predict(asked))
-    monkeypatch.setattr("harken.tasks.answer_predictor.BATCH_SIZE", 1)
+    monkeypatch.setattr("harken.tasks.answer.BATCH_SIZE", 1)
     alone = list(trained.predict(asked))
     assert [one.output for one in together] == [one.output for one in alone]
     np.testing.assert_allclose(
@@ -179,7 +185,7 @@ def test_states_are_those_that_answers_are_read_from(
     assert found.shape == (3, 24)
     scores = untrained.model.logits(torch.from_numpy(found))
     torch.testing.assert_close(scores, wanted, rtol=1e-4, atol=1e-5)
-    monkeypatch.setattr("harken.tasks.answer_predictor.BATCH_SIZE", 2)
+    monkeypatch.setattr("harken.tasks.answer.BATCH_SIZE", 2)
     np.testing.assert_allclose(untrained.predictor.states(questions), found, rtol=1e-4, atol=1e-5)
     assert untrained.predictor.states([]).shape == (0, 24)
 
@@ -203,7 +209,7 @@ def test_honesty_of_an_evaluation(untrained: Run) -> None:
 
 def test_as_few_are_invented_as_are_asked(untrained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = TASK.read_splits(untrained.recipe)["dev"]
-    monkeypatch.setattr("harken.tasks.answer_predictor.MAX_FICTIONAL", 7)
+    monkeypatch.setattr("harken.tasks.answer.MAX_FICTIONAL", 7)
     for some, count in ((examples, 7), (examples[:3], 3)):
         honesty = untrained.predictor.evaluate(some).honesty
         assert honesty is not None

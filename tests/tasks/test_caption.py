@@ -19,7 +19,7 @@ from harken.recipe import TASKS, Recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run
 from harken.synthetic.scenes import DrawnConfig, write_drawn
-from harken.tasks.caption_predictor import CaptionPredictor
+from harken.tasks.caption import CaptionPredictor
 
 SMALL = (
     "model.width=12",

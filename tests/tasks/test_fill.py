@@ -14,9 +14,8 @@ from harken.models.blank import BlankModel
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import Run
-from harken.tasks import fill_predictor
-from harken.tasks.fill import FillRecipe, FillTask, cloze_loss
-from harken.tasks.fill_predictor import encode_blanks
+from harken.tasks import fill
+from harken.tasks.fill import FillRecipe, FillTask, cloze_loss, encode_blanks
 from untrained import batches, bound_run
 
 TASK = FillTask()
@@ -187,8 +186,8 @@ def test_every_word_is_blanked_alone(
     recipe_file: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against a loop that asks for one word at a time; small batches must not matter."""
-    monkeypatch.setattr(fill_predictor, "BATCH_WORDS", 31)
-    monkeypatch.setattr(fill_predictor, "BATCH_LOGITS", 100)
+    monkeypatch.setattr(fill, "BATCH_WORDS", 31)
+    monkeypatch.setattr(fill, "BATCH_LOGITS", 100)
     trained = untrained(recipe_of(recipe_file, kind))
     dev = [*TASK.read_splits(trained.recipe)["dev"][:3], "Zoë was (born", "in"]
     evaluation = trained.predictor.evaluate(dev)
@@ -235,8 +234,8 @@ def test_what_is_shown_can_be_asked_again(recipe_file: Path, kind: str) -> None:
 def test_large_files_are_measured_by_lot(
     recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fill_predictor, "MAX_BLANKS", 23)
-    monkeypatch.setattr(fill_predictor, "MAX_KEPT", 11)
+    monkeypatch.setattr(fill, "MAX_BLANKS", 23)
+    monkeypatch.setattr(fill, "MAX_KEPT", 11)
     trained = untrained(recipe_of(recipe_file, "rnn"))
     dev = TASK.read_splits(trained.recipe)["dev"]
     one, two = trained.predictor.evaluate(dev), trained.predictor.evaluate(dev)
@@ -342,7 +341,7 @@ def test_predictions_keep_their_order_whatever_the_batch(
         "(in ___), far in ___ .",
     ]
     together = list(trained.predict(asked))
-    monkeypatch.setattr(fill_predictor, "BATCH_LINES", 1)
+    monkeypatch.setattr(fill, "BATCH_LINES", 1)
     alone = list(trained.predict(asked))
     assert [one.output for one in together] == [one.output for one in alone]
     assert [one.input for one in together] == asked

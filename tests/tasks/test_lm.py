@@ -19,9 +19,15 @@ from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import Run
-from harken.tasks import lm_predictor
-from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask, kept_of
-from harken.tasks.lm_predictor import chunk_losses, losses, token_nats
+from harken.tasks import lm
+from harken.tasks.lm import (
+    LanguageModelRecipe,
+    LanguageModelTask,
+    chunk_losses,
+    kept_of,
+    losses,
+    token_nats,
+)
 from untrained import batches, bound_run
 
 TASK = LanguageModelTask()
@@ -243,7 +249,7 @@ def test_training_stops_to_look_at_windows_side_by_side(recipe_path: Path, tmp_p
 
 
 def test_long_pieces_are_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lm_predictor, "MAX_CHUNK", 4)
+    monkeypatch.setattr(lm, "MAX_CHUNK", 4)
     nats = np.arange(1.0, 14.0)
     pieces = [np.zeros(3, dtype=np.int64), np.zeros(10, dtype=np.int64)]
     surprise = chunk_losses(nats, pieces, np.array([[3.0, 6.0], [1.0, 20.0]]))
@@ -281,7 +287,7 @@ def test_a_prompt_is_continued_by_the_likeliest(
     """The long one loses its beginning, where a model has a length; the order stays."""
     trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
     greedy = replace(trained, recipe=replace(trained.recipe, search=SearchConfig(most=5)))
-    monkeypatch.setattr(lm_predictor, "BATCH_SIZE", 3)
+    monkeypatch.setattr(lm, "BATCH_SIZE", 3)
     prompts = ["to be", "", "the question of the crown", "☃ is no", "sleep "]
     predictions = list(greedy.predict(prompts))
     assert [one.input for one in predictions] == prompts

@@ -19,8 +19,16 @@ from harken.models.tagger import Tagger
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import Run
-from harken.tasks.tag import TagRecipe, TagTask, neighbors_loss, tags_loss
-from harken.tasks.tag_predictor import BATCH_WORDS, MAX_LENGTH, TaggedSentence, TagPredictor
+from harken.tasks.tag import (
+    BATCH_WORDS,
+    MAX_LENGTH,
+    TaggedSentence,
+    TagPredictor,
+    TagRecipe,
+    TagTask,
+    neighbors_loss,
+    tags_loss,
+)
 from untrained import batches, bound_run
 
 TASK = TagTask()
@@ -247,8 +255,8 @@ def test_predictions_keep_their_order_whatever_the_batch(
     assert [one.input for one in together] == lines
     assert [len(one.output.split()) for one in together] == [len(one.split()) for one in lines]
     assert len({one.output for one in together}) > 5
-    monkeypatch.setattr("harken.tasks.tag_predictor.BATCH_SIZE", 4)
-    monkeypatch.setattr("harken.tasks.tag_predictor.BATCH_WORDS", 1)
+    monkeypatch.setattr("harken.tasks.tag.BATCH_SIZE", 4)
+    monkeypatch.setattr("harken.tasks.tag.BATCH_WORDS", 1)
     alone = list(trained.predict(lines))
     assert [one.output for one in together] == [one.output for one in alone]
     np.testing.assert_allclose(

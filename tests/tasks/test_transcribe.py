@@ -22,7 +22,7 @@ from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
 from harken.synthetic.speech import SpokenConfig, write_spoken
-from harken.tasks.transcribe import fitting
+from harken.tasks.transcribe_data import fitting
 from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, joined
 from untrained import batches
 
@@ -331,8 +331,8 @@ def test_a_long_sound_is_cut_where_it_is_quiet() -> None:
     assert [piece.first for piece in cut_at_silence(frames, None)] == [0]
     words = [SpokenWord("a", 0.0, 1.0)], [SpokenWord("b", 2.0, 3.0)]
     parts = [
-        Transcript(found=[Found([7], -1.0), Found([8], -2.0)], words=words[0]),
-        Transcript(found=[Found([9], -0.5)], words=words[1]),
+        Transcript(beam=[Found([7], -1.0), Found([8], -2.0)], words=words[0]),
+        Transcript(beam=[Found([9], -0.5)], words=words[1]),
     ]
     whole = joined(parts)
     assert [(one.tokens, one.log_probability) for one in whole.found] == [([7, 9], -1.5)]

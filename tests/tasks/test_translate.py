@@ -24,10 +24,10 @@ from harken.tasks.seq2seq import search_outputs
 from harken.tasks.translate import (
     TranslateRecipe,
     TranslateTask,
+    cut_between_words,
     encode_pairs,
     translation_loss,
 )
-from harken.tasks.translate_predictor import cut_between_words
 from untrained import batches, bound_run
 
 TASK = TranslateTask()

@@ -31,7 +31,7 @@ from harken.tasks.answer import (
     AskingConfig,
     ReadingConfig,
 )
-from harken.training.optimiser import AdamWConfig, MuonConfig
+from harken.training.optimizer import AdamWConfig, MuonConfig
 
 PEOPLE = PeopleConfig(people=720, asked=0.55, places=120, biographies=24, facts=3)
 COMPARED = "compared"

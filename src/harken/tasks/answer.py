@@ -15,41 +15,65 @@ from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from harken.batch.bucketing import Order
-from harken.batch.padding import IGNORE, TokenBatch, next_token_batch
+from harken.batch.padding import TokenBatch, next_token_batch, pad
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.reading import Reading, ReadingSizes, Symbols, Targeted
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
+from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
+from harken.decode.seek import Found
+from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Question
+from harken.formats.question_template import QuestionTemplate, question_template
 from harken.formats.text import read_lines
 from harken.formats.titles import title_of
 from harken.formats.tsv import read_questions
-from harken.layers.losses import cross_entropy_
-from harken.measure.accuracy import exact_matches
+from harken.measure.accuracy import commonest, exact_matches
+from harken.measure.borrowing import known_of
+from harken.measure.honesty import measure_honesty
+from harken.measure.interval import share
+from harken.measure.scored_answers import Answer
 from harken.models.language_model import GPT, GPTConfig
-from harken.tasks.answer_predictor import AnswerPredictor, encode_prompts
-from harken.tasks.prediction import warn_unfit
+from harken.synthetic.fictional_names import fictional_names
+from harken.tasks.attention_view import AttentionExample, causal_example, output_title
+from harken.tasks.lm import search_prompts
+from harken.tasks.prediction import (
+    Evaluation,
+    Indices,
+    Prediction,
+    Prompt,
+    prediction_of,
+    sample_keys,
+    truncation_of,
+    warn_unfit,
+)
 from harken.tasks.task import (
     Layout,
+    Predictor,
     ProbeSizes,
     Splits,
     Task,
     random_tokens,
     require_one_file,
     require_share,
+    target_losses,
     token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
-from harken.training.machine import MachineConfig
+from harken.training.runtime import RuntimeConfig
 
 BATCH_TEXTS = 1024  # encoded at once
+MAX_ANSWER_TOKENS = 32
+BATCH_SIZE = 64  # questions answered in one batch
+MAX_FICTIONAL = 200  # fictional names
 TEMPLATE = """
 [encode]
 kind = "words"    # or "bpe", "unigram", "characters"
@@ -117,7 +141,7 @@ class AskingConfig(StageConfig):
 class AnswerTraining:
     """Two stages; `pretrain.steps = 0` leaves the first out."""
 
-    machine: MachineConfig = field(default_factory=MachineConfig)
+    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
     pretrain: ReadingConfig = field(default_factory=ReadingConfig)
     finetune: AskingConfig = field(default_factory=AskingConfig)
 
@@ -135,11 +159,145 @@ class AnswerRecipe:
     search: SearchConfig = SearchConfig()
 
 
+class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
+    """A trained question answering model."""
+
+    def predict(
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
+    ) -> Iterator[Prediction]:
+        keys = sample_keys(inputs, indices)
+        for start in range(0, len(inputs), BATCH_SIZE):
+            questions = inputs[start : start + BATCH_SIZE]
+            prompts = self._prompts(questions)
+            beams = self._search(prompts, nbest, keys[start : start + BATCH_SIZE])
+            for question, prompt, answers in zip(questions, prompts, beams, strict=True):
+                yield prediction_of(question, answers, self.vocabulary, nbest, prompt.truncation)
+
+    def evaluate(self, examples: Sequence[Question], condition: str | None = None) -> Evaluation:
+        training = self.splits["train"]
+        template = question_template([question.question for question in training])
+        answers = [question.answer for question in training]
+        known = known_of([template.name(question.question) for question in training], answers)
+        expected = [question.answer for question in examples]
+        predictions = list(self.predict([question.question for question in examples]))
+        given = [answer_of(prediction, template) for prediction in predictions]
+        right = exact_matches([answer.answer for answer in given], expected)
+        majority = commonest(answers)
+        names = fictional_names(
+            known.names,
+            [answer.name for answer in given],
+            min(MAX_FICTIONAL, len(examples)),
+            self.recipe.seed,
+        )
+        # Indices after those of the examples, so that samples are independent of theirs.
+        indices = range(len(examples), len(examples) + len(names))
+        invented = self.predict([template.ask(name) for name in names], indices=indices)
+        question_of = {
+            template.name(question.question): question.question
+            for question in (*training, *examples)
+        }
+        measured = measure_honesty(
+            given,
+            expected,
+            known,
+            frame=str(template),
+            embed=lambda names: self.states([question_of[name] for name in names]),
+            invented=[answer_of(prediction, template) for prediction in invented],
+            seed=self.recipe.seed,
+        )
+        return Evaluation(
+            n=len(examples),
+            samples={
+                "exact_match": share(right),
+                "commonest_answer": share(exact_matches([majority] * len(expected), expected)),
+                **measured.samples,
+            },
+            notes={
+                "exact_match": "answers equal to the expected one but for white space at the ends",
+                "commonest_answer": f"always saying {majority!r}, the commonest training answer",
+                **measured.notes,
+            },
+            predictions=predictions,
+            expected=expected,
+            honesty=measured.honesty,
+        )
+
+    def attention(self, text: str) -> AttentionExample:
+        """Attention over a question, <mask>, and the model's own answer up to <end>."""
+        (prompt,) = self._prompts([text])
+        ((best, *_),) = self._search([prompt])
+        answer = [*best.tokens, END][: self.max_answer_tokens]
+        (output,) = self.vocabulary.decode([best.tokens])
+        return causal_example(
+            self.model,
+            [*prompt.tokens.tolist(), *answer],
+            self.vocabulary.pieces,
+            f"{text} → {output_title(output)}",
+            prompt.truncation,
+        )
+
+    @torch.inference_mode()
+    def states(self, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
+        """The model's last state at the <mask> after each question, from which it answers."""
+        model = self.model.eval()
+        prompts = [prompt.tokens for prompt in self._prompts(questions)]
+        states = np.zeros((len(prompts), model.position.width), dtype=np.float32)
+        by_length = np.argsort([len(prompt) for prompt in prompts], kind="stable")  # less padding
+        for start in range(0, len(prompts), BATCH_SIZE):
+            rows = by_length[start : start + BATCH_SIZE]
+            tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
+            last = present.sum(dim=1) - 1
+            read = model.states(tokens.to(self.device))[torch.arange(len(rows)), last]
+            states[rows] = read.float().cpu().numpy()
+        return states
+
+    @property
+    def max_answer_tokens(self) -> int:
+        """The tokens that are left for an answer."""
+        return min(self.recipe.search.most or MAX_ANSWER_TOKENS, self.model.length // 2)
+
+    def _prompts(self, questions: Sequence[str]) -> list[Prompt]:
+        most = self.model.length - self.max_answer_tokens
+        return encode_prompts(questions, self.vocabulary, most)
+
+    def _search(
+        self, prompts: Sequence[Prompt], nbest: int = 1, keys: Sequence[SampleKey] | None = None
+    ) -> list[list[Found]]:
+        """The best answers to each prompt, searched in one batch."""
+        return search_prompts(
+            NonEmptySteps(LanguageModelSteps(self.model.eval()), END),  # no answer is empty
+            prompts,
+            self.device,
+            search=self.recipe.search,
+            max_tokens=self.max_answer_tokens,
+            nbest=nbest,
+            keys=keys,
+        )
+
+
+def answer_of(prediction: Prediction, template: QuestionTemplate) -> Answer:
+    """A prediction as an answer about a name."""
+    return Answer(template.name(prediction.input), prediction.output, prediction.confidence)
+
+
+def encode_prompts(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Prompt]:
+    """Questions with their <mask>, at most `most` tokens; a longer question keeps its end."""
+    kept = most - 1
+    return [
+        Prompt(
+            np.append(tokens[-kept:], MASK),
+            truncation_of(min(kept, len(tokens)), len(tokens), "last"),
+        )
+        for tokens in vocabulary.encode([question.strip() for question in questions])
+    ]
+
+
 class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
     """Closed-book question answering."""
 
     recipe_type = AnswerRecipe
     vocabulary_type = Vocabulary
+    predictor_type = AnswerPredictor
     layout = Layout[AnswerRecipe, Question](
         calls={
             "texts.txt questions.tsv": ("read", "train"),
@@ -194,7 +352,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
             return [next_token_batch(chosen, first, PAD)]
 
         def dev_accuracy(model: GPT) -> float:
-            predictor = self.bind(recipe, splits, vocabulary, model)
+            predictor = AnswerPredictor(recipe, splits, vocabulary, model)
             outputs = [prediction.output for prediction in predictor.predict(questions)]
             return float(np.mean(exact_matches(outputs, answers)))
 
@@ -220,17 +378,6 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
             )
             stages.insert(0, stage("reading", pretrain, reading.batch, answer_loss, dev_accuracy))
         return stages
-
-    def bind(
-        self, recipe: AnswerRecipe, splits: Splits[Question], vocabulary: Vocabulary, model: GPT
-    ) -> AnswerPredictor:
-        return AnswerPredictor(
-            splits=splits,
-            vocabulary=vocabulary,
-            model=model,
-            search=recipe.search,
-            seed=recipe.seed,
-        )
 
     def probe_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> ProbeSizes:
         stage = recipe.training.pretrain
@@ -281,6 +428,10 @@ def count_titles(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
 
 def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:
     """Cross-entropy, summed over the counted targets."""
-    counted = batch.targets != IGNORE
-    packing = {"positions": batch.positions, "documents": batch.documents}
-    return cross_entropy_(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()
+    return target_losses(
+        model,
+        batch.targets,
+        batch.inputs,
+        positions=batch.positions,
+        documents=batch.documents,
+    ).sum()

@@ -106,8 +106,16 @@ def causal_example(
     )
 
 
-@torch.inference_mode()
-def next_token(model: GPT, tokens: Sequence[int]) -> int:
-    """The most probable token after these."""
+def next_token_example(
+    model: GPT,
+    tokens: Sequence[int],
+    token_texts: TokenTexts,
+    text: str,
+    truncation: Truncation | None,
+) -> AttentionExample:
+    """A text followed by the most probable next token."""
     inputs = torch.tensor([tokens], device=model.embedding.weight.device)
-    return int(model.logits(model.states(inputs)[:, -1]).argmax())
+    with torch.inference_mode():
+        following = int(model.logits(model.states(inputs)[:, -1]).argmax())
+    title = f"{text} → {token_texts([following])[0]!r}"
+    return causal_example(model, [*tokens, following], token_texts, title, truncation)

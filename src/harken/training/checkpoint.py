@@ -56,15 +56,15 @@ class Checkpoint:
     optimiser: Weights
 
 
-def weights_of(model: nn.Module) -> Weights:
+def model_state(model: nn.Module) -> Weights:
     """Every weight once, under its first name: a tied one is stored once."""
     return {name: one.detach() for name, one in (*model.named_parameters(), *model.named_buffers())}
 
 
 @torch.no_grad()
-def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
+def load_model_state(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
     """Copy weights into a model that must have exactly these names and shapes."""
-    own = weights_of(model)
+    own = model_state(model)
     wrong = sorted(
         name
         for name in own.keys() | weights.keys()
@@ -80,7 +80,7 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path) ->
         tensor.copy_(weights[name])
 
 
-def momenta_of(model: nn.Module, optimisers: Iterable[Optimizer]) -> Weights:
+def optimizer_state(model: nn.Module, optimisers: Iterable[Optimizer]) -> Weights:
     """What the optimisers remember, by the weight's name."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return {
@@ -92,7 +92,9 @@ def momenta_of(model: nn.Module, optimisers: Iterable[Optimizer]) -> Weights:
     }
 
 
-def set_momenta(model: nn.Module, optimisers: Iterable[Optimizer], momenta: Weights) -> None:
+def load_optimizer_state(
+    model: nn.Module, optimisers: Iterable[Optimizer], momenta: Weights
+) -> None:
     """Give optimisers their memory back."""
     parameters = dict(model.named_parameters())
     owner = {

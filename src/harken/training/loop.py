@@ -26,14 +26,14 @@ from harken.training.checkpoint import (
     Progress,
     Weights,
     load_checkpoint,
-    momenta_of,
+    load_model_state,
+    load_optimizer_state,
+    model_state,
+    optimizer_state,
     save_checkpoint,
-    set_momenta,
-    set_weights,
-    weights_of,
 )
-from harken.training.machine import MachineConfig, mixed_precision
-from harken.training.optimiser import MuonConfig, OptimiserConfig, set_rates
+from harken.training.optimizer import MuonConfig, OptimizerConfig, set_rates
+from harken.training.runtime import RuntimeConfig, mixed_precision
 from harken.training.schedule import ScheduleConfig
 
 
@@ -44,7 +44,7 @@ class StageConfig:
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
     accumulate: int = bounded(1, at_least=1)  # batches a step
     clip: float = bounded(1.0, above=0.0)  # the largest norm of all gradients together
-    optimiser: OptimiserConfig = MuonConfig()
+    optimiser: OptimizerConfig = MuonConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     evaluate_every: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # steps; 0 means never
     # Rounds without gain before stopping; 0 means never.
@@ -114,7 +114,7 @@ def stage(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stepped:
+class StepDone:
     """One change of the weights."""
 
     stage: str
@@ -138,7 +138,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Saved:
+class CheckpointSaved:
     """A checkpoint is on the disk."""
 
     stage: str
@@ -146,10 +146,10 @@ class Saved:
     path: Path
 
 
-Event = Stepped | Evaluated | Saved
+Event = StepDone | Evaluated | CheckpointSaved
 
 
-def seed_of(*words: int) -> int:
+def derive_seed(*words: int) -> int:
     """One seed from several numbers, the same on every machine."""
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
 
@@ -163,7 +163,7 @@ class Training(Generic[Model]):
         stages: Sequence[Stage[Model]],
         *,
         seed: int,
-        machine: MachineConfig,
+        machine: RuntimeConfig,
         device: torch.device,
         checkpoints: Path,
         interruptible: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -182,30 +182,30 @@ class Training(Generic[Model]):
         stored = load_checkpoint(self.checkpoints)
         if stored is None:
             return False
-        set_weights(self.model, stored.model, self.checkpoints)
+        load_model_state(self.model, stored.model, self.checkpoints)
         self.progress, self.best = stored.progress, stored.best
         if self.progress.stage < len(self.stages) and self.progress.step > 0:
             self._optimisers = self._stage.config.optimiser.build(self.model)
-            set_momenta(self.model, self._optimisers, stored.optimiser)
+            load_optimizer_state(self.model, self._optimisers, stored.optimiser)
         return True
 
     def __iter__(self) -> Iterator[Event]:
         while self.progress.stage < len(self.stages):
             yield from self._run_stage()
 
-    def save(self) -> Saved:
+    def save(self) -> CheckpointSaved:
         """Write a checkpoint of this very moment."""
         path = save_checkpoint(
             self.checkpoints,
             Checkpoint(
                 progress=self.progress,
-                model=weights_of(self.model),
+                model=model_state(self.model),
                 best=self.best,
-                optimiser=momenta_of(self.model, self._optimisers),
+                optimiser=optimizer_state(self.model, self._optimisers),
             ),
         )
         stage = min(self.progress.stage, len(self.stages) - 1)
-        return Saved(stage=self.stages[stage].name, step=self.progress.step, path=path)
+        return CheckpointSaved(stage=self.stages[stage].name, step=self.progress.step, path=path)
 
     @property
     def _stage(self) -> Stage[Model]:
@@ -225,7 +225,7 @@ class Training(Generic[Model]):
             if done < config.steps and done % config.save_every == 0:
                 yield self.save()
         if self.best is not None:
-            set_weights(self.model, self.best, self.checkpoints)
+            load_model_state(self.model, self.best, self.checkpoints)
         self.progress, self.best = Progress(stage=self.progress.stage + 1), None
         self._optimisers = []
         yield self.save()
@@ -234,9 +234,9 @@ class Training(Generic[Model]):
         patience = self._stage.config.patience
         return 0 < patience <= self.progress.rounds_without_gain
 
-    def _step(self, stage: Stage[Model]) -> Stepped:
+    def _step(self, stage: Stage[Model]) -> StepDone:
         config, step, started = stage.config, self.progress.step, time.perf_counter()
-        torch.manual_seed(seed_of(self.seed, self.progress.stage, step))
+        torch.manual_seed(derive_seed(self.seed, self.progress.stage, step))
         first = step * config.accumulate
         parts = [part for n in range(config.accumulate) for part in stage.batch(first + n)]
         tokens = sum(part.counted for part in parts)
@@ -265,7 +265,7 @@ class Training(Generic[Model]):
         self.progress = replace(
             self.progress, step=done, evaluation_due=due and stage.evaluate is not None
         )
-        return Stepped(
+        return StepDone(
             stage=stage.name,
             step=done,
             steps=config.steps,
@@ -284,7 +284,7 @@ class Training(Generic[Model]):
         best = self.progress.best
         better = not math.isnan(value) and (best is None or value > best)
         if better:
-            self.best = {key: one.clone() for key, one in weights_of(self.model).items()}
+            self.best = {key: one.clone() for key, one in model_state(self.model).items()}
         self.progress = replace(
             self.progress,
             best=value if better else best,

@@ -25,7 +25,7 @@ TRIM_ABOVE = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MachineConfig:
+class RuntimeConfig:
     """Where and how to compute."""
 
     device: Device = "auto"
@@ -65,7 +65,7 @@ def prepare(device: torch.device) -> None:
             allocator.mallopt(M_TRIM_THRESHOLD, TRIM_ABOVE)
 
 
-def mixed_precision(config: MachineConfig, device: torch.device) -> AbstractContextManager[object]:
+def mixed_precision(config: RuntimeConfig, device: torch.device) -> AbstractContextManager[object]:
     """The context in which a loss is computed."""
     if config.precision == "float32":
         return nullcontext()

@@ -5,13 +5,13 @@ import torch
 from torch import Tensor, nn
 
 from harken.models.language_model import GPTConfig
-from harken.training.optimiser import (
+from harken.training.optimizer import (
     AdamWConfig,
-    DescentConfig,
     Muon,
     MuonConfig,
+    SGDConfig,
     layer_matrices,
-    orthogonalise,
+    orthogonalize,
     set_rates,
 )
 
@@ -34,7 +34,7 @@ def with_singular_values(rows: int, columns: int, values: Tensor) -> tuple[Tenso
 def test_singular_values_become_one_and_vectors_stay(rows: int, columns: int, scale: float) -> None:
     values = torch.logspace(0, -1.5, min(rows, columns)) * scale
     matrix, left, right = with_singular_values(rows, columns, values)
-    (straight,) = orthogonalise(matrix[None])
+    (straight,) = orthogonalize(matrix[None])
     between = left.mT @ straight @ right  # diagonal where the vectors are the same
     found = between.diagonal()
     torch.testing.assert_close(between, torch.diag(found), rtol=0, atol=1e-4)
@@ -47,7 +47,7 @@ def test_the_polynomial_by_hand() -> None:
     number = 1.0
     for _ in range(5):
         number = 3.4445 * number - 4.7750 * number**3 + 2.0315 * number**5
-    straight = orthogonalise(torch.tensor([[[-7.0]], [[0.0]]]))
+    straight = orthogonalize(torch.tensor([[[-7.0]], [[0.0]]]))
     assert straight[0].item() == pytest.approx(-number, abs=1e-5)
     assert straight[1].item() == 0.0
 
@@ -55,8 +55,8 @@ def test_the_polynomial_by_hand() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_batch_equals_one_by_one(shape: tuple[int, int]) -> None:
     together = random(3, *shape) * torch.tensor([1e-2, 1.0, 1e2])[:, None, None]
-    alone = torch.cat([orthogonalise(one[None]) for one in together])
-    torch.testing.assert_close(orthogonalise(together), alone, rtol=0, atol=1e-6)
+    alone = torch.cat([orthogonalize(one[None]) for one in together])
+    torch.testing.assert_close(orthogonalize(together), alone, rtol=0, atol=1e-6)
 
 
 def parameters() -> list[nn.Parameter]:
@@ -232,7 +232,7 @@ def test_descent_by_hand() -> None:
     model = nn.Linear(1, 1, bias=False)
     with torch.no_grad():
         model.weight.fill_(2.0)
-    (optimiser,) = DescentConfig(rate=0.1, momentum=0.5).build(model)
+    (optimiser,) = SGDConfig(rate=0.1, momentum=0.5).build(model)
     for wanted in (1.7, 1.25):  # 2 - 0.1 * 3, then 1.7 - 0.1 * (0.5 * 3 + 3)
         model.weight.grad = torch.tensor([[3.0]])
         optimiser.step()

@@ -26,7 +26,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ROUNDS = 5
 
 
-def orthogonalise(matrices: Float[Tensor, "N rows columns"]) -> Float[Tensor, "N rows columns"]:
+def orthogonalize(matrices: Float[Tensor, "N rows columns"]) -> Float[Tensor, "N rows columns"]:
     """Push every singular value towards one, leaving the singular vectors."""
     tall = matrices.shape[1] > matrices.shape[2]
     turned = matrices.mT if tall else matrices
@@ -57,7 +57,7 @@ class Muon(Optimizer):
                     alike[parameter.flatten(1).shape].append(parameter)
             for shape, parameters in alike.items():
                 ahead = [self._look_ahead(one, group["momentum"]) for one in parameters]
-                steps = orthogonalise(torch.stack([one.flatten(1) for one in ahead]))
+                steps = orthogonalize(torch.stack([one.flatten(1) for one in ahead]))
                 size = group["lr"] * 0.2 * max(shape) ** 0.5
                 for parameter, step in zip(parameters, steps, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
@@ -128,7 +128,7 @@ class MuonConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DescentConfig:
+class SGDConfig:
     """u <- u - rate dL/du."""
 
     kind: Literal["descent"] = "descent"
@@ -139,7 +139,7 @@ class DescentConfig:
         return [SGD(model.parameters(), lr=self.rate, momentum=self.momentum)]
 
 
-OptimiserConfig = AdamWConfig | MuonConfig | DescentConfig
+OptimizerConfig = AdamWConfig | MuonConfig | SGDConfig
 
 
 def layer_matrices(model: nn.Module, kernels: bool = False) -> list[Tensor]:

@@ -6,7 +6,7 @@ import torch
 
 from harken.errors import UserError
 from harken.training import machine
-from harken.training.machine import MachineConfig, choose_device, mixed_precision, prepare
+from harken.training.runtime import RuntimeConfig, choose_device, mixed_precision, prepare
 
 CPU = torch.device("cpu")
 
@@ -79,8 +79,8 @@ def test_no_block_is_mapped_and_none_trimmed(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_precision_of_products() -> None:
     a, b = torch.ones(3, 5), torch.ones(5, 7)
-    with mixed_precision(MachineConfig(), CPU):
+    with mixed_precision(RuntimeConfig(), CPU):
         assert (a @ b).dtype == torch.float32
-    with mixed_precision(MachineConfig(precision="bfloat16"), CPU):
+    with mixed_precision(RuntimeConfig(precision="bfloat16"), CPU):
         assert (a @ b).dtype == torch.bfloat16
     assert (a @ b).dtype == torch.float32
