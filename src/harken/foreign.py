@@ -50,8 +50,9 @@ class HuggingFaceModel:
         truncation = truncation_of(kept, kept + sum(left_out), "first")
         if isinstance(model, GPT):
             return next_token_example(model, encoded.ids, self.pieces, text, truncation)
-        rows = (encoded.ids, encoded.type_ids)
-        numbers, kinds = (torch.tensor([one], device=model.embedding.weight.device) for one in rows)
+        device = model.embedding.weight.device
+        numbers = torch.tensor([encoded.ids], device=device)
+        kinds = torch.tensor([encoded.type_ids], device=device)
         segments = None if model.segment is None else kinds
         return AttentionExample(
             title=text,
@@ -61,7 +62,7 @@ class HuggingFaceModel:
         )
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Each token as a person would read it; a space shows as itself."""
+        """Return each token as readable text."""
         return [self._piece(token) for token in tokens]
 
     def _piece(self, token: int) -> str:
@@ -72,7 +73,7 @@ class HuggingFaceModel:
             return name.replace(WORD_START, " ")
         with tokenizer_errors(f"{self.folder / TOKENIZER}: token {token} cannot be decoded"):
             text = str(self.tokenizer.decode([token], skip_special_tokens=False))
-        # Half a character decodes to the replacement mark; its own name says more.
+        # Half a character decodes to the replacement character.
         return str(name) if "�" in text or not text else text
 
     def _encoded(self, text: str) -> Encoding:
@@ -86,14 +87,12 @@ class HuggingFaceModel:
         ):
             if most is not None and max(numbers, default=0) >= most:
                 raise UserError(
-                    f"{self.folder / TOKENIZER}: found token or segment {max(numbers)} in a text, "
-                    f"wanted numbers below {most} as in {CONFIG}",
+                    f"{self.folder / TOKENIZER}: token or segment {max(numbers)} is too large for "
+                    f"the model (expected numbers below {most}, as in {CONFIG})",
                     fix="use the tokenizer that belongs to this model",
                 )
         if not encoded.ids:
-            raise UserError(
-                f"{text[:60]!r}: found no token in it, wanted a text", fix="write some words"
-            )
+            raise UserError(f"{text[:60]!r}: the text has no tokens", fix="write some words")
         return encoded
 
 
@@ -133,7 +132,7 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
 def _read_tokenizer(path: Path) -> Tokenizer:
     if not is_file(path):
         raise UserError(
-            f"{path}: found no such file, wanted the model's tokenizer",
+            f"{path}: file not found (expected the model's tokenizer)",
             fix="download tokenizer.json; a folder with vocab.txt or tokenizer.model alone is "
             "completed by AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
         )

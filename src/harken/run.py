@@ -47,7 +47,7 @@ MAX_METRICS = 2**20
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """A trained model with its recipe and vocabulary."""
 
@@ -76,8 +76,8 @@ class Run:
     @property
     def search(self) -> SearchConfig | None:
         """How outputs are searched; None for a task that does not search."""
-        found: SearchConfig | None = getattr(self.recipe, "search", None)
-        return found
+        search: SearchConfig | None = getattr(self.recipe, "search", None)
+        return search
 
     def searching(self, search: SearchConfig) -> "Run":
         """The same run with another search."""
@@ -99,12 +99,9 @@ class Run:
         start and end of every word in seconds (speech recognition only).
         """
         if nbest < 1:
-            raise UserError(f"nbest: expected 1 or more, got {nbest}", fix="ask for at least one")
-        if times and self.task.inputs != "sounds":
-            raise UserError(
-                f"task {self.recipe.task!r} does not predict word times",
-                fix="use predict without times, or a run of task 'transcribe'",
-            )
+            raise UserError(f"nbest: expected 1 or more, got {nbest}", fix="use at least 1")
+        if times:
+            self._require_sounds("does not predict word times", "predict without times")
         return list(self.predictor.predict(self._inputs(inputs), nbest, indices, times=times))
 
     def evaluate(
@@ -114,11 +111,8 @@ class Run:
 
         A condition such as noise:10 changes the sounds (speech recognition only).
         """
-        if condition is not None and self.task.inputs != "sounds":
-            raise UserError(
-                f"task {self.recipe.task!r} has no conditions",
-                fix="use evaluate without a condition, or a run of task 'transcribe'",
-            )
+        if condition is not None:
+            self._require_sounds("has no conditions", "evaluate without a condition")
         return self.predictor.evaluate(self.examples(split, files), condition)
 
     def attention(self, text: str) -> AttentionExample | None:
@@ -156,6 +150,13 @@ class Run:
                 f"(command line: {' or '.join(f'--split {name}' for name in known)}, or --data)",
             )
         return self.splits[split]
+
+    def _require_sounds(self, problem: str, alternative: str) -> None:
+        if self.task.inputs != "sounds":
+            raise UserError(
+                f"task {self.recipe.task!r} {problem}",
+                fix=f"use {alternative}, or a run of task 'transcribe'",
+            )
 
     def _inputs(self, inputs: Paths) -> list[str]:
         """Check the inputs of `predict`; file names may be path objects."""
@@ -278,19 +279,10 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     recipe = load_recipe(folder / RECIPE)
     task = task_of(recipe)
     vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
-    check_model_size(
-        lambda: task.build(recipe, vocabulary.sizes),
-        str(folder / RECIPE),
-        bytes_per_parameter=PREDICTING,
-        device=chosen,
-    )
-    model = task.build(recipe, vocabulary.sizes)
+    build = partial(task.build, recipe, vocabulary.sizes)
+    where = str(folder / RECIPE)
+    check_model_size(build, where, bytes_per_parameter=PREDICTING, device=chosen)
+    model = build()
     load_model_state(model, load_weights(folder / MODEL), folder / MODEL)
-    return Run(
-        folder=folder,
-        recipe=recipe,
-        task=task,
-        splits=task.read_splits(recipe),
-        vocabulary=vocabulary,
-        model=model.to(chosen).eval(),
-    )
+    splits = task.read_splits(recipe)
+    return Run(folder, recipe, task, splits, vocabulary, model.to(chosen).eval())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -82,11 +83,11 @@ class ReverseTask(Task[Reverse, str, Vocabulary, GPT]):
     predictor_type = ReversePredictor
     layout = Layout[Reverse, str](calls={"words.txt": ["train"]}, examples="words")
 
-    def read(self, recipe: Reverse, paths: Sequence[Path]) -> list[str]:
-        return [line.text.strip() for line in read_lines(paths[0])]
+    def read_file(self, recipe: Reverse, path: Path) -> list[str]:
+        return [line.text.strip() for line in read_lines(path)]
 
     def read_splits(self, recipe: Reverse) -> Splits[str]:
-        return Splits(recipe.data, lambda path: self.read(recipe, [path]), seed=recipe.seed)
+        return Splits(recipe.data, partial(self.read_file, recipe), seed=recipe.seed)
 
     def input(self, example: str) -> str:
         return example

@@ -140,7 +140,7 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
         "maps.npy#2",
     ]
     assert not METRICS & set(evaluation.metrics), "nobody has drawn boxes"
-    with pytest.raises(UserError, match="wanted one such as"):
+    with pytest.raises(UserError, match="expected a row of an array, such as"):
         run.predict(["dog.jpg"])
 
 
@@ -150,7 +150,7 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
         (["model.front.kind=map"], "belong together"),
         (["data.features=maps.npy"], "belong together"),
         (["encode.pictures.columns=48"], "overrides encode.pictures.columns=32"),
-        (["data.dev=2.5"], "is no share"),
+        (["data.dev=2.5"], "is not a share"),
         (["data.images=a.npz", "data.features=b.npy"], "two arrays"),
     ],
 )

@@ -119,13 +119,13 @@ def test_a_text_too_short_to_share_is_told(
     short = tmp_path / "short.txt"
     short.write_text("x", encoding="utf-8")
     recipe = recipe_of(recipe_path, f"data.train={short}", f"data.documents={documents}")
-    with pytest.raises(UserError, match=r"short.txt: found 1 \w+, wanted enough to hold out"):
+    with pytest.raises(UserError, match=r"short.txt: 1 \w+ are too few to hold out"):
         dict(TASK.read_splits(recipe))
 
 
 @pytest.mark.parametrize("share", ["0.0", "1.0"])
 def test_a_share_of_none_or_all_is_refused(recipe_path: Path, share: str) -> None:
-    with pytest.raises(UserError, match="is no share"):
+    with pytest.raises(UserError, match="is not a share"):
         recipe_of(recipe_path, f"data.dev={share}")
 
 

@@ -177,7 +177,7 @@ def test_a_share_keeps_equal_sentences_on_one_side(desk: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("share", ["0.0", "1.0"])
 def test_no_share_is_refused(desk: Path, share: str) -> None:
-    with pytest.raises(UserError, match="no share"):
+    with pytest.raises(UserError, match="not a share"):
         recipe_of(desk, f"data.dev={share}")
 
 

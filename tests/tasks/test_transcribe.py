@@ -251,7 +251,7 @@ def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
     glimpse = run.attention(name)
     assert glimpse is not None
     (one,) = view_attention(run.model, glimpse)
-    assert one.view.title == "Encoder self-attention over time, in seconds"
+    assert one.view.title == "Encoder self-attention: time in seconds"
     assert one.layers[0].weights.shape[1:] == (len(one.view.queries), len(one.view.keys))
     recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.vocabulary.sizes)
     assert replace(run, model=recurrent).attention(name) is None
@@ -335,7 +335,7 @@ def test_a_long_sound_is_cut_where_it_is_quiet() -> None:
         Transcript(beam=[Found([9], -0.5)], words=words[1]),
     ]
     whole = joined(parts)
-    assert [(one.tokens, one.log_probability) for one in whole.found] == [([7, 9], -1.5)]
+    assert [(one.tokens, one.log_probability) for one in whole.beam] == [([7, 9], -1.5)]
     assert [word.word for word in whole.words] == ["a", "b"]
 
 
@@ -365,7 +365,7 @@ def test_bad_input_is_one_sentence(
     (tmp_path / "half.wav").write_bytes(whole.read_bytes()[:1000])
     assert main(["predict", folder, str(tmp_path / "half.wav")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "half.wav" in line and "wanted" in line
+    assert "half.wav" in line and "truncated" in line
     write_manifest([Utterance(audio=whole, text="one")], tmp_path / "one.jsonl")
     text = f'task="transcribe"\n[data]\ntrain="{tmp_path}/one.jsonl"\n'
     (tmp_path / "recipe.toml").write_text(text)

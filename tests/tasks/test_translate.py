@@ -134,7 +134,7 @@ def test_pairs_that_do_not_fit_are_left_out(sentences: SentencesFiles) -> None:
     pairs = [Pair("a b", "c"), Pair("a " * 90, "c"), Pair("a", "c " * 90)]
     with pytest.warns(DataWarning, match="2 of 3 pairs do not fit the model"):
         assert len(encode_pairs(pairs, vocabulary, 20, 20).lengths) == 1
-    with pytest.raises(UserError, match="no pair of at most 20 and 20 tokens"):
+    with pytest.raises(UserError, match="no training pair has at most 20 source and 20"):
         encode_pairs(pairs[1:], vocabulary, 20, 20)
 
 

@@ -235,7 +235,7 @@ def test_a_loss_that_is_no_number_stops_with_a_sentence(tmp_path: Path) -> None:
         return squared(model, batch) * float("nan")
 
     bad = stage("bad", StageConfig(steps=2), lambda n: [points(n)], broken)
-    with pytest.raises(Failure, match="stage 'bad', step 1: found a loss of nan"):
+    with pytest.raises(Failure, match="stage 'bad', step 1: the loss is nan"):
         list(training(network(), [bad], tmp_path))
 
 

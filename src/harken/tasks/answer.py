@@ -32,7 +32,7 @@ from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Question
-from harken.formats.question_template import QuestionTemplate, question_template
+from harken.formats.question_template import question_template
 from harken.formats.text import read_lines
 from harken.formats.titles import title_of
 from harken.formats.tsv import read_questions
@@ -62,7 +62,6 @@ from harken.tasks.task import (
     Splits,
     Task,
     random_tokens,
-    require_one_file,
     require_share,
     target_losses,
     token_sizes,
@@ -180,30 +179,29 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         known = known_of([template.name(question.question) for question in training], answers)
         expected = [question.answer for question in examples]
         predictions = list(self.predict([question.question for question in examples]))
-        given = [answer_of(prediction, template) for prediction in predictions]
+
+        def answer_of(prediction: Prediction) -> Answer:
+            name = template.name(prediction.input)
+            return Answer(name, prediction.output, prediction.confidence)
+
+        given = [answer_of(prediction) for prediction in predictions]
         right = exact_matches([answer.answer for answer in given], expected)
         majority = commonest(answers)
-        names = fictional_names(
-            known.names,
-            [answer.name for answer in given],
-            min(MAX_FICTIONAL, len(examples)),
-            self.recipe.seed,
-        )
+        count, seed = min(MAX_FICTIONAL, len(examples)), self.recipe.seed
+        names = fictional_names(known.names, [answer.name for answer in given], count, seed)
         # Indices after those of the examples, so that samples are independent of theirs.
         indices = range(len(examples), len(examples) + len(names))
         invented = self.predict([template.ask(name) for name in names], indices=indices)
-        question_of = {
-            template.name(question.question): question.question
-            for question in (*training, *examples)
-        }
+        asked = [question.question for question in (*training, *examples)]
+        question_of = {template.name(question): question for question in asked}
         measured = measure_honesty(
             given,
             expected,
             known,
             frame=str(template),
             embed=lambda names: self.states([question_of[name] for name in names]),
-            invented=[answer_of(prediction, template) for prediction in invented],
-            seed=self.recipe.seed,
+            invented=[answer_of(prediction) for prediction in invented],
+            seed=seed,
         )
         return Evaluation(
             n=len(examples),
@@ -275,20 +273,13 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         )
 
 
-def answer_of(prediction: Prediction, template: QuestionTemplate) -> Answer:
-    """A prediction as an answer about a name."""
-    return Answer(template.name(prediction.input), prediction.output, prediction.confidence)
-
-
 def encode_prompts(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Prompt]:
     """Questions with their <mask>, at most `most` tokens; a longer question keeps its end."""
     kept = most - 1
+    encoded = vocabulary.encode([question.strip() for question in questions])
     return [
-        Prompt(
-            np.append(tokens[-kept:], MASK),
-            truncation_of(min(kept, len(tokens)), len(tokens), "last"),
-        )
-        for tokens in vocabulary.encode([question.strip() for question in questions])
+        Prompt(np.append(tokens[-kept:], MASK), truncation_of(min(kept, n), n, "last"))
+        for tokens, n in ((tokens, len(tokens)) for tokens in encoded)
     ]
 
 
@@ -308,8 +299,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         examples="questions",
     )
 
-    def read(self, recipe: AnswerRecipe, paths: Sequence[Path]) -> list[Question]:
-        return read_questions(require_one_file(paths, "questions"))
+    def read_file(self, recipe: AnswerRecipe, path: Path) -> list[Question]:
+        return read_questions(path)
 
     def read_splits(self, recipe: AnswerRecipe) -> Splits[Question]:
         def read_train(path: Path) -> list[Question]:
@@ -362,19 +353,17 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
             if not shards.is_dir():
                 encoded = encode_all(read_texts(recipe.data.read), vocabulary)
                 write_shards(shards, encoded, len(vocabulary))
+            titles = encode_all(map(title_of, read_texts(recipe.data.read)), vocabulary)
+            lengths = np.fromiter(map(len, titles), dtype=np.int64)
+            sizes = ReadingSizes(
+                length=recipe.model.length,
+                batch_tokens=pretrain.batch_tokens,
+                questions=pretrain.questions,
+                pack=pretrain.pack,
+            )
+            symbols = Symbols(pad=PAD, mask=MASK, end=END)
             reading = Reading(
-                TokenShards(shards),
-                count_titles(read_texts(recipe.data.read), vocabulary),
-                training,
-                ReadingSizes(
-                    length=recipe.model.length,
-                    batch_tokens=pretrain.batch_tokens,
-                    questions=pretrain.questions,
-                    pack=pretrain.pack,
-                ),
-                pretrain.views,
-                Symbols(pad=PAD, mask=MASK, end=END),
-                recipe.seed,
+                TokenShards(shards), lengths, training, sizes, pretrain.views, symbols, recipe.seed
             )
             stages.insert(0, stage("reading", pretrain, reading.batch, answer_loss, dev_accuracy))
         return stages
@@ -420,18 +409,7 @@ def encode_all(texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[Numbers
         yield from vocabulary.encode(batch)
 
 
-def count_titles(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
-    """The number of tokens of each text's title."""
-    titles = encode_all(map(title_of, texts), vocabulary)
-    return np.fromiter((len(title) for title in titles), dtype=np.int64)
-
-
 def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:
     """Cross-entropy, summed over the counted targets."""
-    return target_losses(
-        model,
-        batch.targets,
-        batch.inputs,
-        positions=batch.positions,
-        documents=batch.documents,
-    ).sum()
+    packing = {"positions": batch.positions, "documents": batch.documents}
+    return target_losses(model, batch.targets, batch.inputs, **packing).sum()

@@ -61,7 +61,6 @@ from harken.tasks.task import (
     Task,
     file_calls,
     random_tokens,
-    require_one_file,
     target_losses,
 )
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
@@ -234,8 +233,8 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         overrides=array_sizes,
     )
 
-    def read(self, recipe: CaptionRecipe, paths: Sequence[Path]) -> list[CaptionExample]:
-        return read_examples(recipe, require_one_file(paths, "captions"))
+    def read_file(self, recipe: CaptionRecipe, path: Path) -> list[CaptionExample]:
+        return read_examples(recipe, path)
 
     def read_splits(self, recipe: CaptionRecipe) -> Splits[CaptionExample]:
         return Splits(recipe.data, partial(read_examples, recipe), seed=recipe.seed, key=identity)

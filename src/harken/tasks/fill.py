@@ -60,7 +60,6 @@ from harken.tasks.task import (
     Task,
     file_calls,
     random_tokens,
-    require_one_file,
     token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
@@ -281,16 +280,11 @@ def cloze_samples(
     """The metrics of the model and of the n-gram baselines."""
     tally = Tally(lines, chosen)
     unigram, trigram = fill_by_counts(trigrams, lines, chosen, len(SPECIAL))
-    return {
-        "accuracy": tally.accuracy(filled),
-        "five_best": tally.five_best(filled),
-        "unigram_accuracy": tally.accuracy(unigram),
-        "trigram_accuracy": tally.accuracy(trigram),
-        "perplexity": tally.perplexity(filled),
-        "unigram_perplexity": tally.perplexity(unigram),
-        "trigram_perplexity": tally.perplexity(trigram),
-        "nats": tally.nats(filled),
-    }
+    samples = {"accuracy": tally.accuracy(filled), "five_best": tally.five_best(filled)}
+    fills = {"": filled, "unigram_": unigram, "trigram_": trigram}
+    samples |= {f"{name}accuracy": tally.accuracy(fill) for name, fill in fills.items()}
+    samples |= {f"{name}perplexity": tally.perplexity(fill) for name, fill in fills.items()}
+    return {**samples, "nats": tally.nats(filled)}
 
 
 def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[str, str]:
@@ -324,17 +318,12 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
         stage="training",
     )
 
-    def read(self, recipe: FillRecipe, paths: Sequence[Path]) -> list[str]:
-        return [line.text for line in read_lines(require_one_file(paths, "text"))]
+    def read_file(self, recipe: FillRecipe, path: Path) -> list[str]:
+        return [line.text for line in read_lines(path)]
 
     def read_splits(self, recipe: FillRecipe) -> Splits[str]:
-        return Splits(
-            recipe.data,
-            lambda path: self.read(recipe, [path]),
-            seed=recipe.seed,
-            key=str,
-            check_train=partial(require_words, recipe),
-        )
+        read, check = partial(self.read_file, recipe), partial(require_words, recipe)
+        return Splits(recipe.data, read, seed=recipe.seed, check_train=check)
 
     def input(self, example: str) -> str:
         """The line with its middle word blanked."""

@@ -8,6 +8,7 @@ at the limit of its length.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -55,7 +56,6 @@ from harken.tasks.task import (
     Task,
     file_calls,
     random_tokens,
-    require_one_file,
     target_losses,
     token_sizes,
 )
@@ -324,8 +324,7 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         count=lambda chunks: sum(map(len, chunks)) + len(chunks) - 1,  # with what separates them
     )
 
-    def read(self, recipe: LanguageModelRecipe, paths: Sequence[Path]) -> list[str]:
-        path = require_one_file(paths, "text")
+    def read_file(self, recipe: LanguageModelRecipe, path: Path) -> list[str]:
         if recipe.data.documents == "lines":
             return [line.text for line in read_lines(path)]
         return stretches(read_whole(path))
@@ -335,13 +334,13 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
 
         def hold_out_end(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
             if recipe.data.documents == "lines":
-                kept = kept_of(len(texts), share, path, "lines")
-                return list(texts[:kept]), list(texts[kept:])
+                first = kept_of(len(texts), share, path, "lines")
+                return list(texts[:first]), list(texts[first:])
             text = " ".join(texts)
-            kept = kept_of(len(text), share, path, "characters")
-            return stretches(text[:kept]), stretches(text[kept:])
+            first = kept_of(len(text), share, path, "characters")
+            return stretches(text[:first]), stretches(text[first:])
 
-        return Splits(recipe.data, lambda file: self.read(recipe, [file]), split=hold_out_end)
+        return Splits(recipe.data, partial(self.read_file, recipe), split=hold_out_end)
 
     def input(self, example: str) -> str:
         return example

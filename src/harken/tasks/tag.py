@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -57,7 +58,6 @@ from harken.tasks.task import (
     Task,
     file_calls,
     random_tokens,
-    require_one_file,
     token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
@@ -249,13 +249,13 @@ def tag_samples(
 ) -> dict[str, Sample]:
     """Accuracy of all words, of known and unknown ones (if there are any), and a baseline."""
     expected = [sentence.tags for sentence in examples]
-    known = [[word in vocabulary.known for word in sentence.words] for sentence in examples]
-    unknown = [[not is_known for is_known in flags] for flags in known]
-    baseline = [[vocabulary.likely_tag(word) for word in sentence.words] for sentence in examples]
+    words = [sentence.words for sentence in examples]
     samples = {"accuracy": words_right(expected, predicted)}
-    for name, among in (("known_words", known), ("unknown_words", unknown)):
+    for name, known in (("known_words", True), ("unknown_words", False)):
+        among = [[(word in vocabulary.known) == known for word in sentence] for sentence in words]
         if any(map(any, among)):
             samples[name] = words_right(expected, predicted, among)
+    baseline = [[vocabulary.likely_tag(word) for word in sentence] for sentence in words]
     samples["commonest_tag"] = words_right(expected, baseline)
     return samples
 
@@ -284,20 +284,16 @@ def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
     """Confusions, and precision and recall of each tag."""
     tags = chain.from_iterable(sentence.tags for sentence in examples)
     pairs = pair_counts(tags, chain.from_iterable(predicted))
+    wrong = [(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)]
+    scores = [
+        (tag, *(f"{share:.1%}" for share in shares), words)
+        for tag, *shares, words in tag_scores(pairs)
+    ]
+    header = ("expected", "predicted", "words", "of that tag")
+    by_tag = ("tag", "precision", "recall", "F1", "words")
     return [
-        Table(
-            title="Confusions",
-            header=("expected", "predicted", "words", "of that tag"),
-            rows=[(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)],
-        ),
-        Table(
-            title="Scores by tag",
-            header=("tag", "precision", "recall", "F1", "words"),
-            rows=[
-                (tag, *(f"{share:.1%}" for share in shares), words)
-                for tag, *shares, words in tag_scores(pairs)
-            ],
-        ),
+        Table(title="Confusions", header=header, rows=wrong),
+        Table(title="Scores by tag", header=by_tag, rows=scores),
     ]
 
 
@@ -315,16 +311,12 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         check=check_sentences,
     )
 
-    def read(self, recipe: TagRecipe, paths: Sequence[Path]) -> list[Sentence]:
-        return read_conllu(require_one_file(paths, "tagged sentences"), column=recipe.data.column)
+    def read_file(self, recipe: TagRecipe, path: Path) -> list[Sentence]:
+        return read_conllu(path, column=recipe.data.column)
 
     def read_splits(self, recipe: TagRecipe) -> Splits[Sentence]:
-        return Splits(
-            recipe.data,
-            lambda path: self.read(recipe, [path]),
-            seed=recipe.seed,
-            key=lambda sentence: "\t".join(sentence.words),
-        )
+        read, key = partial(self.read_file, recipe), lambda sentence: "\t".join(sentence.words)
+        return Splits(recipe.data, read, seed=recipe.seed, key=key)
 
     def input(self, example: Sentence) -> str:
         return " ".join(example.words)

@@ -72,10 +72,7 @@ class SplitPaths:
 
 
 class Splits(Mapping[str, Sequence[E]]):
-    """Examples of `train`, `dev` and, if the recipe names it, `test`.
-
-    Each split is read on first access and kept.
-    """
+    """Examples of `train`, `dev` and, if the recipe names it, `test`, read on first access."""
 
     def __init__(
         self,
@@ -95,15 +92,13 @@ class Splits(Mapping[str, Sequence[E]]):
 
         @cache
         def train() -> Sequence[E]:
-            examples, _ = parts()
-            check_train(examples)
-            return examples
+            check_train(parts()[0])
+            return parts()[0]
 
-        self._readers: dict[str, Callable[[], Sequence[E]]] = {"train": train}
-        if isinstance(dev, float):
-            self._readers["dev"] = lambda: parts()[1]
-        else:
-            self._readers["dev"] = cache(partial(read, dev))
+        self._readers: dict[str, Callable[[], Sequence[E]]] = {
+            "train": train,
+            "dev": (lambda: parts()[1]) if isinstance(dev, float) else cache(partial(read, dev)),
+        }
         if test is not None:
             self._readers["test"] = cache(partial(read, test))
 
@@ -202,8 +197,17 @@ class Task(ABC, Generic[R, E, V, M]):
     layout: Layout[R, E]
 
     @abstractmethod
+    def read_file(self, recipe: R, path: Path) -> Sequence[E]:
+        """Read the examples of a file."""
+
     def read(self, recipe: R, paths: Sequence[Path]) -> Sequence[E]:
-        """Read other examples than those of the recipe: one file, or a source and a target file."""
+        """Read examples that are not those of the recipe."""
+        if len(paths) != 1:
+            raise UserError(
+                f"expected one file of {self.layout.examples}, got {len(paths)}",
+                fix="evaluate on one file at a time (command line: --data FILE)",
+            )
+        return self.read_file(recipe, paths[0])
 
     @abstractmethod
     def read_splits(self, recipe: R) -> Splits[E]: ...
@@ -235,16 +239,6 @@ class Task(ABC, Generic[R, E, V, M]):
         self, recipe: R, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[M]:
         """A random batch without padding, with the loss that training minimizes."""
-
-
-def require_one_file(paths: Sequence[Path], what: str) -> Path:
-    """Return the only file."""
-    if len(paths) != 1:
-        raise UserError(
-            f"expected one file of {what}, got {len(paths)}",
-            fix="evaluate on one file at a time (command line: --data FILE)",
-        )
-    return paths[0]
 
 
 def require_share(dev: object, what: str = "a file") -> None:

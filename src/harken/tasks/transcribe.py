@@ -37,7 +37,6 @@ from harken.tasks.task import (
     Task,
     file_calls,
     random_tokens,
-    require_one_file,
 )
 from harken.tasks.transcribe_data import (
     TranscribeRecipe,
@@ -97,8 +96,8 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
         suggest=suggest_speech,
     )
 
-    def read(self, recipe: TranscribeRecipe, paths: Sequence[Path]) -> list[Utterance]:
-        return read_utterances(require_one_file(paths, "utterances"))
+    def read_file(self, recipe: TranscribeRecipe, path: Path) -> list[Utterance]:
+        return read_utterances(path)
 
     def read_splits(self, recipe: TranscribeRecipe) -> Splits[Utterance]:
         return Splits(recipe.data, read_utterances, seed=recipe.seed, key=identity)

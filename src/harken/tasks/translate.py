@@ -307,10 +307,13 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         suggest=suggest_size,
     )
 
-    def read(self, recipe: TranslateRecipe, paths: Sequence[Path]) -> list[Pair]:
+    def read_file(self, recipe: TranslateRecipe, path: Path) -> list[Pair]:
+        return read_pairs(path)
+
+    def read(self, recipe: TranslateRecipe, paths: Sequence[Path]) -> Sequence[Pair]:
         if len(paths) == 2:
             return read_pairs(ParallelFiles(source=paths[0], target=paths[1]))
-        return read_pairs(paths[0])
+        return super().read(recipe, paths)
 
     def read_splits(self, recipe: TranslateRecipe) -> Splits[Pair]:
         return Splits(

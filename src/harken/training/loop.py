@@ -1,10 +1,8 @@
-"""Stages of training as a stream of events.
+"""Training as a stream of events.
 
-One step: `accumulate` batches, their losses summed and divided by the count of targets in all of
-them, gradients clipped, weights changed. Everything random in step s of stage g is drawn from a
+One step: `accumulate` batches, their losses summed and divided by the number of targets in all of
+them, gradients clipped, weights updated. Everything random in step s of stage g is drawn from a
 seed made of (seed, g, s), so a resumed run repeats the uninterrupted one exactly.
-
-The loop yields what happened and leaves logs and progress bars to whoever listens.
 """
 
 import math
@@ -39,11 +37,11 @@ from harken.training.schedule import ScheduleConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageConfig:
-    """How one stage changes the weights."""
+    """Steps, optimizer, schedule and evaluation of one stage."""
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
-    accumulate: int = bounded(1, at_least=1)  # batches a step
-    clip: float = bounded(1.0, above=0.0)  # the largest norm of all gradients together
+    accumulate: int = bounded(1, at_least=1)  # batches per step
+    clip: float = bounded(1.0, above=0.0)  # maximum norm of all gradients
     optimiser: OptimizerConfig = MuonConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     evaluate_every: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # steps; 0 means never
@@ -84,7 +82,7 @@ class MicroBatch(Generic[Model]):
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(Generic[Model]):
-    """A name, its settings, batch number n, and a value to maximize."""
+    """A stage of training: its settings, the batch of each index, and a value to maximize."""
 
     name: str
     config: StageConfig
@@ -104,18 +102,18 @@ def stage(
     loss: Callable[[Model, SomeBatch], Tensor],
     evaluate: Callable[[Model], float] | None = None,
 ) -> Stage[Model]:
-    """A stage whose batches are bound to its loss; a batch depends only on its number."""
+    """Bind batches to their loss; a batch depends only on its index."""
     return Stage(
         name=name,
         config=config,
-        batch=lambda number: [micro_batch(part, loss) for part in batch(number)],
+        batch=lambda index: [micro_batch(part, loss) for part in batch(index)],
         evaluate=evaluate,
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepDone:
-    """One change of the weights."""
+    """One optimizer step."""
 
     stage: str
     step: int  # steps done, this one included
@@ -129,7 +127,7 @@ class StepDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluated:
-    """The value after a step, and whether none before was better."""
+    """The dev value after a step, and whether it is the best so far."""
 
     stage: str
     step: int
@@ -139,7 +137,7 @@ class Evaluated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointSaved:
-    """A checkpoint is on the disk."""
+    """A checkpoint was written."""
 
     stage: str
     step: int
@@ -149,13 +147,13 @@ class CheckpointSaved:
 Event = StepDone | Evaluated | CheckpointSaved
 
 
-def derive_seed(*words: int) -> int:
-    """One seed from several numbers, the same on every machine."""
-    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
+def derive_seed(*numbers: int) -> int:
+    """Return one seed made of several numbers, the same on every machine."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
 
 
 class Training(Generic[Model]):
-    """A model on its way through stages; iterate to train, `save` at any pause between events."""
+    """Train a model in stages: iterate to train, call `save` between any two events."""
 
     def __init__(
         self,
@@ -174,19 +172,19 @@ class Training(Generic[Model]):
         self.machine, self.device, self.checkpoints = machine, device, checkpoints
         self.progress = Progress()
         self.best: Weights | None = None
-        self._optimisers: list[torch.optim.Optimizer] = []
+        self._optimizers: list[torch.optim.Optimizer] = []
         self._callable = cast(Model, torch.compile(model)) if machine.compile else model
 
     def resume(self) -> bool:
-        """Continue from the newest checkpoint; False where there is none."""
+        """Continue from the newest checkpoint; False if there is none."""
         stored = load_checkpoint(self.checkpoints)
         if stored is None:
             return False
         load_model_state(self.model, stored.model, self.checkpoints)
         self.progress, self.best = stored.progress, stored.best
         if self.progress.stage < len(self.stages) and self.progress.step > 0:
-            self._optimisers = self._stage.config.optimiser.build(self.model)
-            load_optimizer_state(self.model, self._optimisers, stored.optimiser)
+            self._optimizers = self._stage.config.optimiser.build(self.model)
+            load_optimizer_state(self.model, self._optimizers, stored.optimiser)
         return True
 
     def __iter__(self) -> Iterator[Event]:
@@ -194,14 +192,14 @@ class Training(Generic[Model]):
             yield from self._run_stage()
 
     def save(self) -> CheckpointSaved:
-        """Write a checkpoint of this very moment."""
+        """Write a checkpoint of the present state."""
         path = save_checkpoint(
             self.checkpoints,
             Checkpoint(
                 progress=self.progress,
                 model=model_state(self.model),
                 best=self.best,
-                optimiser=optimizer_state(self.model, self._optimisers),
+                optimiser=optimizer_state(self.model, self._optimizers),
             ),
         )
         stage = min(self.progress.stage, len(self.stages) - 1)
@@ -214,10 +212,12 @@ class Training(Generic[Model]):
     def _run_stage(self) -> Iterator[Event]:
         stage, config = self._stage, self._stage.config
         if self.progress.step == 0:
-            self._optimisers = config.optimiser.build(self.model)
+            self._optimizers = config.optimiser.build(self.model)
         if self.progress.evaluation_due:  # stopped between a step and its evaluation
             yield self._evaluate(stage)
-        while self.progress.step < config.steps and not self._patience_is_over():
+        while self.progress.step < config.steps and not (
+            0 < config.patience <= self.progress.rounds_without_gain
+        ):
             yield self._step(stage)
             if self.progress.evaluation_due:
                 yield self._evaluate(stage)
@@ -227,12 +227,8 @@ class Training(Generic[Model]):
         if self.best is not None:
             load_model_state(self.model, self.best, self.checkpoints)
         self.progress, self.best = Progress(stage=self.progress.stage + 1), None
-        self._optimisers = []
+        self._optimizers = []
         yield self.save()
-
-    def _patience_is_over(self) -> bool:
-        patience = self._stage.config.patience
-        return 0 < patience <= self.progress.rounds_without_gain
 
     def _step(self, stage: Stage[Model]) -> StepDone:
         config, step, started = stage.config, self.progress.step, time.perf_counter()
@@ -249,22 +245,19 @@ class Training(Generic[Model]):
             total += loss.item()
         if not math.isfinite(total):
             raise Failure(
-                f"stage {stage.name!r}, step {step + 1}: found a loss of {total}, wanted a number",
-                fix="lower the optimiser's rate or lengthen schedule.warmup, then train again in a "
+                f"stage {stage.name!r}, step {step + 1}: the loss is {total}",
+                fix="lower optimiser.rate or lengthen schedule.warmup, then train again in a "
                 "new folder",
             )
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
-        factor = config.schedule.factor(step, config.steps)
-        set_rates(self._optimisers, factor)
-        for optimiser in self._optimisers:
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-        done = step + 1
-        interval = config.evaluate_every
-        due = interval > 0 and (done == config.steps or done % interval == 0)
-        self.progress = replace(
-            self.progress, step=done, evaluation_due=due and stage.evaluate is not None
-        )
+        set_rates(self._optimizers, factor := config.schedule.factor(step, config.steps))
+        for optimizer in self._optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        done, interval = step + 1, config.evaluate_every
+        is_time = interval > 0 and (done == config.steps or done % interval == 0)
+        due = is_time and stage.evaluate is not None
+        self.progress = replace(self.progress, step=done, evaluation_due=due)
         return StepDone(
             stage=stage.name,
             step=done,
@@ -284,7 +277,7 @@ class Training(Generic[Model]):
         best = self.progress.best
         better = not math.isnan(value) and (best is None or value > best)
         if better:
-            self.best = {key: one.clone() for key, one in model_state(self.model).items()}
+            self.best = {name: w.clone() for name, w in model_state(self.model).items()}
         self.progress = replace(
             self.progress,
             best=value if better else best,

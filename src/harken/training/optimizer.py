@@ -1,12 +1,11 @@
-"""How gradients change weights: AdamW, Muon, or plain descent.
+"""Optimizers: AdamW, Muon, SGD.
 
-Muon replaces the step of a matrix by the nearest matrix whose singular values are all near one,
-found by a polynomial iteration (Newton-Schulz, five rounds). It is done in float32, batched over
-matrices of equal shape: on a CPU without bfloat16 units the usual bfloat16 is several times slower.
-The step is scaled by 0.2 sqrt(max(rows, columns)), so that its size, and so the rate, is like
-AdamW's. Tables of embeddings, the read-out, biases and norms are no maps from width to width and
-stay with AdamW; the kernel of a convolution over x and y is one, from all numbers under it to the
-channels, and goes with the matrices where `kernels` says so.
+Muon (Jordan et al., 2024) orthogonalizes the momentum of a matrix by five Newton-Schulz iterations,
+here in float32 and batched over matrices of equal shape: on a CPU without bfloat16 units the usual
+bfloat16 is several times slower. The step is scaled by 0.2 sqrt(max(rows, columns)), so that
+learning rates are like those of AdamW. Embeddings, the output layer, biases and norms are trained
+by AdamW. Kernels of 2-d convolutions are trained by Muon, as matrices with a row per channel, if
+`kernels` is set.
 """
 
 from collections import defaultdict
@@ -27,20 +26,20 @@ ROUNDS = 5
 
 
 def orthogonalize(matrices: Float[Tensor, "N rows columns"]) -> Float[Tensor, "N rows columns"]:
-    """Push every singular value towards one, leaving the singular vectors."""
+    """Move every singular value towards one; singular vectors stay."""
     tall = matrices.shape[1] > matrices.shape[2]
-    turned = matrices.mT if tall else matrices
-    turned = turned / (turned.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    first, second, third = COEFFICIENTS
+    wide = matrices.mT if tall else matrices
+    wide = wide / (wide.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    a, b, c = COEFFICIENTS
     for _ in range(ROUNDS):
-        square = turned @ turned.mT
-        turned = first * turned + (second * square + third * square @ square) @ turned
-    straightened: Tensor = turned.mT if tall else turned
-    return straightened
+        square = wide @ wide.mT
+        wide = a * wide + (b * square + c * square @ square) @ wide
+    result: Tensor = wide.mT if tall else wide
+    return result
 
 
 class Muon(Optimizer):
-    """Momentum, orthogonalised; for matrices, and for kernels as matrices with a row a channel."""
+    """SGD with orthogonalized Nesterov momentum, for matrices and kernels of convolutions."""
 
     def __init__(
         self, parameters: Iterable[Tensor], rate: float, momentum: float, decay: float
@@ -51,35 +50,34 @@ class Muon(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None
         for group in self.param_groups:
-            alike: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+            by_shape: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    alike[parameter.flatten(1).shape].append(parameter)
-            for shape, parameters in alike.items():
-                ahead = [self._look_ahead(one, group["momentum"]) for one in parameters]
-                steps = orthogonalize(torch.stack([one.flatten(1) for one in ahead]))
+                    by_shape[parameter.flatten(1).shape].append(parameter)
+            for shape, parameters in by_shape.items():
+                momenta = [self._momentum(parameter, group["momentum"]) for parameter in parameters]
+                updates = orthogonalize(torch.stack([m.flatten(1) for m in momenta]))
                 size = group["lr"] * 0.2 * max(shape) ** 0.5
-                for parameter, step in zip(parameters, steps, strict=True):
+                for parameter, update in zip(parameters, updates, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                    parameter.sub_(step.view_as(parameter), alpha=size)
+                    parameter.sub_(update.view_as(parameter), alpha=size)
 
-    def _look_ahead(self, parameter: nn.Parameter, momentum: float) -> Tensor:
-        state = self.state[parameter]
+    def _momentum(self, parameter: nn.Parameter, momentum: float) -> Tensor:
+        state, gradient = self.state[parameter], parameter.grad
+        assert gradient is not None
         if not state:
             state["momentum"] = torch.zeros_like(parameter)
-        gradient = parameter.grad
-        assert gradient is not None
         state["momentum"].lerp_(gradient, 1 - momentum)
-        ahead: Tensor = torch.lerp(gradient, state["momentum"], momentum)
-        return ahead
+        nesterov: Tensor = torch.lerp(gradient, state["momentum"], momentum)
+        return nesterov
 
 
 def decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; biases and gains, which hold a level and not a map, do not."""
+    """Apply weight decay to matrices, not to biases and gains."""
     listed = list(parameters)
     groups = [
-        {"params": [one for one in listed if one.dim() >= 2], "weight_decay": decay},
-        {"params": [one for one in listed if one.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for p in listed if p.dim() >= 2], "weight_decay": decay},
+        {"params": [p for p in listed if p.dim() < 2], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 
@@ -95,12 +93,8 @@ class AdamWConfig:
     beta2: float = bounded(0.95, at_least=0.0, below=1.0)
 
     def over(self, parameters: Iterable[nn.Parameter]) -> AdamW:
-        return AdamW(
-            decay_groups(parameters, self.decay),
-            lr=self.rate,
-            betas=(self.beta1, self.beta2),
-            fused=True,
-        )
+        groups, betas = decay_groups(parameters, self.decay), (self.beta1, self.beta2)
+        return AdamW(groups, lr=self.rate, betas=betas, fused=True)
 
     def build(self, model: nn.Module) -> list[Optimizer]:
         return [self.over(model.parameters())]
@@ -114,22 +108,22 @@ class MuonConfig:
     rate: float = bounded(3e-3, at_least=0.0, at_most=1e6)
     decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
     momentum: float = bounded(0.95, at_least=0.0, below=1.0)
-    kernels: bool = False  # of convolutions over x and y, besides
+    kernels: bool = False  # of 2-d convolutions too
     rest: AdamWConfig = field(default_factory=AdamWConfig)
 
     def build(self, model: nn.Module) -> list[Optimizer]:
         chosen = layer_matrices(model, self.kernels)
-        known = {id(parameter) for parameter in chosen}
-        others = [one for one in model.parameters() if id(one) not in known]
-        optimisers: list[Optimizer] = [self.rest.over(others)] if others else []
+        numbers = {id(parameter) for parameter in chosen}
+        others = [parameter for parameter in model.parameters() if id(parameter) not in numbers]
+        optimizers: list[Optimizer] = [self.rest.over(others)] if others else []
         if chosen:
-            optimisers.append(Muon(chosen, self.rate, self.momentum, self.decay))
-        return optimisers
+            optimizers.append(Muon(chosen, self.rate, self.momentum, self.decay))
+        return optimizers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SGDConfig:
-    """u <- u - rate dL/du."""
+    """Stochastic gradient descent."""
 
     kind: Literal["descent"] = "descent"
     rate: float = bounded(0.1, at_least=0.0, at_most=1e6)
@@ -143,9 +137,9 @@ OptimizerConfig = AdamWConfig | MuonConfig | SGDConfig
 
 
 def layer_matrices(model: nn.Module, kernels: bool = False) -> list[Tensor]:
-    """Weights of linear maps without `OutputLinear`, which may share the embedding table."""
+    """Return the weights of linear layers except `OutputLinear`, which may be tied embeddings."""
     kinds = (nn.Linear, nn.Conv2d) if kernels else (nn.Linear,)
-    tables = {id(one.weight) for one in model.modules() if isinstance(one, nn.Embedding)}
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     return [
         module.weight
         for module in model.modules()
@@ -155,8 +149,8 @@ def layer_matrices(model: nn.Module, kernels: bool = False) -> list[Tensor]:
     ]
 
 
-def set_rates(optimisers: Iterable[Optimizer], factor: float) -> None:
-    """Every group's rate as a factor of the one it began with."""
-    for optimiser in optimisers:
-        for group in optimiser.param_groups:
+def set_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
+    """Set every group's learning rate to a factor of its first one."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
             group["lr"] = group.setdefault("peak_rate", group["lr"]) * factor
