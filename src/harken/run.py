@@ -184,19 +184,18 @@ class Run:
 def _paths(files: Paths) -> list[Path]:
     """Convert file names to paths; a single name is one file."""
     if isinstance(files, str | PathLike):
-        return [Path(files)]
+        files = [files]
     if not isinstance(files, Iterable):
         raise UserError(
             f"files: expected a path or a list of paths, got {files!r}", fix="pass for example []"
         )
-    paths = []
-    for number, file in enumerate(files):
+    listed = list(files)
+    for number, file in enumerate(listed):
         if not isinstance(file, str | PathLike):
             raise UserError(
                 f"files[{number}]: expected a path, got {file!r}", fix="pass each file as a path"
             )
-        paths.append(Path(file))
-    return paths
+    return list(map(Path, listed))
 
 
 def require_run(folder: Path) -> None:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.batch.bucketing import Order
-from harken.batch.padding import TokenBatch, next_token_batch, pad
+from harken.batch.padding import IGNORE, TokenBatch, next_token_batch, pad
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.reading import Reading, ReadingSizes, Symbols, Targeted
 from harken.batch.shards import TokenShards, write_shards
@@ -36,6 +36,7 @@ from harken.formats.question_template import question_template
 from harken.formats.text import read_lines
 from harken.formats.titles import title_of
 from harken.formats.tsv import read_questions
+from harken.layers.losses import cross_entropy_
 from harken.measure.accuracy import commonest, exact_matches
 from harken.measure.borrowing import known_of
 from harken.measure.honesty import measure_honesty
@@ -44,7 +45,6 @@ from harken.measure.scored_answers import Answer
 from harken.models.language_model import GPT, GPTConfig
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
-from harken.tasks.lm import search_prompts
 from harken.tasks.prediction import (
     Evaluation,
     Indices,
@@ -55,6 +55,7 @@ from harken.tasks.prediction import (
     truncation_of,
     warn_unfit,
 )
+from harken.tasks.seq2seq import search_tokens
 from harken.tasks.task import (
     Layout,
     Predictor,
@@ -63,7 +64,6 @@ from harken.tasks.task import (
     Task,
     random_tokens,
     require_share,
-    target_losses,
     token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
@@ -173,12 +173,13 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
                 yield prediction_of(question, answers, self.vocabulary, nbest, prompt.truncation)
 
     def evaluate(self, examples: Sequence[Question], condition: str | None = None) -> Evaluation:
-        training = self.splits["train"]
-        template = question_template([question.question for question in training])
-        answers = [question.answer for question in training]
-        known = known_of([template.name(question.question) for question in training], answers)
+        training = [question.question for question in self.splits["train"]]
+        answers = [question.answer for question in self.splits["train"]]
+        template = question_template(training)
+        known = known_of(list(map(template.name, training)), answers)
+        questions = [question.question for question in examples]
         expected = [question.answer for question in examples]
-        predictions = list(self.predict([question.question for question in examples]))
+        predictions = list(self.predict(questions))
 
         def answer_of(prediction: Prediction) -> Answer:
             name = template.name(prediction.input)
@@ -192,8 +193,7 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         # Indices after those of the examples, so that samples are independent of theirs.
         indices = range(len(examples), len(examples) + len(names))
         invented = self.predict([template.ask(name) for name in names], indices=indices)
-        asked = [question.question for question in (*training, *examples)]
-        question_of = {template.name(question): question for question in asked}
+        question_of = {template.name(question): question for question in (*training, *questions)}
         measured = measure_honesty(
             given,
             expected,
@@ -226,13 +226,8 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         ((best, *_),) = self._search([prompt])
         answer = [*best.tokens, END][: self.max_answer_tokens]
         (output,) = self.vocabulary.decode([best.tokens])
-        return causal_example(
-            self.model,
-            [*prompt.tokens.tolist(), *answer],
-            self.vocabulary.pieces,
-            f"{text} → {output_title(output)}",
-            prompt.truncation,
-        )
+        tokens, title = [*prompt.tokens.tolist(), *answer], f"{text} → {output_title(output)}"
+        return causal_example(self.model, tokens, self.vocabulary.pieces, title, prompt.truncation)
 
     @torch.inference_mode()
     def states(self, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
@@ -262,14 +257,14 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         self, prompts: Sequence[Prompt], nbest: int = 1, keys: Sequence[SampleKey] | None = None
     ) -> list[list[Found]]:
         """The best answers to each prompt, searched in one batch."""
-        return search_prompts(
+        return search_tokens(
             NonEmptySteps(LanguageModelSteps(self.model.eval()), END),  # no answer is empty
-            prompts,
+            [prompt.tokens for prompt in prompts],
             self.device,
-            search=self.recipe.search,
-            max_tokens=self.max_answer_tokens,
-            nbest=nbest,
-            keys=keys,
+            self.recipe.search,
+            self.max_answer_tokens,
+            nbest,
+            keys,
         )
 
 
@@ -308,11 +303,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
             return read_questions(path)
 
         return Splits(
-            recipe.data,
-            read_questions,
-            seed=recipe.seed,
-            key=lambda question: question.question,
-            read_train=read_train,
+            recipe.data, read_questions, seed=recipe.seed, key=self.input, read_train=read_train
         )
 
     def input(self, example: Question) -> str:
@@ -322,9 +313,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         return example.answer
 
     def fit(self, recipe: AnswerRecipe, train: Sequence[Question]) -> Vocabulary:
-        questions = ((question.question, question.answer) for question in train)
-        texts = read_texts(recipe.data.read)
-        return recipe.encode.fit(chain(texts, chain.from_iterable(questions)))
+        questions = chain.from_iterable((item.question, item.answer) for item in train)
+        return recipe.encode.fit(chain(read_texts(recipe.data.read), questions))
 
     def build(self, recipe: AnswerRecipe, sizes: VocabularySizes) -> GPT:
         return recipe.model.build(sizes.entries, recipe.seed)
@@ -361,10 +351,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
                 questions=pretrain.questions,
                 pack=pretrain.pack,
             )
-            symbols = Symbols(pad=PAD, mask=MASK, end=END)
-            reading = Reading(
-                TokenShards(shards), lengths, training, sizes, pretrain.views, symbols, recipe.seed
-            )
+            texts, symbols = TokenShards(shards), Symbols(pad=PAD, mask=MASK, end=END)
+            reading = Reading(texts, lengths, training, sizes, pretrain.views, symbols, recipe.seed)
             stages.insert(0, stage("reading", pretrain, reading.batch, answer_loss, dev_accuracy))
         return stages
 
@@ -388,12 +376,10 @@ def encode_questions(
     encoded = vocabulary.encode([question.answer for question in questions])
     answers = [np.append(answer, END)[:half] for answer in encoded]
     prompts = encode_prompts([question.question for question in questions], vocabulary, half)
-    pairs = zip(prompts, encoded, strict=True)
-    unfit = sum(prompt.truncation is not None or len(answer) >= half for prompt, answer in pairs)
+    pairs = list(zip(prompts, answers, encoded, strict=True))
+    unfit = sum(prompt.truncation is not None or len(full) >= half for prompt, _, full in pairs)
     warn_unfit(unfit, len(questions), "questions", "truncated")
-    sequences = [
-        np.append(prompt.tokens, answer) for prompt, answer in zip(prompts, answers, strict=True)
-    ]
+    sequences = [np.append(prompt.tokens, answer) for prompt, answer, _ in pairs]
     return Targeted(ragged(sequences), np.array([len(prompt.tokens) for prompt in prompts]))
 
 
@@ -411,5 +397,6 @@ def encode_all(texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[Numbers
 
 def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:
     """Cross-entropy, summed over the counted targets."""
+    counted = batch.targets != IGNORE
     packing = {"positions": batch.positions, "documents": batch.documents}
-    return target_losses(model, batch.targets, batch.inputs, **packing).sum()
+    return cross_entropy_(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()

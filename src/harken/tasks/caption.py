@@ -52,7 +52,7 @@ from harken.tasks.caption_data import (
     resize_once,
 )
 from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of, sample_keys
-from harken.tasks.seq2seq import decoder_input_tensor, output_views, search_outputs
+from harken.tasks.seq2seq import decoder_inputs, output_views, search_outputs
 from harken.tasks.task import (
     Layout,
     Predictor,
@@ -140,7 +140,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         ((best,),) = self._search(picture)
         outputs = best.tokens or [END]
         pixels = self._encode(picture)
-        inputs = decoder_input_tensor(outputs, pixels.device)
+        inputs = decoder_inputs(outputs, pixels.device)
         grid = range(front.columns * front.rows)
         places = [f"{at % front.columns}, {at // front.columns}" for at in grid]
         view = ImageView(
@@ -158,7 +158,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
                 outputs,
                 lambda tokens: [word.strip() for word in self.vocabulary.pieces(tokens)],
                 self_view("image positions (x, y)", places, is_encoder_attention),
-                "Cross-attention: target tokens to image positions",
+                "image positions",
                 picture=view,
             ),
         )

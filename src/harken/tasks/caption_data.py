@@ -201,13 +201,13 @@ def read_examples(recipe: CaptionRecipe, file: ListedCaptions | Path) -> list[Ca
     )
     return [
         CaptionExample(
-            name=source.name(example.image),
-            captions=example.captions,
-            boxes=example.boxes,
-            image=example.image,
+            name=source.name(item.image),
+            captions=item.captions,
+            boxes=item.boxes,
+            image=item.image,
             source=source,
         )
-        for example in examples
+        for item in examples
     ]
 
 

@@ -17,17 +17,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.batch.padding import TokenBatch, pad
-from harken.batch.ragged import Numbers, ragged
+from harken.batch.padding import TokenBatch
+from harken.batch.ragged import Numbers
 from harken.batch.windows import Windows, cover, covering_batches
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
-from harken.decode.seek import Found, seek
-from harken.decode.step import LanguageModelSteps, State, Stepper
+from harken.decode.step import LanguageModelSteps
 from harken.encode.stream import Documents, Stream, stretches
 from harken.encode.subwords import CharactersConfig, UnitsConfig
-from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
+from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
 from harken.errors import Failure, UserError
 from harken.files import replacing
 from harken.formats.text import read_lines, read_whole
@@ -47,6 +45,7 @@ from harken.tasks.prediction import (
     sample_keys,
     truncation_of,
 )
+from harken.tasks.seq2seq import search_tokens
 from harken.tasks.task import (
     Layout,
     Predictor,
@@ -167,14 +166,10 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         for start in range(0, len(inputs), BATCH_SIZE):
             texts = inputs[start : start + BATCH_SIZE]
             prompts = [self._prompt(text, max_prompt) for text in texts]
-            beams = search_prompts(
-                LanguageModelSteps(model),
-                prompts,
-                self.device,
-                search=search,
-                max_tokens=max_tokens,
-                nbest=nbest,
-                keys=keys[start : start + BATCH_SIZE],
+            rows = [prompt.tokens for prompt in prompts]
+            batch_keys = keys[start : start + BATCH_SIZE]
+            beams = search_tokens(
+                LanguageModelSteps(model), rows, self.device, search, max_tokens, nbest, batch_keys
             )
             for text, prompt, beam in zip(texts, prompts, beams, strict=True):
                 tokens = [hypothesis.tokens for hypothesis in beam]
@@ -252,29 +247,6 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
 def losses(model: AnyLanguageModel, batch: TokenBatch) -> Float[Tensor, "targets"]:
     """Cross-entropy of every counted target, in reading order."""
     return target_losses(model, batch.targets, batch.inputs)
-
-
-def search_prompts(
-    stepper: Stepper[State],
-    prompts: Sequence[Prompt],
-    device: torch.device,
-    search: SearchConfig,
-    max_tokens: int,
-    nbest: int = 1,
-    keys: Sequence[SampleKey] | None = None,
-) -> list[list[Found]]:
-    """Return the best continuations of each prompt, searched in one batch."""
-    tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
-    return seek(
-        stepper,
-        tokens.to(device),
-        present.to(device),
-        search=search,
-        end=END,
-        most=max_tokens,
-        nbest=nbest,
-        keys=keys,
-    )
 
 
 @torch.inference_mode()

@@ -29,7 +29,6 @@ from harken.batch.ragged import places
 from harken.batch.words import (
     NeighborBatches,
     TaggedBatch,
-    WordCorpus,
     forget_rare,
     windows_over,
     word_batch,
@@ -162,10 +161,8 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         if nbest > 1:
-            raise OptionError(
-                f"nbest: task 'tag' gives each word its one best tag (expected 1, got {nbest})",
-                fix="leave nbest out",
-            )
+            problem = f"nbest: task 'tag' predicts one tag per word (expected 1, got {nbest})"
+            raise OptionError(problem, fix="leave nbest out")
         sentences = [line.split() for line in inputs]
         yield from map(tag_prediction, inputs, sentences, self.tag(sentences))
 
@@ -344,7 +341,9 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         vocabulary: WordsAndCharacters,
         cache: Path,
     ) -> list[Stage[Tagger]]:
-        corpus = tagged_corpus(splits["train"], vocabulary)
+        train, number = splits["train"], {tag: at for at, tag in enumerate(vocabulary.tags)}
+        tags = [np.array([number[tag] for tag in item.tags], dtype=np.int64) for item in train]
+        corpus = word_corpus(*vocabulary.encode([item.words for item in train]), tags)
         config, vectors, seed = recipe.training.tags, recipe.training.vectors, recipe.seed
         windows = windows_over(corpus.lengths, recipe.model.length or MAX_LENGTH)
         order = Order(windows.lengths, config.batch_tokens, seed)
@@ -386,15 +385,6 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         words = random_tokens(generator, vocabulary.entries, *shape)
         spelled = torch.ones_like(spellings, dtype=torch.bool)
         return micro_batch(TaggedBatch(words, forms, spellings, spelled, present, tags), tags_loss)
-
-
-def tagged_corpus(sentences: Sequence[Sentence], vocabulary: WordsAndCharacters) -> WordCorpus:
-    """Encode the training sentences."""
-    number = {tag: index for index, tag in enumerate(vocabulary.tags)}
-    tags = [
-        np.array([number[tag] for tag in sentence.tags], dtype=np.int64) for sentence in sentences
-    ]
-    return word_corpus(*vocabulary.encode([sentence.words for sentence in sentences]), tags)
 
 
 def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:

@@ -266,8 +266,7 @@ def target_losses(
     targets: Int[Tensor, "B T"],
     *inputs: Tensor,
     smoothing: float = 0.0,
-    **options: Tensor | None,
 ) -> Float[Tensor, "counted"]:
     """Return the cross-entropy of every counted target, in reading order."""
     counted = targets != IGNORE
-    return cross_entropy_(model(*inputs, **options, at=counted), targets[counted], smoothing)
+    return cross_entropy_(model(*inputs, at=counted), targets[counted], smoothing)

@@ -50,7 +50,7 @@ from harken.tasks.prediction import (
     sample_keys,
     truncation_of,
 )
-from harken.tasks.seq2seq import decoder_input_tensor, output_views
+from harken.tasks.seq2seq import decoder_inputs, output_views
 from harken.tasks.task import Predictor
 from harken.tasks.transcribe_data import TranscribeRecipe
 
@@ -166,7 +166,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
                 outputs,
                 self.vocabulary.pieces,
                 encoder,
-                "Cross-attention: target tokens to sound",
+                "sound",
                 sound=view,
             ),
             truncation=truncation_of(len(frames), total, "first", "frames"),
@@ -244,7 +244,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
         """Encode a sound and, if the model has a decoder, feed it the output."""
         encoded = self._encode([frames])
         if "attention" in self.model.ways:
-            tokens = decoder_input_tensor(outputs, encoded.memory.device)
+            tokens = decoder_inputs(outputs, encoded.memory.device)
             present = torch.ones_like(tokens, dtype=torch.bool)
             self.model.extend(tokens, present, self.model.begin(*encoded))
 

@@ -46,7 +46,7 @@ from harken.tasks.prediction import (
     truncation_of,
     warn_unfit,
 )
-from harken.tasks.seq2seq import decoder_input_tensor, max_tokens, output_views, search_outputs
+from harken.tasks.seq2seq import decoder_inputs, max_tokens, output_views, search_outputs
 from harken.tasks.task import (
     Layout,
     Predictor,
@@ -62,6 +62,7 @@ from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, st
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
+KEYS = [f"{split}.{side}" for split in ("train", "dev", "test") for side in ("source", "target")]
 DEV_SENTENCES = 500  # translated greedily at each evaluation during training
 BLEU_ORDER = 4
 # Scripts without spaces, whose characters count as words, and all other words.
@@ -159,10 +160,10 @@ def suggest_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, obj
 
 def check_translations(files: Sequence[Path]) -> list[str]:
     """Reject labels in place of translations; say what to expect of very short ones."""
-    read = read_pairs_tsv(files[0]) if len(files) == 1 else read_parallel(files[0], files[1])
+    where = files[min(1, len(files) - 1)]
+    read = read_pairs_tsv(where) if len(files) == 1 else read_parallel(files[0], where)
     targets = [pair.target.strip() for pair in read.pairs]
     distinct = Counter(targets)
-    where = files[-1] if len(files) == 1 else files[1]
     if len(targets) >= 20 and len(distinct) <= len(targets) // 10:
         shown = ", ".join(repr(label[:20]) for label, _ in distinct.most_common(3))
         raise UserError(
@@ -177,11 +178,6 @@ def check_translations(files: Sequence[Path]) -> list[str]:
             f"{BLEU_ORDER} words, so that BLEU will be about 0; read chrF instead"
         ]
     return []
-
-
-KEYS = tuple(
-    f"{split}.{side}" for split in ("train", "dev", "test") for side in ("source", "target")
-)
 
 
 class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
@@ -231,19 +227,13 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         ((best, *_),) = self._search([chunk], [(0, 0)])
         outputs = [*best.tokens, END][: max_tokens(model, self.recipe.search)]
         source = torch.tensor([chunk.tolist()], device=self.device)
-        inputs = decoder_input_tensor(outputs, self.device)
-        encoder = self_view(
-            "source tokens", vocabulary.pieces(chunk.tolist()), is_encoder_attention
-        )
+        inputs = decoder_inputs(outputs, self.device)
+        texts = vocabulary.pieces(chunk.tolist())
+        encoder = self_view("source tokens", texts, is_encoder_attention)
         return AttentionExample(
             title=f"{text} → {output_title(vocabulary.decode([best.tokens])[0])}",
             run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
-            views=output_views(
-                outputs,
-                vocabulary.pieces,
-                encoder,
-                "Cross-attention: target tokens to source tokens",
-            ),
+            views=output_views(outputs, vocabulary.pieces, encoder, "source tokens"),
             truncation=truncation_of(len(chunk), len(tokens), "first"),
         )
 
@@ -266,9 +256,8 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         return beams
 
     def _chunks(self, tokens: Numbers) -> list[Numbers]:
-        return cut_between_words(
-            tokens, self.model.longest_source or LONGEST_SOURCE, self.vocabulary
-        )
+        most = self.model.longest_source or LONGEST_SOURCE
+        return cut_between_words(tokens, most, self.vocabulary)
 
 
 def cut_between_words(tokens: Numbers, most: int, vocabulary: Vocabulary) -> list[Numbers]:
@@ -364,11 +353,13 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
     def probe(
         self, recipe: TranslateRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[EncoderDecoder]:
-        generator = torch.Generator().manual_seed(0)
-        rows = letters["B"]
-        source, inputs, targets = (
-            random_tokens(generator, vocabulary.entries, rows, letters[name]) for name in "MTT"
+        generator, rows, entries = (
+            torch.Generator().manual_seed(0),
+            letters["B"],
+            vocabulary.entries,
         )
+        tokens = (random_tokens(generator, entries, rows, letters[name]) for name in "MTT")
+        source, inputs, targets = tokens
         batch = PairBatch(source, torch.ones_like(source, dtype=torch.bool), inputs, targets)
         return micro_batch(batch, translation_loss(recipe.training.pairs.smoothing))
 
