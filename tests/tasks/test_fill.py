@@ -118,12 +118,6 @@ def test_words_that_never_meet_again_are_refused(recipe_file: Path, tmp_path: Pa
     assert "encode.least = 1" in str(raised.value.fix)
 
 
-@pytest.mark.parametrize("share", ["0.0", "1.0"])
-def test_a_share_is_between_none_and_all(recipe_file: Path, share: str) -> None:
-    with pytest.raises(UserError, match="not a share"):
-        recipe_of(recipe_file, "rnn", f"data.dev={share}")
-
-
 @every_kind
 def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
     """Within the budget, a function of their number; every word, or a share, is to be learnt."""

@@ -123,12 +123,6 @@ def test_a_text_too_short_to_share_is_told(
         dict(TASK.read_splits(recipe))
 
 
-@pytest.mark.parametrize("share", ["0.0", "1.0"])
-def test_a_share_of_none_or_all_is_refused(recipe_path: Path, share: str) -> None:
-    with pytest.raises(UserError, match="is not a share"):
-        recipe_of(recipe_path, f"data.dev={share}")
-
-
 def test_a_window_longer_than_the_model_is_refused(recipe_path: Path) -> None:
     with pytest.raises(UserError, match="more than the model's length"):
         recipe_of(recipe_path, *GPT, "training.window=12")

@@ -175,12 +175,6 @@ def test_a_share_keeps_equal_sentences_on_one_side(desk: Path, tmp_path: Path) -
     assert not set(splits["train"]) & set(splits["dev"])
 
 
-@pytest.mark.parametrize("share", ["0.0", "1.0"])
-def test_no_share_is_refused(desk: Path, share: str) -> None:
-    with pytest.raises(UserError, match="not a share"):
-        recipe_of(desk, f"data.dev={share}")
-
-
 def test_batches_are_a_function_of_their_number(desk: Path, tmp_path: Path) -> None:
     recipe = recipe_of(desk, "training.vectors.steps=1", "training.tags.unknown=1.0")
     splits = TASK.read_splits(recipe)

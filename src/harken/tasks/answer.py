@@ -3,8 +3,7 @@
     reading     each text whole, or with a span moved behind it:  prefix ? suffix ? span .
     questions   a question is a text whose span is missing:       question ? answer .
 
-`?` is <mask> and `.` is <end>. The answer is never in the input; the vocabulary is fitted once on
-the texts and the training questions.
+`?` is <mask> and `.` is <end>. The vocabulary is fitted on the texts and the training questions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -235,7 +234,7 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         model = self.model.eval()
         prompts = [prompt.tokens for prompt in self._prompts(questions)]
         states = np.zeros((len(prompts), model.position.width), dtype=np.float32)
-        by_length = np.argsort([len(prompt) for prompt in prompts], kind="stable")  # less padding
+        by_length = np.argsort(list(map(len, prompts)), kind="stable")  # less padding
         for start in range(0, len(prompts), BATCH_SIZE):
             rows = by_length[start : start + BATCH_SIZE]
             tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
@@ -329,8 +328,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         answers = [question.answer for question in splits["dev"]]
 
         def question_batch(step: int) -> list[TokenBatch]:
-            chosen, first = training.take(order.batch(step))
-            return [next_token_batch(chosen, first, PAD)]
+            return [next_token_batch(*training.take(order.batch(step)), PAD)]
 
         def dev_accuracy(model: GPT) -> float:
             predictor = AnswerPredictor(recipe, splits, vocabulary, model)

@@ -329,8 +329,8 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         training, stream = recipe.training, Stream(vocabulary, recipe.data.documents)
         stored = cache / "train.npy"
         if not stored.exists():
+            small = np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32
             with replacing(stored) as unfinished, unfinished.open("wb") as file:
-                small = np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32
                 np.save(file, stream.join(stream.encode(splits["train"])).astype(small))
         rows = max(1, training.batch_tokens // recipe.window)
         windows = Windows(memory_mapped(stored), recipe.window, rows, recipe.seed)
@@ -371,13 +371,13 @@ def random_text(rows: int, length: int, vocabulary: int) -> MicroBatch[AnyLangua
 
 def kept_of(count: int, share: float, path: Path, what: str) -> int:
     """How many come before the share at the end, which is held out."""
-    kept = int((1 - share) * count)
-    if not 0 < kept < count:
+    first = int((1 - share) * count)
+    if not 0 < first < count:
         raise UserError(
             f"{path}: {count} {what} are too few to hold out a share of {share}",
             fix="add text, or name a file in data.dev",
         )
-    return kept
+    return first
 
 
 def memory_mapped(path: Path) -> Numbers:

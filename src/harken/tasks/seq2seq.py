@@ -83,22 +83,16 @@ def output_views(
     sound: AudioView | None = None,
     picture: ImageView | None = None,
 ) -> list[AttentionView]:
-    """Cross-attention, self-attention of the encoder, self-attention of the decoder."""
+    """Return the views of cross-attention and of self-attention in encoder and decoder."""
     queries = token_texts(outputs)
+    cross, inputs = f"Cross-attention: target tokens to {keys_name}", [END, *outputs[:-1]]
     return [
-        AttentionView(
-            title=f"Cross-attention: target tokens to {keys_name}",
-            matches=is_cross_attention,
-            queries=queries,
-            keys=encoder.keys,
-            sound=sound,
-            picture=picture,
-        ),
+        AttentionView(cross, is_cross_attention, queries, encoder.keys, sound, picture),
         encoder,
         AttentionView(
-            title="Decoder self-attention: target tokens",
-            matches=is_decoder_attention,
-            queries=queries,
-            keys=token_texts([END, *outputs[:-1]]),
+            "Decoder self-attention: target tokens",
+            is_decoder_attention,
+            queries,
+            token_texts(inputs),
         ),
     ]

@@ -3,9 +3,8 @@
     source tokens                        -> encoder states
     <end> target tokens                  -> target tokens <end>       (decoder inputs, targets)
 
-Both languages share one vocabulary, fitted on both sides of the training pairs. A source that is
-longer than the model reads is translated in chunks, cut between words; training leaves such pairs
-out.
+Both languages share one vocabulary. A source that is longer than the model reads is translated in
+chunks, cut between words; training leaves such pairs out.
 """
 
 import re
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -173,10 +173,8 @@ def check_translations(files: Sequence[Path]) -> list[str]:
         )
     short = sum(len(WORD.findall(target)) < BLEU_ORDER for target in targets)
     if short > 0.9 * len(targets):
-        return [
-            f"note: {short / len(targets):.0%} of the translations in {where} have fewer than "
-            f"{BLEU_ORDER} words, so that BLEU will be about 0; read chrF instead"
-        ]
+        note = f"note: {short / len(targets):.0%} of the translations in {where} have fewer than "
+        return [f"{note}{BLEU_ORDER} words, so that BLEU will be about 0; read chrF instead"]
     return []
 
 
@@ -205,7 +203,8 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         predictions = list(self.predict([pair.source for pair in examples]))
         expected = [pair.target for pair in examples]
         outputs = [prediction.output for prediction in predictions]
-        samples, notes = translation_samples(outputs, expected, self.recipe.data.target_language)
+        language = self.recipe.data.target_language
+        samples, notes = translation_samples(outputs, expected, language)
         sources = [pair.source for pair in examples if pair.source.split()]
         short = (source for source in sources if len(source.split()) <= SHORT)
         return Evaluation(
@@ -264,12 +263,8 @@ def cut_between_words(tokens: Numbers, most: int, vocabulary: Vocabulary) -> lis
     """Chunks of at most `most` tokens, each cut before a word if there is one."""
     chunks = []
     while len(tokens) > most:
-        starts = [
-            index
-            for index in range(most // 2, most + 1)
-            if vocabulary.begins_word(int(tokens[index]))
-        ]
-        cut = starts[-1] if starts else most
+        places = range(most, most // 2 - 1, -1)
+        cut = next((at for at in places if vocabulary.begins_word(int(tokens[at]))), most)
         chunks.append(tokens[:cut])
         tokens = tokens[cut:]
     return [*chunks, tokens]
@@ -305,12 +300,13 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         return super().read(recipe, paths)
 
     def read_splits(self, recipe: TranslateRecipe) -> Splits[Pair]:
+        read_train = partial(read_pairs, keep_blank=False)
         return Splits(
             recipe.data,
             read_pairs,
             seed=recipe.seed,
-            key=lambda pair: pair.source,
-            read_train=partial(read_pairs, keep_blank=False),
+            key=attrgetter("source"),
+            read_train=read_train,
         )
 
     def input(self, example: Pair) -> str:
@@ -335,8 +331,7 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
 
         def dev_bleu(model: EncoderDecoder) -> float:
             predictor = TranslatePredictor(greedy, splits, vocabulary, model)
-            predictions = predictor.predict([pair.source for pair in dev])
-            outputs = [prediction.output for prediction in predictions]
+            outputs = [best.output for best in predictor.predict([pair.source for pair in dev])]
             counts = bleu_counts(outputs, [pair.target for pair in dev], tokenize="13a")
             return float(bleu(counts.sum(axis=0, keepdims=True))[0])
 
