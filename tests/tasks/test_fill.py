@@ -155,7 +155,9 @@ def test_long_lines_are_met_in_pieces(recipe_file: Path, tmp_path: Path) -> None
     trained = bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
     evaluation = trained.predictor.evaluate(splits["dev"][:2])
     assert evaluation.n == sum(map(len, vocabulary.encode(splits["dev"][:2])))
-    assert all(len(vocabulary.encode([one.input])[0]) < 12 for one in evaluation.predictions)
+    assert all(
+        len(vocabulary.encode([prediction.input])[0]) < 12 for prediction in evaluation.predictions
+    )
     (far,) = trained.predict(["Ada was " * 20 + "___ in Rome and ___"])
     assert len(far.output.split()) == 2
 
@@ -201,7 +203,7 @@ def test_every_word_is_blanked_alone(
     assert metrics["perplexity"] == pytest.approx(np.exp(np.mean(nats)), rel=1e-5)
     assert metrics["accuracy"] == pytest.approx(np.mean(right))
     assert metrics["five_best"] == pytest.approx(np.mean(five))
-    assert [one.output for one in evaluation.predictions] == shown
+    assert [prediction.output for prediction in evaluation.predictions] == shown
     pairs = zip(evaluation.expected, evaluation.predictions, strict=True)
     assert [word == one.output for word, one in pairs] == right
     assert evaluation.predictions[-1].input == "___"
@@ -213,12 +215,14 @@ def test_every_word_is_blanked_alone(
 def test_what_is_shown_can_be_asked_again(recipe_file: Path, kind: str) -> None:
     trained = untrained(recipe_of(recipe_file, kind))
     evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"][:3])
-    asked = [one.input for one in evaluation.predictions]
+    asked = [prediction.input for prediction in evaluation.predictions]
     again = list(trained.predict(asked))
-    assert [one.output for one in again] == [one.output for one in evaluation.predictions]
+    assert [one.output for one in again] == [
+        prediction.output for prediction in evaluation.predictions
+    ]
     np.testing.assert_allclose(
         [one.confidence for one in again],
-        [one.confidence for one in evaluation.predictions],
+        [prediction.confidence for prediction in evaluation.predictions],
         rtol=1e-4,
     )
     for one, word in zip(evaluation.predictions, evaluation.expected, strict=True):
@@ -260,7 +264,7 @@ def test_a_word_outside_the_vocabulary_is_never_right(recipe_file: Path, kind: s
     assert evaluation.metrics["accuracy"].value == 0.0
     assert evaluation.metrics["five_best"].value == 0.0
     assert "100.0% of the blanks" in evaluation.notes["accuracy"]
-    outputs = {one.output for one in trained.predict(["Ada ___ ok", "__"], nbest=3)}
+    outputs = {prediction.output for prediction in trained.predict(["Ada ___ ok", "__"], nbest=3)}
     assert outputs.isdisjoint({*SPECIAL, ""})
 
 
@@ -399,6 +403,6 @@ def test_a_run_learns_what_three_words_cannot_tell(
     figures = run.evaluate().metrics
     assert figures["accuracy"].value > figures["trigram_accuracy"].value
     asked = [f"Ada was born in {place} (1802), far ___." for place in ("Rome", "Leeds", "Cork")]
-    assert [one.output for one in run.predict(asked)] == ["south", "north", "west"]
+    assert [prediction.output for prediction in run.predict(asked)] == ["south", "north", "west"]
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     assert ("Attention weights of every layer" in page) == (kind == "masked")

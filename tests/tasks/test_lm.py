@@ -284,10 +284,10 @@ def test_a_prompt_is_continued_by_the_likeliest(
     monkeypatch.setattr(lm, "BATCH_SIZE", 3)
     prompts = ["to be", "", "the question of the crown", "☃ is no", "sleep "]
     predictions = list(greedy.predict(prompts))
-    assert [one.input for one in predictions] == prompts
+    assert [prediction.input for prediction in predictions] == prompts
     stream, model = Stream(trained.vocabulary, documents), trained.model
-    for one in predictions:
-        tokens = [stream.start, *stream.prompt(one.input)[1:].tolist()]
+    for prediction in predictions:
+        tokens = [stream.start, *stream.prompt(prediction.input)[1:].tolist()]
         if model.length is not None:
             tokens = tokens[-(LENGTH - 5) :]
         written: list[int] = []
@@ -298,9 +298,9 @@ def test_a_prompt_is_continued_by_the_likeliest(
             if scores.argmax() == END:
                 break
             written.append(int(scores.argmax()))
-        assert one.confidence == pytest.approx(math.exp(total), rel=1e-4)
+        assert prediction.confidence == pytest.approx(math.exp(total), rel=1e-4)
         assert (
-            one.output
+            prediction.output
             == "".join(trained.vocabulary.decode([[*tokens, *written]]))[
                 len(trained.vocabulary.decode([tokens])[0]) :
             ]
@@ -321,7 +321,7 @@ def test_samples_are_seeded_and_listed(recipe_path: Path) -> None:
 
 def test_no_continuation_is_longer_than_the_model_reads(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT, "search.most=1000"))
-    lengths = [len(one.output) for one in trained.predict(["to be or not to be", ""])]
+    lengths = [len(prediction.output) for prediction in trained.predict(["to be or not to be", ""])]
     assert max(lengths) <= LENGTH - LENGTH // 4
     endless = trained_of(recipe_of(recipe_path, *RNN, "search.most=300"))
     assert len(next(iter(endless.predict(["to be or not to be"]))).output) > LENGTH

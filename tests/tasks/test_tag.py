@@ -82,10 +82,12 @@ def as_conllu(sentences: list[Sentence]) -> str:
     return "".join(
         "".join(
             f"{number}\t{word}\t_\t{tag}\t{tag[0]}\t_\t_\t_\t_\t_\n"
-            for number, (word, tag) in enumerate(zip(one.words, one.tags, strict=True), start=1)
+            for number, (word, tag) in enumerate(
+                zip(sentence.words, sentence.tags, strict=True), start=1
+            )
         )
         + "\n"
-        for one in sentences
+        for sentence in sentences
     )
 
 
@@ -247,7 +249,7 @@ def test_predictions_keep_their_order_whatever_the_batch(
     lines = [" ".join(one.words * (1 + number % 7)) for number, one in enumerate(invented(30, 9))]
     together = list(trained.predict(lines))
     assert [one.input for one in together] == lines
-    assert [len(one.output.split()) for one in together] == [len(one.split()) for one in lines]
+    assert [len(one.output.split()) for one in together] == [len(line.split()) for line in lines]
     assert len({one.output for one in together}) > 5
     monkeypatch.setattr("harken.tasks.tag.BATCH_SIZE", 4)
     monkeypatch.setattr("harken.tasks.tag.BATCH_WORDS", 1)
@@ -271,11 +273,11 @@ def test_the_confidence_is_the_product_of_the_probabilities(desk: Path) -> None:
 
 def test_no_words_have_no_tags(desk: Path) -> None:
     trained = untrained(desk)
-    outputs = [one.output for one in trained.predict(["", "lo .", " \t "])]
+    outputs = [prediction.output for prediction in trained.predict(["", "lo .", " \t "])]
     assert outputs[0] == outputs[2] == ""
     assert len(outputs[1].split()) == 2
     assert list(trained.predict([])) == []
-    assert [one.confidence for one in trained.predict([""])] == [1.0]
+    assert [prediction.confidence for prediction in trained.predict([""])] == [1.0]
 
 
 def test_a_prediction_gives_every_word_its_tag_and_probability(desk: Path) -> None:
@@ -352,8 +354,11 @@ def test_figures_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.notes["unseen_tags"] == (
         "1 words have tags never seen in training: X; they count as wrong"
     )
-    assert [one.input for one in found.predictions] == ["lo Ba .", "Lo lo so far"]
-    assert [one.output for one in found.predictions] == ["DET VERB PUNCT", "DET DET DET"]
+    assert [prediction.input for prediction in found.predictions] == ["lo Ba .", "Lo lo so far"]
+    assert [prediction.output for prediction in found.predictions] == [
+        "DET VERB PUNCT",
+        "DET DET DET",
+    ]
     assert found.predictions[1].confidence == pytest.approx(math.exp(-6.0))
     assert found.expected == ["DET NOUN PUNCT", "DET VERB X"]
     mistakes, each = found.tables

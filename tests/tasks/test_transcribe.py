@@ -99,7 +99,7 @@ def test_sounds_together_are_heard_as_alone(name: str, run_of: Any, spoken: Path
     run = run_of(name)
     names = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
     together = run.predict(names)
-    alone = [run.predict([one])[0] for one in names]
+    alone = [run.predict([name])[0] for name in names]
     assert [one.output for one in together] == [one.output for one in alone]
     for one, other in zip(together, alone, strict=True):
         assert one.confidence == pytest.approx(other.confidence, rel=1e-3)
@@ -140,7 +140,9 @@ def test_the_command_line_tells_words_and_times(
     assert main(["predict", str(taught.folder), *names]) == 0
     printed = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     lines = [text for _, text in printed]
-    assert printed == [[one.input, one.output] for one in taught.predict(names)]
+    assert printed == [
+        [prediction.input, prediction.output] for prediction in taught.predict(names)
+    ]
     assert set(" ".join(lines).split()) == {"yes", "no"}
     assert main(["predict", str(taught.folder), *names, "--times", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["predictions"]
@@ -155,9 +157,9 @@ def test_the_command_line_tells_words_and_times(
 def test_times_are_in_order_whatever_is_said(run_of: Any, spoken: Path) -> None:
     sounds = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
     for name in MODELS:
-        for one in run_of(name).predict(sounds, times=True):
-            assert {word.word for word in one.words} <= set(one.output.split())
-            times = [time for word in one.words for time in (word.start, word.end)]
+        for prediction in run_of(name).predict(sounds, times=True):
+            assert {word.word for word in prediction.words} <= set(prediction.output.split())
+            times = [time for word in prediction.words for time in (word.start, word.end)]
             assert times == sorted(times) and all(time >= 0 for time in times)
 
 
@@ -224,7 +226,7 @@ def test_pictures_of_what_was_looked_at(
 ) -> None:
     run = run_of("conformer, both")
     sounds = run.inputs(2)
-    said = [Path(one.input).stem for one in run.predict(sounds) if one.output]
+    said = [Path(prediction.input).stem for prediction in run.predict(sounds) if prediction.output]
     assert said, "a model that writes nothing shows nothing"
     out = tmp_path / "pictures"
     assert main(["inspect", str(run.folder), *sounds, "--out", str(out)]) == 0
@@ -236,7 +238,7 @@ def test_pictures_of_what_was_looked_at(
     assert printed[:7] == [pages[0], *(pages[0].replace(".html", view) for view in views)]
     assert Path(printed[2]).read_bytes().startswith(b"\x89PNG")
     assert "seconds" in Path(printed[1]).read_text()
-    titles = [one.title for one in run.attention(sounds[0]).views]
+    titles = [view.title for view in run.attention(sounds[0]).views]
     assert [title in Path(pages[0]).read_text() for title in titles] == [True] * 3
 
 
@@ -265,13 +267,13 @@ def test_sentences_from_each_word_on(
     out = tmp_path / "cut"
     assert main(["data", "stretches", str(spoken / "train.jsonl"), "--out", str(out)]) == 0
     cut = read_utterances(out / "train.jsonl")
-    assert len(cut) == sum(len(one.words) for one in whole) > len(whole)
+    assert len(cut) == sum(len(prediction.words) for prediction in whole) > len(whole)
     bare = tmp_path / "bare.jsonl"
-    write_manifest([replace(one, words=()) for one in whole], bare)
+    write_manifest([replace(prediction, words=()) for prediction in whole], bare)
     assert main(["data", "stretches", str(bare), "--out", str(out)]) == 2
     assert "found no times of words" in capsys.readouterr().err
     run = run_of("conformer, both")
-    heard = run.predict([str(one.audio) for one in whole])
+    heard = run.predict([str(prediction.audio) for prediction in whole])
     understood = [one.output == two.text for one, two in zip(heard, whole, strict=True)]
     code = main(["data", "stretches", str(bare), "--run", str(run.folder), "--out", str(out)])
     assert code == (0 if any(understood) else 2)

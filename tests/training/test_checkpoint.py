@@ -110,10 +110,10 @@ def test_momenta_return_to_their_weights() -> None:
 
     kept: dict[str, torch.Tensor] = {}
     model = small_model()
-    straight = {name: one.clone() for name, one in model_state(trained(5)).items()}
+    straight = {name: tensor.clone() for name, tensor in model_state(trained(5)).items()}
     model = small_model()
     trained(3)
-    resumed = model_state(trained(2, {name: one.clone() for name, one in kept.items()}))
+    resumed = model_state(trained(2, {name: tensor.clone() for name, tensor in kept.items()}))
     assert {"1.weight|momentum", "0.weight|exp_avg", "2.bias|step"} <= kept.keys()
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 

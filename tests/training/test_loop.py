@@ -172,7 +172,7 @@ def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> 
     snapshots = []
 
     def evaluate(model: nn.Module) -> float:
-        snapshots.append({name: one.clone() for name, one in model_state(model).items()})
+        snapshots.append({name: tensor.clone() for name, tensor in model_state(model).items()})
         return next(values)
 
     only = small_stage(evaluate=evaluate, steps=100, evaluate_every=1, patience=3)
@@ -249,17 +249,17 @@ def test_bfloat16_trains(tmp_path: Path) -> None:
         device=CPU,
         checkpoints=tmp_path,
     )
-    before = {name: one.clone() for name, one in model_state(model).items()}
+    before = {name: tensor.clone() for name, tensor in model_state(model).items()}
     list(mixed)
-    assert all(one.dtype == torch.float32 for one in model_state(model).values())
+    assert all(value.dtype == torch.float32 for value in model_state(model).values())
     assert not torch.equal(before["0.weight"], model_state(model)["0.weight"])
 
 
 def test_a_stage_of_no_steps_changes_nothing(tmp_path: Path) -> None:
     model = network()
-    before = {name: one.clone() for name, one in model_state(model).items()}
+    before = {name: tensor.clone() for name, tensor in model_state(model).items()}
     list(training(model, [small_stage(steps=0)], tmp_path))
-    assert all(torch.equal(one, before[name]) for name, one in model_state(model).items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model_state(model).items())
 
 
 def test_seeds_differ_in_every_part() -> None:

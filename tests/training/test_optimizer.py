@@ -82,7 +82,7 @@ def straighten(matrix: Tensor) -> Tensor:
 
 
 def test_muon_equals_a_slow_loop() -> None:
-    ours, slow = parameters(), [one.detach().clone() for one in parameters()]
+    ours, slow = parameters(), [parameter.detach().clone() for parameter in parameters()]
     momenta = [torch.zeros_like(one) for one in slow]
     optimiser = Muon(ours, rate=0.03, momentum=0.9, decay=0.2)
     for step in range(3):
@@ -160,7 +160,9 @@ def test_muon_gets_the_matrices_of_the_layers(tied: bool) -> None:
     adam, muon = MuonConfig().build(model)
     assert isinstance(muon, Muon)
     held = [id(one) for some in (adam, muon) for g in some.param_groups for one in g["params"]]
-    assert sorted(held) == sorted(id(one) for one in model.parameters()), "one owner each"
+    assert sorted(held) == sorted(id(parameter) for parameter in model.parameters()), (
+        "one owner each"
+    )
 
 
 def test_a_table_stays_a_table_under_another_name() -> None:
@@ -219,7 +221,7 @@ def test_the_rest_of_muon_is_its_own_adamw() -> None:
         for group in optimiser.param_groups
         for one in group["params"]
     }
-    assert [found[id(one)] for one in model.parameters()] == [
+    assert [found[id(parameter)] for parameter in model.parameters()] == [
         (0.02, 0.4),  # table
         (0.05, 0.3),  # map, its bias
         (0.02, 0.0),
@@ -243,5 +245,5 @@ def test_rates_are_set_from_the_peak() -> None:
     optimisers = MuonConfig(rate=0.05, rest=AdamWConfig(rate=0.02)).build(Small())
     for factor in (0.5, 0.0, 1.0, 0.25):  # a rate of zero must not be the end of it
         set_rates(optimisers, factor)
-        rates = [group["lr"] for one in optimisers for group in one.param_groups]
+        rates = [group["lr"] for optimizer in optimisers for group in optimizer.param_groups]
         assert rates == pytest.approx([0.02 * factor] * 2 + [0.05 * factor])

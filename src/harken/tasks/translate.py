@@ -203,8 +203,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         predictions = list(self.predict([pair.source for pair in examples]))
         expected = [pair.target for pair in examples]
         outputs = [prediction.output for prediction in predictions]
-        language = self.recipe.data.target_language
-        samples, notes = translation_samples(outputs, expected, language)
+        samples, notes = translation_samples(outputs, expected, self.recipe.data.target_language)
         sources = [pair.source for pair in examples if pair.source.split()]
         short = (source for source in sources if len(source.split()) <= SHORT)
         return Evaluation(
@@ -240,8 +239,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         self, sources: Sequence[Numbers], keys: Sequence[SampleKey], nbest: int = 1
     ) -> list[list[Found]]:
         """The best hypotheses for each source that fits the model, in order."""
-        model = self.model.eval()
-        beams: list[list[Found]] = [[] for _ in sources]
+        model, beams = self.model.eval(), [list[Found]() for _ in sources]
         # Similar lengths together, the longest first: what does not fit in memory fails at once.
         ranked = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         for start in range(0, len(ranked), BATCH_SIZE):
