@@ -1,9 +1,9 @@
-"""A run folder: what training left behind, loaded again to predict and measure.
+"""Load a run folder to predict and evaluate.
 
-recipe.toml         effective, the one truth        tokenizer.json   the vocabulary
+recipe.toml         the effective recipe            tokenizer.json   the vocabulary
 model.safetensors   weights                         manifest.json    SHA-256 of these three
-metrics.json        figures on the dev split        log.jsonl        one JSON object a line
-README.md           model card                      report.html      the page for people
+metrics.json        metrics on the dev split        log.jsonl        one JSON object per line
+README.md           model card                      report.html      report
 checkpoints/        to resume from                  tokens/          encoded texts
 provenance.json     recipe, data digests and versions that the run was started with
 """
