@@ -165,7 +165,7 @@ def test_what_is_no_tokenizer_is_told(
     vocabulary = whole["model"]["vocab"]
     for changed, sentence in (
         ([], "cannot be loaded"),
-        ({"vocab": {**vocabulary, "bank": 50}}, "found token or segment 50"),
+        ({"vocab": {**vocabulary, "bank": 50}}, "token or segment 50 is too large"),
         ({"unk_token": "[GONE]"}, "is not in its vocabulary"),
     ):
         damaged = {**whole, "model": {**whole["model"], **changed}} if changed else changed

@@ -137,7 +137,7 @@ def test_damaged_files_are_refused(small_run: Path, tmp_path: Path, name: str, d
     else:
         contents[len(contents) // 2] ^= 1
     (folder / name).write_bytes(contents)
-    with pytest.raises(Failure, match=rf"{name}: found SHA-256"):
+    with pytest.raises(Failure, match=rf"{name}: the file is damaged"):
         harken.load(folder)
 
 

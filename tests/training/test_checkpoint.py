@@ -77,7 +77,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, name: 
 def test_nothing_but_damage_is_a_failure_that_names_the_file(tmp_path: Path) -> None:
     newest = save_checkpoint(tmp_path, checkpoint(20))
     (newest / "model.safetensors").write_bytes(b"")
-    with pytest.raises(Failure, match=r"model\.safetensors: found SHA-256 .* wanted"):
+    with pytest.raises(Failure, match=r"model\.safetensors: the file is damaged .* got"):
         load_checkpoint(tmp_path)
 
 
@@ -89,9 +89,9 @@ def test_half_written_and_half_removed_folders_are_not_checkpoints(tmp_path: Pat
 
 def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
     weights = model_state(small_model())
-    with pytest.raises(Failure, match=r"do not fit the recipe at '1\.weight'"):
+    with pytest.raises(Failure, match=r"do not fit the recipe .*'1\.weight'"):
         load_model_state(small_model(), weights | {"1.weight": torch.zeros(5, 8)}, tmp_path)
-    with pytest.raises(Failure, match=r"do not fit the recipe at '9\.bias'"):
+    with pytest.raises(Failure, match=r"do not fit the recipe .*'9\.bias'"):
         load_model_state(small_model(), weights | {"9.bias": torch.zeros(1)}, tmp_path)
 
 
