@@ -4,7 +4,7 @@
 
 Three ways to have glibc give memory out, in processes of their own that take turns: as it does by
 itself, with the largest threshold that it takes (blocks above 32 MiB go back to the system after
-each use and their pages are made anew), and as `training/machine.py` sets it. Time and peak memory
+each use and their pages are made anew), and as `training/runtime.py` sets it. Time and peak memory
 of a step are divided by those of the last.
 """
 
@@ -22,7 +22,7 @@ import torch
 from harken.cost.exercise import workload
 from harken.cost.time import measured
 from harken.recipe import load_recipe
-from harken.training.machine import TRIM_ABOVE, prepare
+from harken.training.runtime import TRIM_ABOVE, prepare
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 CASES = {"lm": 128, "answer": 64, "tag": 24, "fill": 24, "translate": 32, "transcribe": 400}

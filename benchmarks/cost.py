@@ -19,7 +19,7 @@ from harken.cost.exercise import workload
 from harken.cost.recipes import trace_workload
 from harken.cost.time import Kernels, measured
 from harken.recipe import load_recipe
-from harken.training.machine import prepare
+from harken.training.runtime import prepare
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 WANTED = 0.25  # largest accepted error of a prediction

@@ -25,7 +25,7 @@ from harken.attention.positions import PositionConfig, SinusoidConfig
 from harken.attention.relative import RotaryConfig
 from harken.design.start import StartConfig, begin, stack_sites
 from harken.models.language_model import GPTConfig
-from harken.training.machine import prepare
+from harken.training.runtime import prepare
 
 SYMBOLS, HALF = 32, 24  # of the copy task
 LENGTH, HEADS, WIDTH, BATCH = 64, 4, 128, 32

@@ -32,7 +32,7 @@ from harken.tasks.answer import (
     AskingConfig,
     ReadingConfig,
 )
-from harken.training.optimiser import AdamWConfig, DescentConfig, MuonConfig
+from harken.training.optimizer import AdamWConfig, MuonConfig, SGDConfig
 
 # Without permutation the birthplace is the second fact, as in bioS: directly after the name,
 # reading would be the same as answering.
@@ -86,7 +86,7 @@ def recipe_of(files: PeopleFiles, seed: int) -> AnswerRecipe:
             ),
             # AdamW memorizes the 150 training answers (61 % instead of 83 % with five rewritten
             # and permuted biographies, seed 0).
-            finetune=AskingConfig(steps=120, optimiser=DescentConfig(rate=0.01, momentum=0.9)),
+            finetune=AskingConfig(steps=120, optimiser=SGDConfig(rate=0.01, momentum=0.9)),
         ),
     )
 

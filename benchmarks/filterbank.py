@@ -30,7 +30,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from harken.encode.filterbank import Filterbank, FilterbankConfig
-from harken.training.machine import prepare
+from harken.training.runtime import prepare
 
 CONFIGS = {"16 kHz, 80 bands": (16000, 80), "8 kHz, 40 bands": (8000, 40)}
 SOUNDS = 48  # made, if none are given

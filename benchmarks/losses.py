@@ -21,7 +21,7 @@ from torch import Tensor
 from harken.cost.memory import footprint
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
-from harken.training.machine import prepare
+from harken.training.runtime import prepare
 
 WIDTH, ROWS, UTTERANCES, PLACES, SAID = 256, 2048, 16, 100, 20
 VOCABULARIES = (65, 1000, 8000, 20000)

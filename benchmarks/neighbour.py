@@ -29,7 +29,7 @@ def steps() -> dict[str, float]:
     from harken.cost.exercise import workload
     from harken.cost.time import measured
     from harken.recipe import load_recipe
-    from harken.training.machine import prepare
+    from harken.training.runtime import prepare
 
     prepare(torch.device("cpu"))
     recipes = {name: load_recipe(RECIPES / f"{name}.toml", ()) for name in CASES}

@@ -39,7 +39,7 @@ from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.layers.spatial import SpatialConfig
 from harken.layers.transformer import Memory, TransformerConfig
-from harken.training.machine import prepare
+from harken.training.runtime import prepare
 
 SIZES = {"small": (16, 64, 128, 4), "large": (8, 256, 256, 8)}  # B, T, J, k
 Run = Callable[[Tensor], Tensor]

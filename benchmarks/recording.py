@@ -26,7 +26,7 @@ import torch
 
 from harken.inspection.record import ALL, BLOCK, Selection, record
 from harken.models.language_model import GPT, GPTConfig
-from harken.training.machine import prepare
+from harken.training.runtime import prepare
 
 LENGTH, HEADS, NUMBER = 4096, 4, 4  # bytes of a float32
 SIZES = {"32 x 64": (32, 64), "8 x 256": (8, 256), "1 x 1024": (1, 1024)}

@@ -30,9 +30,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.recipe import load_recipe, task_of
-from harken.tasks.lm_predictor import token_nats
-from harken.training.loop import Stepped, Training
-from harken.training.machine import prepare
+from harken.tasks.lm import token_nats
+from harken.training.loop import StepDone, Training
+from harken.training.runtime import prepare
 
 GOAL = 1.88  # nats a character
 LOOKS = 20  # measurements of a whole run
@@ -170,7 +170,7 @@ def run_harken(path: Path, seed: int) -> Iterator[Look]:
         measure, spent = stages[0].evaluate, 0.0
         assert measure is not None
         for event in training:
-            if isinstance(event, Stepped):
+            if isinstance(event, StepDone):
                 spent += event.seconds
                 if event.step % (event.steps // LOOKS) == 0:
                     yield Look(event.step, spent, -measure(model))

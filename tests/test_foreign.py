@@ -160,12 +160,12 @@ def test_what_is_no_tokenizer_is_told(
         (tmp_path / name).symlink_to(gpt2 / name)
     command = ["inspect", str(tmp_path), f"{TEXT} strange", "--out", str(tmp_path / "out")]
     assert main(command) == 2
-    assert "wanted the model's tokenizer" in capsys.readouterr().err
+    assert "expected the model's tokenizer" in capsys.readouterr().err
     path, whole = tmp_path / TOKENIZER, json.loads((gpt2 / TOKENIZER).read_text(encoding="utf-8"))
     vocabulary = whole["model"]["vocab"]
     for changed, sentence in (
         ([], "cannot be loaded"),
-        ({"vocab": {**vocabulary, "bank": 50}}, "found token or segment 50"),
+        ({"vocab": {**vocabulary, "bank": 50}}, "token or segment 50 is too large"),
         ({"unk_token": "[GONE]"}, "is not in its vocabulary"),
     ):
         damaged = {**whole, "model": {**whole["model"], **changed}} if changed else changed
@@ -186,5 +186,5 @@ def test_a_text_of_nothing_is_told(saved: Any) -> None:
     if kind == "Bert":
         assert list(foreign.attention("").views[0].keys) == ["[CLS]", "[SEP]"]
         return
-    with pytest.raises(UserError, match="found no token"):
+    with pytest.raises(UserError, match="the text has no tokens"):
         foreign.attention("")

@@ -164,7 +164,7 @@ def test_json_of_too_many_values_or_digits_is_refused(tmp_path: Path) -> None:
         ("[" + "[]," * 2**22 + "[]]", "more than 8,388,608 values"),
         ('{"model": ' + "9" * 5000 + "}", "a number of 5,000 digits"),
         ("[" * 100_000, "recursion"),
-        ('{"a": 1, "a": 2}', "a key stands in it twice"),
+        ('{"a": 1, "a": 2}', "a key occurs twice"),
     ):
         path.write_text(content)
         assert reason in refusal(Vocabulary.load, path)

@@ -17,17 +17,16 @@ import pytest
 import torch
 
 import harken.provenance
-import harken.training.machine
+import harken.training.runtime
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import Failure, UserError
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import read_log, read_metrics
-from harken.tasks.lm import LanguageModelTask
-from harken.tasks.lm_predictor import LanguageModelPredictor
+from harken.tasks.lm import LanguageModelPredictor, LanguageModelTask
 from harken.training.checkpoint import load_weights
-from harken.training.loop import Event, Stepped
+from harken.training.loop import Event, StepDone
 from harken.training.signals import Interrupted, run_interruptibly, stop_signals
 
 TEXT = "the cat sat on the mat and looked at the dog that sat on the log\n" * 40
@@ -68,7 +67,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def at_step(step: int, action: Callable[[], None]) -> Callable[[Event], None]:
     def listener(event: Event) -> None:
-        if isinstance(event, Stepped) and event.step == step:
+        if isinstance(event, StepDone) and event.step == step:
             action()
 
     return listener
@@ -329,7 +328,7 @@ from PIL import Image
 from harken.formats.image_source import ImageFiles
 from harken.errors import Complaint
 from harken.files import locked_folder
-from harken.tasks.caption_examples import CaptionExample, resize_once
+from harken.tasks.caption_data import CaptionExample, resize_once
 disk, picture = Path(sys.argv[1]), Path(sys.argv[2])
 Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(picture)
 files = ImageFiles(columns=40, rows=40, channels=3)

@@ -13,7 +13,7 @@ from harken.errors import Failure, UserError
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.training.checkpoint import load_weights
-from harken.training.loop import Event, Stepped
+from harken.training.loop import Event, StepDone
 from harken.training.signals import Interrupted
 from small_recipe import SMALL
 
@@ -79,8 +79,8 @@ def test_a_signal_saves_and_resuming_ends_the_same(
 
     def interrupt(event: Event) -> None:
         nonlocal steps
-        steps += isinstance(event, Stepped)
-        if isinstance(event, Stepped) and steps == stop:
+        steps += isinstance(event, StepDone)
+        if isinstance(event, StepDone) and steps == stop:
             signal.raise_signal(signal.SIGTERM)
 
     folder = tmp_path / "run"
@@ -137,7 +137,7 @@ def test_damaged_files_are_refused(small_run: Path, tmp_path: Path, name: str, d
     else:
         contents[len(contents) // 2] ^= 1
     (folder / name).write_bytes(contents)
-    with pytest.raises(Failure, match=rf"{name}: found SHA-256"):
+    with pytest.raises(Failure, match=rf"{name}: the file is damaged"):
         harken.load(folder)
 
 

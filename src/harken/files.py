@@ -1,7 +1,7 @@
-"""Files that are whole or not there: written beside their final name, synced, then renamed.
+"""Atomic files: written beside their final name, synced, then renamed.
 
-A power cut or a kill at any moment leaves either the old file or the new one. A disk that refuses
-(full, read-only) leaves the old one and raises a `Failure` that names the file.
+A power cut or a kill at any moment leaves either the old file or the new one. If the disk refuses
+(full, read-only), the old one stays and a `Failure` names the file.
 """
 
 import errno
@@ -37,7 +37,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """Turn the system's refusal to write into a sentence."""
+    """Turn an `OSError` while writing into a `UserError` or a `Failure`."""
     try:
         yield
     except OSError as error:
@@ -46,14 +46,14 @@ def refusals(path: Path) -> Iterator[None]:
                 f"{path}: cannot be written ({error.strerror})", fix="choose another path"
             ) from error
         raise Failure(
-            f"{path}: could not be written ({error.strerror or error}), wanted room for it",
-            fix="free some space or choose another folder; what was there before is unharmed",
+            f"{path}: could not be written ({error.strerror or error})",
+            fix="free some space or choose another folder; earlier files are unchanged",
         ) from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it takes the place of `path` when the block ends well."""
+    """Yield a temporary path, which replaces `path` if the block succeeds."""
     with refusals(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.unfinished")
@@ -79,7 +79,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A whole text file."""
+    """Write a text file atomically."""
     with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8", newline="\n")
 
@@ -109,7 +109,7 @@ def write_tensors(path: Path, tensors: Mapping[str, "Tensor"]) -> None:
 
 @contextmanager
 def appended(path: Path) -> Iterator[Callable[[str], None]]:
-    """A function that appends a line to a text file; each line is written before it returns."""
+    """Yield a function that appends a line to a text file at once."""
     with refusals(path):
         file = path.open("a", encoding="utf-8", buffering=1, newline="\n")
 
@@ -126,10 +126,10 @@ def appended(path: Path) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """The same for a folder of files: every one is synced before the folder gets its name.
+    """Yield a temporary folder, which replaces `folder` if the block succeeds.
 
-    Names of folders cannot be exchanged in one move: a kill between the two moves leaves the old
-    folder whole, but as `.NAME.doomed`.
+    Folders cannot be exchanged in one move: a kill between the two moves leaves the old folder as
+    `.NAME.doomed`.
     """
     with refusals(folder):
         unfinished = folder.with_name(f".{folder.name}.unfinished")
@@ -177,13 +177,12 @@ def locked_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        if os.name == "nt":  # Windows cannot remove an open file
+            os.close(handle)
         with suppress(OSError):
-            if os.name != "nt":  # Windows cannot remove an open file
-                lock.unlink(missing_ok=True)
-        os.close(handle)
-        with suppress(OSError):
-            if os.name == "nt":
-                lock.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+        if os.name != "nt":
+            os.close(handle)
 
 
 def _acquire(lock: Path) -> int:
@@ -221,7 +220,7 @@ def _lock_file(handle: int) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Rename first: a folder half removed must not look like a whole one."""
+    """Remove a folder, renamed first: one that is half removed must not look complete."""
     shutil.rmtree(_set_aside(folder), ignore_errors=True)
 
 
@@ -234,7 +233,7 @@ def _set_aside(folder: Path) -> Path:
 
 
 def relative_name(folder: Path, name: str, here: Path) -> str:
-    """How a file of a folder is called in a file that stands `here`; whole on another drive."""
+    """Return the path of a file relative to the folder `here`; absolute on another drive."""
     try:
         return (Path(os.path.relpath(folder, here)) / name).as_posix()
     except ValueError:  # two drives of Windows
@@ -242,13 +241,13 @@ def relative_name(folder: Path, name: str, here: Path) -> str:
 
 
 def sha256(path: Path) -> str:
-    """The digest of a file's bytes, in constant memory."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def json_text(record: Any, indent: int | None = None) -> str:
-    """A record as JSON, which has no NaN and no infinity: null stands for both."""
+    """Return a record as JSON, with null for NaN and infinity."""
     return json.dumps(_finite(record), ensure_ascii=False, indent=indent, allow_nan=False)
 
 

@@ -22,12 +22,12 @@ from harken.models.encoder import Encoder
 from harken.models.huggingface import FolderRead, read_folder
 from harken.models.huggingface_files import CONFIG
 from harken.models.language_model import GPT
-from harken.tasks.attention_view import AttentionExample, causal_example, next_token, self_view
+from harken.tasks.attention_view import AttentionExample, next_token_example, self_view
 from harken.tasks.prediction import truncation_of
-from harken.training.machine import Device, choose_device, prepare
+from harken.training.runtime import Device, choose_device, prepare
 
 TOKENIZER = "tokenizer.json"
-LARGEST_TEXT = 2**20  # characters, more than any of these models reads
+MAX_CHARACTERS = 2**20  # characters, more than any of these models reads
 WORD_START = "▁"  # a space, in the tokens of SentencePiece
 
 
@@ -46,14 +46,14 @@ class HuggingFaceModel:
     def attention(self, text: str) -> AttentionExample:
         """The attention over a text; a language model also predicts the next token."""
         encoded, model = self._encoded(text), self.model
-        kept, *left_out = (_own_tokens(part) for part in (encoded, *encoded.overflowing))
-        truncation = truncation_of(kept, kept + sum(left_out), "first")
+        # Tokens of the text itself, without special tokens.
+        counts = [p.special_tokens_mask.count(0) for p in (encoded, *encoded.overflowing)]
+        truncation = truncation_of(counts[0], sum(counts), "first")
         if isinstance(model, GPT):
-            tokens = [*encoded.ids, next_token(model, encoded.ids)]
-            title = f"{text} → {self.pieces(tokens[-1:])[0]!r}"
-            return causal_example(model, tokens, self.pieces, title, truncation)
-        rows = (encoded.ids, encoded.type_ids)
-        numbers, kinds = (torch.tensor([one], device=model.embedding.weight.device) for one in rows)
+            return next_token_example(model, encoded.ids, self.pieces, text, truncation)
+        device = model.embedding.weight.device
+        numbers = torch.tensor([encoded.ids], device=device)
+        kinds = torch.tensor([encoded.type_ids], device=device)
         segments = None if model.segment is None else kinds
         return AttentionExample(
             title=text,
@@ -63,7 +63,7 @@ class HuggingFaceModel:
         )
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Each token as a person would read it; a space shows as itself."""
+        """Return each token as readable text."""
         return [self._piece(token) for token in tokens]
 
     def _piece(self, token: int) -> str:
@@ -74,34 +74,27 @@ class HuggingFaceModel:
             return name.replace(WORD_START, " ")
         with tokenizer_errors(f"{self.folder / TOKENIZER}: token {token} cannot be decoded"):
             text = str(self.tokenizer.decode([token], skip_special_tokens=False))
-        # Half a character decodes to the replacement mark; its own name says more.
+        # Half a character decodes to the replacement character.
         return str(name) if "�" in text or not text else text
 
     def _encoded(self, text: str) -> Encoding:
         """Tokens of the text, as many as the model reads, special ones among them."""
         with tokenizer_errors(f"{self.folder / TOKENIZER}: {text[:60]!r} cannot be encoded"):
-            encoded = self.tokenizer.encode(text[:LARGEST_TEXT])
+            encoded = self.tokenizer.encode(text[:MAX_CHARACTERS])
         kinds = self.model.segment if isinstance(self.model, Encoder) else None
-        for numbers, most in (
+        for numbers, size in (
             (encoded.ids, self.read.vocabulary),
             (encoded.type_ids, kinds.num_embeddings if kinds is not None else None),
         ):
-            if most is not None and max(numbers, default=0) >= most:
+            if size is not None and max(numbers, default=0) >= size:
                 raise UserError(
-                    f"{self.folder / TOKENIZER}: found token or segment {max(numbers)} in a text, "
-                    f"wanted numbers below {most} as in {CONFIG}",
+                    f"{self.folder / TOKENIZER}: token or segment {max(numbers)} is too large for "
+                    f"the model (expected numbers below {size}, as in {CONFIG})",
                     fix="use the tokenizer that belongs to this model",
                 )
         if not encoded.ids:
-            raise UserError(
-                f"{text[:60]!r}: found no token in it, wanted a text", fix="write some words"
-            )
+            raise UserError(f"{text[:60]!r}: the text has no tokens", fix="write some words")
         return encoded
-
-
-def _own_tokens(encoded: Encoding) -> int:
-    """How many tokens are of the text itself rather than special."""
-    return len(encoded.ids) - sum(encoded.special_tokens_mask)
 
 
 def is_huggingface(folder: Path) -> bool:
@@ -123,20 +116,17 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
         loaded.model(torch.tensor([loaded.tokenizer.encode("The bank of the river").ids]))
     """
     folder, chosen = Path(folder), choose_device(device)
-    tokenizer = _read_tokenizer(folder / TOKENIZER)
+    path = folder / TOKENIZER
+    if not is_file(path):
+        raise UserError(
+            f"{path}: file not found (expected the model's tokenizer)",
+            fix="download tokenizer.json; a folder with vocab.txt or tokenizer.model alone is "
+            "completed by AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+        )
+    tokenizer = load_tokenizer(path)
     prepare(chosen)
     read = read_folder(folder)
     read.model.to(chosen).eval()
     assert read.model.length is not None, "folders name the length of their model"
     tokenizer.enable_truncation(read.model.length)
     return HuggingFaceModel(folder=folder, read=read, tokenizer=tokenizer)
-
-
-def _read_tokenizer(path: Path) -> Tokenizer:
-    if not is_file(path):
-        raise UserError(
-            f"{path}: found no such file, wanted the model's tokenizer",
-            fix="download tokenizer.json; a folder with vocab.txt or tokenizer.model alone is "
-            "completed by AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
-        )
-    return load_tokenizer(path)

@@ -12,6 +12,8 @@ import json
 import os
 import stat
 import struct
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -51,9 +53,9 @@ def file_size(path: Path, expected: str = "a file", *, max_bytes: int | None = N
             f"{shown(path)}: this is a folder (expected {expected})", fix="name a file inside it"
         )
     if not stat.S_ISREG(status.st_mode):
-        found = FILE_TYPES.get(stat.S_IFMT(status.st_mode), "a special file")
+        kind = FILE_TYPES.get(stat.S_IFMT(status.st_mode), "a special file")
         raise UserError(
-            f"{shown(path)}: this is {found} (expected {expected})",
+            f"{shown(path)}: this is {kind} (expected {expected})",
             fix="write the data to a file and name that, or read standard input with `-`",
         )
     if max_bytes is not None and status.st_size > max_bytes:
@@ -185,35 +187,24 @@ def _open_nonblocking(path: str, flags: int) -> int:
 def _unreadable(path: Path, expected: str, error: OSError | ValueError) -> UserError:
     code = error.errno if isinstance(error, OSError) else errno.ENOENT  # a null character in it
     if code in (errno.ENOENT, errno.ENOTDIR):
-        if os.path.islink(_printable(path)):  # noqa: PTH114 (a null character must not raise)
-            found, fix = "this is a link to a file that does not exist", "restore its target"
+        if os.path.islink(str(path).replace("\0", "")):  # noqa: PTH114 (a null must not raise)
+            problem, fix = "this is a link to a file that does not exist", "restore its target"
         else:
-            found, fix = "file not found", _similar_name(path)
+            problem, fix = "file not found", _similar_name(path)
     elif code == errno.ENAMETOOLONG:
-        found, fix = f"the path is too long ({len(str(path)):,} characters)", "check the path"
+        problem, fix = f"the path is too long ({len(str(path)):,} characters)", "check the path"
     elif code == errno.ELOOP:
-        found, fix = "this is a loop of symbolic links", "remove or restore the link"
+        problem, fix = "this is a loop of symbolic links", "remove or restore the link"
     else:
-        found, fix = f"the file cannot be read ({_reason(error)})", "check its permissions"
-    return UserError(f"{shown(path)}: {found} (expected {expected})", fix=fix)
-
-
-def _printable(path: Path) -> str:
-    return str(path).replace("\0", "")
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+        reason = getattr(error, "strerror", None) or error
+        problem, fix = f"the file cannot be read ({reason})", "check its permissions"
+    return UserError(f"{shown(path)}: {problem} (expected {expected})", fix=fix)
 
 
 def _similar_name(path: Path) -> str:
     """Return how to fix a path that does not exist: the most similar file of its folder."""
     names: list[str] = []
-    try:
-        with os.scandir(path.parent) as entries:
-            for entry, _ in zip(entries, range(MAX_LISTED), strict=False):
-                names += [entry.name] if entry.is_file() else []
-    except (OSError, ValueError):
-        pass
+    with suppress(OSError, ValueError), os.scandir(path.parent) as entries:
+        names = [entry.name for entry in islice(entries, MAX_LISTED) if entry.is_file()]
     similar = difflib.get_close_matches(path.name[:MAX_SHOWN], names, n=1)
     return f"did you mean {similar[0]!r}?" if similar else "check the name and the folder"

@@ -10,6 +10,7 @@ SIGTERM and SIGHUP stop the run at once, or after the current training step and 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -56,11 +57,11 @@ from harken.run import (
 )
 from harken.tasks.prediction import Evaluation
 from harken.tasks.task import Splits
-from harken.training.checkpoint import weights_of, write_manifest
-from harken.training.loop import Event, Saved, Stage, Training
-from harken.training.machine import choose_device, prepare
+from harken.training.checkpoint import model_state, write_manifest
+from harken.training.loop import CheckpointSaved, Evaluated, Event, Stage, Training
 from harken.training.memory import TRAINING, check_model_size
 from harken.training.progress import training_progress
+from harken.training.runtime import choose_device, prepare
 from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
 
 Listener = Callable[[Event], None]
@@ -93,7 +94,6 @@ def train(
         splits = task.read_splits(recipe)
         if not (folder / MODEL).exists():
             list(splits.values())  # report errors in the data before the folder is claimed
-        run = None
         with locked_folder(folder):
             check_run_folder(recipe, folder, resume=resume)  # another process may have been here
             remove_leftovers(folder)
@@ -101,7 +101,7 @@ def train(
                 with claimed_folder(recipe, folder, splits):
                     listeners = [show] if listener is None else [show, listener]
                     run = _train_stages(recipe, folder, splits, device, listeners, stop)
-            if run is None:
+            else:
                 run = load(folder, recipe.training.machine.device)
             if not all((folder / name).exists() for name in (METRICS, CARD, REPORT)):
                 finish(run)
@@ -111,8 +111,9 @@ def train(
 def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     """Refuse a folder that holds something else than this recipe's run."""
     if not (folder / RECIPE).exists():
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         # A process killed before recipe.toml was complete leaves only these.
-        if folder.is_dir() and not all(_precedes_recipe(path) for path in folder.iterdir()):
+        if {name for name in names if not name.endswith(".unfinished")} - {LOCK, PROVENANCE}:
             raise UserError(
                 f"{folder}: the folder holds files that are not a run (expected a new or empty "
                 "folder)",
@@ -125,10 +126,6 @@ def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
             fix="choose another run folder, or resume it with resume=True (command line: --resume)",
         )
     check_recipe(folder, recipe)
-
-
-def _precedes_recipe(path: Path) -> bool:
-    return path.name in (LOCK, PROVENANCE) or path.name.endswith(".unfinished")
 
 
 @contextmanager
@@ -167,16 +164,12 @@ def _train_stages(
     task = task_of(recipe)
     prepare(device)
     if not (folder / TOKENIZER).exists():
-        fitted = run_interruptibly(lambda: task.fit(recipe, splits["train"]))
-        write_text(folder / TOKENIZER, fitted.to_json())
+        vocabulary = run_interruptibly(lambda: task.fit(recipe, splits["train"]))
+        write_text(folder / TOKENIZER, vocabulary.to_json())
     vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
-    check_model_size(
-        lambda: task.build(recipe, vocabulary.sizes),
-        "recipe",
-        bytes_per_parameter=TRAINING,
-        device=device,
-    )
-    model = task.build(recipe, vocabulary.sizes).to(device)
+    build = partial(task.build, recipe, vocabulary.sizes)
+    check_model_size(build, "recipe", bytes_per_parameter=TRAINING, device=device)
+    model = build().to(device)
     stages = task.stages(recipe, splits, vocabulary, folder / TOKENS)
     training = Training(
         model,
@@ -192,9 +185,9 @@ def _train_stages(
     with stop.deferred(), appended(folder / LOG) as write_line:
         try:
             for event in training:
-                if not isinstance(event, Saved):
-                    record = {"event": type(event).__name__.lower(), **asdict(event)}
-                    write_line(json_text(record))
+                if not isinstance(event, CheckpointSaved):
+                    kind = "evaluated" if isinstance(event, Evaluated) else "stepped"
+                    write_line(json_text({"event": kind, **asdict(event)}))
                 for listener in listeners:
                     listener(event)
                 stop.check()
@@ -202,17 +195,10 @@ def _train_stages(
             training.save()
             raise
     with replacing(folder / MODEL) as unfinished:
-        write_tensors(unfinished, weights_of(model))
+        write_tensors(unfinished, model_state(model))
         # The manifest comes first: weights without one would be a run that cannot be loaded.
         write_manifest(folder, {RECIPE: RECIPE, TOKENIZER: TOKENIZER, MODEL: unfinished.name})
-    return Run(
-        folder=folder,
-        recipe=recipe,
-        task=task,
-        splits=splits,
-        vocabulary=vocabulary,
-        model=model.eval(),
-    )
+    return Run(folder, recipe, task, splits, vocabulary, model.eval())
 
 
 def _cut_log(path: Path, stages: Sequence[Stage[Any]], training: Training[Any]) -> None:
@@ -222,13 +208,12 @@ def _cut_log(path: Path, stages: Sequence[Stage[Any]], training: Training[Any]) 
     numbers = {stage.name: number for number, stage in enumerate(stages)}
     progress = training.progress
     reached = (progress.stage, progress.step, not progress.evaluation_due)
-    kept = [
-        json_text(event)
-        for event in read_log(path)
-        if (numbers.get(event["stage"], -1), event["step"], event["event"] == "evaluated")
-        <= reached
-    ]
-    write_text(path, "".join(f"{line}\n" for line in kept))
+
+    def position(event: dict[str, Any]) -> tuple[int, int, bool]:
+        return numbers.get(event["stage"], -1), event["step"], event["event"] == "evaluated"
+
+    lines = [json_text(event) for event in read_log(path) if position(event) <= reached]
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def finish(run: Run) -> None:

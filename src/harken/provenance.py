@@ -36,7 +36,10 @@ def provenance(recipe: Recipe, splits: Mapping[str, Iterable[Any]]) -> dict[str,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "recipe": dumps(recipe),
-        "data": {key: _digest(path) for key, path in named.items()},
+        "data": {
+            key: f"{path.stat().st_size} bytes, sha256 {sha256(path)}"
+            for key, path in named.items()
+        },
         "referenced": {name: _referenced(examples) for name, examples in splits.items()},
     }
 
@@ -48,11 +51,11 @@ def write_provenance(folder: Path, started: Mapping[str, Any]) -> None:
 
 def check_recipe(folder: Path, recipe: Recipe) -> None:
     """Refuse to continue a run with another recipe than it was started with."""
-    known, wanted = _read(folder)["recipe"], dumps(recipe)
-    if known == wanted:
+    started, now = _read(folder)["recipe"], dumps(recipe)
+    if started == now:
         return
-    changes = list(difflib.ndiff(known.splitlines(), wanted.splitlines()))
-    removed, added = ([c[2:] for c in changes if c.startswith(sign)] for sign in "-+")
+    changes = list(difflib.ndiff(started.splitlines(), now.splitlines()))
+    removed, added = ([line[2:] for line in changes if line.startswith(sign)] for sign in "-+")
     raise UserError(
         f"{folder}: the recipe differs from the one that the run was started with "
         f"(expected {_quoted(removed)}, got {_quoted(added)})",
@@ -110,10 +113,6 @@ def _named_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
         for suffix in (".npz", ".npy"):
             if is_file(path.with_suffix(suffix)) and path.suffix != suffix:
                 yield f"{key} ({path.stem}{suffix})", path.with_suffix(suffix)
-
-
-def _digest(path: Path) -> str:
-    return f"{path.stat().st_size} bytes, sha256 {sha256(path)}"
 
 
 def _referenced(examples: Iterable[Any]) -> str | None:

@@ -12,12 +12,14 @@ from typing import Any
 
 from harken import config
 from harken.tasks.answer import AnswerRecipe, AnswerTask
-from harken.tasks.caption import CaptionRecipe, CaptionTask
+from harken.tasks.caption import CaptionTask
+from harken.tasks.caption_data import CaptionRecipe
 from harken.tasks.fill import FillRecipe, FillTask
 from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask
 from harken.tasks.tag import TagRecipe, TagTask
 from harken.tasks.task import Task
-from harken.tasks.transcribe import TranscribeRecipe, TranscribeTask
+from harken.tasks.transcribe import TranscribeTask
+from harken.tasks.transcribe_data import TranscribeRecipe
 from harken.tasks.translate import TranslateRecipe, TranslateTask
 
 Recipe = (

@@ -1,9 +1,9 @@
-"""A run folder: what training left behind, loaded again to predict and measure.
+"""Load a run folder to predict and evaluate.
 
-recipe.toml         effective, the one truth        tokenizer.json   the vocabulary
+recipe.toml         the effective recipe            tokenizer.json   the vocabulary
 model.safetensors   weights                         manifest.json    SHA-256 of these three
-metrics.json        figures on the dev split        log.jsonl        one JSON object a line
-README.md           model card                      report.html      the page for people
+metrics.json        metrics on the dev split        log.jsonl        one JSON object per line
+README.md           model card                      report.html      report
 checkpoints/        to resume from                  tokens/          encoded texts
 provenance.json     recipe, data digests and versions that the run was started with
 """
@@ -33,9 +33,9 @@ from harken.strict_json import ERRORS, is_finite, parsed, text_of
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Indices, Prediction
 from harken.tasks.task import Predictor, Splits, TaskVocabulary
-from harken.training.checkpoint import check_manifest, load_weights, set_weights
-from harken.training.machine import Device, choose_device, prepare
+from harken.training.checkpoint import check_manifest, load_model_state, load_weights
 from harken.training.memory import PREDICTING, check_model_size
+from harken.training.runtime import Device, choose_device, prepare
 
 RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
@@ -46,7 +46,7 @@ MAX_METRICS = 2**20
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """A trained model with its recipe and vocabulary."""
 
@@ -69,14 +69,14 @@ class Run:
         return next(self.model.parameters()).device
 
     @property
-    def predictor(self) -> Predictor[Any]:
-        return self.task.bind(self.recipe, self.splits, self.vocabulary, self.model)
+    def predictor(self) -> Predictor[Any, Any, Any, Any]:
+        return self.task.predictor_type(self.recipe, self.splits, self.vocabulary, self.model)
 
     @property
     def search(self) -> SearchConfig | None:
         """How outputs are searched; None for a task that does not search."""
-        found: SearchConfig | None = getattr(self.recipe, "search", None)
-        return found
+        search: SearchConfig | None = getattr(self.recipe, "search", None)
+        return search
 
     def searching(self, search: SearchConfig) -> "Run":
         """The same run with another search."""
@@ -98,12 +98,9 @@ class Run:
         start and end of every word in seconds (speech recognition only).
         """
         if nbest < 1:
-            raise UserError(f"nbest: expected 1 or more, got {nbest}", fix="ask for at least one")
-        if times and self.task.inputs != "sounds":
-            raise UserError(
-                f"task {self.recipe.task!r} does not predict word times",
-                fix="use predict without times, or a run of task 'transcribe'",
-            )
+            raise UserError(f"nbest: expected 1 or more, got {nbest}", fix="use at least 1")
+        if times:
+            self._require_sounds("does not predict word times", "predict without times")
         return list(self.predictor.predict(self._inputs(inputs), nbest, indices, times=times))
 
     def evaluate(
@@ -113,11 +110,8 @@ class Run:
 
         A condition such as noise:10 changes the sounds (speech recognition only).
         """
-        if condition is not None and self.task.inputs != "sounds":
-            raise UserError(
-                f"task {self.recipe.task!r} has no conditions",
-                fix="use evaluate without a condition, or a run of task 'transcribe'",
-            )
+        if condition is not None:
+            self._require_sounds("has no conditions", "evaluate without a condition")
         return self.predictor.evaluate(self.examples(split, files), condition)
 
     def attention(self, text: str) -> AttentionExample | None:
@@ -156,6 +150,13 @@ class Run:
             )
         return self.splits[split]
 
+    def _require_sounds(self, problem: str, alternative: str) -> None:
+        if self.task.inputs != "sounds":
+            raise UserError(
+                f"task {self.recipe.task!r} {problem}",
+                fix=f"use {alternative}, or a run of task 'transcribe'",
+            )
+
     def _inputs(self, inputs: Paths) -> list[str]:
         """Check the inputs of `predict`; file names may be path objects."""
         if isinstance(inputs, str | PathLike):
@@ -182,19 +183,18 @@ class Run:
 def _paths(files: Paths) -> list[Path]:
     """Convert file names to paths; a single name is one file."""
     if isinstance(files, str | PathLike):
-        return [Path(files)]
+        files = [files]
     if not isinstance(files, Iterable):
         raise UserError(
             f"files: expected a path or a list of paths, got {files!r}", fix="pass for example []"
         )
-    paths = []
-    for number, file in enumerate(files):
+    listed = list(files)
+    for number, file in enumerate(listed):
         if not isinstance(file, str | PathLike):
             raise UserError(
                 f"files[{number}]: expected a path, got {file!r}", fix="pass each file as a path"
             )
-        paths.append(Path(file))
-    return paths
+    return list(map(Path, listed))
 
 
 def require_run(folder: Path) -> None:
@@ -277,19 +277,10 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     recipe = load_recipe(folder / RECIPE)
     task = task_of(recipe)
     vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
-    check_model_size(
-        lambda: task.build(recipe, vocabulary.sizes),
-        str(folder / RECIPE),
-        bytes_per_parameter=PREDICTING,
-        device=chosen,
-    )
-    model = task.build(recipe, vocabulary.sizes)
-    set_weights(model, load_weights(folder / MODEL), folder / MODEL)
-    return Run(
-        folder=folder,
-        recipe=recipe,
-        task=task,
-        splits=task.read_splits(recipe),
-        vocabulary=vocabulary,
-        model=model.to(chosen).eval(),
-    )
+    build = partial(task.build, recipe, vocabulary.sizes)
+    where = str(folder / RECIPE)
+    check_model_size(build, where, bytes_per_parameter=PREDICTING, device=chosen)
+    model = build()
+    load_model_state(model, load_weights(folder / MODEL), folder / MODEL)
+    splits = task.read_splits(recipe)
+    return Run(folder, recipe, task, splits, vocabulary, model.to(chosen).eval())

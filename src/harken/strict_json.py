@@ -38,36 +38,37 @@ def parsed(text: str, *, whole: Callable[[str], int | float] = integer) -> Any:
 
 
 def text_of(where: str, key: str, value: object) -> str:
-    """The value of a key that must be a text."""
+    """Return the value of a key that must be a string."""
     if isinstance(value, str):
         return value
     raise wrong(where, key, value, "a text in quotes")
 
 
 def is_whole(value: object) -> bool:
-    """A whole number; `true` is none, whatever Python says."""
+    """Whether this is an integer; `True` is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_finite(value: object) -> bool:
-    """A number that fits a float; an integer of JSON may be larger than any."""
+    """Whether this is a number that fits a float; integers in JSON may be larger."""
     number = is_whole(value) or isinstance(value, float)
     return number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
 
 
-def wrong(where: str, key: str, value: object, wanted: str) -> UserError:
-    """The sentence for a value that is not what its key stands for."""
-    # Not by repr: it goes as deep as the value is nested.
+def wrong(where: str, key: str, value: object, expected: str) -> UserError:
+    """Return the error for a wrong value."""
+    # Not `repr`, which recurses as deep as the value is nested.
+    shown = reprlib.repr(value)[:60]
     return UserError(
-        f"{where}: found {reprlib.repr(value)[:60]} as {key!r}, wanted {wanted}",
-        fix=f"mend {key!r}",
+        f"{where}: wrong value of {key!r} (expected {expected}, got {shown})",
+        fix=f"correct {key!r}",
     )
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise ValueError("a key stands in it twice")
+        raise ValueError("a key occurs twice")
     return fields
 
 

@@ -15,7 +15,7 @@ from harken.measure import ablation_study
 from harken.measure.interval import Unit
 from harken.measure.paired import Difference, difference
 from harken.run import load
-from harken.tasks.answer_predictor import AnswerPredictor
+from harken.tasks.answer import AnswerPredictor
 
 
 def test_json_has_every_head_and_what_evaluate_says_without_it(

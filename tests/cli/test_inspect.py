@@ -20,7 +20,7 @@ from harken.report import attention_page
 from harken.report.run_page import run_report
 from harken.report.viewed_attention import view_attention
 from harken.run import load
-from harken.tasks.answer_predictor import AnswerPredictor
+from harken.tasks.answer import AnswerPredictor
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Truncation
 

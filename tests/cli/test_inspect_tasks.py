@@ -15,7 +15,7 @@ from harken.report import attention_page
 from harken.synthetic.scenes import DrawnConfig, write_drawn
 from harken.synthetic.sentences import SentencesConfig, write_sentences
 from harken.synthetic.speech import SpokenConfig, write_spoken
-from harken.tasks import answer_predictor, seq2seq, transcribe_predictor
+from harken.tasks import seq2seq, transcribe_predictor
 from untrained import untrained_run
 
 HEADS = "attention={heads=2}"
@@ -131,7 +131,6 @@ def test_every_model_shows_its_attention_or_says_why_not(
         for module, search in (
             (transcribe_predictor, "seek_speech"),
             (seq2seq, "seek"),
-            (answer_predictor, "seek"),
         ):
             monkeypatch.setattr(module, search, lambda *_, **__: [[EMPTY]])
     monkeypatch.setattr(

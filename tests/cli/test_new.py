@@ -15,7 +15,7 @@ from harken import config
 from harken.cli.main import main
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.synthetic.recordings import write_wav
-from harken.tasks.transcribe import TranscribeRecipe
+from harken.tasks.transcribe_data import TranscribeRecipe
 from small_files import FILES, SMALL, sentence, write_files
 
 New = Callable[..., Path]
@@ -293,7 +293,7 @@ def test_from_files_to_predictions(
         assert tokens[0]["score"] * tokens[1]["score"] == pytest.approx(
             predictions[0]["confidence"]
         )
-        assert "gives each word its one best tag" in refused_predict(capsys, "--nbest", "2")
+        assert "predicts one tag per word" in refused_predict(capsys, "--nbest", "2")
     else:
         ranked = () if task == "fill" else ("--length-penalty", "0")  # by probability alone
         several = told("predict", "run", "asked.txt", "--nbest", "3", *ranked)

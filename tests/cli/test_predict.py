@@ -26,7 +26,7 @@ from harken.errors import UserError
 from harken.measure.scored_answers import score_answers
 from harken.run import Run
 from harken.tasks.answer import AnswerTask
-from harken.tasks.prediction import Hypothesis, Prediction
+from harken.tasks.prediction import Prediction, RankedOutput
 from harken.tasks.task import Task
 
 Asked = tuple[SearchConfig | None, list[str], int]
@@ -48,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
                 output=text[::-1].replace("¶", "\n"),
                 confidence=0.5,
                 nbest=[
-                    Hypothesis(output=text[::-1] + "!" * at, log_probability=math.log(0.5) - at)
+                    RankedOutput(output=text[::-1] + "!" * at, log_probability=math.log(0.5) - at)
                     for at in range(nbest)
                 ]
                 if nbest > 1

@@ -93,7 +93,7 @@ def test_a_bad_line_does_not_stop_the_others(
     out, errors = predict(capsys, untrained_run("fill"), "lines.txt", code=1)
     assert [bool(line) for line in out.splitlines()] == [True, False, True, False, True]
     assert len(errors) == 2
-    assert all("found no blank" in line for line in errors)
+    assert all("the line has no blank" in line for line in errors)
 
 
 @pytest.mark.usefixtures("desk")

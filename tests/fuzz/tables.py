@@ -33,7 +33,7 @@ from harken.formats.text import read_lines, read_whole
 from harken.formats.tsv import read_pairs_tsv, read_parallel, read_questions
 from harken.recipe import Recipe, load_recipe, task_of
 from harken.training.memory import TRAINING, check_model_size
-from harken.training.optimiser import set_rates
+from harken.training.optimizer import set_rates
 
 CONLLU = "\n".join(
     [

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from harken.batch.bucketing import seeded
@@ -19,7 +20,16 @@ from harken.models.language_model import GPT, GPTConfig
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.lm import LanguageModelTraining
 from harken.tasks.prediction import Evaluation, Indices, Prediction
-from harken.tasks.task import Layout, Predictor, ProbeSizes, SplitPaths, Splits, Task, random_tokens
+from harken.tasks.task import (
+    Layout,
+    Predictor,
+    ProbeSizes,
+    SplitPaths,
+    Splits,
+    Task,
+    random_tokens,
+    target_losses,
+)
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 
@@ -41,16 +51,10 @@ def encode(words: Sequence[str], vocabulary: Vocabulary) -> TokenBatch:
 
 
 def loss(model: GPT, batch: TokenBatch) -> Tensor:
-    counted = batch.targets != IGNORE
-    logits = model(batch.inputs, at=counted)
-    return nn.functional.cross_entropy(logits, batch.targets[counted], reduction="sum")
+    return target_losses(model, batch.targets, batch.inputs).sum()
 
 
-@dataclass(frozen=True)
-class ReversePredictor(Predictor[str]):
-    vocabulary: Vocabulary
-    model: GPT
-
+class ReversePredictor(Predictor[Reverse, str, Vocabulary, GPT]):
     @torch.inference_mode()
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
@@ -63,9 +67,9 @@ class ReversePredictor(Predictor[str]):
             yield Prediction(input=word, output=output, confidence=float(logs.sum().exp()))
 
     def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
-        found, expected = list(self.predict(examples)), [word[::-1] for word in examples]
-        samples = {"exact_match": share([one.output == one.input[::-1] for one in found])}
-        return Evaluation(n=len(found), samples=samples, predictions=found, expected=expected)
+        outputs, expected = list(self.predict(examples)), [word[::-1] for word in examples]
+        samples = {"exact_match": share([word.output == word.input[::-1] for word in outputs])}
+        return Evaluation(n=len(outputs), samples=samples, predictions=outputs, expected=expected)
 
     def attention(self, text: str) -> AttentionExample | None:
         tokens = encode([text], self.vocabulary).inputs
@@ -76,13 +80,14 @@ class ReversePredictor(Predictor[str]):
 class ReverseTask(Task[Reverse, str, Vocabulary, GPT]):
     recipe_type = Reverse
     vocabulary_type = Vocabulary
+    predictor_type = ReversePredictor
     layout = Layout[Reverse, str](calls={"words.txt": ["train"]}, examples="words")
 
-    def read(self, recipe: Reverse, paths: Sequence[Path]) -> list[str]:
-        return [line.text.strip() for line in read_lines(paths[0])]
+    def read_file(self, recipe: Reverse, path: Path) -> list[str]:
+        return [line.text.strip() for line in read_lines(path)]
 
     def read_splits(self, recipe: Reverse) -> Splits[str]:
-        return Splits(recipe.data, lambda path: self.read(recipe, [path]), seed=recipe.seed)
+        return Splits(recipe.data, partial(self.read_file, recipe), seed=recipe.seed)
 
     def input(self, example: str) -> str:
         return example
@@ -104,11 +109,6 @@ class ReverseTask(Task[Reverse, str, Vocabulary, GPT]):
             return [encode(chosen.tolist(), vocabulary)]
 
         return [stage("words", recipe.training, batch, loss)]
-
-    def bind(
-        self, recipe: Reverse, splits: Splits[str], vocabulary: Vocabulary, model: GPT
-    ) -> ReversePredictor:
-        return ReversePredictor(vocabulary, model)
 
     def probe_sizes(self, recipe: Reverse, rows: int | None, length: int | None) -> ProbeSizes:
         return ProbeSizes(recipe.training, {"B": rows or 32, "T": length or 16})

@@ -20,8 +20,14 @@ from harken.inspection.record import record
 from harken.recipe import TASKS, load_recipe
 from harken.run import Run
 from harken.synthetic.people import PeopleFiles
-from harken.tasks.answer import AnswerTask, ReadingConfig, answer_loss, encode_questions
-from harken.tasks.answer_predictor import AnswerPredictor, encode_prompts
+from harken.tasks.answer import (
+    AnswerPredictor,
+    AnswerTask,
+    ReadingConfig,
+    answer_loss,
+    encode_prompts,
+    encode_questions,
+)
 from harken.tasks.prediction import Prediction
 from harken.tasks.task import Task
 from small_recipe import SMALL
@@ -127,7 +133,7 @@ def test_the_loss_is_the_cross_entropy_of_counted_targets(
 def test_dev_is_held_out_by_question(recipe_file: Path) -> None:
     recipe = load_recipe(recipe_file, [*SMALL, "data.dev=0.3"])
     splits = TASK.read_splits(recipe)
-    train, dev = ({one.question for one in splits[name]} for name in ("train", "dev"))
+    train, dev = ({item.question for item in splits[name]} for name in ("train", "dev"))
     assert not train & dev
     assert len(dev) == 6
 
@@ -142,7 +148,7 @@ def test_predictions_keep_their_order_whatever_the_batch(
     asked = [question.question * (1 + number % 3) for number, question in enumerate(splits["dev"])]
     trained = bound_run(recipe, vocabulary, model)
     together = list(trained.predict(asked))
-    monkeypatch.setattr("harken.tasks.answer_predictor.BATCH_SIZE", 1)
+    monkeypatch.setattr("harken.tasks.answer.BATCH_SIZE", 1)
     alone = list(trained.predict(asked))
     assert [one.output for one in together] == [one.output for one in alone]
     np.testing.assert_allclose(
@@ -164,7 +170,7 @@ def untrained(recipe_file: Path) -> Run:
 
 
 def said_to(trained: Run, questions: list[str]) -> list[str]:
-    return [one.output for one in trained.predict(questions)]
+    return [prediction.output for prediction in trained.predict(questions)]
 
 
 def test_states_are_those_that_answers_are_read_from(
@@ -179,7 +185,7 @@ def test_states_are_those_that_answers_are_read_from(
     assert found.shape == (3, 24)
     scores = untrained.model.logits(torch.from_numpy(found))
     torch.testing.assert_close(scores, wanted, rtol=1e-4, atol=1e-5)
-    monkeypatch.setattr("harken.tasks.answer_predictor.BATCH_SIZE", 2)
+    monkeypatch.setattr("harken.tasks.answer.BATCH_SIZE", 2)
     np.testing.assert_allclose(untrained.predictor.states(questions), found, rtol=1e-4, atol=1e-5)
     assert untrained.predictor.states([]).shape == (0, 24)
 
@@ -203,7 +209,7 @@ def test_honesty_of_an_evaluation(untrained: Run) -> None:
 
 def test_as_few_are_invented_as_are_asked(untrained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = TASK.read_splits(untrained.recipe)["dev"]
-    monkeypatch.setattr("harken.tasks.answer_predictor.MAX_FICTIONAL", 7)
+    monkeypatch.setattr("harken.tasks.answer.MAX_FICTIONAL", 7)
     for some, count in ((examples, 7), (examples[:3], 3)):
         honesty = untrained.predictor.evaluate(some).honesty
         assert honesty is not None
@@ -256,8 +262,8 @@ def test_wrong_answers_of_a_neighbour_are_found(
     """A model that answers for whom it takes somebody for."""
     splits = TASK.read_splits(untrained.recipe)
     examples = [*splits["dev"], Question("Birthplace of  Ada King", "Leeds")]  # outside the frame
-    asked = [one.question for one in examples]
-    known = {one.question: one.answer for one in splits["train"]}
+    asked = [example.question for example in examples]
+    known = {item.question: item.answer for item in splits["train"]}
     states, others = untrained.predictor.states(asked), untrained.predictor.states(list(known))
     cosines = np.array(
         [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in others] for a in states]
@@ -271,8 +277,8 @@ def test_wrong_answers_of_a_neighbour_are_found(
         self: AnswerPredictor, inputs: list[str], nbest: int = 1, indices: Any = None
     ) -> list[Prediction]:
         return [
-            Prediction(input=one, output=answers.get(one, "nowhere"), confidence=0.5)
-            for one in inputs
+            Prediction(input=text, output=answers.get(text, "nowhere"), confidence=0.5)
+            for text in inputs
         ]
 
     monkeypatch.setattr(AnswerPredictor, "predict", borrow)
@@ -287,7 +293,7 @@ def test_dev_questions_judged(untrained: Run) -> None:
     assert scored is not None
     found = untrained.predictor.evaluate(TASK.read_splits(untrained.recipe)["dev"])
     np.testing.assert_allclose(
-        scored.confidences, [one.confidence for one in found.predictions], rtol=1e-6
+        scored.confidences, [prediction.confidence for prediction in found.predictions], rtol=1e-6
     )
     assert scored.right.mean() == found.metrics["exact_match"].value
 

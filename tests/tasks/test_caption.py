@@ -19,7 +19,7 @@ from harken.recipe import TASKS, Recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run
 from harken.synthetic.scenes import DrawnConfig, write_drawn
-from harken.tasks.caption_predictor import CaptionPredictor
+from harken.tasks.caption import CaptionPredictor
 
 SMALL = (
     "model.width=12",
@@ -74,10 +74,12 @@ def test_every_model_trains_and_is_measured(name: str, run_of: Any, drawn: Path)
     assert evaluation.n == len(read_captions(drawn / "dev.jsonl"))
     assert set(evaluation.metrics) >= METRICS
     assert 0 < evaluation.metrics["chance_in_box"].value < 0.5 or not any(
-        one.output for one in evaluation.predictions
+        prediction.output for prediction in evaluation.predictions
     )
-    named = run.predict([one.input for one in evaluation.predictions[:3]])
-    assert [one.output for one in named] == [one.output for one in evaluation.predictions[:3]]
+    named = run.predict([prediction.input for prediction in evaluation.predictions[:3]])
+    assert [one.output for one in named] == [
+        prediction.output for prediction in evaluation.predictions[:3]
+    ]
     assert evaluation.predictions[1].input == f"{drawn / 'dev.npz'}#1"
 
 
@@ -85,8 +87,8 @@ def test_a_picture_is_the_same_as_a_file_and_as_a_row(run_of: Any, drawn: Path) 
     run = run_of("attention over squares")
     rows = run.predict([f"{drawn / 'test.npz'}#{at}" for at in range(3)])
     files = run.predict([str(drawn / "examples" / f"{at}.png") for at in range(3)])
-    assert [one.output for one in rows] == [one.output for one in files]
-    assert [one.confidence for one in rows] == pytest.approx([one.confidence for one in files])
+    assert [row.output for row in rows] == [file.output for file in files]
+    assert [row.confidence for row in rows] == pytest.approx([file.confidence for file in files])
 
 
 def test_files_are_scaled_once_and_learnt_from_alike(drawn: Path, tmp_path: Path) -> None:
@@ -100,8 +102,8 @@ def test_files_are_scaled_once_and_learnt_from_alike(drawn: Path, tmp_path: Path
     by_file = train(recipe(drawn, *sets, f"data.train={drawn}/files.tsv"), tmp_path / "files")
     by_row = train(recipe(drawn, *sets, f"data.train={drawn}/rows.jsonl"), tmp_path / "rows")
     asked = [f"{drawn / 'dev.npz'}#{at}" for at in range(4)]
-    assert [one.confidence for one in by_file.predict(asked)] == [
-        one.confidence for one in by_row.predict(asked)
+    assert [prediction.confidence for prediction in by_file.predict(asked)] == [
+        prediction.confidence for prediction in by_row.predict(asked)
     ]
     kept = read_pictures(next((tmp_path / "files").rglob("pixels.npy")))
     np.testing.assert_array_equal(kept.array, read_pictures(drawn / "test.npz").array)
@@ -134,13 +136,13 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
     made = config.loads(Recipe, text, base=tmp_path, overrides=sets)
     run = train(made, tmp_path / "run")
     evaluation = run.evaluate("dev")
-    assert [Path(one.input).name for one in evaluation.predictions] == [
+    assert [Path(prediction.input).name for prediction in evaluation.predictions] == [
         "maps.npy#0",
         "maps.npy#1",
         "maps.npy#2",
     ]
     assert not METRICS & set(evaluation.metrics), "nobody has drawn boxes"
-    with pytest.raises(UserError, match="expected a row of an array"):
+    with pytest.raises(UserError, match="expected a row of an array, such as"):
         run.predict(["dog.jpg"])
 
 
@@ -150,7 +152,7 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
         (["model.front.kind=map"], "belong together"),
         (["data.features=maps.npy"], "belong together"),
         (["encode.pictures.columns=48"], "overrides encode.pictures.columns=32"),
-        (["data.dev=2.5"], "is no share"),
+        (["data.dev=2.5"], "is not a share"),
         (["data.images=a.npz", "data.features=b.npy"], "two arrays"),
     ],
 )

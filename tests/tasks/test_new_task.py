@@ -10,7 +10,7 @@ from harken.cli.main import main
 from harken.pipeline import train
 from harken.recipe import TASKS, load_recipe
 from harken.training.checkpoint import load_weights
-from harken.training.loop import Event, Stepped
+from harken.training.loop import Event, StepDone
 
 WORDS = [f"{a}{b}{c}" for a in "abcd" for b in "abcd" for c in "abc"]
 
@@ -42,7 +42,7 @@ def test_every_command_works(desk: Path, capsys: pytest.CaptureFixture[str]) -> 
     recipe = load_recipe("recipe.toml", settings)
 
     def stop_early(event: Event) -> None:
-        if isinstance(event, Stepped) and event.step == 50:
+        if isinstance(event, StepDone) and event.step == 50:
             raise Stop
 
     with pytest.raises(Stop):

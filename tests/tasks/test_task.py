@@ -8,7 +8,7 @@ import pytest
 from harken import pipeline
 from harken.recipe import load_recipe
 from harken.tasks import answer
-from harken.tasks.task import SplitPaths, Splits, file_calls
+from harken.tasks.task import SplitPaths, Splits
 from small_recipe import SMALL
 
 
@@ -63,9 +63,7 @@ def test_a_run_reads_its_data_once_and_is_not_loaded_again(
     assert not run.model.training
 
 
-def test_calls_of_one_file_per_split() -> None:
-    assert file_calls("text.txt", "a.txt", "b.txt", "c.txt") == {
-        "text.txt": ("train",),
-        "a.txt b.txt": ("train", "dev"),
-        "a.txt b.txt c.txt": ("train", "dev", "test"),
-    }
+@pytest.mark.parametrize("dev", [0.0, 1.0, 2.5])
+def test_a_number_for_dev_is_a_share(dev: float) -> None:
+    with pytest.raises(ValueError, match="not a share"):
+        SplitPaths(train=Path("train"), dev=dev)

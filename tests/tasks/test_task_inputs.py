@@ -136,16 +136,16 @@ def example_inputs(name: str, corpus: Path) -> list[str]:
 def test_a_sample_depends_on_the_seed_and_the_index_alone(
     name: str, untrained: Build, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for task in ("answer", "lm", "translate", "caption", "transcribe"):
-        monkeypatch.setattr(f"harken.tasks.{task}_predictor.BATCH_SIZE", 3)
+    for task in ("answer", "lm", "translate", "caption", "transcribe_predictor"):
+        monkeypatch.setattr(f"harken.tasks.{task}.BATCH_SIZE", 3)
     trained = untrained(name, SearchConfig(temperature=1.5, seed=4))
     first, *others = example_inputs(name, corpus)
     repeated = predict(trained, [first] * 8)
-    distinct = {f"{one.confidence:.3e}" for one in repeated}
+    distinct = {f"{prediction.confidence:.3e}" for prediction in repeated}
     assert len(distinct) == 8, "samples of one input repeat each other"
     mixed = [first, *others, first, first]
     whole = predict(trained, mixed)
-    outputs = [one.output for one in whole]
+    outputs = [prediction.output for prediction in whole]
     assert [outputs[at] for at in (0, 5, 6)] == [repeated[at].output for at in (0, 5, 6)]
     chosen = [6, 2, 4, 0]
     some = predict(trained, [mixed[at] for at in chosen], indices=chosen)
@@ -234,7 +234,7 @@ def test_an_output_stops_at_the_length_of_the_decoder(
 ) -> None:
     trained = untrained(name, SearchConfig(temperature=1.0, most=1000))
     inputs = example_inputs(name, corpus)[:2]
-    assert [one.input for one in predict(trained, inputs)] == inputs
+    assert [prediction.input for prediction in predict(trained, inputs)] == inputs
 
 
 @pytest.mark.parametrize("name", ["translate", "caption", "transcribe"])

@@ -22,7 +22,7 @@ from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
 from harken.synthetic.speech import SpokenConfig, write_spoken
-from harken.tasks.transcribe import fitting
+from harken.tasks.transcribe_data import fitting
 from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, joined
 from untrained import batches
 
@@ -99,7 +99,7 @@ def test_sounds_together_are_heard_as_alone(name: str, run_of: Any, spoken: Path
     run = run_of(name)
     names = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
     together = run.predict(names)
-    alone = [run.predict([one])[0] for one in names]
+    alone = [run.predict([name])[0] for name in names]
     assert [one.output for one in together] == [one.output for one in alone]
     for one, other in zip(together, alone, strict=True):
         assert one.confidence == pytest.approx(other.confidence, rel=1e-3)
@@ -140,7 +140,9 @@ def test_the_command_line_tells_words_and_times(
     assert main(["predict", str(taught.folder), *names]) == 0
     printed = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     lines = [text for _, text in printed]
-    assert printed == [[one.input, one.output] for one in taught.predict(names)]
+    assert printed == [
+        [prediction.input, prediction.output] for prediction in taught.predict(names)
+    ]
     assert set(" ".join(lines).split()) == {"yes", "no"}
     assert main(["predict", str(taught.folder), *names, "--times", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["predictions"]
@@ -155,9 +157,9 @@ def test_the_command_line_tells_words_and_times(
 def test_times_are_in_order_whatever_is_said(run_of: Any, spoken: Path) -> None:
     sounds = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
     for name in MODELS:
-        for one in run_of(name).predict(sounds, times=True):
-            assert {word.word for word in one.words} <= set(one.output.split())
-            times = [time for word in one.words for time in (word.start, word.end)]
+        for prediction in run_of(name).predict(sounds, times=True):
+            assert {word.word for word in prediction.words} <= set(prediction.output.split())
+            times = [time for word in prediction.words for time in (word.start, word.end)]
             assert times == sorted(times) and all(time >= 0 for time in times)
 
 
@@ -224,7 +226,7 @@ def test_pictures_of_what_was_looked_at(
 ) -> None:
     run = run_of("conformer, both")
     sounds = run.inputs(2)
-    said = [Path(one.input).stem for one in run.predict(sounds) if one.output]
+    said = [Path(prediction.input).stem for prediction in run.predict(sounds) if prediction.output]
     assert said, "a model that writes nothing shows nothing"
     out = tmp_path / "pictures"
     assert main(["inspect", str(run.folder), *sounds, "--out", str(out)]) == 0
@@ -236,7 +238,7 @@ def test_pictures_of_what_was_looked_at(
     assert printed[:7] == [pages[0], *(pages[0].replace(".html", view) for view in views)]
     assert Path(printed[2]).read_bytes().startswith(b"\x89PNG")
     assert "seconds" in Path(printed[1]).read_text()
-    titles = [one.title for one in run.attention(sounds[0]).views]
+    titles = [view.title for view in run.attention(sounds[0]).views]
     assert [title in Path(pages[0]).read_text() for title in titles] == [True] * 3
 
 
@@ -251,7 +253,7 @@ def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
     glimpse = run.attention(name)
     assert glimpse is not None
     (one,) = view_attention(run.model, glimpse)
-    assert one.view.title == "Encoder self-attention over time, in seconds"
+    assert one.view.title == "Encoder self-attention: time in seconds"
     assert one.layers[0].weights.shape[1:] == (len(one.view.queries), len(one.view.keys))
     recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.vocabulary.sizes)
     assert replace(run, model=recurrent).attention(name) is None
@@ -265,13 +267,13 @@ def test_sentences_from_each_word_on(
     out = tmp_path / "cut"
     assert main(["data", "stretches", str(spoken / "train.jsonl"), "--out", str(out)]) == 0
     cut = read_utterances(out / "train.jsonl")
-    assert len(cut) == sum(len(one.words) for one in whole) > len(whole)
+    assert len(cut) == sum(len(prediction.words) for prediction in whole) > len(whole)
     bare = tmp_path / "bare.jsonl"
-    write_manifest([replace(one, words=()) for one in whole], bare)
+    write_manifest([replace(prediction, words=()) for prediction in whole], bare)
     assert main(["data", "stretches", str(bare), "--out", str(out)]) == 2
     assert "found no times of words" in capsys.readouterr().err
     run = run_of("conformer, both")
-    heard = run.predict([str(one.audio) for one in whole])
+    heard = run.predict([str(prediction.audio) for prediction in whole])
     understood = [one.output == two.text for one, two in zip(heard, whole, strict=True)]
     code = main(["data", "stretches", str(bare), "--run", str(run.folder), "--out", str(out)])
     assert code == (0 if any(understood) else 2)
@@ -331,11 +333,11 @@ def test_a_long_sound_is_cut_where_it_is_quiet() -> None:
     assert [piece.first for piece in cut_at_silence(frames, None)] == [0]
     words = [SpokenWord("a", 0.0, 1.0)], [SpokenWord("b", 2.0, 3.0)]
     parts = [
-        Transcript(found=[Found([7], -1.0), Found([8], -2.0)], words=words[0]),
-        Transcript(found=[Found([9], -0.5)], words=words[1]),
+        Transcript(beam=[Found([7], -1.0), Found([8], -2.0)], words=words[0]),
+        Transcript(beam=[Found([9], -0.5)], words=words[1]),
     ]
     whole = joined(parts)
-    assert [(one.tokens, one.log_probability) for one in whole.found] == [([7, 9], -1.5)]
+    assert [(one.tokens, one.log_probability) for one in whole.beam] == [([7, 9], -1.5)]
     assert [word.word for word in whole.words] == ["a", "b"]
 
 
@@ -365,7 +367,7 @@ def test_bad_input_is_one_sentence(
     (tmp_path / "half.wav").write_bytes(whole.read_bytes()[:1000])
     assert main(["predict", folder, str(tmp_path / "half.wav")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "half.wav: the file is truncated (expected 11,688 bytes" in line
+    assert "half.wav" in line and "truncated" in line
     write_manifest([Utterance(audio=whole, text="one")], tmp_path / "one.jsonl")
     text = f'task="transcribe"\n[data]\ntrain="{tmp_path}/one.jsonl"\n'
     (tmp_path / "recipe.toml").write_text(text)

@@ -24,10 +24,10 @@ from harken.tasks.seq2seq import search_outputs
 from harken.tasks.translate import (
     TranslateRecipe,
     TranslateTask,
+    cut_between_words,
     encode_pairs,
     translation_loss,
 )
-from harken.tasks.translate_predictor import cut_between_words
 from untrained import batches, bound_run
 
 TASK = TranslateTask()
@@ -98,17 +98,17 @@ def test_the_commands_of_a_translator(
 def test_nbest_is_sorted_and_truly_scored(run: Run) -> None:
     search = SearchConfig(beam=4, length_penalty=0.0)
     sources = ["the duck swims .", "they see a river ."]
-    for one in run.searching(search).predict(sources, nbest=4):
-        scores = [each.log_probability for each in one.nbest]
+    for prediction in run.searching(search).predict(sources, nbest=4):
+        scores = [each.log_probability for each in prediction.nbest]
         assert len(scores) == 4 and scores == sorted(scores, reverse=True)
-        assert one.output == one.nbest[0].output
-        assert one.confidence == pytest.approx(np.exp(scores[0]))
+        assert prediction.output == prediction.nbest[0].output
+        assert prediction.confidence == pytest.approx(np.exp(scores[0]))
 
 
 def test_one_by_one_and_together_are_the_same(run: Run, sentences: SentencesFiles) -> None:
     sources = sentences.test_source.read_text().splitlines()[:13]
     together = run.predict(sources)
-    alone = [one for source in sources for one in run.predict([source])]
+    alone = [prediction for source in sources for prediction in run.predict([source])]
     assert [one.output for one in together] == [one.output for one in alone]
 
 
@@ -134,7 +134,7 @@ def test_pairs_that_do_not_fit_are_left_out(sentences: SentencesFiles) -> None:
     pairs = [Pair("a b", "c"), Pair("a " * 90, "c"), Pair("a", "c " * 90)]
     with pytest.warns(DataWarning, match="2 of 3 pairs do not fit the model"):
         assert len(encode_pairs(pairs, vocabulary, 20, 20).lengths) == 1
-    with pytest.raises(UserError, match="no pair of at most 20 and 20 tokens"):
+    with pytest.raises(UserError, match="no training pair has at most 20 source and 20"):
         encode_pairs(pairs[1:], vocabulary, 20, 20)
 
 
@@ -177,9 +177,9 @@ def test_a_look_is_at_the_hypothesis_that_was_kept(run: Run) -> None:
     assert list(written.view.keys) == ["<end>", *written.view.queries[:-1]]
     decided = [one for one in written.view.queries if one != "<end>"]
     assert "".join(decided).strip() == said.output
-    for one in found.values():
-        for weights in (layer.weights for layer in one.layers):
-            assert weights.shape == (2, len(one.view.queries), len(one.view.keys))
+    for value in found.values():
+        for weights in (layer.weights for layer in value.layers):
+            assert weights.shape == (2, len(value.view.queries), len(value.view.keys))
             np.testing.assert_allclose(weights.sum(axis=-1), 1.0, atol=1e-5)
     assert not any(np.triu(layer.weights[0], 1).any() for layer in written.layers)
 

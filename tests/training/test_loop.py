@@ -10,20 +10,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.errors import Failure
-from harken.training.checkpoint import weights_of
+from harken.training.checkpoint import model_state
 from harken.training.loop import (
+    CheckpointSaved,
     Evaluated,
     Event,
-    Saved,
     Stage,
     StageConfig,
-    Stepped,
+    StepDone,
     Training,
-    seed_of,
+    derive_seed,
     stage,
 )
-from harken.training.machine import MachineConfig
-from harken.training.optimiser import AdamWConfig, DescentConfig, OptimiserConfig
+from harken.training.optimizer import AdamWConfig, OptimizerConfig, SGDConfig
+from harken.training.runtime import RuntimeConfig
 from harken.training.schedule import ScheduleConfig
 
 CPU = torch.device("cpu")
@@ -73,7 +73,7 @@ def training(
     model: nn.Module, stages: list[Stage[nn.Module]], folder: Path, seed: int = 0
 ) -> Training[nn.Module]:
     return Training(
-        model, stages, seed=seed, machine=MachineConfig(), device=CPU, checkpoints=folder
+        model, stages, seed=seed, machine=RuntimeConfig(), device=CPU, checkpoints=folder
     )
 
 
@@ -88,7 +88,7 @@ def test_a_step_of_descent_is_the_formula(tmp_path: Path) -> None:
     model.zero_grad()
     only = small_stage(
         steps=1,
-        optimiser=DescentConfig(rate=0.1),
+        optimiser=SGDConfig(rate=0.1),
         schedule=ScheduleConfig(warmup=0, decay="constant"),
         clip=1e9,
     )
@@ -116,7 +116,7 @@ def test_accumulated_batches_and_parts_equal_one_large_batch(tmp_path: Path) -> 
     ):
         model = nn.Linear(3, 1, bias=False)
         nn.init.ones_(model.weight)
-        config = StageConfig(steps=3, accumulate=accumulate, optimiser=DescentConfig(rate=0.1))
+        config = StageConfig(steps=3, accumulate=accumulate, optimiser=SGDConfig(rate=0.1))
         only = stage(name, config, batch, squared)
         list(training(model, [only], tmp_path / name))
         results.append(model.weight.detach())
@@ -130,19 +130,19 @@ def test_clipping_bounds_the_step(tmp_path: Path) -> None:
     only = small_stage(
         steps=1,
         clip=1e-3,
-        optimiser=DescentConfig(rate=1.0),
+        optimiser=SGDConfig(rate=1.0),
         schedule=ScheduleConfig(warmup=0, decay="constant"),
     )
     next(iter(training(model, [only], tmp_path)))
     assert (model.weight.detach() - before).norm() <= 1.001e-3
 
 
-OPTIMISERS: list[OptimiserConfig] = [AdamWConfig(), DescentConfig(momentum=0.9)]
+OPTIMISERS: list[OptimizerConfig] = [AdamWConfig(), SGDConfig(momentum=0.9)]
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 @pytest.mark.parametrize("stop", [1, 3, 4, 8, 10])
-def test_resuming_repeats_the_run(tmp_path: Path, optimiser: OptimiserConfig, stop: int) -> None:
+def test_resuming_repeats_the_run(tmp_path: Path, optimiser: OptimizerConfig, stop: int) -> None:
     """Dropout, momenta, schedule and stage all come out the same, bit for bit."""
     stages = [
         small_stage("first", optimiser=optimiser),
@@ -154,7 +154,7 @@ def test_resuming_repeats_the_run(tmp_path: Path, optimiser: OptimiserConfig, st
     first = training(network(), stages, tmp_path / "stopped")
     steps = 0
     for event in first:
-        steps += isinstance(event, Stepped)
+        steps += isinstance(event, StepDone)
         if steps == stop:
             first.save()
             break
@@ -163,8 +163,8 @@ def test_resuming_repeats_the_run(tmp_path: Path, optimiser: OptimiserConfig, st
     second = training(again, stages, tmp_path / "stopped")
     assert second.resume()
     list(second)
-    for name, weight in weights_of(straight).items():
-        assert torch.equal(weight, weights_of(again)[name]), name
+    for name, weight in model_state(straight).items():
+        assert torch.equal(weight, model_state(again)[name]), name
 
 
 def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> 
     snapshots = []
 
     def evaluate(model: nn.Module) -> float:
-        snapshots.append({name: one.clone() for name, one in weights_of(model).items()})
+        snapshots.append({name: tensor.clone() for name, tensor in model_state(model).items()})
         return next(values)
 
     only = small_stage(evaluate=evaluate, steps=100, evaluate_every=1, patience=3)
@@ -181,7 +181,7 @@ def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> 
     rounds = [event for event in events if isinstance(event, Evaluated)]
     assert [event.value for event in rounds] == [0.1, 0.5, 0.4, 0.3, 0.2]
     assert [event.best for event in rounds] == [True, True, False, False, False]
-    for name, weight in weights_of(model).items():
+    for name, weight in model_state(model).items():
         assert torch.equal(weight, snapshots[1][name])
 
 
@@ -189,7 +189,7 @@ def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
     """Stopped after a step and before its evaluation, the evaluation is repeated."""
 
     def evaluate(model: nn.Module) -> float:
-        return [0.3, 0.1, 0.4, 0.2][round(1000 * float(weights_of(model)["0.bias"].sum())) % 4]
+        return [0.3, 0.1, 0.4, 0.2][round(1000 * float(model_state(model)["0.bias"].sum())) % 4]
 
     def new(folder: str) -> Training[nn.Module]:
         first = small_stage("first", evaluate, steps=9, evaluate_every=2, patience=3, save_every=4)
@@ -197,22 +197,22 @@ def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
         return training(network(), [first, second], tmp_path / folder)
 
     def comparable(event: Event) -> tuple[object, ...]:
-        value = event.loss if isinstance(event, Stepped) else event.value
+        value = event.loss if isinstance(event, StepDone) else event.value
         return type(event), event.stage, event.step, value
 
     alone = new("alone")
-    wanted = [comparable(event) for event in alone if not isinstance(event, Saved)]
+    wanted = [comparable(event) for event in alone if not isinstance(event, CheckpointSaved)]
     for stop in range(1, len(wanted)):
         stopped = new(f"stopped-{stop}")
-        events = (comparable(event) for event in stopped if not isinstance(event, Saved))
+        events = (comparable(event) for event in stopped if not isinstance(event, CheckpointSaved))
         seen = list(itertools.islice(events, stop))
         stopped.save()
         resumed = new(f"stopped-{stop}")
         assert resumed.resume()
-        seen += [comparable(event) for event in resumed if not isinstance(event, Saved)]
+        seen += [comparable(event) for event in resumed if not isinstance(event, CheckpointSaved)]
         assert seen == wanted
-        final = weights_of(resumed.model)
-        assert all(torch.equal(w, final[name]) for name, w in weights_of(alone.model).items())
+        final = model_state(resumed.model)
+        assert all(torch.equal(w, final[name]) for name, w in model_state(alone.model).items())
 
 
 def test_an_undefined_dev_value_is_never_the_best(tmp_path: Path) -> None:
@@ -224,9 +224,9 @@ def test_an_undefined_dev_value_is_never_the_best(tmp_path: Path) -> None:
 
 def test_events_hold_the_learning_rate(tmp_path: Path) -> None:
     schedule = ScheduleConfig(warmup=2, decay="constant")
-    config = DescentConfig(rate=0.25)
+    config = SGDConfig(rate=0.25)
     only = small_stage(steps=4, optimiser=config, schedule=schedule)
-    steps = [e for e in training(network(), [only], tmp_path) if isinstance(e, Stepped)]
+    steps = [e for e in training(network(), [only], tmp_path) if isinstance(e, StepDone)]
     assert [event.lr for event in steps] == [0.125, 0.25, 0.25, 0.25]
 
 
@@ -235,7 +235,7 @@ def test_a_loss_that_is_no_number_stops_with_a_sentence(tmp_path: Path) -> None:
         return squared(model, batch) * float("nan")
 
     bad = stage("bad", StageConfig(steps=2), lambda n: [points(n)], broken)
-    with pytest.raises(Failure, match="stage 'bad', step 1: found a loss of nan"):
+    with pytest.raises(Failure, match="stage 'bad', step 1: the loss is nan"):
         list(training(network(), [bad], tmp_path))
 
 
@@ -245,26 +245,29 @@ def test_bfloat16_trains(tmp_path: Path) -> None:
         model,
         [small_stage(steps=3)],
         seed=0,
-        machine=MachineConfig(precision="bfloat16"),
+        machine=RuntimeConfig(precision="bfloat16"),
         device=CPU,
         checkpoints=tmp_path,
     )
-    before = {name: one.clone() for name, one in weights_of(model).items()}
+    before = {name: tensor.clone() for name, tensor in model_state(model).items()}
     list(mixed)
-    assert all(one.dtype == torch.float32 for one in weights_of(model).values())
-    assert not torch.equal(before["0.weight"], weights_of(model)["0.weight"])
+    assert all(value.dtype == torch.float32 for value in model_state(model).values())
+    assert not torch.equal(before["0.weight"], model_state(model)["0.weight"])
 
 
 def test_a_stage_of_no_steps_changes_nothing(tmp_path: Path) -> None:
     model = network()
-    before = {name: one.clone() for name, one in weights_of(model).items()}
+    before = {name: tensor.clone() for name, tensor in model_state(model).items()}
     list(training(model, [small_stage(steps=0)], tmp_path))
-    assert all(torch.equal(one, before[name]) for name, one in weights_of(model).items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model_state(model).items())
 
 
 def test_seeds_differ_in_every_part() -> None:
     seeds = {
-        seed_of(seed, number, step) for seed in range(3) for number in range(3) for step in range(9)
+        derive_seed(seed, number, step)
+        for seed in range(3)
+        for number in range(3)
+        for step in range(9)
     }
     assert len(seeds) == 81
-    assert seed_of(0, 1, 2) == 3071860871404845570
+    assert derive_seed(0, 1, 2) == 3071860871404845570

@@ -123,7 +123,7 @@ def column(step: "Workload", measure: bool) -> dict[str, float]:
         import torch
 
         from harken.cost.time import measured, predicted_seconds
-        from harken.training.machine import prepare
+        from harken.training.runtime import prepare
 
         remark("measuring this machine …")
         prepare(torch.device("cpu"))

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 def _torch_facts() -> dict[str, str]:
     import torch
 
-    from harken.training.machine import choose_device, prepare
+    from harken.training.runtime import choose_device, prepare
 
     device = choose_device("auto")
     prepare(device)

@@ -1,1 +1,1 @@
-"""Whole experiments on people who never lived: one command each, from data to a page."""
+"""Experiments on generated people, one command each, from data to report."""

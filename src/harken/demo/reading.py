@@ -1,9 +1,8 @@
-"""The main job on made data: read biographies, learn to answer from a few, be asked about the rest.
+"""The demo: pretrain on generated biographies, finetune on some questions, answer the others.
 
-Four rows on the same unasked people: a model that never read, always the commonest place, one that
-read first, and one that read with Synthesizer scores in place of queries and keys. The run that
-read is the run folder itself; the other two stand in `compared/` inside it, the data in a folder
-beside it.
+The table compares, on the same held-out people: a model without pretraining, the most frequent
+place, a pretrained model, and a pretrained model with Synthesizer scores. The pretrained model is
+the run folder itself; the other two are in `compared/` inside it, the data in a folder beside it.
 """
 
 from collections.abc import Callable
@@ -31,7 +30,7 @@ from harken.tasks.answer import (
     AskingConfig,
     ReadingConfig,
 )
-from harken.training.optimiser import AdamWConfig, MuonConfig
+from harken.training.optimizer import AdamWConfig, MuonConfig
 
 PEOPLE = PeopleConfig(people=720, asked=0.55, places=120, biographies=24, facts=3)
 COMPARED = "compared"
@@ -46,7 +45,7 @@ class DemoResult:
 
 
 def demo_recipe(files: PeopleFiles) -> AnswerRecipe:
-    """The model that reads."""
+    """Return the recipe of the pretrained model."""
     return AnswerRecipe(
         data=AnswerData(read=files.read, train=files.train, dev=files.test),
         encode=BytePairConfig(size=2000),
@@ -72,14 +71,14 @@ def demo_recipe(files: PeopleFiles) -> AnswerRecipe:
 
 
 def without_reading(recipe: AnswerRecipe) -> AnswerRecipe:
-    """The same model, straight to the questions, with the rates and time that a fresh one needs."""
+    """Skip pretraining; finetune with the learning rates and steps of an untrained model."""
     pretrain = replace(recipe.training.pretrain, steps=0)
     finetune = replace(recipe.training.finetune, steps=200, optimiser=pretrain.optimiser)
     return replace(recipe, training=replace(recipe.training, pretrain=pretrain, finetune=finetune))
 
 
 def with_synthesizer(recipe: AnswerRecipe) -> AnswerRecipe:
-    """Scores from each token alone; rotation needs queries, so positions are learned."""
+    """Use Synthesizer scores, with learned positions: rotary ones need queries."""
     attention = replace(recipe.model.attention, score=SynthesizerConfig())
     model = replace(recipe.model, attention=attention, position=LearnedConfig())
     return replace(recipe, model=model)
@@ -92,7 +91,7 @@ def run_demo(
     shape: Callable[[AnswerRecipe], AnswerRecipe] = lambda recipe: recipe,
     seed: int = 0,
 ) -> DemoResult:
-    """Everything, or what of it is not done yet: a second call only prints."""
+    """Run the demo, or what is not done yet: a second call only evaluates."""
     data = folder.parent / f"{folder.name}-data"
     if not (data / "questions.test.tsv").exists():
         write_people(replace(people, seed=seed), data)
@@ -106,13 +105,13 @@ def run_demo(
     recipes = (recipe, without_reading(recipe), with_synthesizer(recipe))
     folders = (folder, folder / COMPARED / "no-pretraining", folder / COMPARED / "synthesizer")
     runs = []
-    for name, one, where in zip(names, recipes, folders, strict=True):
+    for name, variant, where in zip(names, recipes, folders, strict=True):
         with progress(name) as listener:
-            runs.append(train(one, where, resume=True, listener=listener, progress=False))
+            runs.append(train(variant, where, resume=True, listener=listener, progress=False))
     evaluations = [run.evaluate() for run in runs]
     rows = {
-        name: ResultRow(name=name, n=one.n, metric=one.metrics["exact_match"])
-        for name, one in zip(names, evaluations, strict=True)
+        name: ResultRow(name=name, n=evaluation.n, metric=evaluation.metrics["exact_match"])
+        for name, evaluation in zip(names, evaluations, strict=True)
     }
     first = evaluations[0]
     usual = ResultRow(name="commonest place", n=first.n, metric=first.metrics["commonest_answer"])

@@ -4,4 +4,4 @@ from torch import nn
 
 
 class OutputLinear(nn.Linear):
-    """Map states to logits. `training/optimiser.py` trains it like an embedding, not by Muon."""
+    """Map states to logits. `training/optimizer.py` trains it like an embedding, not by Muon."""

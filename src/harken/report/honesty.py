@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from harken.measure.abstention import PROBABILITY, RiskGuarantee
-from harken.measure.borrowing import Borrowed
+from harken.measure.borrowing import NearestNameErrors
 from harken.measure.calibration import Bin
 from harken.measure.honesty import MARKED, Honesty
 from harken.measure.interval import Estimate, shown, shown_interval
@@ -127,7 +127,7 @@ def _guarantee(guarantee: RiskGuarantee) -> tuple[str, ...]:
     return (error_rate, f"{guarantee.threshold:.3f}", _with_interval(guarantee.coverage), wrong)
 
 
-def _nearest_table(borrowed: Borrowed) -> Markup:
+def _nearest_table(borrowed: NearestNameErrors) -> Markup:
     rows = [(e.name, e.nearest, e.answer, f"{e.confidence:.2f}") for e in borrowed.examples]
     header = ("asked about", "nearest known name", "answer for both", "confidence")
     return plain_table(header, rows) if rows else Markup()

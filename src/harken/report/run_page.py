@@ -6,8 +6,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from harken.config import as_plain
-from harken.measure.scored_answers import exact_matches
 from harken.measure.interval import SHARES, shown
+from harken.measure.scored_answers import exact_matches
 from harken.report import tables
 from harken.report.attention_page import attention_figure, example_title
 from harken.report.chart import Series, VerticalLine, chart

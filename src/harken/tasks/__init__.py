@@ -1,1 +1,1 @@
-"""Where the data half meets the model half: one file a task."""
+"""Tasks: data, model, training and prediction, one file per task."""

@@ -3,8 +3,7 @@
     reading     each text whole, or with a span moved behind it:  prefix ? suffix ? span .
     questions   a question is a text whose span is missing:       question ? answer .
 
-`?` is <mask> and `.` is <end>. The answer is never in the input; the vocabulary is fitted once on
-the texts and the training questions.
+`?` is <mask> and `.` is <end>. The vocabulary is fitted on the texts and the training questions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,41 +14,63 @@ from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from harken.batch.bucketing import Order
-from harken.batch.padding import IGNORE, TokenBatch, next_token_batch
+from harken.batch.padding import IGNORE, TokenBatch, next_token_batch, pad
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.reading import Reading, ReadingSizes, Symbols, Targeted
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
+from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
+from harken.decode.seek import Found
+from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Question
+from harken.formats.question_template import question_template
 from harken.formats.text import read_lines
 from harken.formats.titles import title_of
 from harken.formats.tsv import read_questions
 from harken.layers.losses import cross_entropy_
-from harken.measure.scored_answers import exact_matches
+from harken.measure.honesty import measure_honesty
+from harken.measure.interval import share
+from harken.measure.nearest_name_errors import known_answers
+from harken.measure.scored_answers import Answer, exact_matches, majority_answer
 from harken.models.language_model import GPT, GPTConfig
-from harken.tasks.answer_predictor import AnswerPredictor, encode_prompts
-from harken.tasks.prediction import warn_unfit
+from harken.synthetic.fictional_names import fictional_names
+from harken.tasks.attention_view import AttentionExample, causal_example, output_title
+from harken.tasks.prediction import (
+    Evaluation,
+    Indices,
+    Prediction,
+    Prompt,
+    prediction_of,
+    sample_keys,
+    truncation_of,
+    warn_unfit,
+)
+from harken.tasks.seq2seq import search_tokens
 from harken.tasks.task import (
     Layout,
+    Predictor,
     ProbeSizes,
     Splits,
     Task,
     random_tokens,
-    require_one_file,
     require_share,
     token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
-from harken.training.machine import MachineConfig
+from harken.training.runtime import RuntimeConfig
 
 BATCH_TEXTS = 1024  # encoded at once
+MAX_ANSWER_TOKENS = 32
+BATCH_SIZE = 64  # questions answered in one batch
+MAX_FICTIONAL = 200  # fictional names
 TEMPLATE = """
 [encode]
 kind = "words"    # or "bpe", "unigram", "characters"
@@ -117,7 +138,7 @@ class AskingConfig(StageConfig):
 class AnswerTraining:
     """Two stages; `pretrain.steps = 0` leaves the first out."""
 
-    machine: MachineConfig = field(default_factory=MachineConfig)
+    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
     pretrain: ReadingConfig = field(default_factory=ReadingConfig)
     finetune: AskingConfig = field(default_factory=AskingConfig)
 
@@ -135,11 +156,132 @@ class AnswerRecipe:
     search: SearchConfig = SearchConfig()
 
 
+class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
+    """A trained question answering model."""
+
+    def predict(
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
+    ) -> Iterator[Prediction]:
+        keys = sample_keys(inputs, indices)
+        for start in range(0, len(inputs), BATCH_SIZE):
+            questions = inputs[start : start + BATCH_SIZE]
+            prompts = self._prompts(questions)
+            beams = self._search(prompts, nbest, keys[start : start + BATCH_SIZE])
+            for question, prompt, answers in zip(questions, prompts, beams, strict=True):
+                yield prediction_of(question, answers, self.vocabulary, nbest, prompt.truncation)
+
+    def evaluate(self, examples: Sequence[Question], condition: str | None = None) -> Evaluation:
+        training = [question.question for question in self.splits["train"]]
+        answers = [question.answer for question in self.splits["train"]]
+        template = question_template(training)
+        known = known_answers(list(map(template.name, training)), answers)
+        questions = [question.question for question in examples]
+        expected = [question.answer for question in examples]
+        predictions = list(self.predict(questions))
+
+        def answer_of(prediction: Prediction) -> Answer:
+            name = template.name(prediction.input)
+            return Answer(name, prediction.output, prediction.confidence)
+
+        given = [answer_of(prediction) for prediction in predictions]
+        right = exact_matches([answer.answer for answer in given], expected)
+        majority = majority_answer(answers)
+        count, seed = min(MAX_FICTIONAL, len(examples)), self.recipe.seed
+        names = fictional_names(known.names, [answer.name for answer in given], count, seed)
+        # Indices after those of the examples, so that samples are independent of theirs.
+        indices = range(len(examples), len(examples) + len(names))
+        invented = self.predict([template.ask(name) for name in names], indices=indices)
+        question_of = {template.name(question): question for question in (*training, *questions)}
+        measured = measure_honesty(
+            given,
+            expected,
+            known,
+            frame=str(template),
+            embed=lambda names: self.states([question_of[name] for name in names]),
+            invented=[answer_of(prediction) for prediction in invented],
+            seed=seed,
+        )
+        return Evaluation(
+            n=len(examples),
+            samples={
+                "exact_match": share(right),
+                "commonest_answer": share(exact_matches([majority] * len(expected), expected)),
+                **measured.samples,
+            },
+            notes={
+                "exact_match": "answers equal to the expected one but for white space at the ends",
+                "commonest_answer": f"always saying {majority!r}, the most common training answer",
+                **measured.notes,
+            },
+            predictions=predictions,
+            expected=expected,
+            honesty=measured.honesty,
+        )
+
+    def attention(self, text: str) -> AttentionExample:
+        """Attention over a question, <mask>, and the model's own answer up to <end>."""
+        (prompt,) = self._prompts([text])
+        ((best, *_),) = self._search([prompt])
+        answer = [*best.tokens, END][: self.max_answer_tokens]
+        (output,) = self.vocabulary.decode([best.tokens])
+        tokens, title = [*prompt.tokens.tolist(), *answer], f"{text} → {output_title(output)}"
+        return causal_example(self.model, tokens, self.vocabulary.pieces, title, prompt.truncation)
+
+    @torch.inference_mode()
+    def states(self, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
+        """The model's last state at the <mask> after each question, from which it answers."""
+        model = self.model.eval()
+        prompts = [prompt.tokens for prompt in self._prompts(questions)]
+        states = np.zeros((len(prompts), model.position.width), dtype=np.float32)
+        by_length = np.argsort(list(map(len, prompts)), kind="stable")  # less padding
+        for start in range(0, len(prompts), BATCH_SIZE):
+            rows = by_length[start : start + BATCH_SIZE]
+            tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
+            last = present.sum(dim=1) - 1
+            read = model.states(tokens.to(self.device))[torch.arange(len(rows)), last]
+            states[rows] = read.float().cpu().numpy()
+        return states
+
+    @property
+    def max_answer_tokens(self) -> int:
+        """The tokens that are left for an answer."""
+        return min(self.recipe.search.most or MAX_ANSWER_TOKENS, self.model.length // 2)
+
+    def _prompts(self, questions: Sequence[str]) -> list[Prompt]:
+        most = self.model.length - self.max_answer_tokens
+        return encode_prompts(questions, self.vocabulary, most)
+
+    def _search(
+        self, prompts: Sequence[Prompt], nbest: int = 1, keys: Sequence[SampleKey] | None = None
+    ) -> list[list[Found]]:
+        """The best answers to each prompt, searched in one batch."""
+        return search_tokens(
+            NonEmptySteps(LanguageModelSteps(self.model.eval()), END),  # no answer is empty
+            [prompt.tokens for prompt in prompts],
+            self.device,
+            self.recipe.search,
+            self.max_answer_tokens,
+            nbest,
+            keys,
+        )
+
+
+def encode_prompts(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Prompt]:
+    """Questions with their <mask>, at most `most` tokens; a longer question keeps its end."""
+    kept = most - 1
+    encoded = vocabulary.encode([question.strip() for question in questions])
+    return [
+        Prompt(np.append(tokens[-kept:], MASK), truncation_of(min(kept, n), n, "last"))
+        for tokens, n in ((tokens, len(tokens)) for tokens in encoded)
+    ]
+
+
 class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
     """Closed-book question answering."""
 
     recipe_type = AnswerRecipe
     vocabulary_type = Vocabulary
+    predictor_type = AnswerPredictor
     layout = Layout[AnswerRecipe, Question](
         calls={
             "texts.txt questions.tsv": ("read", "train"),
@@ -150,8 +292,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         examples="questions",
     )
 
-    def read(self, recipe: AnswerRecipe, paths: Sequence[Path]) -> list[Question]:
-        return read_questions(require_one_file(paths, "questions"))
+    def read_file(self, recipe: AnswerRecipe, path: Path) -> list[Question]:
+        return read_questions(path)
 
     def read_splits(self, recipe: AnswerRecipe) -> Splits[Question]:
         def read_train(path: Path) -> list[Question]:
@@ -159,11 +301,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
             return read_questions(path)
 
         return Splits(
-            recipe.data,
-            read_questions,
-            seed=recipe.seed,
-            key=lambda question: question.question,
-            read_train=read_train,
+            recipe.data, read_questions, seed=recipe.seed, key=self.input, read_train=read_train
         )
 
     def input(self, example: Question) -> str:
@@ -173,9 +311,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         return example.answer
 
     def fit(self, recipe: AnswerRecipe, train: Sequence[Question]) -> Vocabulary:
-        questions = ((question.question, question.answer) for question in train)
-        texts = read_texts(recipe.data.read)
-        return recipe.encode.fit(chain(texts, chain.from_iterable(questions)))
+        questions = chain.from_iterable((item.question, item.answer) for item in train)
+        return recipe.encode.fit(chain(read_texts(recipe.data.read), questions))
 
     def build(self, recipe: AnswerRecipe, sizes: VocabularySizes) -> GPT:
         return recipe.model.build(sizes.entries, recipe.seed)
@@ -190,11 +327,10 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         answers = [question.answer for question in splits["dev"]]
 
         def question_batch(step: int) -> list[TokenBatch]:
-            chosen, first = training.take(order.batch(step))
-            return [next_token_batch(chosen, first, PAD)]
+            return [next_token_batch(*training.take(order.batch(step)), PAD)]
 
         def dev_accuracy(model: GPT) -> float:
-            predictor = self.bind(recipe, splits, vocabulary, model)
+            predictor = AnswerPredictor(recipe, splits, vocabulary, model)
             outputs = [prediction.output for prediction in predictor.predict(questions)]
             return float(np.mean(exact_matches(outputs, answers)))
 
@@ -204,33 +340,18 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
             if not shards.is_dir():
                 encoded = encode_all(read_texts(recipe.data.read), vocabulary)
                 write_shards(shards, encoded, len(vocabulary))
-            reading = Reading(
-                TokenShards(shards),
-                count_titles(read_texts(recipe.data.read), vocabulary),
-                training,
-                ReadingSizes(
-                    length=recipe.model.length,
-                    batch_tokens=pretrain.batch_tokens,
-                    questions=pretrain.questions,
-                    pack=pretrain.pack,
-                ),
-                pretrain.views,
-                Symbols(pad=PAD, mask=MASK, end=END),
-                recipe.seed,
+            titles = encode_all(map(title_of, read_texts(recipe.data.read)), vocabulary)
+            lengths = np.fromiter(map(len, titles), dtype=np.int64)
+            sizes = ReadingSizes(
+                length=recipe.model.length,
+                batch_tokens=pretrain.batch_tokens,
+                questions=pretrain.questions,
+                pack=pretrain.pack,
             )
+            texts, symbols = TokenShards(shards), Symbols(pad=PAD, mask=MASK, end=END)
+            reading = Reading(texts, lengths, training, sizes, pretrain.views, symbols, recipe.seed)
             stages.insert(0, stage("reading", pretrain, reading.batch, answer_loss, dev_accuracy))
         return stages
-
-    def bind(
-        self, recipe: AnswerRecipe, splits: Splits[Question], vocabulary: Vocabulary, model: GPT
-    ) -> AnswerPredictor:
-        return AnswerPredictor(
-            splits=splits,
-            vocabulary=vocabulary,
-            model=model,
-            search=recipe.search,
-            seed=recipe.seed,
-        )
 
     def probe_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> ProbeSizes:
         stage = recipe.training.pretrain
@@ -252,12 +373,10 @@ def encode_questions(
     encoded = vocabulary.encode([question.answer for question in questions])
     answers = [np.append(answer, END)[:half] for answer in encoded]
     prompts = encode_prompts([question.question for question in questions], vocabulary, half)
-    pairs = zip(prompts, encoded, strict=True)
-    unfit = sum(prompt.truncation is not None or len(answer) >= half for prompt, answer in pairs)
+    pairs = list(zip(prompts, answers, encoded, strict=True))
+    unfit = sum(prompt.truncation is not None or len(full) >= half for prompt, _, full in pairs)
     warn_unfit(unfit, len(questions), "questions", "truncated")
-    sequences = [
-        np.append(prompt.tokens, answer) for prompt, answer in zip(prompts, answers, strict=True)
-    ]
+    sequences = [np.append(prompt.tokens, answer) for prompt, answer, _ in pairs]
     return Targeted(ragged(sequences), np.array([len(prompt.tokens) for prompt in prompts]))
 
 
@@ -271,12 +390,6 @@ def encode_all(texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[Numbers
     pending = iter(texts)
     while batch := list(islice(pending, BATCH_TEXTS)):
         yield from vocabulary.encode(batch)
-
-
-def count_titles(texts: Iterable[str], vocabulary: Vocabulary) -> Numbers:
-    """The number of tokens of each text's title."""
-    titles = encode_all(map(title_of, texts), vocabulary)
-    return np.fromiter((len(title) for title in titles), dtype=np.int64)
 
 
 def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:

@@ -46,7 +46,7 @@ class ImageView:
     stride: float  # pixels from one grid point to the next
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class AttentionView:
     """Labels of queries and keys for the attention layers whose path matches."""
 
@@ -83,7 +83,7 @@ def self_view(
 ) -> AttentionView:
     """Self-attention over the input."""
     kind = "Encoder self-attention" if matches is is_encoder_attention else "Self-attention"
-    return AttentionView(title=f"{kind}: {what}", matches=matches, queries=names, keys=names)
+    return AttentionView(f"{kind}: {what}", matches, names, names)
 
 
 def causal_example(
@@ -95,19 +95,23 @@ def causal_example(
 ) -> AttentionExample:
     """A text token by token: all but the last are inputs, all but the first are predicted."""
     inputs = torch.tensor([tokens[:-1]], device=model.embedding.weight.device)
-    view = AttentionView(
-        title="Self-attention: each output token to the tokens before it",
-        matches=any_path,
-        queries=token_texts(tokens[1:]),
-        keys=token_texts(tokens[:-1]),
-    )
+    name = "Self-attention: each output token to the tokens before it"
+    view = AttentionView(name, any_path, token_texts(tokens[1:]), token_texts(tokens[:-1]))
     return AttentionExample(
         title=title, run=lambda: model.states(inputs), views=[view], truncation=truncation
     )
 
 
-@torch.inference_mode()
-def next_token(model: GPT, tokens: Sequence[int]) -> int:
-    """The most probable token after these."""
+def next_token_example(
+    model: GPT,
+    tokens: Sequence[int],
+    token_texts: TokenTexts,
+    text: str,
+    truncation: Truncation | None,
+) -> AttentionExample:
+    """A text followed by the most probable next token."""
     inputs = torch.tensor([tokens], device=model.embedding.weight.device)
-    return int(model.logits(model.states(inputs)[:, -1]).argmax())
+    with torch.inference_mode():
+        following = int(model.logits(model.states(inputs)[:, -1]).argmax())
+    title = f"{text} → {token_texts([following])[0]!r}"
+    return causal_example(model, [*tokens, following], token_texts, title, truncation)

@@ -8,52 +8,62 @@ references. If the captions have boxes, it is measured whether each word attends
 Pictures that are files are resized once and kept in the run folder.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache as cached
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from harken.augment.affine import CameraConfig, move_camera
+from harken.augment.affine import move_camera
 from harken.batch.bucketing import Order, seeded
 from harken.batch.captions import CaptionBatch
-from harken.batch.padding import IGNORE, told_and_wanted
+from harken.batch.padding import told_and_wanted
 from harken.batch.ragged import ragged
-from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
+from harken.decode.found import Found
+from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
-from harken.encode.pixels import MapsConfig, PixelsConfig
-from harken.encode.subwords import UnitsConfig, WordsConfig
+from harken.encode.pixels import PixelsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
-from harken.errors import UserError
-from harken.formats.arrays import FeatureMaps, Pictures, read_maps, read_pictures
-from harken.formats.captions import read_captions
-from harken.formats.image_source import ImageFiles, ImageRows, Numbers, picture_named
-from harken.formats.text import require_file
-from harken.inputs import is_file
-from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
-from harken.layers.losses import cross_entropy_
+from harken.formats.arrays import read_pictures
+from harken.formats.image_source import Numbers, picture_named
+from harken.inspection.refs import is_encoder_attention
+from harken.inspection.search_attention import forced_cross_attention
+from harken.layers.frontends import FeatureProjectionConfig
+from harken.measure.boxes import ImageAttention, box_samples, grid_centers
 from harken.measure.captions import caption_samples
-from harken.models.captioner import Captioner, CaptionerConfig
-from harken.tasks.caption_examples import CaptionExample, encode_captions, load, resize_once
-from harken.tasks.caption_predictor import CaptionPredictor
+from harken.measure.edit_distance import align_texts
+from harken.models.captioner import Captioner
+from harken.tasks.attention_view import AttentionExample, ImageView, output_title, self_view
+from harken.tasks.caption_data import (
+    BATCH_SIZE,
+    CaptionExample,
+    CaptionRecipe,
+    encode_captions,
+    identity,
+    image_files,
+    load,
+    open_array,
+    read_examples,
+    resize_once,
+)
+from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of, sample_keys
+from harken.tasks.seq2seq import decoder_inputs, output_views, search_outputs
 from harken.tasks.task import (
     Layout,
+    Predictor,
     ProbeSizes,
     Splits,
     Task,
     file_calls,
     random_tokens,
-    require_one_file,
-    require_share,
+    target_losses,
 )
-from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
-from harken.training.machine import MachineConfig
-from harken.training.optimiser import AdamWConfig, MuonConfig, OptimiserConfig
+from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 DEV_PICTURES = 300  # captioned greedily at each evaluation during training
 PROBE_LENGTH = 16  # tokens of a caption
@@ -83,95 +93,117 @@ beam = {search.beam}
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedCaptions:
-    """A file of captions, and a list of the pictures to use, one name per line."""
+class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
+    """A trained captioner."""
 
-    captions: Path
-    listed: Path
+    def predict(
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
+    ) -> Iterator[Prediction]:
+        """Inputs are names of files, or of rows of arrays such as test.npz#7."""
+        keys, load_named = sample_keys(inputs, indices), self._loader()
+        for start in range(0, len(inputs), BATCH_SIZE):
+            names = inputs[start : start + BATCH_SIZE]
+            pictures = np.concatenate([load_named(name) for name in names])
+            beams = self._search(pictures, nbest, keys[start : start + BATCH_SIZE])
+            for name, beam in zip(names, beams, strict=True):
+                yield prediction_of(name, beam, self.vocabulary, nbest)
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaptionData:
-    """Captions, and their pictures: files, one array `images`, or one array of maps `features`.
-
-    An array beside the captions with their stem, train.npz beside train.jsonl, is found by itself.
-    """
-
-    train: ListedCaptions | Path
-    dev: ListedCaptions | Path | float = 0.1
-    test: ListedCaptions | Path | None = None
-    images: Path | None = None
-    features: Path | None = None
-    scale: Path | None = None  # a factor for each channel of the features
-    names: Path | None = None  # line n is the name of row n of the array
-    folder: Path | None = None  # where the names of files begin
-
-    def __post_init__(self) -> None:
-        require_share(self.dev)
-        if self.images is not None and self.features is not None:
-            raise ValueError("images and features are two arrays; choose the one to look at")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaptionEncoding:
-    """The size of pictures, and the tokens of text."""
-
-    pictures: PixelsConfig | MapsConfig = field(default_factory=PixelsConfig)
-    units: UnitsConfig = field(default_factory=WordsConfig)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaptionStage(StageConfig):
-    """`smoothing` is label smoothing: one picture has many captions."""
-
-    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimiserConfig = MuonConfig(rate=0.01, kernels=True, rest=AdamWConfig(rate=0.003))
-    batch_captions: int = bounded(64, at_least=1, at_most=MAX_BATCH)
-    smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
-    camera: CameraConfig = CameraConfig()  # random affine maps of the pictures
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaptionTraining:
-    """One stage."""
-
-    machine: MachineConfig = field(default_factory=MachineConfig)
-    captions: CaptionStage = field(default_factory=CaptionStage)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaptionRecipe:
-    """The recipe of a run."""
-
-    task: Literal["caption"] = "caption"
-    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
-    data: CaptionData
-    encode: CaptionEncoding = field(default_factory=CaptionEncoding)
-    model: CaptionerConfig = field(default_factory=CaptionerConfig)
-    training: CaptionTraining = field(default_factory=CaptionTraining)
-    # An RNN may repeat "and black and black" without end.
-    search: SearchConfig = SearchConfig(beam=5, most=64)
-
-    def __post_init__(self) -> None:
-        maps = isinstance(self.encode.pictures, MapsConfig)
-        wanted = (
-            self.data.features is not None,
-            isinstance(self.model.front, FeatureProjectionConfig),
-        )
-        if wanted != (maps, maps):
-            raise ValueError(
-                "data.features, encode.pictures.kind = 'maps' and model.front.kind = 'map' belong "
-                "together; set all of them or none"
+    def evaluate(
+        self, examples: Sequence[CaptionExample], condition: str | None = None
+    ) -> Evaluation:
+        beams = self.search_examples(examples)
+        predictions = [
+            prediction_of(example.name, beam, self.vocabulary)
+            for example, beam in zip(examples, beams, strict=True)
+        ]
+        outputs = [prediction.output for prediction in predictions]
+        expected = [example.captions[0] for example in examples]
+        samples, notes = caption_samples(outputs, [example.captions for example in examples])
+        if any(example.boxes for example in examples):
+            in_box, in_box_notes = box_samples(
+                [item.source.resized_boxes(item.boxes, item.image) for item in examples],
+                self._word_attention(examples, [beam[0].tokens for beam in beams]),
+                align_texts(outputs, expected, units="words"),
             )
-        if maps and not self.training.captions.camera.still:
-            raise ValueError("training.captions.camera moves pictures, and maps are none; leave it")
-        self.model.check(self.image_sizes)
+            samples, notes = {**samples, **in_box}, {**notes, **in_box_notes}
+        return Evaluation(
+            n=len(examples),
+            samples=samples,
+            notes=notes,
+            predictions=predictions,
+            expected=expected,
+        )
 
-    @property
-    def image_sizes(self) -> ImageSizes:
-        size = self.encode.pictures
-        return ImageSizes(channels=size.channels, columns=size.columns, rows=size.rows)
+    def attention(self, text: str) -> AttentionExample | None:
+        """Attention of the decoder as it writes about one picture, or decides to write nothing."""
+        picture, front = self._loader()(text), self.model.front
+        ((best,),) = self._search(picture)
+        outputs = best.tokens or [END]
+        pixels = self._encode(picture)
+        inputs = decoder_inputs(outputs, pixels.device)
+        grid = range(front.columns * front.rows)
+        places = [f"{at % front.columns}, {at // front.columns}" for at in grid]
+        view = ImageView(
+            image=picture[0] if isinstance(self.recipe.encode.pictures, PixelsConfig) else None,
+            columns=front.columns,
+            rows=front.rows,
+            offset=float(front.offset),
+            stride=float(front.stride),
+        )
+        output = output_title(self.vocabulary.decode([best.tokens])[0])
+        return AttentionExample(
+            title=f"{Path(text).name}: {output}",
+            run=lambda: self.model.states(pixels, inputs),
+            views=output_views(
+                outputs,
+                lambda tokens: [word.strip() for word in self.vocabulary.pieces(tokens)],
+                self_view("image positions (x, y)", places, is_encoder_attention),
+                "image positions",
+                picture=view,
+            ),
+        )
+
+    def search_examples(self, examples: Sequence[CaptionExample]) -> list[list[Found]]:
+        """The best captions of each picture."""
+        beams: list[list[Found]] = []
+        for start in range(0, len(examples), BATCH_SIZE):
+            batch = examples[start : start + BATCH_SIZE]
+            keys = [(index,) for index in range(start, start + len(batch))]
+            beams += self._search(load(batch), keys=keys)
+        return beams
+
+    @torch.inference_mode()
+    def _search(
+        self, pictures: Numbers, nbest: int = 1, keys: Sequence[SampleKey] | None = None
+    ) -> list[list[Found]]:
+        model = self.model.eval()
+        encoded = model.look(self._encode(pictures))
+        return search_outputs(model, *encoded, self.recipe.search, nbest, keys)
+
+    def _word_attention(
+        self, examples: Sequence[CaptionExample], outputs: Sequence[Sequence[int]]
+    ) -> list[ImageAttention]:
+        """Where each word of these captions attends: the mean of the last layer's heads."""
+        model, front, attention = self.model.eval(), self.model.front, []
+        centers = grid_centers(front.columns, front.rows, front.stride, front.offset)
+        for start in range(0, len(examples), BATCH_SIZE):
+            texts = outputs[start : start + BATCH_SIZE]
+            with torch.inference_mode():
+                encoded = model.look(self._encode(load(examples[start : start + BATCH_SIZE])))
+            weights = forced_cross_attention(model, *encoded, texts, END)
+            for text, heads in zip(texts, weights, strict=True):
+                words = np.array(self.vocabulary.word_numbers(text), dtype=np.int64)
+                mean = heads.mean(dim=0).cpu().numpy().astype(np.float64)
+                attention.append(ImageAttention(weights=mean, words=words, centers=centers))
+        return attention
+
+    def _loader(self) -> Callable[[str], Numbers]:
+        """Load pictures by name; each array is opened once."""
+        arrays = cached(partial(open_array, self.recipe))
+        return lambda name: picture_named(name, image_files(self.recipe), arrays)
+
+    def _encode(self, pictures: Numbers) -> Float[Tensor, "B first second third"]:
+        return self.recipe.encode.pictures.encode(pictures).to(self.device)
 
 
 def array_sizes(files: Sequence[Path]) -> list[str]:
@@ -190,6 +222,7 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
     inputs = "pictures"
     recipe_type = CaptionRecipe
     vocabulary_type = Vocabulary
+    predictor_type = CaptionPredictor
     layout = Layout[CaptionRecipe, CaptionExample](
         calls=file_calls(
             "captions.jsonl", "captions.jsonl", "dev-captions.jsonl", "test-captions.jsonl"
@@ -200,8 +233,8 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         overrides=array_sizes,
     )
 
-    def read(self, recipe: CaptionRecipe, paths: Sequence[Path]) -> list[CaptionExample]:
-        return read_examples(recipe, require_one_file(paths, "captions"))
+    def read_file(self, recipe: CaptionRecipe, path: Path) -> list[CaptionExample]:
+        return read_examples(recipe, path)
 
     def read_splits(self, recipe: CaptionRecipe) -> Splits[CaptionExample]:
         return Splits(recipe.data, partial(read_examples, recipe), seed=recipe.seed, key=identity)
@@ -238,27 +271,12 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         greedy = replace(recipe, search=SearchConfig())
 
         def dev_cider(model: Captioner) -> float:
-            found = self.bind(greedy, splits, vocabulary, model).search_examples(dev)
-            outputs = vocabulary.decode([beam[0].tokens for beam in found])
+            beams = CaptionPredictor(greedy, splits, vocabulary, model).search_examples(dev)
+            outputs = vocabulary.decode([beam[0].tokens for beam in beams])
             samples, _ = caption_samples(outputs, [example.captions for example in dev])
             return samples["cider_d"].value
 
         return [stage("captions", config, batch, caption_loss(config.smoothing), dev_cider)]
-
-    def bind(
-        self,
-        recipe: CaptionRecipe,
-        splits: Splits[CaptionExample],
-        vocabulary: Vocabulary,
-        model: Captioner,
-    ) -> CaptionPredictor:
-        return CaptionPredictor(
-            vocabulary=vocabulary,
-            model=model,
-            pictures=recipe.encode.pictures,
-            search=recipe.search,
-            load_named=named_loader(recipe),
-        )
 
     def probe_sizes(
         self, recipe: CaptionRecipe, rows: int | None, length: int | None
@@ -281,78 +299,11 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         return micro_batch(CaptionBatch(pictures, inputs, targets), caption_loss(smoothing))
 
 
-def identity(example: CaptionExample) -> str:
-    """A key of a picture that depends neither on its folder nor on its captions."""
-    image = example.image
-    return "/".join(image.parts[-2:]) if isinstance(image, Path) else f"#{image}"
-
-
-def read_examples(recipe: CaptionRecipe, file: ListedCaptions | Path) -> list[CaptionExample]:
-    """Read captions and find their pictures."""
-    data = recipe.data
-    captions, listed = (
-        (file.captions, file.listed) if isinstance(file, ListedCaptions) else (file, None)
-    )
-    require_file(captions)
-    beside = captions.with_suffix(".npz")
-    array = data.features or (beside if is_file(beside) else data.images)
-    source = ImageRows(array=open_array(recipe, array)) if array else image_files(recipe)
-    assert source is not None, "a recipe of feature maps names their array"
-    rows = len(source.array) if isinstance(source, ImageRows) else None
-    examples = read_captions(
-        captions, folder=data.folder, rows=rows, names=data.names, listed=listed
-    )
-    return [
-        CaptionExample(
-            name=source.name(example.image),
-            captions=example.captions,
-            boxes=example.boxes,
-            image=example.image,
-            source=source,
-        )
-        for example in examples
-    ]
-
-
-def image_files(recipe: CaptionRecipe) -> ImageFiles | None:
-    """How picture files are read; None for a model of feature maps."""
-    size = recipe.encode.pictures
-    if isinstance(size, MapsConfig):
-        return None
-    return ImageFiles(columns=size.columns, rows=size.rows, channels=size.channels, fit=size.fit)
-
-
-def open_array(recipe: CaptionRecipe, path: Path) -> Pictures | FeatureMaps:
-    """Open an array whose pictures or maps have the size that the model reads."""
-    size = recipe.encode.pictures
-    array: Pictures | FeatureMaps
-    if isinstance(size, MapsConfig):
-        array = read_maps(path, scale=recipe.data.scale)
-    else:
-        array = read_pictures(path)
-    names = ("columns", "rows", "channels")
-    found, wanted = ([getattr(record, name) for name in names] for record in (array, size))
-    if found != wanted:
-        sizes = [f"encode.pictures.{name}={size}" for name, size in zip(names, found, strict=True)]
-        raise UserError(
-            f"{path}: found columns, rows and channels {found}, wanted {wanted}",
-            fix=f"train with the overrides {' '.join(sizes)}",
-        )
-    return array
-
-
-def named_loader(recipe: CaptionRecipe) -> Callable[[str], Numbers]:
-    """Load pictures by name; each array is opened once."""
-    arrays = cached(partial(open_array, recipe))
-    return lambda name: picture_named(name, image_files(recipe), arrays)
-
-
 def caption_loss(smoothing: float) -> Callable[[Captioner, CaptionBatch], Tensor]:
     """Cross-entropy with label smoothing, summed over the targets."""
 
     def loss(model: Captioner, batch: CaptionBatch) -> Tensor:
-        counted = batch.targets != IGNORE
-        logits = model(batch.pictures, batch.inputs, at=counted)
-        return cross_entropy_(logits, batch.targets[counted], smoothing).sum()
+        inputs = (batch.pictures, batch.inputs)
+        return target_losses(model, batch.targets, *inputs, smoothing=smoothing).sum()
 
     return loss

@@ -8,7 +8,8 @@ each held-out word is blanked with all others shown. Tokens are whole words; rar
 <unknown>, which counts in the perplexity but is never an answer.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,35 +17,66 @@ from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from harken.batch.blanks import Asked, BlankBatch, choose_blanks, cut_evenly
+from harken.batch.blanks import (
+    Asked,
+    BlankBatch,
+    ask_one_by_one,
+    ask_together,
+    choose_blanks,
+    cut_evenly,
+    like_lengths,
+    words_read,
+)
 from harken.batch.bucketing import Order, seeded
-from harken.batch.ragged import Ragged, ragged, take_slices
+from harken.batch.ragged import Numbers, Ragged, places, ragged, take_slices
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
+from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary, VocabularySizes
 from harken.encode.whole_words import WholeWordsConfig, split_words
 from harken.errors import UserError
 from harken.formats.text import read_lines
+from harken.inspection.record import has_attention
 from harken.layers.losses import cross_entropy_
+from harken.measure.cloze import BEST, ClozeMetrics, ClozePredictions, ngram_predictions
+from harken.measure.interval import Sample
+from harken.measure.ngrams import Trigrams
 from harken.models.blank import BlankConfig, BlankModel, RecurrentBlankConfig
-from harken.tasks.fill_predictor import MAX_LENGTH, FillPredictor, choose_some
+from harken.tasks.attention_view import AttentionExample, self_view
+from harken.tasks.prediction import (
+    Evaluation,
+    Indices,
+    Prediction,
+    ranked_prediction,
+    truncation_of,
+)
 from harken.tasks.task import (
     Layout,
+    Predictor,
     ProbeSizes,
     SplitPaths,
     Splits,
     Task,
     file_calls,
     random_tokens,
-    require_one_file,
     token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
-from harken.training.machine import MachineConfig
-from harken.training.optimiser import AdamWConfig, OptimiserConfig
+from harken.training.optimizer import AdamWConfig, OptimizerConfig
+from harken.training.runtime import RuntimeConfig
 
 DEV_BLANKS = 3_000  # measured between two steps of training
+BLANK = re.compile("_{2,}")
+AROUND = "around the blank"  # the part of a long line that is read
+PLACEHOLDER = -1  # a blank among token numbers
+MAX_LENGTH = 512  # words read at once by a model without a limit of its own
+MAX_BLANKS = 20_000  # measured in one evaluation
+EVALUATION_SEED = 0  # that chooses them: runs with other seeds are asked the same
+MAX_KEPT = 2_000  # predictions that a report may show
+BATCH_LINES = 256
+BATCH_WORDS = 8192  # in one batch of evaluation, padding included
+BATCH_LOGITS = 1 << 24  # in one product with the vocabulary: 64 MiB
 TEMPLATE = """
 [encode]
 least = {encode.least}    # times that a word must be met to be known
@@ -63,17 +95,12 @@ evaluate_every = {training.evaluate_every}    # steps; the best on dev is kept; 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FillData(SplitPaths):
-    """One sentence or document per line; a share for `dev` keeps equal lines on one side."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class FillTraining(StageConfig):
     """One stage."""
 
-    machine: MachineConfig = field(default_factory=MachineConfig)
+    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
     steps: int = bounded(900, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimiserConfig = AdamWConfig(rate=3e-3)
+    optimiser: OptimizerConfig = AdamWConfig(rate=3e-3)
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
     blanks: float = bounded(0.15, above=0.0, at_most=1.0)  # share of words, for a masked model only
 
@@ -84,7 +111,7 @@ class FillRecipe:
 
     task: Literal["fill"] = "fill"
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
-    data: FillData
+    data: SplitPaths  # one sentence or document per line
     encode: WholeWordsConfig = WholeWordsConfig()
     model: BlankConfig = RecurrentBlankConfig()
     training: FillTraining = field(default_factory=FillTraining)
@@ -95,11 +122,195 @@ class FillRecipe:
         return 1.0 if self.model.together else self.training.blanks
 
 
+class FillPredictor(Predictor[FillRecipe, str, Vocabulary, BlankModel]):
+    """A trained cloze model."""
+
+    def predict(
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
+    ) -> Iterator[Prediction]:
+        for start in range(0, len(inputs), BATCH_LINES):
+            texts = inputs[start : start + BATCH_LINES]
+            lines, blanks = encode_blanks(texts, self.vocabulary)
+            rows = self._rows(lines)
+            filled = self.fill(ask_together(rows, blanks), best=nbest)
+            owner, _ = places(lines.lengths)
+            lengths = np.stack((words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
+            ends = np.searchsorted(owner[blanks], np.arange(1, len(texts)))
+            parts = zip(np.split(filled.words, ends), np.split(filled.logs, ends), strict=True)
+            for text, (kept, total), (words, logs) in zip(texts, lengths, parts, strict=True):
+                token_texts = [self.vocabulary.pieces(row) for row in words]
+                outputs, sums = best_combinations(token_texts, logs, nbest)
+                truncation = truncation_of(kept, total, AROUND, "words")
+                yield ranked_prediction(text, outputs, sums, nbest, truncation)
+
+    def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
+        vocabulary = self.vocabulary
+        lines = ragged(vocabulary.encode(examples))
+        chosen = choose_some(len(lines.values), MAX_BLANKS, EVALUATION_SEED)
+        filled = self.fill(self.queries(lines, chosen), best=BEST)
+        training = ragged(vocabulary.encode(self.splits["train"]))
+        trigrams = Trigrams(training, len(vocabulary), end=END, impossible=(PAD, MASK))
+        kept = choose_some(len(chosen), MAX_KEPT, EVALUATION_SEED)
+        blanked = self._blanked_texts(examples, lines, chosen[kept])
+        words = vocabulary.pieces(filled.words[kept, 0].tolist())
+        confidences = np.exp(filled.logs[kept, 0]).tolist()
+        return Evaluation(
+            n=len(chosen),
+            samples=cloze_samples(lines, chosen, filled, trigrams),
+            notes=cloze_notes(lines, chosen, vocabulary),
+            predictions=[
+                Prediction(input=text, output=word, confidence=confidence)
+                for (text, _), word, confidence in zip(blanked, words, confidences, strict=True)
+            ],
+            expected=[word for _, word in blanked],
+        )
+
+    def attention(self, text: str) -> AttentionExample | None:
+        """Attention over the line, or over the part of a long line that has the first blank."""
+        line, blanks = encode_blanks([text], self.vocabulary)
+        if not has_attention(self.model):
+            return None
+        (prediction,) = self.predict([text])
+        first = ask_together(self._rows(line), blanks).take(np.arange(1))
+        batch = first.batch(PAD).to(self.device)
+        masked = batch.tokens[0].masked_fill(batch.blanks[0], MASK).tolist()
+        return AttentionExample(
+            title=f"{text} → {prediction.output}",
+            run=lambda: self.model(batch.tokens, batch.present, batch.blanks),
+            views=[self_view("words", self.vocabulary.pieces([END, *masked, END]))],
+            truncation=truncation_of(len(masked), int(line.lengths[0]), AROUND, "words"),
+        )
+
+    def queries(self, lines: Ragged, chosen: Numbers) -> Asked:
+        """Each chosen word blanked with all others shown; a long line is cut into rows."""
+        ask = ask_together if self.recipe.model.together else ask_one_by_one
+        return ask(self._rows(lines), chosen)
+
+    @torch.inference_mode()
+    def fill(self, queries: Asked, best: int) -> ClozePredictions:
+        """The best words for each blank, row by row; special tokens are no answers."""
+        model, entries = self.model.eval(), len(self.vocabulary)
+        owner, _ = places(queries.rows.lengths)
+        counts = np.bincount(owner[queries.blanked], minlength=len(queries.rows.lengths))
+        total, best = int(counts.sum()), min(best, entries - len(SPECIAL))
+        words = np.zeros((total, best), dtype=np.int64)
+        logs, true_logs = np.zeros((total, best)), np.zeros(total)
+        size = max(1, BATCH_LOGITS // entries)
+        for rows in like_lengths(queries.rows.lengths, BATCH_WORDS):
+            batch = queries.take(rows).batch(PAD).to(self.device)
+            states = model.states(batch.tokens, batch.present, batch.blanks)
+            blanks = take_slices(np.arange(total), (np.cumsum(counts) - counts)[rows], counts[rows])
+            for start in range(0, len(states), size):
+                part = slice(start, start + size)
+                scores = model.logits(states[part]).float().log_softmax(dim=-1)
+                at = blanks.values[part]
+                true_logs[at] = scores.gather(1, batch.targets[part, None])[:, 0].cpu()
+                scores[:, : len(SPECIAL)] = -torch.inf
+                top = scores.topk(best, dim=1)
+                words[at], logs[at] = top.indices.cpu(), top.values.cpu()
+        return ClozePredictions(words, logs, true_logs)
+
+    def _rows(self, lines: Ragged) -> Ragged:
+        return cut_evenly(lines, self.recipe.model.length or MAX_LENGTH)
+
+    def _blanked_texts(
+        self, texts: Sequence[str], lines: Ragged, chosen: Numbers
+    ) -> list[tuple[str, str]]:
+        """(what the model read as text, with ___; the word that stood there) of flat places."""
+        line_of, place = places(lines.lengths)
+        rows = self._rows(lines)
+        row_of, place_in_row = places(rows.lengths)
+        split = {line: split_words(texts[line]) for line in np.unique(line_of[chosen])}
+        shown = []
+        for at in chosen:
+            words, text = split[line_of[at]], texts[line_of[at]]
+            first = place[at] - place_in_row[at]
+            last = first + rows.lengths[row_of[at]] - 1
+            word = words[place[at]]
+            before = text[words[first].start : word.start]
+            after = text[word.stop : words[last].stop]
+            shown.append((f"{before}___{after}", word.text))
+        return shown
+
+
+def choose_some(count: int, most: int, seed: int) -> Numbers:
+    """All of `count` places, or a random choice of `most`, in order."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(seeded(seed).choice(count, most, replace=False))
+
+
+def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged, Numbers]:
+    """(lines with <unknown> at every `___`, the flat places of these)."""
+    lines: list[Numbers] = []
+    for text in texts:
+        around = BLANK.split(text)
+        if len(around) < 2:
+            raise UserError(
+                f"{text.strip()[:60]!r}: the line has no blank (expected ___)",
+                fix="write ___ where the word is missing",
+            )
+        first, *others = vocabulary.encode(around)
+        lines.append(np.concatenate([first, *(np.append(PLACEHOLDER, part) for part in others)]))
+    joined = ragged(lines)
+    is_blank = joined.values == PLACEHOLDER
+    # A recurrent model reads the other blanks of a line, and <unknown> occurred in training.
+    values = np.where(is_blank, UNKNOWN, joined.values)
+    return joined._replace(values=values), np.flatnonzero(is_blank)
+
+
+def best_combinations(
+    words: Sequence[Sequence[str]], logs: Float[np.ndarray, "blanks best"], nbest: int
+) -> tuple[list[str], list[float]]:
+    """The best words for all blanks of a line, which are independent, and their log-probability."""
+    best = [("", 0.0)]
+    for texts, values in zip(words, logs.tolist(), strict=True):
+        longer = [
+            (f"{output} {text}".strip(), log + value)
+            for output, log in best
+            for text, value in zip(texts, values, strict=True)
+        ]
+        best = sorted(longer, key=lambda combination: -combination[1])[:nbest]
+    return [output for output, _ in best], [log for _, log in best]
+
+
+def cloze_samples(
+    lines: Ragged, chosen: Numbers, filled: ClozePredictions, trigrams: Trigrams
+) -> dict[str, Sample]:
+    """The metrics of the model and of the n-gram baselines."""
+    tally = ClozeMetrics(lines, chosen)
+    unigram, trigram = ngram_predictions(trigrams, lines, chosen, len(SPECIAL))
+    samples = {"accuracy": tally.accuracy(filled), "five_best": tally.top5_accuracy(filled)}
+    fills = {"": filled, "unigram_": unigram, "trigram_": trigram}
+    samples |= {f"{name}accuracy": tally.accuracy(fill) for name, fill in fills.items()}
+    samples |= {f"{name}perplexity": tally.perplexity(fill) for name, fill in fills.items()}
+    return {**samples, "nats": tally.nats(filled)}
+
+
+def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[str, str]:
+    """Explanations of the metrics."""
+    unknown = float(np.mean(lines.values[chosen] == UNKNOWN))
+    notes = {
+        "accuracy": "blanks whose likeliest word is the one that stood there. Each word or mark of "
+        f"the held-out lines is blanked with all others shown; {unknown:.1%} of the blanks held a "
+        f"word outside the vocabulary of {len(vocabulary) - len(SPECIAL):,} and are never right",
+        "five_best": f"the true word is among the {BEST} likeliest",
+        "perplexity": "of the true symbol, <unknown> for every word outside the vocabulary",
+        "unigram_accuracy": "always the majority_answer training word",
+        "trigram_accuracy": "P(w | a b _ c d) in proportion to p(w | a b) p(c | b w) p(d | w c), "
+        "from counts of the training lines mixed by Witten and Bell's weights",
+    }
+    if len(chosen) < len(lines.values):
+        notes["blanks"] = f"{len(chosen):,} of {len(lines.values):,} words, drawn by lot"
+    return notes
+
+
 class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
     """Cloze; an example is a line without a blank."""
 
     recipe_type = FillRecipe
     vocabulary_type = Vocabulary
+    predictor_type = FillPredictor
     layout = Layout[FillRecipe, str](
         calls=file_calls("text.txt", "train.txt", "dev.txt", "test.txt"),
         template=TEMPLATE,
@@ -107,17 +318,12 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
         stage="training",
     )
 
-    def read(self, recipe: FillRecipe, paths: Sequence[Path]) -> list[str]:
-        return [line.text for line in read_lines(require_one_file(paths, "text"))]
+    def read_file(self, recipe: FillRecipe, path: Path) -> list[str]:
+        return [line.text for line in read_lines(path)]
 
     def read_splits(self, recipe: FillRecipe) -> Splits[str]:
-        return Splits(
-            recipe.data,
-            lambda path: self.read(recipe, [path]),
-            seed=recipe.seed,
-            key=str,
-            check_train=partial(require_words, recipe),
-        )
+        read, check = partial(self.read_file, recipe), partial(require_words, recipe)
+        return Splits(recipe.data, read, seed=recipe.seed, check_train=check)
 
     def input(self, example: str) -> str:
         """The line with its middle word blanked."""
@@ -140,21 +346,25 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
     def stages(
         self, recipe: FillRecipe, splits: Splits[str], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[BlankModel]]:
+        training = recipe.training
         dev = ragged(vocabulary.encode(splits["dev"]))
         chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
+        train = ragged(vocabulary.encode(splits["train"]))
+        rows = cut_evenly(train, recipe.model.length or MAX_LENGTH)
+        order = Order(rows.lengths, training.batch_tokens, recipe.seed)
+
+        def batch(step: int) -> list[BlankBatch]:
+            picked = order.batch(step)
+            starts, lengths = rows.starts[picked], rows.lengths[picked]
+            blanked = choose_blanks(lengths, recipe.blanked_share, seeded(recipe.seed, step))
+            return [Asked(take_slices(rows.values, starts, lengths), blanked).batch(PAD)]
 
         def dev_accuracy(model: BlankModel) -> float:
-            predictor = self.bind(recipe, splits, vocabulary, model)
+            predictor = FillPredictor(recipe, splits, vocabulary, model)
             filled = predictor.fill(predictor.queries(dev, chosen), best=1)
             return float(np.mean(filled.words[:, 0] == dev.values[chosen]))
 
-        batches = ClozeBatches(ragged(vocabulary.encode(splits["train"])), recipe)
-        return [stage("blanks", recipe.training, batches.batch, cloze_loss, dev_accuracy)]
-
-    def bind(
-        self, recipe: FillRecipe, splits: Splits[str], vocabulary: Vocabulary, model: BlankModel
-    ) -> FillPredictor:
-        return FillPredictor(config=recipe.model, splits=splits, vocabulary=vocabulary, model=model)
+        return [stage("blanks", training, batch, cloze_loss, dev_accuracy)]
 
     def probe_sizes(self, recipe: FillRecipe, rows: int | None, length: int | None) -> ProbeSizes:
         return token_sizes(recipe.training, rows, length, recipe.training.batch_tokens, None)
@@ -162,11 +372,9 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
     def probe(
         self, recipe: FillRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[BlankModel]:
-        generator = torch.Generator().manual_seed(0)
-        shape = letters["B"], letters["T"]
-        count = letters["B"] * letters["T"]
-        order = torch.rand(count, generator=generator).argsort()
-        blanks = (order < round(recipe.blanked_share * count)).view(shape)
+        generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
+        order = torch.rand(shape[0] * shape[1], generator=generator).argsort()
+        blanks = (order < round(recipe.blanked_share * len(order))).view(shape)
         words = random_tokens(generator, vocabulary.entries, *shape)
         batch = BlankBatch(words, torch.ones(shape, dtype=torch.bool), blanks, words[blanks])
         return micro_batch(batch, cloze_loss)
@@ -176,25 +384,10 @@ def require_words(recipe: FillRecipe, texts: Sequence[str]) -> None:
     """Raise unless a word of the training lines occurs often enough to be an answer."""
     if not recipe.encode.knows_any(texts):
         raise UserError(
-            f"{recipe.data.train}: found no word {recipe.encode.least} times among "
-            f"{len(texts)} training lines, wanted words to choose from",
+            f"{recipe.data.train}: no word occurs {recipe.encode.least} times in {len(texts)} "
+            "training lines (expected words to choose from)",
             fix="add lines, or set encode.least = 1",
         )
-
-
-class ClozeBatches:
-    """Training batches. A batch depends only on its index, so a resumed run sees the same data."""
-
-    def __init__(self, lines: Ragged, recipe: FillRecipe) -> None:
-        self._recipe = recipe
-        self._rows = cut_evenly(lines, recipe.model.length or MAX_LENGTH)
-        self._order = Order(self._rows.lengths, recipe.training.batch_tokens, recipe.seed)
-
-    def batch(self, step: int) -> list[BlankBatch]:
-        recipe, chosen = self._recipe, self._order.batch(step)
-        starts, lengths = self._rows.starts[chosen], self._rows.lengths[chosen]
-        blanked = choose_blanks(lengths, recipe.blanked_share, seeded(recipe.seed, step))
-        return [Asked(take_slices(self._rows.values, starts, lengths), blanked).batch(PAD)]
 
 
 def cloze_loss(model: BlankModel, batch: BlankBatch) -> Tensor:

@@ -6,51 +6,70 @@ the beginning of the stream. A file is one text without an end, so there a conti
 at the limit of its length.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from harken.batch.padding import TokenBatch
 from harken.batch.ragged import Numbers
-from harken.batch.windows import Windows
+from harken.batch.windows import Windows, cover, covering_batches
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
+from harken.decode.step import LanguageModelSteps
 from harken.encode.stream import Documents, Stream, stretches
 from harken.encode.subwords import CharactersConfig, UnitsConfig
-from harken.encode.vocabulary import Vocabulary, VocabularySizes
+from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
 from harken.errors import Failure, UserError
 from harken.files import replacing
 from harken.formats.text import read_lines, read_whole
 from harken.inputs import file_size
-from harken.models.fixed_state import LanguageModelConfig
-from harken.models.language_model import GPTConfig
-from harken.tasks.lm_predictor import (
-    MAX_NEW_TOKENS,
-    AnyLanguageModel,
-    LanguageModelPredictor,
-    losses,
-    token_nats,
+from harken.measure.interval import MIN_PIECES
+from harken.measure.perplexity import TokenLosses, mean_nats
+from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
+from harken.models.language_model import GPT, GPTConfig
+from harken.tasks.attention_view import AttentionExample, next_token_example
+from harken.tasks.prediction import (
+    Evaluation,
+    Indices,
+    Prediction,
+    Prompt,
+    Table,
+    ranked_prediction,
+    sample_keys,
+    truncation_of,
 )
+from harken.tasks.seq2seq import search_tokens
 from harken.tasks.task import (
     Layout,
+    Predictor,
     ProbeSizes,
     SplitPaths,
     Splits,
     Task,
     file_calls,
     random_tokens,
-    require_one_file,
+    target_losses,
     token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
-from harken.training.machine import MachineConfig
+from harken.training.runtime import RuntimeConfig
 
 WINDOW = 256  # tokens, for a model that has no length of its own
 MAX_EPOCHS = 20  # above which `harken new` suggests dropout
+MAX_NEW_TOKENS = 200  # of a continuation, if the recipe does not state it
+BATCH_SIZE = 32  # prompts in one batch
+BATCH_TOKENS = 4096  # in one batch of evaluation
+MAX_CHUNK = 4096  # tokens; longer chunks, as of a text without spaces, are cut
+SHOWN, SHOWN_CHARACTERS, SHOWN_TOKENS = 3, 64, 100  # continuations, of prompts, of continuations
+
+AnyLanguageModel = GPT | FixedStateModel
 TEMPLATE = """\
 documents = "{data.documents}"    # or "lines": every line is a text of its own
 
@@ -87,7 +106,7 @@ class LanguageModelData(SplitPaths):
 class LanguageModelTraining(StageConfig):
     """One stage; `window` is the tokens of a row, by default the model's length."""
 
-    machine: MachineConfig = field(default_factory=MachineConfig)
+    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
     steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)
     window: int | None = bounded(None, at_least=2)
     batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)
@@ -127,11 +146,147 @@ def suggest_dropout(recipe: LanguageModelRecipe, splits: Splits[str]) -> dict[st
     return {"model.dropout": 0.2} if epochs > MAX_EPOCHS else {}
 
 
+class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, AnyLanguageModel]):
+    """A trained language model."""
+
+    @property
+    def stream(self) -> Stream:
+        return Stream(self.vocabulary, self.recipe.data.documents)
+
+    def predict(
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
+    ) -> Iterator[Prediction]:
+        model, search, stream = self.model.eval(), self.recipe.search, self.stream
+        max_tokens = search.most or MAX_NEW_TOKENS
+        if model.length is not None:
+            # At least a quarter of what the model reads is left for the prompt.
+            max_tokens = min(max_tokens, model.length - model.length // 4)
+        max_prompt = None if model.length is None else model.length - max_tokens
+        keys = sample_keys(inputs, indices)
+        for start in range(0, len(inputs), BATCH_SIZE):
+            texts = inputs[start : start + BATCH_SIZE]
+            prompts = [self._prompt(text, max_prompt) for text in texts]
+            rows = [prompt.tokens for prompt in prompts]
+            batch_keys = keys[start : start + BATCH_SIZE]
+            beams = search_tokens(
+                LanguageModelSteps(model), rows, self.device, search, max_tokens, nbest, batch_keys
+            )
+            for text, prompt, beam in zip(texts, prompts, beams, strict=True):
+                tokens = [hypothesis.tokens for hypothesis in beam]
+                outputs = stream.continuations(prompt.tokens, tokens)
+                logs = [hypothesis.log_probability for hypothesis in beam]
+                yield ranked_prediction(text, outputs, logs, nbest, prompt.truncation)
+
+    def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
+        window, stream = self.recipe.window, self.stream
+        chunks = stream.encode(examples)
+        tokens, contents = stream.join(chunks), stream.contents(examples)
+        overlapping, disjoint = (
+            chunk_losses(token_nats(self.model, tokens, window, stride), chunks, contents)
+            for stride in (window - window // 2, window)
+        )
+        continuations = self._continuations(examples)
+        return Evaluation(
+            n=len(overlapping.nats),
+            samples={
+                **overlapping.samples(),
+                "nats_without_overlap": mean_nats(disjoint.nats, disjoint.tokens),
+            },
+            notes=self._notes(len(tokens) - 1),
+            tables=[continuations],
+            example=str(continuations.rows[0][0]),
+        )
+
+    def attention(self, text: str) -> AttentionExample | None:
+        """Attention over the end of the text, as much as the model reads, and the next token."""
+        if not isinstance(self.model, GPT):
+            return None
+        prompt = self._prompt(text, self.model.length)
+        return next_token_example(
+            self.model, prompt.tokens.tolist(), self.vocabulary.pieces, text, prompt.truncation
+        )
+
+    def _prompt(self, text: str, most: int | None) -> Prompt:
+        """The last `most` tokens of a text after the start of the stream."""
+        tokens = self.stream.prompt(text)
+        total = len(tokens) - 1  # the start is no token of the text
+        kept = total if most is None else min(most, total)
+        return Prompt(tokens[-(most or len(tokens)) :], truncation_of(kept, total, "last"))
+
+    def _continuations(self, examples: Sequence[str]) -> Table:
+        chosen = np.linspace(0, len(examples), SHOWN, endpoint=False, dtype=int)
+        prompts = [examples[index][:SHOWN_CHARACTERS] for index in dict.fromkeys(chosen.tolist())]
+        search = SearchConfig(temperature=0.8, most=SHOWN_TOKENS)
+        recipe = replace(self.recipe, search=search)
+        sampling = LanguageModelPredictor(recipe, self.splits, self.vocabulary, self.model)
+        return Table(
+            title="Held-out beginnings, continued by samples at temperature 0.8",
+            header=("held-out text", "continued by the model"),
+            rows=[(sample.input, sample.output) for sample in sampling.predict(prompts)],
+        )
+
+    def _notes(self, tokens: int) -> Mapping[str, str]:
+        """Explanations of the metrics."""
+        window = self.recipe.window
+        ended = " and ends of lines" if self.stream.documents == "lines" else ""
+        return {
+            "nats": f"per token, over {tokens:,} tokens, each predicted once, in windows of "
+            f"{window} that overlap by half: all but the first {window} have at least "
+            f"{window // 2} before them; the interval is over blocks of the text, which needs "
+            f"{MIN_PIECES} pieces",
+            "bits": "the same per token in bits",
+            "bits_per_character": f"the same bits over the characters{ended} of the text",
+            "perplexity": "the exponential of nats per token",
+            "perplexity_per_word": "of nats over the words of the text, separated by white space",
+            "perplexity_per_character": f"of nats over the characters{ended} of the text",
+            "nats_without_overlap": "per token, in disjoint windows without context before them, "
+            "as in nanoGPT",
+        }
+
+
+def losses(model: AnyLanguageModel, batch: TokenBatch) -> Float[Tensor, "targets"]:
+    """Cross-entropy of every counted target, in reading order."""
+    return target_losses(model, batch.targets, batch.inputs)
+
+
+@torch.inference_mode()
+def token_nats(
+    model: AnyLanguageModel, stream: Numbers, window: int, stride: int
+) -> Float[np.ndarray, "targets"]:
+    """Nats of every token of a stream but the first, in windows that start `stride` apart."""
+    model.eval()
+    device = next(model.parameters()).device
+    rows = max(1, BATCH_TOKENS // window)
+    batches = covering_batches(stream, cover(len(stream), window, stride), rows, PAD)
+    return np.concatenate(
+        [losses(model, batch.to(device)).double().cpu().numpy() for batch in batches]
+    )
+
+
+def chunk_losses(
+    nats: Float[np.ndarray, "targets"],
+    chunks: Sequence[Numbers],
+    contents: Float[np.ndarray, "pieces 2"],
+) -> TokenLosses:
+    """Sums over each chunk; a very long one is cut, its words and characters shared evenly."""
+    lengths = np.array([len(chunk) for chunk in chunks])
+    ends = np.cumsum(lengths)
+    starts = [
+        np.arange(end - length, end, MAX_CHUNK) for end, length in zip(ends, lengths, strict=True)
+    ]
+    shares = np.repeat(contents / lengths[:, None], lengths, axis=0)
+    sums = np.add.reduceat(
+        np.column_stack((nats, np.ones_like(nats), shares)), np.concatenate(starts), axis=0
+    )
+    return TokenLosses(nats=sums[:, 0], tokens=sums[:, 1], words=sums[:, 2], characters=sums[:, 3])
+
+
 class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageModel]):
     """Language modeling; an example is a line, or a chunk of a file."""
 
     recipe_type = LanguageModelRecipe
     vocabulary_type = Vocabulary
+    predictor_type = LanguageModelPredictor
     layout = Layout[LanguageModelRecipe, str](
         calls=file_calls("text.txt", "train.txt", "dev.txt", "test.txt"),
         template=TEMPLATE,
@@ -141,8 +296,7 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         count=lambda chunks: sum(map(len, chunks)) + len(chunks) - 1,  # with what separates them
     )
 
-    def read(self, recipe: LanguageModelRecipe, paths: Sequence[Path]) -> list[str]:
-        path = require_one_file(paths, "text")
+    def read_file(self, recipe: LanguageModelRecipe, path: Path) -> list[str]:
         if recipe.data.documents == "lines":
             return [line.text for line in read_lines(path)]
         return stretches(read_whole(path))
@@ -152,13 +306,13 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
 
         def hold_out_end(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
             if recipe.data.documents == "lines":
-                kept = kept_of(len(texts), share, path, "lines")
-                return list(texts[:kept]), list(texts[kept:])
+                first = kept_of(len(texts), share, path, "lines")
+                return list(texts[:first]), list(texts[first:])
             text = " ".join(texts)
-            kept = kept_of(len(text), share, path, "characters")
-            return stretches(text[:kept]), stretches(text[kept:])
+            first = kept_of(len(text), share, path, "characters")
+            return stretches(text[:first]), stretches(text[first:])
 
-        return Splits(recipe.data, lambda file: self.read(recipe, [file]), split=hold_out_end)
+        return Splits(recipe.data, partial(self.read_file, recipe), split=hold_out_end)
 
     def input(self, example: str) -> str:
         return example
@@ -175,8 +329,8 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         training, stream = recipe.training, Stream(vocabulary, recipe.data.documents)
         stored = cache / "train.npy"
         if not stored.exists():
+            small = np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32
             with replacing(stored) as unfinished, unfinished.open("wb") as file:
-                small = np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32
                 np.save(file, stream.join(stream.encode(splits["train"])).astype(small))
         rows = max(1, training.batch_tokens // recipe.window)
         windows = Windows(memory_mapped(stored), recipe.window, rows, recipe.seed)
@@ -186,29 +340,10 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
             # Side by side, which costs half of what overlapping windows do.
             return -float(token_nats(model, held_out, recipe.window, recipe.window).mean())
 
-        return [
-            stage(
-                "text",
-                training,
-                lambda step: [windows.batch(step)],
-                lambda model, batch: losses(model, batch).sum(),
-                negative_nats,
-            )
-        ]
+        def batch(step: int) -> list[TokenBatch]:
+            return [windows.batch(step)]
 
-    def bind(
-        self,
-        recipe: LanguageModelRecipe,
-        splits: Splits[str],
-        vocabulary: Vocabulary,
-        model: AnyLanguageModel,
-    ) -> LanguageModelPredictor:
-        return LanguageModelPredictor(
-            stream=Stream(vocabulary, recipe.data.documents),
-            model=model,
-            search=recipe.search,
-            window=recipe.window,
-        )
+        return [stage("text", training, batch, lm_loss, negative_nats)]
 
     def probe_sizes(
         self, recipe: LanguageModelRecipe, rows: int | None, length: int | None
@@ -222,22 +357,27 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         return random_text(letters["B"], letters["T"], vocabulary.entries)
 
 
+def lm_loss(model: AnyLanguageModel, batch: TokenBatch) -> Tensor:
+    """Cross-entropy, summed over the counted targets."""
+    return losses(model, batch).sum()
+
+
 def random_text(rows: int, length: int, vocabulary: int) -> MicroBatch[AnyLanguageModel]:
     """A random batch of any language model, with its loss."""
     generator = torch.Generator().manual_seed(0)
     inputs, targets = (random_tokens(generator, vocabulary, rows, length) for _ in range(2))
-    return micro_batch(TokenBatch(inputs, targets), lambda model, batch: losses(model, batch).sum())
+    return micro_batch(TokenBatch(inputs, targets), lm_loss)
 
 
 def kept_of(count: int, share: float, path: Path, what: str) -> int:
     """How many come before the share at the end, which is held out."""
-    kept = int((1 - share) * count)
-    if not 0 < kept < count:
+    first = int((1 - share) * count)
+    if not 0 < first < count:
         raise UserError(
-            f"{path}: found {count} {what}, wanted enough to hold out a share of {share}",
+            f"{path}: {count} {what} are too few to hold out a share of {share}",
             fix="add text, or name a file in data.dev",
         )
-    return kept
+    return first
 
 
 def memory_mapped(path: Path) -> Numbers:
@@ -247,7 +387,7 @@ def memory_mapped(path: Path) -> Numbers:
         tokens: Numbers = np.load(path, mmap_mode="r", allow_pickle=False)
     except (UserError, OSError, ValueError, EOFError) as error:
         raise Failure(
-            f"{path}: found tokens that cannot be read ({error}), wanted those that the run wrote",
-            fix="delete the file and resume the run: it is made again from the data",
+            f"{path}: the tokens cannot be read ({error})",
+            fix="delete the file and resume the run, which encodes the data again",
         ) from None
     return tokens

@@ -18,7 +18,7 @@ from harken.measure.scored_answers import exact_matches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hypothesis:
+class RankedOutput:
     """One of several outputs, with its log-probability."""
 
     output: str
@@ -45,8 +45,8 @@ class Prediction:
     input: str
     output: str
     confidence: float
-    nbest: Sequence[Hypothesis] = ()  # if several were asked for, the best first
-    words: Sequence[SpokenWord] = field(default=(), repr=False)  # if word times were asked for
+    nbest: Sequence[RankedOutput] = ()  # if several were requested, the best first
+    words: Sequence[SpokenWord] = field(default=(), repr=False)  # if word times were requested
     tokens: Sequence[TaggedToken] = field(default=(), repr=False)  # of the task `tag`
     truncation: Truncation | None = None  # None if the model read the whole input
 
@@ -98,13 +98,14 @@ class Evaluation:
 
 
 def first_correct(predictions: Sequence[Prediction], expected: Sequence[str]) -> str:
-    """The input of the first correct output that is not empty, else of the first such output."""
-    pairs = list(zip(predictions, expected, strict=True))
-    pairs = [pair for pair in pairs if pair[0].output] or pairs
-    right = exact_matches(
-        [prediction.output for prediction, _ in pairs], [text for _, text in pairs]
-    )
-    return pairs[right.index(True) if any(right) else 0][0].input
+    """Return the input of the first correct output that is not empty, else of the first such."""
+    pairs = [
+        (prediction.input, prediction.output, text)
+        for prediction, text in zip(predictions, expected, strict=True)
+    ]
+    pairs = [pair for pair in pairs if pair[1]] or pairs
+    right = exact_matches([output for _, output, _ in pairs], [text for *_, text in pairs])
+    return pairs[right.index(True) if any(right) else 0][0]
 
 
 Indices = Sequence[int] | None
@@ -137,17 +138,15 @@ def warn_unfit(count: int, total: int, what: str, done: str = "left out of train
 
 def prediction_of(
     text: str,
-    found: Sequence[Found],
+    beam: Sequence[Found],
     vocabulary: Vocabulary,
     nbest: int = 1,
     truncation: Truncation | None = None,
 ) -> Prediction:
-    """The prediction for an input, from the token sequences that a search found."""
-    outputs = vocabulary.decode([hypothesis.tokens for hypothesis in found])
-    stripped = [output.strip() for output in outputs]
-    return ranked_prediction(
-        text, stripped, [hypothesis.log_probability for hypothesis in found], nbest, truncation
-    )
+    """Return the prediction for an input, from the hypotheses of a search."""
+    outputs = vocabulary.decode([hypothesis.tokens for hypothesis in beam])
+    logs = [hypothesis.log_probability for hypothesis in beam]
+    return ranked_prediction(text, [output.strip() for output in outputs], logs, nbest, truncation)
 
 
 def ranked_prediction(
@@ -159,7 +158,7 @@ def ranked_prediction(
 ) -> Prediction:
     """The prediction for an input, from outputs with the best first."""
     ranked = [
-        Hypothesis(output=output, log_probability=log_probability)
+        RankedOutput(output=output, log_probability=log_probability)
         for output, log_probability in zip(outputs, log_probabilities, strict=True)
     ]
     return Prediction(

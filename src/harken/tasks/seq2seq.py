@@ -1,4 +1,4 @@
-"""What tasks with an encoder and a decoder share: search, teacher forcing, attention views."""
+"""Batched search, and what encoder-decoders share: teacher forcing and attention views."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from harken.batch.padding import pad
+from harken.batch.ragged import Numbers, ragged
 from harken.decode.found import Found
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
-from harken.decode.step import WritingSteps
-from harken.encode.vocabulary import END
+from harken.decode.step import State, Stepper, WritingSteps
+from harken.encode.vocabulary import END, PAD
 from harken.inspection.refs import is_cross_attention, is_decoder_attention
 from harken.models.captioner import Captioner
 from harken.models.encoder_decoder import EncoderDecoder
@@ -44,41 +46,53 @@ def search_outputs(
     )
 
 
-def decoder_inputs(outputs: Sequence[int]) -> list[int]:
-    """What the decoder reads while it predicts `outputs` (teacher forcing)."""
-    return [END, *outputs[:-1]]
+def search_tokens(
+    stepper: Stepper[State],
+    rows: Sequence[Numbers],
+    device: torch.device,
+    search: SearchConfig,
+    max_tokens: int,
+    nbest: int = 1,
+    keys: Sequence[SampleKey] | None = None,
+) -> list[list[Found]]:
+    """Return the best outputs for each row of prompt or source tokens, searched in one batch."""
+    tokens, present = pad(ragged(rows), PAD)
+    return seek(
+        stepper,
+        tokens.to(device),
+        present.to(device),
+        search=search,
+        end=END,
+        most=max_tokens,
+        nbest=nbest,
+        keys=keys,
+    )
 
 
-def decoder_input_tensor(outputs: Sequence[int], device: torch.device) -> Int[Tensor, "1 T"]:
-    """The same as a batch of one row."""
-    return torch.tensor([decoder_inputs(outputs)], device=device)
+def decoder_inputs(outputs: Sequence[int], device: torch.device) -> Int[Tensor, "1 T"]:
+    """Return what the decoder reads while it predicts `outputs` (teacher forcing)."""
+    return torch.tensor([[END, *outputs[:-1]]], device=device)
 
 
 def output_views(
     outputs: Sequence[int],
     token_texts: TokenTexts,
     encoder: AttentionView,
-    cross_title: str,
+    keys_name: str,
     *,
     sound: AudioView | None = None,
     picture: ImageView | None = None,
 ) -> list[AttentionView]:
-    """Cross-attention, self-attention of the encoder, self-attention of the decoder."""
+    """Return the views of cross-attention and of self-attention in encoder and decoder."""
     queries = token_texts(outputs)
+    cross, inputs = f"Cross-attention: target tokens to {keys_name}", [END, *outputs[:-1]]
     return [
-        AttentionView(
-            title=cross_title,
-            matches=is_cross_attention,
-            queries=queries,
-            keys=encoder.keys,
-            sound=sound,
-            picture=picture,
-        ),
+        AttentionView(cross, is_cross_attention, queries, encoder.keys, sound, picture),
         encoder,
         AttentionView(
-            title="Decoder self-attention: target tokens",
-            matches=is_decoder_attention,
-            queries=queries,
-            keys=token_texts(decoder_inputs(outputs)),
+            "Decoder self-attention: target tokens",
+            is_decoder_attention,
+            queries,
+            token_texts(inputs),
         ),
     ]

@@ -9,10 +9,14 @@ which is the confidence of a prediction, is their product. A sentence with more 
 reads at once is tagged in overlapping windows.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, count, takewhile
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +25,10 @@ from torch import Tensor
 
 from harken.batch.bucketing import Order, seeded
 from harken.batch.padding import IGNORE, TokenBatch
+from harken.batch.ragged import places
 from harken.batch.words import (
     NeighborBatches,
     TaggedBatch,
-    WordCorpus,
     forget_rare,
     windows_over,
     word_batch,
@@ -33,31 +37,38 @@ from harken.batch.words import (
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.vocabulary import PAD, UNKNOWN, VocabularySizes
 from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
-from harken.errors import UserError
+from harken.errors import OptionError, UserError
 from harken.formats.conllu import read_conllu
-from harken.formats.examples import Sentence
+from harken.formats.examples import Sentence, TaggedToken
+from harken.inspection.record import has_attention
 from harken.layers.losses import cross_entropy_
-from harken.measure.tagging import tag_accuracy
+from harken.measure.interval import Sample
+from harken.measure.tagging import Tags, confusions, pair_counts, tag_accuracy, tag_scores
 from harken.models.tagger import Tagger, TaggerConfig
 from harken.models.word_vectors import NeighboursConfig
-from harken.tasks.tag_predictor import MAX_LENGTH, TagPredictor
+from harken.tasks.attention_view import AttentionExample, self_view
+from harken.tasks.prediction import Evaluation, Indices, Prediction, Table, truncation_of
 from harken.tasks.task import (
     Layout,
+    Predictor,
     ProbeSizes,
     SplitPaths,
     Splits,
     Task,
     file_calls,
     random_tokens,
-    require_one_file,
     token_sizes,
 )
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
-from harken.training.machine import MachineConfig
-from harken.training.optimiser import AdamWConfig, OptimiserConfig
+from harken.training.optimizer import AdamWConfig, OptimizerConfig
+from harken.training.runtime import RuntimeConfig
 
 MAX_SENTENCE = 500  # words; a longer only sentence is a file without blank lines
 PROBE_LETTERS = 12  # of the longest word of a batch
+MAX_LENGTH = 1024  # words read at once by a model without a limit of its own
+BATCH_SIZE = 1024  # sentences encoded at once
+BATCH_WORDS = 8192  # words in a batch, padding included
+MAX_CONFUSIONS = 20  # rows of the table
 TEMPLATE = """\
 column = "{data.column}"    # or "xpos", the language's own tags
 
@@ -86,7 +97,7 @@ class VectorsConfig(StageConfig):
     """Word vectors by CBOW; 0 steps leave the stage out."""
 
     steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimiserConfig = AdamWConfig(rate=5e-3, decay=0.0)
+    optimiser: OptimizerConfig = AdamWConfig(rate=5e-3, decay=0.0)
     batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)
     neighbours: NeighboursConfig = NeighboursConfig()
 
@@ -96,7 +107,7 @@ class TagsConfig(StageConfig):
     """A word that occurs c times in training is replaced with probability a / (a + c)."""
 
     steps: int = bounded(1600, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimiserConfig = AdamWConfig(rate=2e-3, decay=0.01)
+    optimiser: OptimizerConfig = AdamWConfig(rate=2e-3, decay=0.01)
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
     unknown: float = bounded(1.0, at_least=0.0, at_most=1e6)  # a
 
@@ -105,7 +116,7 @@ class TagsConfig(StageConfig):
 class TagTraining:
     """One stage or two."""
 
-    machine: MachineConfig = field(default_factory=MachineConfig)
+    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
     vectors: VectorsConfig = field(default_factory=VectorsConfig)
     tags: TagsConfig = field(default_factory=TagsConfig)
 
@@ -136,11 +147,159 @@ def check_sentences(files: Sequence[Path]) -> list[str]:
     return []
 
 
+class TaggedSentence(NamedTuple):
+    """The tag of each word of a sentence and its log-probability."""
+
+    tags: Sequence[str]
+    log_probabilities: Sequence[float]
+
+
+class TagPredictor(Predictor[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
+    """A trained tagger."""
+
+    def predict(
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
+    ) -> Iterator[Prediction]:
+        if nbest > 1:
+            problem = f"nbest: task 'tag' predicts one tag per word (expected 1, got {nbest})"
+            raise OptionError(problem, fix="leave nbest out")
+        sentences = [line.split() for line in inputs]
+        yield from map(tag_prediction, inputs, sentences, self.tag(sentences))
+
+    def evaluate(self, examples: Sequence[Sentence], condition: str | None = None) -> Evaluation:
+        tagged = list(self.tag([sentence.words for sentence in examples]))
+        predicted = [sentence.tags for sentence in tagged]
+        return Evaluation(
+            n=len(examples),
+            samples=tag_samples(examples, predicted, self.vocabulary),
+            notes=tag_notes(examples, self.vocabulary),
+            predictions=[
+                tag_prediction(" ".join(sentence.words), sentence.words, tags)
+                for sentence, tags in zip(examples, tagged, strict=True)
+            ],
+            expected=[" ".join(sentence.tags) for sentence in examples],
+            tables=tag_tables(examples, predicted),
+        )
+
+    def attention(self, text: str) -> AttentionExample | None:
+        """Attention over as many words from the first on as the model reads at once."""
+        model, all_words = self.model, text.split()
+        words = all_words[: model.length]
+        if not words or not has_attention(model):
+            return None
+        (tagged,) = self.tag([words])
+        corpus = word_corpus(*self.vocabulary.encode([words]))
+        windows = windows_over(corpus.lengths, len(words))
+        batch = word_batch(corpus, windows, np.arange(1), PAD).to(self.device)
+        return AttentionExample(
+            title=f"{' '.join(words)} → {' '.join(tagged.tags)}",
+            run=lambda: model(*batch[:-1]),
+            views=[self_view("words", words)],
+            truncation=truncation_of(len(words), len(all_words), "first", "words"),
+        )
+
+    def tag(self, sentences: Sequence[Sequence[str]]) -> Iterator[TaggedSentence]:
+        """Tag each sentence, in order."""
+        for start in range(0, len(sentences), BATCH_SIZE):
+            yield from self._tag_together(sentences[start : start + BATCH_SIZE])
+
+    @torch.inference_mode()
+    def _tag_together(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
+        """Windows of similar length share a batch; each word is tagged in one window."""
+        model = self.model.eval()
+        corpus = word_corpus(*self.vocabulary.encode(sentences))
+        windows = windows_over(corpus.lengths, model.length or MAX_LENGTH)
+        best = np.zeros(len(corpus.rows), dtype=np.int64)
+        log_probabilities = np.zeros(len(corpus.rows))
+        order = Order(windows.lengths, BATCH_WORDS, seed=0)
+        for step in takewhile(lambda step: order.epoch(step) < 1, count()):
+            chosen = order.batch(step)
+            batch = word_batch(corpus, windows, chosen, PAD).to(self.device)
+            if batch.present.any():
+                logs, tags = model(*batch[:-1]).float().log_softmax(dim=-1).max(dim=-1)
+                owner, place = places(windows.kept[chosen])
+                at = (owner, windows.skipped[chosen][owner] + place)
+                flat = windows.starts[chosen][owner] + at[1]
+                best[flat] = tags.cpu().numpy()[at]
+                log_probabilities[flat] = logs.cpu().numpy()[at]
+        ends = np.cumsum(corpus.lengths)[:-1]
+        parts = zip(np.split(best, ends), np.split(log_probabilities, ends), strict=True)
+        return [
+            TaggedSentence([self.vocabulary.tags[tag] for tag in tags], logs.tolist())
+            for tags, logs in parts
+        ]
+
+
+def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> Prediction:
+    """Tags joined by spaces, and each word with its own tag and probability."""
+    probabilities = map(math.exp, tagged.log_probabilities)
+    return Prediction(
+        input=text,
+        output=" ".join(tagged.tags),
+        confidence=math.exp(math.fsum(tagged.log_probabilities)),
+        tokens=list(map(TaggedToken, words, tagged.tags, probabilities)),
+    )
+
+
+def tag_samples(
+    examples: Sequence[Sentence], predicted: Tags, vocabulary: WordsAndCharacters
+) -> dict[str, Sample]:
+    """Accuracy of all words, of known and unknown ones (if there are any), and a baseline."""
+    expected = [sentence.tags for sentence in examples]
+    words = [sentence.words for sentence in examples]
+    samples = {"accuracy": tag_accuracy(expected, predicted)}
+    for name, known in (("known_words", True), ("unknown_words", False)):
+        among = [[(word in vocabulary.known) == known for word in sentence] for sentence in words]
+        if any(map(any, among)):
+            samples[name] = tag_accuracy(expected, predicted, among)
+    baseline = [[vocabulary.likely_tag(word) for word in sentence] for sentence in words]
+    samples["commonest_tag"] = tag_accuracy(expected, baseline)
+    return samples
+
+
+def tag_notes(examples: Sequence[Sentence], vocabulary: WordsAndCharacters) -> dict[str, str]:
+    """Explanations of the metrics."""
+    notes = {
+        "accuracy": "words with the expected tag; the interval is over sentences",
+        "known_words": "words that the training data hold in this very form",
+        "unknown_words": "words that they do not",
+        "commonest_tag": "each word's majority_answer training tag, for unknown ones "
+        f"{vocabulary.commonest_tag}",
+    }
+    unseen = Counter(
+        tag for sentence in examples for tag in sentence.tags if tag not in vocabulary.tag_counts
+    )
+    if unseen:
+        notes["unseen_tags"] = (
+            f"{unseen.total()} words have tags never seen in training: "
+            f"{', '.join(sorted(unseen))}; they count as wrong"
+        )
+    return notes
+
+
+def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
+    """Confusions, and precision and recall of each tag."""
+    tags = chain.from_iterable(sentence.tags for sentence in examples)
+    pairs = pair_counts(tags, chain.from_iterable(predicted))
+    wrong = [(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)]
+    scores = [
+        (tag, *(f"{share:.1%}" for share in shares), words)
+        for tag, *shares, words in tag_scores(pairs)
+    ]
+    header = ("expected", "predicted", "words", "of that tag")
+    by_tag = ("tag", "precision", "recall", "F1", "words")
+    return [
+        Table(title="Confusions", header=header, rows=wrong),
+        Table(title="Scores by tag", header=by_tag, rows=scores),
+    ]
+
+
 class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
     """Sequence labeling."""
 
     recipe_type = TagRecipe
     vocabulary_type = WordsAndCharacters
+    predictor_type = TagPredictor
     layout = Layout[TagRecipe, Sentence](
         calls=file_calls("train.conllu", "train.conllu", "dev.conllu", "test.conllu"),
         template=TEMPLATE,
@@ -149,16 +308,12 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         check=check_sentences,
     )
 
-    def read(self, recipe: TagRecipe, paths: Sequence[Path]) -> list[Sentence]:
-        return read_conllu(require_one_file(paths, "tagged sentences"), column=recipe.data.column)
+    def read_file(self, recipe: TagRecipe, path: Path) -> list[Sentence]:
+        return read_conllu(path, column=recipe.data.column)
 
     def read_splits(self, recipe: TagRecipe) -> Splits[Sentence]:
-        return Splits(
-            recipe.data,
-            lambda path: self.read(recipe, [path]),
-            seed=recipe.seed,
-            key=lambda sentence: "\t".join(sentence.words),
-        )
+        read, key = partial(self.read_file, recipe), lambda sentence: "\t".join(sentence.words)
+        return Splits(recipe.data, read, seed=recipe.seed, key=key)
 
     def input(self, example: Sentence) -> str:
         return " ".join(example.words)
@@ -186,32 +341,30 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         vocabulary: WordsAndCharacters,
         cache: Path,
     ) -> list[Stage[Tagger]]:
-        corpus = tagged_corpus(splits["train"], vocabulary)
-        vectors, seed = recipe.training.vectors, recipe.seed
+        train, number = splits["train"], {tag: at for at, tag in enumerate(vocabulary.tags)}
+        tags = [np.array([number[tag] for tag in item.tags], dtype=np.int64) for item in train]
+        corpus = word_corpus(*vocabulary.encode([item.words for item in train]), tags)
+        config, vectors, seed = recipe.training.tags, recipe.training.vectors, recipe.seed
+        windows = windows_over(corpus.lengths, recipe.model.length or MAX_LENGTH)
+        order = Order(windows.lengths, config.batch_tokens, seed)
         words = [sentence.words for sentence in splits["dev"]]
         expected = [sentence.tags for sentence in splits["dev"]]
 
-        def dev_accuracy(model: Tagger) -> float:
-            predictor = TagPredictor(vocabulary=vocabulary, model=model)
-            tags = [tagged.tags for tagged in predictor.tag(words)]
-            return tag_accuracy(expected, tags).value
+        def batch(step: int) -> list[TaggedBatch]:
+            words = word_batch(corpus, windows, order.batch(step), PAD)
+            random = seeded(seed, step)
+            return [forget_rare(words, vocabulary.row_counts, config.unknown, UNKNOWN, random)]
 
-        batches = TagBatches(corpus, vocabulary, recipe)
-        stages = [stage("tags", recipe.training.tags, batches.batch, tags_loss, dev_accuracy)]
+        def dev_accuracy(model: Tagger) -> float:
+            tagged = TagPredictor(recipe, splits, vocabulary, model).tag(words)
+            return tag_accuracy(expected, [sentence.tags for sentence in tagged]).value
+
+        stages = [stage("tags", config, batch, tags_loss, dev_accuracy)]
         if vectors.steps > 0:
-            windows = windows_over(corpus.lengths, MAX_LENGTH)
-            neighbors = NeighborBatches(corpus, windows, vectors.batch_tokens, PAD, seed)
+            whole = windows_over(corpus.lengths, MAX_LENGTH)
+            neighbors = NeighborBatches(corpus, whole, vectors.batch_tokens, PAD, seed)
             stages.insert(0, stage("vectors", vectors, neighbors.batch, neighbors_loss))
         return stages
-
-    def bind(
-        self,
-        recipe: TagRecipe,
-        splits: Splits[Sentence],
-        vocabulary: WordsAndCharacters,
-        model: Tagger,
-    ) -> TagPredictor:
-        return TagPredictor(vocabulary=vocabulary, model=model)
 
     def probe_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> ProbeSizes:
         stage, letters = recipe.training.tags, f"words of {PROBE_LETTERS} letters, all different"
@@ -224,42 +377,14 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
     def probe(
         self, recipe: TagRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[Tagger]:
-        generator = torch.Generator().manual_seed(0)
-        rows, words = letters["B"], letters["T"]
-        spellings = random_tokens(generator, vocabulary.characters, rows * words, letters["W"])
-        forms = torch.arange(rows * words).view(rows, words)
-        present = torch.ones(rows, words, dtype=torch.bool)
-        tags = random_tokens(generator, vocabulary.tags, rows, words)
-        numbers = random_tokens(generator, vocabulary.entries, rows, words)
+        generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
+        forms = torch.arange(letters["B"] * letters["T"]).view(shape)
+        spellings = random_tokens(generator, vocabulary.characters, forms.numel(), letters["W"])
+        present = torch.ones(shape, dtype=torch.bool)
+        tags = random_tokens(generator, vocabulary.tags, *shape)
+        words = random_tokens(generator, vocabulary.entries, *shape)
         spelled = torch.ones_like(spellings, dtype=torch.bool)
-        batch = TaggedBatch(numbers, forms, spellings, spelled, present, tags)
-        return micro_batch(batch, tags_loss)
-
-
-def tagged_corpus(sentences: Sequence[Sentence], vocabulary: WordsAndCharacters) -> WordCorpus:
-    """Encode the training sentences."""
-    number = {tag: index for index, tag in enumerate(vocabulary.tags)}
-    tags = [
-        np.array([number[tag] for tag in sentence.tags], dtype=np.int64) for sentence in sentences
-    ]
-    return word_corpus(*vocabulary.encode([sentence.words for sentence in sentences]), tags)
-
-
-class TagBatches:
-    """Training batches. A batch depends only on its index, so a resumed run sees the same data."""
-
-    def __init__(
-        self, corpus: WordCorpus, vocabulary: WordsAndCharacters, recipe: TagRecipe
-    ) -> None:
-        self._corpus, self._config, self._seed = corpus, recipe.training.tags, recipe.seed
-        self._counts = vocabulary.row_counts
-        self._windows = windows_over(corpus.lengths, recipe.model.length or MAX_LENGTH)
-        self._order = Order(self._windows.lengths, self._config.batch_tokens, recipe.seed)
-
-    def batch(self, step: int) -> list[TaggedBatch]:
-        batch = word_batch(self._corpus, self._windows, self._order.batch(step), PAD)
-        random = seeded(self._seed, step)
-        return [forget_rare(batch, self._counts, self._config.unknown, UNKNOWN, random)]
+        return micro_batch(TaggedBatch(words, forms, spellings, spelled, present, tags), tags_loss)
 
 
 def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from harken.batch.padding import IGNORE
 from harken.encode.vocabulary import SPECIAL, VocabularySizes
 from harken.errors import UserError
 from harken.formats.split import hold_out
+from harken.layers.losses import cross_entropy_
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Indices, Prediction
 from harken.training.loop import MicroBatch, Stage, StageConfig
@@ -42,7 +44,6 @@ S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
 R = TypeVar("R")
 E = TypeVar("E")
-E_contra = TypeVar("E_contra", contravariant=True)
 V = TypeVar("V", bound=TaskVocabulary)
 M = TypeVar("M", bound=nn.Module)
 
@@ -71,10 +72,7 @@ class SplitPaths:
 
 
 class Splits(Mapping[str, Sequence[E]]):
-    """Examples of `train`, `dev` and, if the recipe names it, `test`.
-
-    Each split is read on first access and kept.
-    """
+    """Examples of `train`, `dev` and, if the recipe names it, `test`, read on first access."""
 
     def __init__(
         self,
@@ -94,15 +92,13 @@ class Splits(Mapping[str, Sequence[E]]):
 
         @cache
         def train() -> Sequence[E]:
-            examples, _ = parts()
-            check_train(examples)
-            return examples
+            check_train(parts()[0])
+            return parts()[0]
 
-        self._readers: dict[str, Callable[[], Sequence[E]]] = {"train": train}
-        if isinstance(dev, float):
-            self._readers["dev"] = lambda: parts()[1]
-        else:
-            self._readers["dev"] = cache(partial(read, dev))
+        self._readers: dict[str, Callable[[], Sequence[E]]] = {
+            "train": train,
+            "dev": (lambda: parts()[1]) if isinstance(dev, float) else cache(partial(read, dev)),
+        }
         if test is not None:
             self._readers["test"] = cache(partial(read, test))
 
@@ -131,9 +127,8 @@ class Layout(Generic[R, E]):
     count: Callable[[Sequence[E]], int] = len  # of `examples` in a split
     check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # notes for the user
     overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # from the files
-    suggest: Callable[[R, Splits[E]], Mapping[str, object]] = (
-        lambda recipe, splits: {}
-    )  # overrides from the examples
+    # Overrides from the examples.
+    suggest: Callable[[R, Splits[E]], Mapping[str, object]] = lambda recipe, splits: {}
 
 
 class ProbeSizes(NamedTuple):
@@ -157,10 +152,14 @@ def token_sizes(
     return ProbeSizes(stage, {"B": rows or max(1, batch_tokens // tokens), "T": tokens}, assumed)
 
 
-class Predictor(ABC, Generic[E_contra]):
+@dataclass(frozen=True, slots=True)
+class Predictor(ABC, Generic[R, E, V, M]):
     """A model with everything that it needs to answer."""
 
-    model: nn.Module
+    recipe: R
+    splits: Splits[E]  # baselines are computed from the training examples
+    vocabulary: V
+    model: M
 
     @property
     def device(self) -> torch.device:
@@ -172,17 +171,17 @@ class Predictor(ABC, Generic[E_contra]):
     ) -> Iterator[Prediction]:
         """Yield one prediction per input, in order.
 
-        A sample depends on the seed and the index of its input. `times` asks for the start and end
-        of every word; only tasks whose inputs are sounds are asked for them.
+        A sample depends on the seed and the index of its input. `times` requests the start and end
+        of every word; it is only set for tasks whose inputs are sounds.
         """
 
     @abstractmethod
-    def evaluate(self, examples: Sequence[E_contra], condition: str | None = None) -> Evaluation:
-        """Compute the metrics; only tasks whose inputs are sounds are given a condition."""
+    def evaluate(self, examples: Sequence[E], condition: str | None = None) -> Evaluation:
+        """Compute the metrics; a condition is only set for tasks whose inputs are sounds."""
 
     @abstractmethod
     def attention(self, text: str) -> AttentionExample | None:
-        """The attention of an input of `predict` and its output.
+        """Return the attention of an input of `predict` and its output.
 
         None for an input without tokens and for a model without attention.
         """
@@ -194,11 +193,21 @@ class Task(ABC, Generic[R, E, V, M]):
     inputs: ClassVar[Literal["lines", "sounds", "pictures"]] = "lines"
     recipe_type: type[R]
     vocabulary_type: type[V]
+    predictor_type: type[Predictor[R, E, V, M]]
     layout: Layout[R, E]
 
     @abstractmethod
+    def read_file(self, recipe: R, path: Path) -> Sequence[E]:
+        """Read the examples of a file."""
+
     def read(self, recipe: R, paths: Sequence[Path]) -> Sequence[E]:
-        """Read other examples than those of the recipe: one file, or a source and a target file."""
+        """Read examples that are not those of the recipe."""
+        if len(paths) != 1:
+            raise UserError(
+                f"expected one file of {self.layout.examples}, got {len(paths)}",
+                fix="evaluate on one file at a time (command line: --data FILE)",
+            )
+        return self.read_file(recipe, paths[0])
 
     @abstractmethod
     def read_splits(self, recipe: R) -> Splits[E]: ...
@@ -222,9 +231,6 @@ class Task(ABC, Generic[R, E, V, M]):
         """The stages of training; encoded data are kept in `cache` for a resumed run."""
 
     @abstractmethod
-    def bind(self, recipe: R, splits: Splits[E], vocabulary: V, model: M) -> Predictor[E]: ...
-
-    @abstractmethod
     def probe_sizes(self, recipe: R, rows: int | None, length: int | None) -> ProbeSizes:
         """The sizes of a training step; None stands for the recipe's own or a usual size."""
 
@@ -235,34 +241,32 @@ class Task(ABC, Generic[R, E, V, M]):
         """A random batch without padding, with the loss that training minimizes."""
 
 
-def require_one_file(paths: Sequence[Path], what: str) -> Path:
-    """Return the only file."""
-    if len(paths) != 1:
-        raise UserError(
-            f"expected one file of {what}, got {len(paths)}",
-            fix="evaluate on one file at a time (command line: --data FILE)",
-        )
-    return paths[0]
-
-
 def require_share(dev: object, what: str = "a file") -> None:
-    """Raise if `dev` is a number that is no share."""
+    """Raise if `dev` is a number that is not a share."""
     if isinstance(dev, float) and not 0 < dev < 1:
-        raise ValueError(f"dev = {dev} is no share; wanted {what} or a number in (0, 1)")
+        raise ValueError(f"dev = {dev} is not a share (expected {what} or a number in (0, 1))")
 
 
-def file_calls(*names: str) -> dict[str, tuple[str, ...]]:
-    """The calls of `harken new` with one, two or three files: train, dev and test."""
-    first, *others = names
+def file_calls(single: str, train: str, dev: str, test: str) -> dict[str, tuple[str, ...]]:
+    """Return the calls of `harken new` with one, two or three files."""
     return {
-        first: ("train",),
-        **{
-            " ".join(others[: count + 1]): ("train", "dev", "test")[: count + 1]
-            for count in range(1, len(others))
-        },
+        single: ("train",),
+        f"{train} {dev}": ("train", "dev"),
+        f"{train} {dev} {test}": ("train", "dev", "test"),
     }
 
 
 def random_tokens(generator: torch.Generator, below: int, *shape: int) -> Int[Tensor, "*shape"]:
-    """Random token numbers that are not special."""
+    """Draw token numbers that are not special."""
     return torch.randint(min(len(SPECIAL), below - 1), below, shape, generator=generator)
+
+
+def target_losses(
+    model: nn.Module,
+    targets: Int[Tensor, "B T"],
+    *inputs: Tensor,
+    smoothing: float = 0.0,
+) -> Float[Tensor, "counted"]:
+    """Return the cross-entropy of every counted target, in reading order."""
+    counted = targets != IGNORE
+    return cross_entropy_(model(*inputs, at=counted), targets[counted], smoothing)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,7 +18,7 @@ from torch import Tensor
 from harken.augment.conditions import apply_condition, parse_condition
 from harken.decode.found import Found, follow
 from harken.decode.sampling import SampleKey
-from harken.decode.speech import SpeechSearchConfig, seek_speech, way_of
+from harken.decode.speech import seek_speech, way_of
 from harken.decode.times import Span, align, around, peaks, word_spans
 from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.vocabulary import END, Vocabulary
@@ -39,7 +40,7 @@ from harken.measure.scored_answers import exact_matches
 from harken.measure.tagging import confusions
 from harken.measure.word_times import NOTES, attention_in_words, time_error
 from harken.models.recogniser import BLANK, Heard, Recogniser
-from harken.tasks.attention_view import AttentionExample, AttentionView, AudioView, output_title
+from harken.tasks.attention_view import AttentionExample, AudioView, output_title, self_view
 from harken.tasks.prediction import (
     Evaluation,
     Indices,
@@ -49,8 +50,9 @@ from harken.tasks.prediction import (
     sample_keys,
     truncation_of,
 )
-from harken.tasks.seq2seq import decoder_input_tensor, output_views
+from harken.tasks.seq2seq import decoder_inputs, output_views
 from harken.tasks.task import Predictor
+from harken.tasks.transcribe_data import TranscribeRecipe
 
 BATCH_SIZE = 16  # sounds in one batch
 MAX_TOKENS = 1000  # for a model whose decoder sets no limit
@@ -68,64 +70,59 @@ class Transcript:
     it was predicted. Both are empty if times were not asked for.
     """
 
-    found: Sequence[Found]
+    beam: Sequence[Found]
     words: Sequence[SpokenWord] = ()
     attended: Sequence[tuple[int, float]] = ()  # empty too if the model has no decoder
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Frames of a sound from number `first` on."""
 
     frames: Frames
     first: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpeechPredictor(Predictor[Utterance]):
+class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
     """A trained recognizer."""
 
-    model: Recogniser
-    vocabulary: Vocabulary
-    filterbank: FilterbankConfig
-    search: SpeechSearchConfig
-    max_seconds: float  # of one sound
-    seed: int  # of conditions
+    @property
+    def filterbank(self) -> FilterbankConfig:
+        return self.recipe.encode.filterbank
 
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         """Inputs are names of sound files or of parts of them; `-` is stdin."""
         frames = frames_of(map(self._signal, inputs), self.filterbank)
-        found = self.transcribe(frames, sample_keys(inputs, indices), nbest, times=times)
-        for name, transcript in zip(inputs, found, strict=True):
-            prediction = prediction_of(name, transcript.found, self.vocabulary, nbest)
+        transcripts = self.transcribe(frames, sample_keys(inputs, indices), nbest, times=times)
+        for name, transcript in zip(inputs, transcripts, strict=True):
+            prediction = prediction_of(name, transcript.beam, self.vocabulary, nbest)
             yield replace(prediction, words=tuple(transcript.words))
 
     def evaluate(self, examples: Sequence[Utterance], condition: str | None = None) -> Evaluation:
         """With a condition, of sounds or references that it has changed."""
         rate = self.filterbank.rate
-        signals: Sequence[Signal] = Sounds(examples, rate, self.max_seconds)
+        signals: Sequence[Signal] = Sounds(examples, rate, self.recipe.data.most_seconds)
         if condition is not None:
             parsed = parse_condition(condition)
-            signals, examples = apply_condition(parsed, signals, examples, rate, self.seed)
+            signals, examples = apply_condition(parsed, signals, examples, rate, self.recipe.seed)
         expected = [utterance.text for utterance in examples]
         frames = frames_of(signals, self.filterbank)
         timed = any(utterance.words for utterance in examples)
-        found = list(self.transcribe(frames, sample_keys(expected), times=timed))
+        transcripts = list(self.transcribe(frames, sample_keys(expected), times=timed))
         predictions = [
-            prediction_of(name_of(utterance), transcript.found, self.vocabulary)
-            for utterance, transcript in zip(examples, found, strict=True)
+            prediction_of(name_of(utterance), transcript.beam, self.vocabulary)
+            for utterance, transcript in zip(examples, transcripts, strict=True)
         ]
         outputs = [prediction.output for prediction in predictions]
         samples, notes = transcription_samples(outputs, expected)
         words = align_texts(outputs, expected, units="words")
         if timed:
             spoken = [utterance.words for utterance in examples]
-            predicted = [transcript.words for transcript in found]
+            predicted = [transcript.words for transcript in transcripts]
             samples["word_time_error"] = time_error(spoken, predicted, words)
             if "attention" in self.model.ways:
-                attended = [transcript.attended for transcript in found]
+                attended = [transcript.attended for transcript in transcripts]
                 samples["attention_in_word"] = attention_in_words(spoken, attended, words)
         return Evaluation(
             n=len(examples),
@@ -147,7 +144,7 @@ class SpeechPredictor(Predictor[Utterance]):
         (frames,) = frames_of([self._signal(text)], self.filterbank)
         total, frames = len(frames), frames[: self.model.longest_frames]
         (transcript,) = self.transcribe([frames], [(0,)], times=True)
-        tokens = transcript.found[0].tokens
+        tokens = transcript.beam[0].tokens
         outputs = tokens or [END]
         with torch.inference_mode():
             count = self._encode([frames]).memory.shape[1]
@@ -161,12 +158,7 @@ class SpeechPredictor(Predictor[Utterance]):
             first_place_seconds=sound.seconds_of(front.offset),
             words=transcript.words,
         )
-        encoder = AttentionView(
-            title="Encoder self-attention over time, in seconds",
-            matches=is_encoder_attention,
-            queries=places,
-            keys=places,
-        )
+        encoder = self_view("time in seconds", places, is_encoder_attention)
         return AttentionExample(
             title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
             run=lambda: self._force(frames, outputs),
@@ -174,7 +166,7 @@ class SpeechPredictor(Predictor[Utterance]):
                 outputs,
                 self.vocabulary.pieces,
                 encoder,
-                "Cross-attention: target tokens to sound",
+                "sound",
                 sound=view,
             ),
             truncation=truncation_of(len(frames), total, "first", "frames"),
@@ -208,36 +200,34 @@ class SpeechPredictor(Predictor[Utterance]):
     ) -> list[Transcript]:
         model = self.model.eval()
         encoded = self._encode([chunk.frames for chunk in chunks])
-        limit = model.longest_output or self.search.most or MAX_TOKENS
-        found = seek_speech(
+        limit = model.longest_output or self.recipe.search.most or MAX_TOKENS
+        beams = seek_speech(
             model,
             *encoded,
-            search=self.search,
+            search=self.recipe.search,
             blank=BLANK,
             end=END,
-            most=min(self.search.most or limit, limit),
+            most=min(self.recipe.search.most or limit, limit),
             nbest=nbest,
             keys=keys,
         )
         if not times:
-            return [Transcript(found=beam) for beam in found]
-        texts, weights = [beam[0].tokens for beam in found], None
+            return [Transcript(beam=beam) for beam in beams]
+        texts, weights = [beam[0].tokens for beam in beams], None
         if "attention" in model.ways:
             weights = forced_cross_attention(model, *encoded, texts, END)
         spans = self._spans(encoded, texts, weights)
         return [
             Transcript(
-                found=found[row],
+                beam=beams[row],
                 words=self._words(texts[row], spans[row], chunk.first),
-                attended=()
-                if weights is None
-                else self._attended(texts[row], weights[row], chunk.first),
+                attended=self._attended(texts[row], weights[row], chunk.first) if weights else (),
             )
             for row, chunk in enumerate(chunks)
         ]
 
     def _signal(self, name: str) -> Signal:
-        return signal_of(name, self.filterbank.rate, self.max_seconds)
+        return signal_of(name, self.filterbank.rate, self.recipe.data.most_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> Heard:
         """Encoder states of a batch of sounds."""
@@ -254,7 +244,7 @@ class SpeechPredictor(Predictor[Utterance]):
         """Encode a sound and, if the model has a decoder, feed it the output."""
         encoded = self._encode([frames])
         if "attention" in self.model.ways:
-            tokens = decoder_input_tensor(outputs, encoded.memory.device)
+            tokens = decoder_inputs(outputs, encoded.memory.device)
             present = torch.ones_like(tokens, dtype=torch.bool)
             self.model.extend(tokens, present, self.model.begin(*encoded))
 
@@ -264,12 +254,11 @@ class SpeechPredictor(Predictor[Utterance]):
         texts: Sequence[Sequence[int]],
         weights: Sequence[Float[Tensor, "k T S"]] | None,
     ) -> list[list[Span]]:
-        """The encoder states of each token: by CTC if asked, else by attention.
+        """The encoder states of each token: by CTC if requested, else by attention.
 
         What is between the centers of two tokens is shared between them.
         """
-        centers: list[list[float]]
-        if weights is None or way_of(self.model, self.search.by) != "attention":
+        if weights is None or way_of(self.model, self.recipe.search.by) != "attention":
             logs = self.model.symbols(encoded.memory)
             paths = align(logs, encoded.present, texts, blank=BLANK)
             centers = [
@@ -297,12 +286,9 @@ class SpeechPredictor(Predictor[Utterance]):
             return []
         numbers = self.vocabulary.word_numbers(text)
         begins = [at == 0 or number != numbers[at - 1] for at, number in enumerate(numbers)]
-        spoken = zip(dict.fromkeys(numbers), word_spans(spans, begins), strict=True)
         return [
-            SpokenWord(
-                words[number], self._seconds(span.start, first), self._seconds(span.end, first)
-            )
-            for number, span in spoken
+            SpokenWord(words[number], *(self._seconds(edge, first) for edge in span))
+            for number, span in zip(dict.fromkeys(numbers), word_spans(spans, begins), strict=True)
         ]
 
     def _seconds(self, place: float, first: int = 0) -> float:
@@ -320,9 +306,9 @@ def cut_at_silence(frames: Frames, most: int | None) -> list[Chunk]:
         window = min(QUIET_FRAMES, len(loudness))
         quiet = loudness.unfold(0, window, 1).mean(dim=1)
         end = first + most // 2 + int(quiet.argmin()) + (window + 1) // 2
-        chunks.append(Chunk(frames=frames[first:end], first=first))
+        chunks.append(Chunk(frames[first:end], first))
         first = end
-    return [*chunks, Chunk(frames=frames[first:], first=first)]
+    return [*chunks, Chunk(frames[first:], first)]
 
 
 def joined(chunks: Sequence[Transcript]) -> Transcript:
@@ -330,7 +316,7 @@ def joined(chunks: Sequence[Transcript]) -> Transcript:
     if len(chunks) == 1:
         return chunks[0]
     return Transcript(
-        found=reduce(follow, (chunk.found for chunk in chunks)),
+        beam=reduce(follow, (chunk.beam for chunk in chunks)),
         words=[word for chunk in chunks for word in chunk.words],
         attended=[],  # words of chunks are numbered apart
     )
@@ -347,13 +333,7 @@ def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]
         ]
         header = ("speaker", "words", "errors", "substituted", "deleted", "inserted")
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
-    wrong = confusions(confusion_counts(sentences), MAX_CONFUSIONS)
-    if wrong:
-        tables.append(
-            Table(
-                title="Confusions",
-                header=("said", "written", "times"),
-                rows=[(pair.expected or "–", pair.said or "–", pair.words) for pair in wrong],
-            )
-        )
+    if wrong := confusions(confusion_counts(sentences), MAX_CONFUSIONS):
+        pairs = [(pair.expected or "–", pair.said or "–", pair.words) for pair in wrong]
+        tables.append(Table(title="Confusions", header=("said", "written", "times"), rows=pairs))
     return tables

@@ -3,17 +3,17 @@
     source tokens                        -> encoder states
     <end> target tokens                  -> target tokens <end>       (decoder inputs, targets)
 
-Both languages share one vocabulary, fitted on both sides of the training pairs. A source that is
-longer than the model reads is translated in chunks, cut between words; training leaves such pairs
-out.
+Both languages share one vocabulary. A source that is longer than the model reads is translated in
+chunks, cut between words; training leaves such pairs out.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -21,38 +21,54 @@ import torch
 from torch import Tensor
 
 from harken.batch.bucketing import Order
-from harken.batch.padding import IGNORE
+from harken.batch.padding import pad
 from harken.batch.pairs import PairBatch, RaggedPairs, pair_batch
-from harken.batch.ragged import ragged
+from harken.batch.ragged import Numbers, ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
+from harken.decode.found import Found, follow
+from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.formats.tsv import read_pairs_tsv, read_parallel
-from harken.layers.losses import cross_entropy_
-from harken.measure.bleu import bleu, bleu_counts
-from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from harken.tasks.prediction import warn_unfit
+from harken.inspection.refs import is_encoder_attention
+from harken.measure.bleu import bleu, bleu_counts, translation_samples
+from harken.models.encoder_decoder import LONGEST_SOURCE, EncoderDecoder, EncoderDecoderConfig
+from harken.tasks.attention_view import AttentionExample, output_title, self_view
+from harken.tasks.prediction import (
+    Evaluation,
+    Indices,
+    Prediction,
+    prediction_of,
+    sample_keys,
+    truncation_of,
+    warn_unfit,
+)
+from harken.tasks.seq2seq import decoder_inputs, max_tokens, output_views, search_outputs
 from harken.tasks.task import (
     Layout,
+    Predictor,
     ProbeSizes,
     Splits,
     Task,
     random_tokens,
     require_share,
+    target_losses,
     token_sizes,
 )
-from harken.tasks.translate_predictor import TranslatePredictor
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
-from harken.training.machine import MachineConfig
-from harken.training.optimiser import AdamWConfig, MuonConfig, OptimiserConfig
+from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
+from harken.training.runtime import RuntimeConfig
 
+KEYS = [f"{split}.{side}" for split in ("train", "dev", "test") for side in ("source", "target")]
 DEV_SENTENCES = 500  # translated greedily at each evaluation during training
 BLEU_ORDER = 4
 # Scripts without spaces, whose characters count as words, and all other words.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+")
+BATCH_SIZE = 64  # sentences searched in one batch
+SHORT = 20  # words of a sentence whose attention is easy to read
 TEMPLATE = """\
 target_language = "{data.target_language}"    # whose rules part words where BLEU is counted
 
@@ -103,7 +119,7 @@ class TranslateStage(StageConfig):
     """`smoothing` is label smoothing: one sentence has many translations."""
 
     steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimiserConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003))
+    optimiser: OptimizerConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003))
     batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
     smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
 
@@ -112,7 +128,7 @@ class TranslateStage(StageConfig):
 class TranslateTraining:
     """One stage."""
 
-    machine: MachineConfig = field(default_factory=MachineConfig)
+    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
     pairs: TranslateStage = field(default_factory=TranslateStage)
 
 
@@ -131,8 +147,8 @@ class TranslateRecipe:
 
 def guess_language(files: Sequence[Path]) -> list[str]:
     """The `de` of a second file `train.de`."""
-    found = re.search(r"\.([a-z]{2})(\.gz|\.zst)?$", files[1].name) if len(files) > 1 else None
-    return [f"data.target_language={found[1]}"] if found else []
+    name = re.search(r"\.([a-z]{2})(\.gz|\.zst)?$", files[1].name) if len(files) > 1 else None
+    return [f"data.target_language={name[1]}"] if name else []
 
 
 def suggest_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, object]:
@@ -144,10 +160,10 @@ def suggest_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, obj
 
 def check_translations(files: Sequence[Path]) -> list[str]:
     """Reject labels in place of translations; say what to expect of very short ones."""
-    read = read_pairs_tsv(files[0]) if len(files) == 1 else read_parallel(files[0], files[1])
+    where = files[min(1, len(files) - 1)]
+    read = read_pairs_tsv(where) if len(files) == 1 else read_parallel(files[0], where)
     targets = [pair.target.strip() for pair in read.pairs]
     distinct = Counter(targets)
-    where = files[-1] if len(files) == 1 else files[1]
     if len(targets) >= 20 and len(distinct) <= len(targets) // 10:
         shown = ", ".join(repr(label[:20]) for label, _ in distinct.most_common(3))
         raise UserError(
@@ -157,16 +173,99 @@ def check_translations(files: Sequence[Path]) -> list[str]:
         )
     short = sum(len(WORD.findall(target)) < BLEU_ORDER for target in targets)
     if short > 0.9 * len(targets):
-        return [
-            f"note: {short / len(targets):.0%} of the translations in {where} have fewer than "
-            f"{BLEU_ORDER} words, so that BLEU will be about 0; read chrF instead"
-        ]
+        note = f"note: {short / len(targets):.0%} of the translations in {where} have fewer than "
+        return [f"{note}{BLEU_ORDER} words, so that BLEU will be about 0; read chrF instead"]
     return []
 
 
-KEYS = tuple(
-    f"{split}.{side}" for split in ("train", "dev", "test") for side in ("source", "target")
-)
+class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
+    """A trained translator."""
+
+    def predict(
+        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
+    ) -> Iterator[Prediction]:
+        """Translate each text; a long text is joined from its chunks, a blank one stays blank."""
+        keys = sample_keys(inputs, indices)
+        chunks = [
+            (owner, chunk, (*keys[owner], number))
+            for owner, tokens in enumerate(self.vocabulary.encode(inputs))
+            if inputs[owner].strip() and len(tokens)
+            for number, chunk in enumerate(self._chunks(tokens))
+        ]
+        owners, tokens, chunk_keys = zip(*chunks, strict=True) if chunks else ((), (), ())
+        joined: list[list[Found]] = [[] for _ in inputs]
+        for owner, beam in zip(owners, self._search(tokens, chunk_keys, nbest), strict=True):
+            joined[owner] = follow(joined[owner], beam) if joined[owner] else beam
+        for text, beam in zip(inputs, joined, strict=True):
+            yield prediction_of(text, beam or [Found([], 0.0)], self.vocabulary, nbest)
+
+    def evaluate(self, examples: Sequence[Pair], condition: str | None = None) -> Evaluation:
+        predictions = list(self.predict([pair.source for pair in examples]))
+        expected = [pair.target for pair in examples]
+        outputs = [prediction.output for prediction in predictions]
+        samples, notes = translation_samples(outputs, expected, self.recipe.data.target_language)
+        sources = [pair.source for pair in examples if pair.source.split()]
+        short = (source for source in sources if len(source.split()) <= SHORT)
+        return Evaluation(
+            n=len(examples),
+            samples=samples,
+            notes=notes,
+            predictions=predictions,
+            expected=expected,
+            example=next(short, min(sources, key=len, default="")),
+        )
+
+    def attention(self, text: str) -> AttentionExample | None:
+        """Attention of the hypothesis that is kept; of a long source, the first chunk."""
+        model, vocabulary = self.model.eval(), self.vocabulary
+        (tokens,) = vocabulary.encode([text])
+        if not text.strip() or len(tokens) == 0:
+            return None
+        chunk, *_ = self._chunks(tokens)
+        ((best, *_),) = self._search([chunk], [(0, 0)])
+        outputs = [*best.tokens, END][: max_tokens(model, self.recipe.search)]
+        source = torch.tensor([chunk.tolist()], device=self.device)
+        inputs = decoder_inputs(outputs, self.device)
+        texts = vocabulary.pieces(chunk.tolist())
+        encoder = self_view("source tokens", texts, is_encoder_attention)
+        return AttentionExample(
+            title=f"{text} → {output_title(vocabulary.decode([best.tokens])[0])}",
+            run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
+            views=output_views(outputs, vocabulary.pieces, encoder, "source tokens"),
+            truncation=truncation_of(len(chunk), len(tokens), "first"),
+        )
+
+    def _search(
+        self, sources: Sequence[Numbers], keys: Sequence[SampleKey], nbest: int = 1
+    ) -> list[list[Found]]:
+        """The best hypotheses for each source that fits the model, in order."""
+        model, beams = self.model.eval(), [list[Found]() for _ in sources]
+        # Similar lengths together, the longest first: what does not fit in memory fails at once.
+        ranked = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+        for start in range(0, len(ranked), BATCH_SIZE):
+            chosen = ranked[start : start + BATCH_SIZE]
+            source, present = pad(ragged([sources[index] for index in chosen]), PAD)
+            batch = source.to(self.device), present.to(self.device)
+            batch_keys = [keys[index] for index in chosen]
+            found = search_outputs(model, *batch, self.recipe.search, nbest, batch_keys)
+            for index, beam in zip(chosen, found, strict=True):
+                beams[index] = beam
+        return beams
+
+    def _chunks(self, tokens: Numbers) -> list[Numbers]:
+        most = self.model.longest_source or LONGEST_SOURCE
+        return cut_between_words(tokens, most, self.vocabulary)
+
+
+def cut_between_words(tokens: Numbers, most: int, vocabulary: Vocabulary) -> list[Numbers]:
+    """Chunks of at most `most` tokens, each cut before a word if there is one."""
+    chunks = []
+    while len(tokens) > most:
+        places = range(most, most // 2 - 1, -1)
+        cut = next((at for at in places if vocabulary.begins_word(int(tokens[at]))), most)
+        chunks.append(tokens[:cut])
+        tokens = tokens[cut:]
+    return [*chunks, tokens]
 
 
 class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
@@ -174,6 +273,7 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
 
     recipe_type = TranslateRecipe
     vocabulary_type = Vocabulary
+    predictor_type = TranslatePredictor
     layout = Layout[TranslateRecipe, Pair](
         calls={
             "pairs.tsv": ("train",),
@@ -189,18 +289,22 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         suggest=suggest_size,
     )
 
-    def read(self, recipe: TranslateRecipe, paths: Sequence[Path]) -> list[Pair]:
+    def read_file(self, recipe: TranslateRecipe, path: Path) -> list[Pair]:
+        return read_pairs(path)
+
+    def read(self, recipe: TranslateRecipe, paths: Sequence[Path]) -> Sequence[Pair]:
         if len(paths) == 2:
             return read_pairs(ParallelFiles(source=paths[0], target=paths[1]))
-        return read_pairs(paths[0])
+        return super().read(recipe, paths)
 
     def read_splits(self, recipe: TranslateRecipe) -> Splits[Pair]:
+        read_train = partial(read_pairs, keep_blank=False)
         return Splits(
             recipe.data,
             read_pairs,
             seed=recipe.seed,
-            key=lambda pair: pair.source,
-            read_train=partial(read_pairs, keep_blank=False),
+            key=attrgetter("source"),
+            read_train=read_train,
         )
 
     def input(self, example: Pair) -> str:
@@ -218,38 +322,18 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         config = recipe.training.pairs
         pairs = encode_pairs(splits["train"], vocabulary, *max_lengths(recipe.model))
         order = Order(pairs.lengths, config.batch_tokens, recipe.seed)
-        dev = splits["dev"][:DEV_SENTENCES]
+        dev, greedy = splits["dev"][:DEV_SENTENCES], replace(recipe, search=SearchConfig())
 
         def batch(step: int) -> list[PairBatch]:
             return [pair_batch(pairs.take(order.batch(step)), END, END, PAD)]
 
         def dev_bleu(model: EncoderDecoder) -> float:
-            predictor = TranslatePredictor(
-                vocabulary=vocabulary,
-                model=model,
-                search=SearchConfig(),
-                target_language=recipe.data.target_language,
-            )
-            predictions = predictor.predict([pair.source for pair in dev])
-            outputs = [prediction.output for prediction in predictions]
+            predictor = TranslatePredictor(greedy, splits, vocabulary, model)
+            outputs = [best.output for best in predictor.predict([pair.source for pair in dev])]
             counts = bleu_counts(outputs, [pair.target for pair in dev], tokenize="13a")
             return float(bleu(counts.sum(axis=0, keepdims=True))[0])
 
         return [stage("pairs", config, batch, translation_loss(config.smoothing), dev_bleu)]
-
-    def bind(
-        self,
-        recipe: TranslateRecipe,
-        splits: Splits[Pair],
-        vocabulary: Vocabulary,
-        model: EncoderDecoder,
-    ) -> TranslatePredictor:
-        return TranslatePredictor(
-            vocabulary=vocabulary,
-            model=model,
-            search=recipe.search,
-            target_language=recipe.data.target_language,
-        )
 
     def probe_sizes(
         self, recipe: TranslateRecipe, rows: int | None, length: int | None
@@ -262,11 +346,13 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
     def probe(
         self, recipe: TranslateRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[EncoderDecoder]:
-        generator = torch.Generator().manual_seed(0)
-        rows = letters["B"]
-        source, inputs, targets = (
-            random_tokens(generator, vocabulary.entries, rows, letters[name]) for name in "MTT"
+        generator, rows, entries = (
+            torch.Generator().manual_seed(0),
+            letters["B"],
+            vocabulary.entries,
         )
+        tokens = (random_tokens(generator, entries, rows, letters[name]) for name in "MTT")
+        source, inputs, targets = tokens
         batch = PairBatch(source, torch.ones_like(source, dtype=torch.bool), inputs, targets)
         return micro_batch(batch, translation_loss(recipe.training.pairs.smoothing))
 
@@ -296,23 +382,19 @@ def encode_pairs(
     ]
     if not fits:
         raise UserError(
-            f"found no pair of at most {max_source} and {max_target} tokens, "
-            "wanted some to learn from",
+            f"no training pair has at most {max_source} source and {max_target} target tokens",
             fix="split long lines into sentences, or raise model.encoder.length and "
             "model.decoder.length",
         )
     warn_unfit(len(pairs) - len(fits), len(pairs), "pairs")
-    return RaggedPairs(
-        ragged([source for source, _ in fits]), ragged([target for _, target in fits])
-    )
+    return RaggedPairs(*map(ragged, zip(*fits, strict=True)))
 
 
 def translation_loss(smoothing: float) -> Callable[[EncoderDecoder, PairBatch], Tensor]:
     """Cross-entropy with label smoothing, summed over the targets."""
 
     def loss(model: EncoderDecoder, batch: PairBatch) -> Tensor:
-        counted = batch.targets != IGNORE
-        logits = model(batch.source, batch.present, batch.inputs, at=counted)
-        return cross_entropy_(logits, batch.targets[counted], smoothing).sum()
+        inputs = (batch.source, batch.present, batch.inputs)
+        return target_losses(model, batch.targets, *inputs, smoothing=smoothing).sum()
 
     return loss

@@ -1,1 +1,1 @@
-"""The loop that turns batches and a loss into weights, and the files that let it be resumed."""
+"""The training loop, optimizers and checkpoints."""

@@ -1,14 +1,14 @@
-"""Weights on disk: safetensors and JSON, whole or not there, checked against a manifest on load.
+"""Checkpoints: safetensors and JSON, written atomically and checked against a manifest on load.
 
 A checkpoint is a folder `checkpoints/stage-1-step-000400/`:
 
     model.safetensors       weights
-    best.safetensors        the best weights so far, where a stage is evaluated
-    optimiser.safetensors   momenta, named `weight|momentum`
+    best.safetensors        the best weights so far, if the stage is evaluated
+    optimiser.safetensors   optimizer state, named `weight|key`
     progress.json           stage, step, best value
     manifest.json           SHA-256 of all of these
 
-Nothing else is needed to go on: batches and dropout are functions of the seed and the step.
+A resumed run needs nothing else: batches and dropout are functions of the seed and the step.
 """
 
 import json
@@ -31,7 +31,9 @@ from harken.strict_json import is_finite, is_whole, text_of
 MANIFEST = "manifest.json"
 MAX_JSON = 2**20  # bytes of a manifest or of the progress
 CHECKPOINT = re.compile(r"stage-[0-9]{1,9}-step-[0-9]{1,12}")
-KEPT = 2  # checkpoints kept: the newest, and one before it in case the disk damages a file
+MAX_CHECKPOINTS = 2  # the newest, and the one before it in case the disk damages a file
+RESTORE = "restore it from a copy, or train again"
+REMOVE = "remove the damaged checkpoint, or train again"
 Weights = dict[str, Tensor]
 
 
@@ -56,15 +58,16 @@ class Checkpoint:
     optimiser: Weights
 
 
-def weights_of(model: nn.Module) -> Weights:
-    """Every weight once, under its first name: a tied one is stored once."""
-    return {name: one.detach() for name, one in (*model.named_parameters(), *model.named_buffers())}
+def model_state(model: nn.Module) -> Weights:
+    """Return parameters and buffers; tied weights once, under their first name."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return {name: tensor.detach() for name, tensor in tensors}
 
 
 @torch.no_grad()
-def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
+def load_model_state(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
     """Copy weights into a model that must have exactly these names and shapes."""
-    own = weights_of(model)
+    own = model_state(model)
     wrong = sorted(
         name
         for name in own.keys() | weights.keys()
@@ -72,33 +75,35 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path) ->
     )
     if wrong:
         raise Failure(
-            f"{where}: found weights that do not fit the recipe at {wrong[0]!r} "
-            f"({len(wrong)} such names), wanted the weights that this recipe made",
+            f"{where}: the weights do not fit the recipe ({len(wrong)} names differ, such as "
+            f"{wrong[0]!r})",
             fix="restore recipe.toml and the weights from the same run",
         )
     for name, tensor in own.items():
         tensor.copy_(weights[name])
 
 
-def momenta_of(model: nn.Module, optimisers: Iterable[Optimizer]) -> Weights:
-    """What the optimisers remember, by the weight's name."""
+def optimizer_state(model: nn.Module, optimizers: Iterable[Optimizer]) -> Weights:
+    """Return the state of the optimizers under names of weights."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return {
         f"{names[id(parameter)]}|{key}": value
-        for optimiser in optimisers
-        for parameter, memory in optimiser.state.items()
-        for key, value in memory.items()
+        for optimizer in optimizers
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
         if isinstance(value, Tensor)
     }
 
 
-def set_momenta(model: nn.Module, optimisers: Iterable[Optimizer], momenta: Weights) -> None:
-    """Give optimisers their memory back."""
+def load_optimizer_state(
+    model: nn.Module, optimizers: Iterable[Optimizer], momenta: Weights
+) -> None:
+    """Restore what `optimizer_state` returned."""
     parameters = dict(model.named_parameters())
     owner = {
-        id(parameter): optimiser
-        for optimiser in optimisers
-        for group in optimiser.param_groups
+        id(parameter): optimizer
+        for optimizer in optimizers
+        for group in optimizer.param_groups
         for parameter in group["params"]
     }
     for name, value in momenta.items():
@@ -108,40 +113,32 @@ def set_momenta(model: nn.Module, optimisers: Iterable[Optimizer], momenta: Weig
             raise Failure(
                 f"checkpoint: the optimizer state {name[:60]!r} of shape {list(value.shape)} does "
                 "not belong to the model",
-                fix="remove the damaged checkpoint, or train again",
+                fix=REMOVE,
             )
         owner[id(parameter)].state[parameter][key] = value.to(parameter.device)
 
 
 def write_manifest(folder: Path, names: Mapping[str, str]) -> None:
-    """The digest of each file under its name; the file may still bear a temporary one."""
+    """Write the digest of each file under its final name; `names` maps it to the present name."""
     digests = {name: sha256(folder / actual) for name, actual in names.items()}
     write_text(folder / MANIFEST, json.dumps({"sha256": digests}, indent=1))
 
 
 def check_manifest(folder: Path, names: Iterable[str]) -> None:
-    """Refuse files that are not what was written."""
+    """Raise `Failure` unless the files are those that were written."""
     try:
         digests = read_json(folder / MANIFEST, "a manifest", max_bytes=MAX_JSON)["sha256"]
-        wanted = {name: text_of(MANIFEST, name, digests[name]) for name in names}
+        expected = {name: text_of(MANIFEST, name, digests[name]) for name in names}
     except (UserError, KeyError, TypeError) as error:
-        raise Failure(
-            f"{folder / MANIFEST}: found no readable manifest ({error}), wanted one that names "
-            "the run's files",
-            fix="restore it from a copy, or train again",
-        ) from None
-    for name, digest in wanted.items():
+        raise Failure(f"{folder / MANIFEST}: cannot be read ({error})", fix=RESTORE) from None
+    for name, digest in expected.items():
         if not is_file(folder / name):
+            raise Failure(f"{folder / name}: file not found", fix=RESTORE)
+        if (actual := sha256(folder / name)) != digest:
             raise Failure(
-                f"{folder / name}: found no such file, wanted it for this run",
-                fix="restore it from a copy, or train again",
-            )
-        found = sha256(folder / name)
-        if found != digest:
-            raise Failure(
-                f"{folder / name}: found SHA-256 {found[:12]}…, wanted {digest[:12]}… "
-                "of manifest.json: the file is damaged or was altered",
-                fix="restore it from a copy, or train again",
+                f"{folder / name}: the file is damaged or was altered (expected SHA-256 "
+                f"{digest[:12]}…, got {actual[:12]}…)",
+                fix=RESTORE,
             )
 
 
@@ -151,14 +148,11 @@ def load_weights(path: Path) -> Weights:
     try:
         return dict(load_file(path))
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        raise Failure(
-            f"{path}: found weights that cannot be read ({error}), wanted a safetensors file",
-            fix="restore it from a copy, or train again",
-        ) from None
+        raise Failure(f"{path}: the weights cannot be read ({error})", fix=RESTORE) from None
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a new checkpoint, then let the oldest ones go."""
+    """Write a new checkpoint, then remove the oldest ones."""
     progress = checkpoint.progress
     target = folder / f"stage-{progress.stage}-step-{progress.step:07d}"
     parts = {"model": checkpoint.model, "optimiser": checkpoint.optimiser}
@@ -170,23 +164,23 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         write_text(unfinished / "progress.json", json.dumps(asdict(progress)))
         names = sorted(path.name for path in unfinished.iterdir())
         write_manifest(unfinished, {name: name for name in names})
-    for old in checkpoint_folders(folder)[:-KEPT]:
+    for old in checkpoint_folders(folder)[:-MAX_CHECKPOINTS]:
         remove_folder(old)
     return target
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
     """Whole checkpoints, oldest first."""
-    found = [
+    folders = [
         path
         for path in folder.glob("stage-*-step-*")
         if CHECKPOINT.fullmatch(path.name) and is_folder(path)
     ]
-    return sorted(found, key=lambda path: [int(part) for part in path.name.split("-")[1::2]])
+    return sorted(folders, key=lambda path: [int(part) for part in path.name.split("-")[1::2]])
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is undamaged; None where training has saved none."""
+    """Return the newest undamaged checkpoint; None if there is no checkpoint."""
     damage: Complaint | None = None
     for path in reversed(checkpoint_folders(folder)):
         try:
@@ -223,6 +217,6 @@ def _read_progress(path: Path) -> Progress:
         raise Failure(
             f"{path}: the progress of training is damaged (expected stage, step, best and "
             "rounds_without_gain)",
-            fix="remove the damaged checkpoint, or train again",
+            fix=REMOVE,
         )
     return Progress(**stored)

@@ -1,10 +1,8 @@
-"""Stages of training as a stream of events.
+"""Training as a stream of events.
 
-One step: `accumulate` batches, their losses summed and divided by the count of targets in all of
-them, gradients clipped, weights changed. Everything random in step s of stage g is drawn from a
+One step: `accumulate` batches, their losses summed and divided by the number of targets in all of
+them, gradients clipped, weights updated. Everything random in step s of stage g is drawn from a
 seed made of (seed, g, s), so a resumed run repeats the uninterrupted one exactly.
-
-The loop yields what happened and leaves logs and progress bars to whoever listens.
 """
 
 import math
@@ -26,25 +24,25 @@ from harken.training.checkpoint import (
     Progress,
     Weights,
     load_checkpoint,
-    momenta_of,
+    load_model_state,
+    load_optimizer_state,
+    model_state,
+    optimizer_state,
     save_checkpoint,
-    set_momenta,
-    set_weights,
-    weights_of,
 )
-from harken.training.machine import MachineConfig, mixed_precision
-from harken.training.optimiser import MuonConfig, OptimiserConfig, set_rates
+from harken.training.optimizer import MuonConfig, OptimizerConfig, set_rates
+from harken.training.runtime import RuntimeConfig, mixed_precision
 from harken.training.schedule import ScheduleConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageConfig:
-    """How one stage changes the weights."""
+    """Steps, optimizer, schedule and evaluation of one stage."""
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
-    accumulate: int = bounded(1, at_least=1)  # batches a step
-    clip: float = bounded(1.0, above=0.0)  # the largest norm of all gradients together
-    optimiser: OptimiserConfig = MuonConfig()
+    accumulate: int = bounded(1, at_least=1)  # batches per step
+    clip: float = bounded(1.0, above=0.0)  # maximum norm of all gradients
+    optimiser: OptimizerConfig = MuonConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     evaluate_every: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # steps; 0 means never
     # Rounds without gain before stopping; 0 means never.
@@ -84,7 +82,7 @@ class MicroBatch(Generic[Model]):
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(Generic[Model]):
-    """A name, its settings, batch number n, and a value to maximize."""
+    """A stage of training: its settings, the batch of each index, and a value to maximize."""
 
     name: str
     config: StageConfig
@@ -104,18 +102,18 @@ def stage(
     loss: Callable[[Model, SomeBatch], Tensor],
     evaluate: Callable[[Model], float] | None = None,
 ) -> Stage[Model]:
-    """A stage whose batches are bound to its loss; a batch depends only on its number."""
+    """Bind batches to their loss; a batch depends only on its index."""
     return Stage(
         name=name,
         config=config,
-        batch=lambda number: [micro_batch(part, loss) for part in batch(number)],
+        batch=lambda index: [micro_batch(part, loss) for part in batch(index)],
         evaluate=evaluate,
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stepped:
-    """One change of the weights."""
+class StepDone:
+    """One optimizer step."""
 
     stage: str
     step: int  # steps done, this one included
@@ -129,7 +127,7 @@ class Stepped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluated:
-    """The value after a step, and whether none before was better."""
+    """The dev value after a step, and whether it is the best so far."""
 
     stage: str
     step: int
@@ -138,24 +136,24 @@ class Evaluated:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Saved:
-    """A checkpoint is on the disk."""
+class CheckpointSaved:
+    """A checkpoint was written."""
 
     stage: str
     step: int
     path: Path
 
 
-Event = Stepped | Evaluated | Saved
+Event = StepDone | Evaluated | CheckpointSaved
 
 
-def seed_of(*words: int) -> int:
-    """One seed from several numbers, the same on every machine."""
-    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
+def derive_seed(*numbers: int) -> int:
+    """Return one seed made of several numbers, the same on every machine."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
 
 
 class Training(Generic[Model]):
-    """A model on its way through stages; iterate to train, `save` at any pause between events."""
+    """Train a model in stages: iterate to train, call `save` between any two events."""
 
     def __init__(
         self,
@@ -163,7 +161,7 @@ class Training(Generic[Model]):
         stages: Sequence[Stage[Model]],
         *,
         seed: int,
-        machine: MachineConfig,
+        machine: RuntimeConfig,
         device: torch.device,
         checkpoints: Path,
         interruptible: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -174,38 +172,38 @@ class Training(Generic[Model]):
         self.machine, self.device, self.checkpoints = machine, device, checkpoints
         self.progress = Progress()
         self.best: Weights | None = None
-        self._optimisers: list[torch.optim.Optimizer] = []
+        self._optimizers: list[torch.optim.Optimizer] = []
         self._callable = cast(Model, torch.compile(model)) if machine.compile else model
 
     def resume(self) -> bool:
-        """Continue from the newest checkpoint; False where there is none."""
+        """Continue from the newest checkpoint; False if there is none."""
         stored = load_checkpoint(self.checkpoints)
         if stored is None:
             return False
-        set_weights(self.model, stored.model, self.checkpoints)
+        load_model_state(self.model, stored.model, self.checkpoints)
         self.progress, self.best = stored.progress, stored.best
         if self.progress.stage < len(self.stages) and self.progress.step > 0:
-            self._optimisers = self._stage.config.optimiser.build(self.model)
-            set_momenta(self.model, self._optimisers, stored.optimiser)
+            self._optimizers = self._stage.config.optimiser.build(self.model)
+            load_optimizer_state(self.model, self._optimizers, stored.optimiser)
         return True
 
     def __iter__(self) -> Iterator[Event]:
         while self.progress.stage < len(self.stages):
             yield from self._run_stage()
 
-    def save(self) -> Saved:
-        """Write a checkpoint of this very moment."""
+    def save(self) -> CheckpointSaved:
+        """Write a checkpoint of the present state."""
         path = save_checkpoint(
             self.checkpoints,
             Checkpoint(
                 progress=self.progress,
-                model=weights_of(self.model),
+                model=model_state(self.model),
                 best=self.best,
-                optimiser=momenta_of(self.model, self._optimisers),
+                optimiser=optimizer_state(self.model, self._optimizers),
             ),
         )
         stage = min(self.progress.stage, len(self.stages) - 1)
-        return Saved(stage=self.stages[stage].name, step=self.progress.step, path=path)
+        return CheckpointSaved(stage=self.stages[stage].name, step=self.progress.step, path=path)
 
     @property
     def _stage(self) -> Stage[Model]:
@@ -214,10 +212,12 @@ class Training(Generic[Model]):
     def _run_stage(self) -> Iterator[Event]:
         stage, config = self._stage, self._stage.config
         if self.progress.step == 0:
-            self._optimisers = config.optimiser.build(self.model)
+            self._optimizers = config.optimiser.build(self.model)
         if self.progress.evaluation_due:  # stopped between a step and its evaluation
             yield self._evaluate(stage)
-        while self.progress.step < config.steps and not self._patience_is_over():
+        while self.progress.step < config.steps and not (
+            0 < config.patience <= self.progress.rounds_without_gain
+        ):
             yield self._step(stage)
             if self.progress.evaluation_due:
                 yield self._evaluate(stage)
@@ -225,18 +225,14 @@ class Training(Generic[Model]):
             if done < config.steps and done % config.save_every == 0:
                 yield self.save()
         if self.best is not None:
-            set_weights(self.model, self.best, self.checkpoints)
+            load_model_state(self.model, self.best, self.checkpoints)
         self.progress, self.best = Progress(stage=self.progress.stage + 1), None
-        self._optimisers = []
+        self._optimizers = []
         yield self.save()
 
-    def _patience_is_over(self) -> bool:
-        patience = self._stage.config.patience
-        return 0 < patience <= self.progress.rounds_without_gain
-
-    def _step(self, stage: Stage[Model]) -> Stepped:
+    def _step(self, stage: Stage[Model]) -> StepDone:
         config, step, started = stage.config, self.progress.step, time.perf_counter()
-        torch.manual_seed(seed_of(self.seed, self.progress.stage, step))
+        torch.manual_seed(derive_seed(self.seed, self.progress.stage, step))
         first = step * config.accumulate
         parts = [part for n in range(config.accumulate) for part in stage.batch(first + n)]
         tokens = sum(part.counted for part in parts)
@@ -249,23 +245,20 @@ class Training(Generic[Model]):
             total += loss.item()
         if not math.isfinite(total):
             raise Failure(
-                f"stage {stage.name!r}, step {step + 1}: found a loss of {total}, wanted a number",
-                fix="lower the optimiser's rate or lengthen schedule.warmup, then train again in a "
+                f"stage {stage.name!r}, step {step + 1}: the loss is {total}",
+                fix="lower optimiser.rate or lengthen schedule.warmup, then train again in a "
                 "new folder",
             )
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
-        factor = config.schedule.factor(step, config.steps)
-        set_rates(self._optimisers, factor)
-        for optimiser in self._optimisers:
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-        done = step + 1
-        interval = config.evaluate_every
-        due = interval > 0 and (done == config.steps or done % interval == 0)
-        self.progress = replace(
-            self.progress, step=done, evaluation_due=due and stage.evaluate is not None
-        )
-        return Stepped(
+        set_rates(self._optimizers, factor := config.schedule.factor(step, config.steps))
+        for optimizer in self._optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        done, interval = step + 1, config.evaluate_every
+        is_time = interval > 0 and (done == config.steps or done % interval == 0)
+        due = is_time and stage.evaluate is not None
+        self.progress = replace(self.progress, step=done, evaluation_due=due)
+        return StepDone(
             stage=stage.name,
             step=done,
             steps=config.steps,
@@ -284,7 +277,7 @@ class Training(Generic[Model]):
         best = self.progress.best
         better = not math.isnan(value) and (best is None or value > best)
         if better:
-            self.best = {key: one.clone() for key, one in weights_of(self.model).items()}
+            self.best = {name: w.clone() for name, w in model_state(self.model).items()}
         self.progress = replace(
             self.progress,
             best=value if better else best,

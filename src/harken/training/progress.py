@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from harken.training.loop import Evaluated, Event, Stepped
+from harken.training.loop import Evaluated, Event, StepDone
 
 SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal on which a line can be redrawn
 
@@ -52,7 +52,7 @@ def training_progress(title: str, show: bool | None = True) -> Iterator[Callable
         nonlocal last_line, mean_loss
         if isinstance(event, Evaluated):
             print_line(f"{event.stage} {event.step}: dev {event.value:.3f}")
-        elif isinstance(event, Stepped):
+        elif isinstance(event, StepDone):
             if event.stage not in stages:
                 mean_loss = event.loss
                 stages[event.stage] = bar.add_task(

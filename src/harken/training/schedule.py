@@ -1,11 +1,11 @@
-"""The learning rate's course, as a factor of its peak; a function of the step alone.
+"""The learning rate as a factor of its peak, a function of the step alone.
 
     warm-up     (s + 1) / warmup                      for s < warmup
     cosine      floor + (1 - floor) (1 + cos(pi p)) / 2
     linear      1 - (1 - floor) p                     with p = (s - warmup) / (steps - warmup)
     constant    1
 
-Warm-up is half of the stage at most, so that a short trial of a long recipe still learns.
+Warm-up is at most half of the stage, so that a short trial of a long recipe still learns.
 """
 
 import math
@@ -24,7 +24,7 @@ class ScheduleConfig:
     floor: float = bounded(0.0, at_least=0.0, at_most=1.0)
 
     def factor(self, step: int, steps: int) -> float:
-        """The factor at this step of a stage with so many."""
+        """Return the factor at a step of a stage of `steps` steps."""
         warmup = min(self.warmup, steps // 2)
         if step < warmup:
             return (step + 1) / warmup

@@ -42,25 +42,20 @@ class StopSignals:
             raise Interrupted(self.received)
 
     @contextmanager
-    def deferred(self) -> Iterator[None]:
+    def deferred(self, deferred: bool = True) -> Iterator[None]:
         """Only record signals inside this block."""
-        with self._mode(deferred=True):
-            yield
-
-    @contextmanager
-    def immediate(self) -> Iterator[None]:
-        """Raise `Interrupted` at once inside this block."""
-        with self._mode(deferred=False):
-            self.check()
-            yield
-
-    @contextmanager
-    def _mode(self, *, deferred: bool) -> Iterator[None]:
         previous, self._deferred = self._deferred, deferred
         try:
             yield
         finally:
             self._deferred = previous
+
+    @contextmanager
+    def immediate(self) -> Iterator[None]:
+        """Raise `Interrupted` at once inside this block."""
+        with self.deferred(False):
+            self.check()
+            yield
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The signal handler."""

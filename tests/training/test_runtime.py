@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from harken.errors import UserError
-from harken.training import machine
-from harken.training.machine import MachineConfig, choose_device, mixed_precision, prepare
+from harken.training import runtime
+from harken.training.runtime import RuntimeConfig, choose_device, mixed_precision, prepare
 
 CPU = torch.device("cpu")
 
@@ -70,7 +70,7 @@ def test_no_block_is_mapped_and_none_trimmed(monkeypatch: pytest.MonkeyPatch) ->
     library = SimpleNamespace(
         gnu_get_libc_version=None, mallopt=lambda *setting: asked.append(setting)
     )
-    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(runtime.ctypes, "CDLL", lambda name: library)
     prepare(CPU)
     torch.set_flush_denormal(False)
     # By malloc.h: -4 is M_MMAP_MAX, how many blocks may be mapped, -1 is M_TRIM_THRESHOLD.
@@ -79,8 +79,8 @@ def test_no_block_is_mapped_and_none_trimmed(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_precision_of_products() -> None:
     a, b = torch.ones(3, 5), torch.ones(5, 7)
-    with mixed_precision(MachineConfig(), CPU):
+    with mixed_precision(RuntimeConfig(), CPU):
         assert (a @ b).dtype == torch.float32
-    with mixed_precision(MachineConfig(precision="bfloat16"), CPU):
+    with mixed_precision(RuntimeConfig(precision="bfloat16"), CPU):
         assert (a @ b).dtype == torch.bfloat16
     assert (a @ b).dtype == torch.float32

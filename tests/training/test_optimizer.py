@@ -5,13 +5,13 @@ import torch
 from torch import Tensor, nn
 
 from harken.models.language_model import GPTConfig
-from harken.training.optimiser import (
+from harken.training.optimizer import (
     AdamWConfig,
-    DescentConfig,
     Muon,
     MuonConfig,
+    SGDConfig,
     layer_matrices,
-    orthogonalise,
+    orthogonalize,
     set_rates,
 )
 
@@ -34,7 +34,7 @@ def with_singular_values(rows: int, columns: int, values: Tensor) -> tuple[Tenso
 def test_singular_values_become_one_and_vectors_stay(rows: int, columns: int, scale: float) -> None:
     values = torch.logspace(0, -1.5, min(rows, columns)) * scale
     matrix, left, right = with_singular_values(rows, columns, values)
-    (straight,) = orthogonalise(matrix[None])
+    (straight,) = orthogonalize(matrix[None])
     between = left.mT @ straight @ right  # diagonal where the vectors are the same
     found = between.diagonal()
     torch.testing.assert_close(between, torch.diag(found), rtol=0, atol=1e-4)
@@ -47,7 +47,7 @@ def test_the_polynomial_by_hand() -> None:
     number = 1.0
     for _ in range(5):
         number = 3.4445 * number - 4.7750 * number**3 + 2.0315 * number**5
-    straight = orthogonalise(torch.tensor([[[-7.0]], [[0.0]]]))
+    straight = orthogonalize(torch.tensor([[[-7.0]], [[0.0]]]))
     assert straight[0].item() == pytest.approx(-number, abs=1e-5)
     assert straight[1].item() == 0.0
 
@@ -55,8 +55,8 @@ def test_the_polynomial_by_hand() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_batch_equals_one_by_one(shape: tuple[int, int]) -> None:
     together = random(3, *shape) * torch.tensor([1e-2, 1.0, 1e2])[:, None, None]
-    alone = torch.cat([orthogonalise(one[None]) for one in together])
-    torch.testing.assert_close(orthogonalise(together), alone, rtol=0, atol=1e-6)
+    alone = torch.cat([orthogonalize(one[None]) for one in together])
+    torch.testing.assert_close(orthogonalize(together), alone, rtol=0, atol=1e-6)
 
 
 def parameters() -> list[nn.Parameter]:
@@ -82,7 +82,7 @@ def straighten(matrix: Tensor) -> Tensor:
 
 
 def test_muon_equals_a_slow_loop() -> None:
-    ours, slow = parameters(), [one.detach().clone() for one in parameters()]
+    ours, slow = parameters(), [parameter.detach().clone() for parameter in parameters()]
     momenta = [torch.zeros_like(one) for one in slow]
     optimiser = Muon(ours, rate=0.03, momentum=0.9, decay=0.2)
     for step in range(3):
@@ -160,7 +160,9 @@ def test_muon_gets_the_matrices_of_the_layers(tied: bool) -> None:
     adam, muon = MuonConfig().build(model)
     assert isinstance(muon, Muon)
     held = [id(one) for some in (adam, muon) for g in some.param_groups for one in g["params"]]
-    assert sorted(held) == sorted(id(one) for one in model.parameters()), "one owner each"
+    assert sorted(held) == sorted(id(parameter) for parameter in model.parameters()), (
+        "one owner each"
+    )
 
 
 def test_a_table_stays_a_table_under_another_name() -> None:
@@ -219,7 +221,7 @@ def test_the_rest_of_muon_is_its_own_adamw() -> None:
         for group in optimiser.param_groups
         for one in group["params"]
     }
-    assert [found[id(one)] for one in model.parameters()] == [
+    assert [found[id(parameter)] for parameter in model.parameters()] == [
         (0.02, 0.4),  # table
         (0.05, 0.3),  # map, its bias
         (0.02, 0.0),
@@ -232,7 +234,7 @@ def test_descent_by_hand() -> None:
     model = nn.Linear(1, 1, bias=False)
     with torch.no_grad():
         model.weight.fill_(2.0)
-    (optimiser,) = DescentConfig(rate=0.1, momentum=0.5).build(model)
+    (optimiser,) = SGDConfig(rate=0.1, momentum=0.5).build(model)
     for wanted in (1.7, 1.25):  # 2 - 0.1 * 3, then 1.7 - 0.1 * (0.5 * 3 + 3)
         model.weight.grad = torch.tensor([[3.0]])
         optimiser.step()
@@ -243,5 +245,5 @@ def test_rates_are_set_from_the_peak() -> None:
     optimisers = MuonConfig(rate=0.05, rest=AdamWConfig(rate=0.02)).build(Small())
     for factor in (0.5, 0.0, 1.0, 0.25):  # a rate of zero must not be the end of it
         set_rates(optimisers, factor)
-        rates = [group["lr"] for one in optimisers for group in one.param_groups]
+        rates = [group["lr"] for optimizer in optimisers for group in optimizer.param_groups]
         assert rates == pytest.approx([0.02 * factor] * 2 + [0.05 * factor])

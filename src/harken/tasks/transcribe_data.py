@@ -1,0 +1,165 @@
+"""The recipe of the task `transcribe`, and its data: frames of sound with their texts."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import numpy as np
+
+from harken.augment.equalizer import EqualiserConfig
+from harken.augment.specaugment import SpecAugmentConfig
+from harken.augment.speed import change_speed
+from harken.batch.frames import FrameShards, write_frames
+from harken.batch.ragged import Numbers
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
+from harken.decode.speech import SpeechSearchConfig
+from harken.encode.filterbank import FilterbankConfig, frames_of
+from harken.encode.subwords import CharactersConfig, UnitsConfig
+from harken.errors import UserError
+from harken.formats.examples import Utterance
+from harken.formats.sound import MAX_SECONDS, Sounds, sound_rate, sound_seconds
+from harken.models.recogniser import RecogniserConfig
+from harken.tasks.prediction import warn_unfit
+from harken.tasks.task import (
+    SplitPaths,
+    Splits,
+)
+from harken.training.loop import StageConfig
+from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
+from harken.training.runtime import RuntimeConfig
+
+SAMPLED_SOUNDS = 200  # whose headers `harken new` reads
+LONG_SECONDS = 2.0  # median from which on SpecAugment helps
+SMALL_HOURS = 1.0  # of sound, for which a smaller model is enough
+MAX_RATE = 16_000  # samples per second; speech has little above 8 kHz
+CLOSED_WORDS = 100  # distinct words that can each be a token
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeData(SplitPaths):
+    """Manifests of sound and text; a share for `dev` is of the utterances."""
+
+    most_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # of one sound
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeEncoding:
+    """Sound to frames, text to tokens."""
+
+    filterbank: FilterbankConfig = FilterbankConfig(normalise="mean_and_variance")
+    units: UnitsConfig = field(default_factory=CharactersConfig)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeStage(StageConfig):
+    """Augmentation and loss.
+
+    One speed, an equalizer of strength 0 and no masks leave the sound unchanged.
+    """
+
+    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
+    optimiser: OptimizerConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.005))
+    batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)
+    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # if there is a decoder too
+    smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
+    speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)
+    equaliser: EqualiserConfig = EqualiserConfig()
+    masks: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)
+
+    def __post_init__(self) -> None:
+        if not self.speeds:
+            raise ValueError("speeds is empty; [1.0] leaves every sound unchanged")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeTraining:
+    """One stage."""
+
+    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
+    speech: TranscribeStage = field(default_factory=TranscribeStage)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeRecipe:
+    """The recipe of a run."""
+
+    task: Literal["transcribe"] = "transcribe"
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
+    data: TranscribeData
+    encode: TranscribeEncoding = field(default_factory=TranscribeEncoding)
+    model: RecogniserConfig = field(default_factory=RecogniserConfig)
+    training: TranscribeTraining = field(default_factory=TranscribeTraining)
+    search: SpeechSearchConfig = SpeechSearchConfig()
+
+
+def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[str, object]:
+    """Sampling rate, bands, tokens, size and augmentation that suit the recordings."""
+    utterances = splits["train"]
+    sample = utterances[:: -(-len(utterances) // SAMPLED_SOUNDS)]
+    rates = Counter(sound_rate(utterance.audio) for utterance in sample)
+    rate = min(rates.most_common(1)[0][0], MAX_RATE)
+    seconds = [
+        (sound_seconds(utterance.audio) if utterance.end is None else utterance.end)
+        - utterance.start
+        for utterance in sample
+    ]
+    is_long = median(seconds) > LONG_SECONDS
+    words = Counter(word for utterance in utterances for word in utterance.text.split())
+    is_closed = len(words) <= CLOSED_WORDS and words.total() >= 10 * len(words)
+    chosen: dict[str, object] = {
+        "encode.filterbank.rate": rate,
+        "encode.filterbank.bins": 80 if rate > 8000 else 40,
+        # The mean of a short word is mostly its vowel.
+        "encode.filterbank.normalise": "mean_and_variance" if is_long else "level",
+        "encode.units.kind": "words" if is_closed else "characters",
+    }
+    if not is_long:
+        chosen |= {f"training.speech.masks.{axis}_masks": 0 for axis in ("time", "frequency")}
+    if sum(seconds) / len(seconds) * len(utterances) < SMALL_HOURS * 3600:
+        chosen |= {"model.width": 64, "model.front.channels": 16, "model.encoder.layers": 3}
+    return chosen
+
+
+def identity(utterance: Utterance) -> str:
+    """A key of an utterance that depends neither on its folder nor on its text."""
+    return f"{'/'.join(utterance.audio.parts[-2:])}#t={utterance.start}"
+
+
+def stored_frames(
+    recipe: TranscribeRecipe, utterances: Sequence[Utterance], folder: Path
+) -> FrameShards:
+    """Frames of every utterance at the first speed, then of every one at the next, …"""
+    sound = recipe.encode.filterbank
+    if not folder.is_dir():
+        sounds = Sounds(utterances, sound.rate, recipe.data.most_seconds)
+        changed = (
+            change_speed(signal, sound.rate, speed)
+            for speed in recipe.training.speech.speeds
+            for signal in sounds
+        )
+        write_frames(folder, (frames.numpy() for frames in frames_of(changed, sound)), sound.bins)
+    return FrameShards(folder)
+
+
+def fitting(recipe: TranscribeRecipe, lengths: Numbers, texts: Sequence[Numbers]) -> Numbers:
+    """The utterances that the model can learn from: neither too long nor too short."""
+    model = recipe.model
+    longest, stride = getattr(model.encoder, "length", None), model.front.factor
+    places = -(-lengths // stride)
+    needed = np.array([len(text) + int((text[1:] == text[:-1]).sum()) for text in texts])
+    fits = (lengths > 0) & (places <= (longest or np.inf))
+    if model.ctc:
+        fits &= needed <= places
+    if model.decoder is not None:
+        fits &= np.array([len(text) for text in texts]) < model.decoder.length
+    if not fits.any():
+        raise UserError(
+            f"none of {len(texts)} training utterances fits the model",
+            fix="set model.front.factor = 2 where much is said in little time, or raise "
+            "model.encoder.length for long sounds",
+        )
+    warn_unfit(int((~fits).sum()), len(texts), "utterances")
+    return np.flatnonzero(fits)

@@ -1,0 +1,156 @@
+"""Optimizers: AdamW, Muon, SGD.
+
+Muon (Jordan et al., 2024) orthogonalizes the momentum of a matrix by five Newton-Schulz iterations,
+here in float32 and batched over matrices of equal shape: on a CPU without bfloat16 units the usual
+bfloat16 is several times slower. The step is scaled by 0.2 sqrt(max(rows, columns)), so that
+learning rates are like those of AdamW. Embeddings, the output layer, biases and norms are trained
+by AdamW. Kernels of 2-d convolutions are trained by Muon, as matrices with a row per channel, if
+`kernels` is set.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from harken.config import bounded
+from harken.layers.output import OutputLinear
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ROUNDS = 5
+
+
+def orthogonalize(matrices: Float[Tensor, "N rows columns"]) -> Float[Tensor, "N rows columns"]:
+    """Move every singular value towards one; singular vectors stay."""
+    tall = matrices.shape[1] > matrices.shape[2]
+    wide = matrices.mT if tall else matrices
+    wide = wide / (wide.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    a, b, c = COEFFICIENTS
+    for _ in range(ROUNDS):
+        square = wide @ wide.mT
+        wide = a * wide + (b * square + c * square @ square) @ wide
+    result: Tensor = wide.mT if tall else wide
+    return result
+
+
+class Muon(Optimizer):
+    """SGD with orthogonalized Nesterov momentum, for matrices and kernels of convolutions."""
+
+    def __init__(
+        self, parameters: Iterable[Tensor], rate: float, momentum: float, decay: float
+    ) -> None:
+        super().__init__(parameters, {"lr": rate, "momentum": momentum, "weight_decay": decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    by_shape[parameter.flatten(1).shape].append(parameter)
+            for shape, parameters in by_shape.items():
+                momenta = [self._momentum(parameter, group["momentum"]) for parameter in parameters]
+                updates = orthogonalize(torch.stack([m.flatten(1) for m in momenta]))
+                size = group["lr"] * 0.2 * max(shape) ** 0.5
+                for parameter, update in zip(parameters, updates, strict=True):
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                    parameter.sub_(update.view_as(parameter), alpha=size)
+
+    def _momentum(self, parameter: nn.Parameter, momentum: float) -> Tensor:
+        state, gradient = self.state[parameter], parameter.grad
+        assert gradient is not None
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        state["momentum"].lerp_(gradient, 1 - momentum)
+        nesterov: Tensor = torch.lerp(gradient, state["momentum"], momentum)
+        return nesterov
+
+
+def decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[str, Any]]:
+    """Apply weight decay to matrices, not to biases and gains."""
+    listed = list(parameters)
+    groups = [
+        {"params": [p for p in listed if p.dim() >= 2], "weight_decay": decay},
+        {"params": [p for p in listed if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdamWConfig:
+    """Adam with decoupled weight decay, fused."""
+
+    kind: Literal["adamw"] = "adamw"
+    rate: float = bounded(1e-3, at_least=0.0, at_most=1e6)
+    decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
+    beta1: float = bounded(0.9, at_least=0.0, below=1.0)
+    beta2: float = bounded(0.95, at_least=0.0, below=1.0)
+
+    def over(self, parameters: Iterable[nn.Parameter]) -> AdamW:
+        groups, betas = decay_groups(parameters, self.decay), (self.beta1, self.beta2)
+        return AdamW(groups, lr=self.rate, betas=betas, fused=True)
+
+    def build(self, model: nn.Module) -> list[Optimizer]:
+        return [self.over(model.parameters())]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MuonConfig:
+    """Muon for the matrices of the layers, AdamW for the rest."""
+
+    kind: Literal["muon"] = "muon"
+    rate: float = bounded(3e-3, at_least=0.0, at_most=1e6)
+    decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
+    momentum: float = bounded(0.95, at_least=0.0, below=1.0)
+    kernels: bool = False  # of 2-d convolutions too
+    rest: AdamWConfig = field(default_factory=AdamWConfig)
+
+    def build(self, model: nn.Module) -> list[Optimizer]:
+        chosen = layer_matrices(model, self.kernels)
+        numbers = {id(parameter) for parameter in chosen}
+        others = [parameter for parameter in model.parameters() if id(parameter) not in numbers]
+        optimizers: list[Optimizer] = [self.rest.over(others)] if others else []
+        if chosen:
+            optimizers.append(Muon(chosen, self.rate, self.momentum, self.decay))
+        return optimizers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SGDConfig:
+    """Stochastic gradient descent."""
+
+    kind: Literal["descent"] = "descent"
+    rate: float = bounded(0.1, at_least=0.0, at_most=1e6)
+    momentum: float = bounded(0.0, at_least=0.0, below=1.0)
+
+    def build(self, model: nn.Module) -> list[Optimizer]:
+        return [SGD(model.parameters(), lr=self.rate, momentum=self.momentum)]
+
+
+OptimizerConfig = AdamWConfig | MuonConfig | SGDConfig
+
+
+def layer_matrices(model: nn.Module, kernels: bool = False) -> list[Tensor]:
+    """Return the weights of linear layers except `OutputLinear`, which may be tied embeddings."""
+    kinds = (nn.Linear, nn.Conv2d) if kernels else (nn.Linear,)
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    return [
+        module.weight
+        for module in model.modules()
+        if isinstance(module, kinds)
+        and not isinstance(module, OutputLinear)
+        and id(module.weight) not in tables
+    ]
+
+
+def set_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
+    """Set every group's learning rate to a factor of its first one."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group.setdefault("peak_rate", group["lr"]) * factor
