@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-from harken.cost.exercise import workload
 from harken.cost.time import measured
+from harken.cost.workload import workload
 from harken.recipe import load_recipe
 from harken.training.runtime import TRIM_ABOVE, prepare
 

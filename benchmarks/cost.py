@@ -15,9 +15,8 @@ from pathlib import Path
 
 import torch
 
-from harken.cost.exercise import workload
-from harken.cost.recipes import trace_workload
 from harken.cost.time import Kernels, measured
+from harken.cost.workload import trace_workload, workload
 from harken.recipe import load_recipe
 from harken.training.runtime import prepare
 

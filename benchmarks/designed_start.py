@@ -23,7 +23,7 @@ from torch import Tensor
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig
 from harken.attention.relative import RotaryConfig
-from harken.design.start import StartConfig, begin, stack_sites
+from harken.design.start import StartConfig, init_heads, stack_sites
 from harken.models.language_model import GPTConfig
 from harken.training.runtime import prepare
 
@@ -73,7 +73,7 @@ def losses(
         tied=False,
     )
     model = config.build(vocabulary, seed)
-    begin(stack_sites(model.stack, model.position, LENGTH, config.order), starts)
+    init_heads(stack_sites(model.stack, model.position, LENGTH, config.order), starts)
     optimiser = torch.optim.AdamW(model.parameters(), lr=options.rate)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(options.steps):

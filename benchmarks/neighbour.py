@@ -26,8 +26,8 @@ def steps() -> dict[str, float]:
     """Seconds of a step of each recipe, in this process."""
     import torch
 
-    from harken.cost.exercise import workload
     from harken.cost.time import measured
+    from harken.cost.workload import workload
     from harken.recipe import load_recipe
     from harken.training.runtime import prepare
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harken.api.models import SelfAttention as MultiHead
     from harken.api.models import build_gpt as GPT
     from harken.api.search import search
-    from harken.cost.api import cost
+    from harken.cost.step import cost
     from harken.foreign import load_huggingface
     from harken.inspection.record import Selection, record
     from harken.inspection.store import open_recording, record_to_disk
@@ -54,7 +54,7 @@ _HOMES = {
     "Run": ("harken.run", "Run"),
     "Selection": ("harken.inspection.record", "Selection"),
     "ablate": ("harken.api.inspection", "ablate"),
-    "cost": ("harken.cost.api", "cost"),
+    "cost": ("harken.cost.step", "cost"),
     "heads": ("harken.api.inspection", "heads"),
     "load": ("harken.run", "load"),
     "load_huggingface": ("harken.foreign", "load_huggingface"),

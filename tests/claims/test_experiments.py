@@ -6,9 +6,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from harken.claims import copier, crosstalk, experiments, fragility, truncation
-from harken.claims.claim import Setting, judge
-from harken.claims.laboratory import chosen
+from harken.claims import ece537_problem_set9, experiments, nlp_assignment5, truncation
+from harken.claims.claim import Setting, select_claims
 from harken.report.claims_page import claims_page
 
 SMALL = Setting(width=16, seed=1)
@@ -16,15 +15,15 @@ SMALL = Setting(width=16, seed=1)
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crosstalk, "DRAWS", 4000)
-    monkeypatch.setattr(copier, "STEPS", 3)
+    monkeypatch.setattr(ece537_problem_set9, "DRAWS", 4000)
+    monkeypatch.setattr(truncation, "STEPS", 3)
 
 
 def test_a_sharper_band_is_narrower() -> None:
     lines = experiments.band_widths(SMALL).lines
     for soft, sharp in pairwise(("sharpness 1", "sharpness 4", "sharpness 16")):
         pairs = zip(lines[soft], lines[sharp], strict=True)
-        assert all(math.isnan(one) or other < one for one, other in pairs)
+        assert all(math.isnan(wide) or narrow < wide for wide, narrow in pairs)
 
 
 def test_variances_lie_on_their_formulas() -> None:
@@ -38,48 +37,50 @@ def test_variances_lie_on_their_formulas() -> None:
     assert lines["norm 1"] != pytest.approx(lines["5d/4, as stated for norm 1"], rel=0.5)
 
 
-def test_the_right_key_loses_to_a_neighbour() -> None:
-    lines = experiments.losing(Setting(width=64)).lines
+def test_the_right_key_loses_to_a_neighbor() -> None:
+    lines = experiments.wrong_key_rate(Setting(width=64)).lines
     assert lines["sampled, random phases"] == pytest.approx(
         lines["predicted, random phases"], abs=0.03
     )
-    assert lines["real sinusoids, wrong key beside the query"][0] > 0.9
+    assert lines["real sinusoids, wrong key next to the query"][0] > 0.9
 
 
 def test_averages_vary_as_predicted() -> None:
-    for found in experiments.fragile_average(SMALL):
+    for figure in experiments.noisy_averages(SMALL):
         for name in ("one key noisy", "all keys noisy"):
-            sampled, predicted = (found.lines[f"{name}, {how}"] for how in ("sampled", "predicted"))
+            sampled, predicted = (
+                figure.lines[f"{name}, {how}"] for how in ("sampled", "predicted")
+            )
             assert sampled == pytest.approx(predicted, rel=0.2)
 
 
 def test_miss_rate_by_hand() -> None:
     """Two values, two heads: one draw of ε decides all."""
-    contexts = fragility.averaged(2, 2, 1, SMALL, draws=997)
+    contexts = nlp_assignment5.noisy_average(2, 2, 1, SMALL, draws=997)
     others = (contexts[:, 2:] > 0.01).all(dim=1)  # the mean of all but the noisy one
     assert torch.equal(others, contexts[:, 0] < 0.25)
     assert 0.04 < float(others.double().mean()) < 0.12
 
 
 def test_recurrent_gradients_fall_and_attention_does_not() -> None:
-    lines = experiments.gradient_reach(SMALL).lines
+    lines = experiments.gradient_by_distance(SMALL).lines
     assert lines["tanh RNN"][-1] < 1e-6 > lines["LSTM"][-1]
     assert min(lines["Transformer, two causal layers"]) > 0.3
 
 
 def test_all_directions_move_nothing_and_weights_come_back() -> None:
-    watched, _ = truncation.of_copier(SMALL).values()
-    (before, *_) = truncation.looked(watched)
-    moved = truncation.moved(watched, [1, copier.KEY_WIDTH])
-    assert moved[0] > 1e-4 and moved[1] < 1e-5
-    assert torch.equal(truncation.looked(watched)[0], before)
+    probe, _ = truncation.copy_probes(SMALL).values()
+    (before, *_) = probe.attention()
+    change = truncation.attention_change(probe, [1, truncation.KEY_WIDTH])
+    assert change[0] > 1e-4 and change[1] < 1e-5
+    assert torch.equal(probe.attention()[0], before)
 
 
 def test_the_page_has_every_figure_and_verdict() -> None:
-    judged = [judge(claim, SMALL) for claim in chosen(["A5", "B11", "C2"])]
-    found = experiments.experiments([one.claim.id for one in judged], SMALL)
-    assert [one.id for one in found] == ["A5", "B11", "B11", "C2"]
-    page = claims_page(judged, found, SMALL)
+    results = [claim.evaluate(SMALL) for claim in select_claims(["A5", "B11", "C2"])]
+    figures = experiments.run_experiments([result.claim.id for result in results], SMALL)
+    assert [figure.id for figure in figures] == ["A5", "B11", "B11", "C2"]
+    page = claims_page(results, figures, SMALL)
     assert page.count('<svg class="plot"') == 4
     assert page.count("<strong>Holds") == 3
-    assert all(one.title in page for one in found)
+    assert all(figure.title in page for figure in figures)

@@ -1,4 +1,4 @@
-"""Break a part or a formula on purpose: the row that speaks of it must turn red."""
+"""Break a part of the library on purpose: the claim about it must fail."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,8 @@ from harken.attention.merging import merge_pair
 from harken.attention.positions import interleave
 from harken.attention.relative import angles
 from harken.attention.scores import DotProductScore, ScaledConfig
-from harken.claims.claim import Setting, judge
-from harken.claims.laboratory import chosen
-from harken.design.waves import shift_matrix
+from harken.claims.claim import Setting, select_claims
+from harken.design.waves import Waves, shift_matrix, wave_vectors
 from harken.models.attentive_decoder import AttentiveDecoder
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -27,15 +26,16 @@ def turns_the_other_way(patch: pytest.MonkeyPatch) -> None:
 
 def merges_key_first(patch: pytest.MonkeyPatch) -> None:
     """W~ transposed: it would look T steps ahead."""
-    for room in ("positions", "captioning"):
+    for document in ("ece537_problem_set9", "ttic31230_attention"):
         patch.setattr(
-            f"harken.claims.{room}.merge_pair", lambda q, k, scale: merge_pair(q, k, scale).mT
+            f"harken.claims.{document}.merge_pair", lambda q, k, scale: merge_pair(q, k, scale).mT
         )
 
 
 def cosine_before_sine(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "harken.attention.positions.interleave", lambda one, two, width: interleave(two, one, width)
+        "harken.attention.positions.interleave",
+        lambda sine, cosine, width: interleave(cosine, sine, width),
     )
 
 
@@ -53,7 +53,9 @@ def weight(patch: pytest.MonkeyPatch) -> None:
 
 def merged_unscaled(patch: pytest.MonkeyPatch) -> None:
     """No 1 / sqrt(I) in W~."""
-    patch.setattr("harken.claims.captioning.merge_pair", lambda q, k, scale: merge_pair(q, k, 1.0))
+    patch.setattr(
+        "harken.claims.ttic31230_attention.merge_pair", lambda q, k, scale: merge_pair(q, k, 1.0)
+    )
 
 
 def sees_itself(patch: pytest.MonkeyPatch) -> None:
@@ -62,7 +64,7 @@ def sees_itself(patch: pytest.MonkeyPatch) -> None:
     def causal(order: str, queries: Tensor, keys: Tensor, **_: object) -> Mask:
         return build_mask("causal", queries, keys)
 
-    patch.setattr("harken.claims.lecture.build_mask", causal)
+    patch.setattr("harken.claims.lecture29.build_mask", causal)
 
 
 def shares_over_queries(patch: pytest.MonkeyPatch) -> None:
@@ -130,18 +132,16 @@ SABOTAGES = [
 
 
 @pytest.mark.parametrize(("sabotage", "name"), SABOTAGES)
-def test_it_is_found(sabotage: Break, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (claim,) = chosen([name])
-    assert judge(claim, Setting(width=16)).as_expected
+def test_sabotage_is_detected(sabotage: Break, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (claim,) = select_claims([name])
+    assert claim.evaluate(Setting(width=16)).as_expected
     sabotage(monkeypatch)
-    assert not judge(claim, Setting(width=16)).as_expected
+    assert not claim.evaluate(Setting(width=16)).as_expected
 
 
 @pytest.mark.parametrize("width", [8, 20])
 def test_offset_of_the_transposed_matrix(width: int) -> None:
     """What `merges_key_first` stands for: A transposed walks the other way."""
-    from harken.design.waves import Waves, wave_vectors
-
     waves = Waves(width=width)
     places = wave_vectors(waves, 31)
     ahead = places @ shift_matrix(waves, 7)

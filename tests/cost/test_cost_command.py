@@ -9,10 +9,9 @@ import torch
 from harken.cli.main import main
 from harken.cost import time
 from harken.cost.breakeven import break_evens, interpolated
-from harken.cost.exercise import workload
-from harken.cost.recipes import count_formulas, depth_formulas
 from harken.cost.time import Kernels
 from harken.cost.trace import FakeFloats
+from harken.cost.workload import count_formulas, depth_formulas, workload
 from harken.recipe import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -13,9 +13,8 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harken.cost.exercise import Workload, workload
-from harken.cost.recipes import trace_workload
 from harken.cost.step import trace_step
+from harken.cost.workload import Workload, trace_workload, workload
 from harken.recipe import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"

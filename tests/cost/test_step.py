@@ -16,10 +16,9 @@ import harken
 from harken.attention.kernels import ScoreTerms
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits
-from harken.cost.exercise import Workload, workload
 from harken.cost.memory import footprint
-from harken.cost.recipes import trace_workload
 from harken.cost.step import Cost, trace_step
+from harken.cost.workload import Workload, trace_workload, workload
 from harken.models.language_model import GPTConfig
 from harken.recipe import load_recipe
 from harken.tasks.lm import random_text

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.design.band import BandPlan, band, band_shape, kept_pairs
-from harken.design.check import check
+from harken.design.designs import check, designed_band
 from harken.design.head import attention
-from harken.design.promises import designed_band
 from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 
@@ -49,9 +48,9 @@ def test_half_the_peak_at_the_half_width(width: float, sharpness: float) -> None
 def test_sharpening_narrows_the_band() -> None:
     widths = [
         band_shape(
-            BandPlan(waves=Waves(width=62), offset=9, band=16.0, sharpness=one, length=101)
+            BandPlan(waves=Waves(width=62), offset=9, band=16.0, sharpness=sharpness, length=101)
         ).half_width
-        for one in (0.5, 1.0, 2.0, 8.0)
+        for sharpness in (0.5, 1.0, 2.0, 8.0)
     ]
     assert None not in widths and widths == sorted(widths, reverse=True)
 
@@ -67,16 +66,16 @@ def test_check_meets_the_prediction(order) -> None:
         BandPlan(waves=Waves(width=38), offset=7, band=5.0, length=43, key_width=11, order=order)
     )
     assert len(designed.pairs) == 5
-    for one in check(designed.heads, designed.promise, [17, 43]):
-        assert one.measured == pytest.approx(one.predicted, abs=1e-12)
-        assert one.query == one.length - 1
+    for result in check(designed, [17, 43]):
+        assert result.measured == pytest.approx(result.predicted, abs=1e-12)
+        assert result.query == result.length - 1
 
 
 @pytest.mark.parametrize(
     "wrong", [{"band": 0.0}, {"sharpness": math.nan}, {"offset": 11}, {"key_width": 1}]
 )
 def test_what_cannot_be_asked_for(wrong: dict) -> None:
-    with pytest.raises(UserError, match="wanted"):
+    with pytest.raises(UserError, match="band"):
         BandPlan(**{"waves": Waves(width=6), "offset": 1, "band": 2.0, "length": 11} | wrong)
 
 

@@ -7,7 +7,7 @@ from harken.attention.context import attention_context, build_position
 from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import CAUSAL
 from harken.attention.multihead import MultiHead, MultiHeadConfig
-from harken.attention.positions import FourierConfig, LearnedConfig, SinusoidConfig
+from harken.attention.positions import FourierConfig, SinusoidConfig
 from harken.attention.relative import AlibiConfig, RelativeConfig, RotaryConfig
 from harken.attention.scores import (
     AdditiveConfig,
@@ -19,10 +19,9 @@ from harken.attention.scores import (
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.design.content import copy
 from harken.design.head import attention
-from harken.design.install import install, write_offset
+from harken.design.install import install, install_offset
 from harken.design.shift import ShiftPlan, rotary_shift, shift
-from harken.design.subspaces import Part, Subspaces, side_by_side
-from harken.design.table import sharpened, table_shift
+from harken.design.subspaces import Part, Subspaces, concatenated_subspaces
 from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 
@@ -55,10 +54,12 @@ def to_right(weights: torch.Tensor, offset: int = OFFSET) -> float:
 
 
 @pytest.mark.parametrize(
-    "score", [DotConfig(), ScaledConfig(), MergedConfig()], ids=lambda one: one.kind
+    "score", [DotConfig(), ScaledConfig(), MergedConfig()], ids=lambda config: config.kind
 )
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("position", [SinusoidConfig(), FourierConfig()], ids=lambda one: one.kind)
+@pytest.mark.parametrize(
+    "position", [SinusoidConfig(), FourierConfig()], ids=lambda config: config.kind
+)
 @torch.no_grad()
 def test_a_shift_in_a_layer(score, bias: bool, position) -> None:
     choices = {} if score.kind == "merged" else {"key_width": 17}
@@ -91,16 +92,6 @@ def test_positions_beside_contents_are_not_disturbed_by_them() -> None:
 
 
 @torch.no_grad()
-def test_learned_places_are_paired_one_by_one() -> None:
-    told = position_of(LearnedConfig()).double()
-    places = told.vectors(torch.arange(LENGTH)[None, :, None])[0]
-    head = sharpened(table_shift(places, OFFSET, key_width=LENGTH), 20.0)
-    layer = layer_of(ScaledConfig(), key_width=LENGTH)
-    install(head, layer, 2)
-    assert to_right(weights_of(layer, places[None], told)[:, 2]) > 0.999
-
-
-@torch.no_grad()
 def test_rotary_needs_only_constants() -> None:
     plan = ShiftPlan(waves=Waves(width=14), offset=OFFSET, length=LENGTH)
     layer = layer_of(ScaledConfig(), key_width=14, bias=True)
@@ -114,7 +105,7 @@ def test_rotary_needs_only_constants() -> None:
 @torch.no_grad()
 def test_a_random_synthesizer_holds_a_shift(position) -> None:
     layer = layer_of(SynthesizerConfig(form="random"))
-    write_offset(layer, 1, OFFSET, 0.01)
+    install_offset(layer, 1, OFFSET, 0.01)
     told = position_of(position or SinusoidConfig())
     weights = weights_of(layer, torch.randn(2, LENGTH, WIDTH).double(), told)
     assert to_right(weights[:, 1]) >= 0.99 - 1e-4 or position is not None
@@ -125,7 +116,7 @@ def test_a_random_synthesizer_holds_a_shift(position) -> None:
 
 @torch.no_grad()
 def test_what_is_carried_arrives() -> None:
-    subspaces = side_by_side(content=5, position=WIDTH, scratch=5)
+    subspaces = concatenated_subspaces(content=5, position=WIDTH, scratch=5)
     plan = ShiftPlan(waves=Waves(width=WIDTH), offset=2, length=LENGTH, tolerance=1e-4)
     config = MultiHeadConfig(heads=1, head_width=7, key_width=WIDTH, bias=True)
     layer = config.build(32, LENGTH).double()
@@ -169,7 +160,7 @@ def test_a_penalty_pulls_towards_the_design() -> None:
 
 
 @pytest.mark.parametrize(
-    ("score", "choices", "said"),
+    ("score", "choices", "message"),
     [
         (AdditiveConfig(), {"key_width": 17}, "inside a tanh"),
         (SynthesizerConfig(), {}, "no query"),
@@ -178,17 +169,17 @@ def test_a_penalty_pulls_towards_the_design() -> None:
         (ScaledConfig(), {"key_width": 17, "key_value_heads": 1}, "share"),
     ],
 )
-def test_layers_that_cannot_hold_it(score, choices: dict, said: str) -> None:
+def test_layers_that_cannot_hold_it(score, choices: dict, message: str) -> None:
     layer = layer_of(score, **choices)
-    before = {name: one.clone() for name, one in layer.state_dict().items()}
-    with pytest.raises(UserError, match=said):
+    before = {name: weight.clone() for name, weight in layer.state_dict().items()}
+    with pytest.raises(UserError, match=message):
         install(shift(PLAN), layer, 1)
-    assert all(torch.equal(before[name], one) for name, one in layer.state_dict().items())
+    assert all(torch.equal(before[name], weight) for name, weight in layer.state_dict().items())
 
 
 def test_other_misfits() -> None:
     head = shift(PLAN)
-    with pytest.raises(UserError, match="wanted 0 to 2"):
+    with pytest.raises(UserError, match="expected 0 to 2"):
         install(head, layer_of(ScaledConfig(), key_width=17), 3)
     with pytest.raises(UserError, match="width 22"):
         install(head, layer_of(ScaledConfig(), width=23, key_width=17), 0)
@@ -198,4 +189,4 @@ def test_other_misfits() -> None:
     with pytest.raises(UserError, match="'merged' has none"):
         install(constant, layer_of(MergedConfig()), 0)
     with pytest.raises(UserError, match="random synthesizer"):
-        write_offset(layer_of(ScaledConfig(), key_width=17), 0, 1, 0.1)
+        install_offset(layer_of(ScaledConfig(), key_width=17), 0, 1, 0.1)

@@ -17,7 +17,9 @@ from harken.attention.scores import (
     ScaledConfig,
     SynthesizerConfig,
 )
-from harken.design.start import StartConfig, begin, designed_for, stack_sites, worst_start
+from harken.design.head import attention
+from harken.design.start import StartConfig, design_head, init_heads, normed_positions, stack_sites
+from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 from harken.inspection.record import record
 from harken.layers.norm import NormConfig
@@ -58,7 +60,7 @@ def to_right(weights: torch.Tensor, offset: int = OFFSET) -> float:
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
-@pytest.mark.parametrize("score", [ScaledConfig(), MergedConfig()], ids=lambda one: one.kind)
+@pytest.mark.parametrize("score", [ScaledConfig(), MergedConfig()], ids=lambda config: config.kind)
 @pytest.mark.parametrize(
     "position",
     [SinusoidConfig(), SinusoidConfig(place="concat"), FourierConfig()],
@@ -67,16 +69,17 @@ def to_right(weights: torch.Tensor, offset: int = OFFSET) -> float:
 def test_contents_and_norms_leave_the_shift_as_promised(position, score, norm: str) -> None:
     model = model_of(position, score, norm)
     assert to_right(attended(model, 1, 2)) < 0.2
-    begin(sites(model), [SHIFT])
+    init_heads(sites(model), [SHIFT])
     assert to_right(attended(model, 1, 2)) > 0.98
     assert to_right(attended(model, 1, 1)) < 0.2
-    assert worst_start(sites(model)[0], SHIFT) >= 0.99
+    site = sites(model)[0]
+    assert to_right(attention(design_head(site, SHIFT), normed_positions(site))) >= 0.99
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
 def test_a_later_layer_and_another_order(place: str) -> None:
     model = model_of(place=place, order="strict")
-    begin(sites(model), [StartConfig(layer=2, head=3, offset=2)])
+    init_heads(sites(model), [StartConfig(layer=2, head=3, offset=2)])
     assert to_right(attended(model, 2, 3), 2) > 0.95
 
 
@@ -86,37 +89,34 @@ def test_rotary_by_offsets_and_a_synthesizer_by_its_table() -> None:
         (LearnedConfig(), SynthesizerConfig(form="random")),
     ):
         model = model_of(position, score)
-        begin(sites(model), [SHIFT])
+        init_heads(sites(model), [SHIFT])
         assert to_right(attended(model, 1, 2)) >= 0.99 - 1e-4
 
 
 def test_a_band_is_as_wide_behind_a_norm_that_stretches() -> None:
     band = StartConfig(kind="band", offset=12, band=4.0, sharpness=3.0)
     model = model_of(norm="rms")
-    begin(sites(model), [band])
+    init_heads(sites(model), [band])
     row = attended(model, 1, 1)[:, -1].mean(dim=0)
     assert int(row.argmax()) == LENGTH - 1 - 12
-    alone = designed_for(sites(model_of(norm="rms", place="post"))[0], band)
+    alone = design_head(sites(model_of(norm="rms", place="post"))[0], band)
     assert float(row.max()) == pytest.approx(_row(alone).max().item(), rel=0.15)
 
 
 def _row(head) -> torch.Tensor:
-    from harken.design.head import attention
-    from harken.design.waves import Waves, wave_vectors
-
     return attention(head, wave_vectors(Waves(width=48), LENGTH))[-1]
 
 
 def test_a_frozen_start_stays() -> None:
     model = model_of()
-    begin(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
+    init_heads(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
     queries = model.stack.blocks[0].attention.score.q_proj.weight
     before = queries.clone()
     tokens = torch.arange(30).reshape(2, 15)
-    optimiser = torch.optim.AdamW(model.train().parameters(), lr=0.1, weight_decay=0.5)
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=0.1, weight_decay=0.5)
     for _ in range(3):
         model(tokens).logsumexp(dim=-1).sum().backward()
-        optimiser.step()
+        optimizer.step()
     assert not torch.equal(queries[16:32], before[16:32])  # decay has taken a part
     model(tokens)  # which the next pass puts back
     assert torch.equal(queries[16:32], before[16:32])
@@ -125,7 +125,7 @@ def test_a_frozen_start_stays() -> None:
 
 def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
     model = model_of().eval()
-    begin(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
+    init_heads(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
     queries = model.stack.blocks[0].attention.score.q_proj.weight
     with torch.no_grad():
         queries.zero_()
@@ -134,7 +134,7 @@ def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "said"),
+    ("position", "message"),
     [
         (LearnedConfig(), "contents of their own size"),
         (NoPositionConfig(), "nothing"),
@@ -142,17 +142,17 @@ def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
         (RelativeConfig(), "one table for all layers"),
     ],
 )
-def test_positions_that_cannot_be_turned(position, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        begin(sites(model_of(position)), [SHIFT])
+def test_positions_that_cannot_be_turned(position, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        init_heads(sites(model_of(position)), [SHIFT])
 
 
 def test_other_refusals() -> None:
-    with pytest.raises(UserError, match="wanted 1 to 2"):
-        begin(sites(model_of()), [StartConfig(layer=3)])
+    with pytest.raises(UserError, match="expected 1 to 2"):
+        init_heads(sites(model_of()), [StartConfig(layer=3)])
     with pytest.raises(UserError, match="head 4 is not in layer 1"):
-        begin(sites(model_of()), [StartConfig(head=4)])
+        init_heads(sites(model_of()), [StartConfig(head=4)])
     with pytest.raises(UserError, match="inside a tanh"):
-        begin(sites(model_of(score=AdditiveConfig())), [SHIFT])
+        init_heads(sites(model_of(score=AdditiveConfig())), [SHIFT])
     with pytest.raises(UserError, match="expected 'shift'"):
-        begin(sites(model_of(RotaryConfig())), [StartConfig(kind="band")])
+        init_heads(sites(model_of(RotaryConfig())), [StartConfig(kind="band")])

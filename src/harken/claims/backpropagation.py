@@ -1,15 +1,14 @@
-"""Back-propagation through time by hand, for the recurrence of the lecture.
+"""Explicit back-propagation through time for the recurrence of Lecture 29.
 
     h_t = tanh(U x_t + V h_{t-1}),  o_t = softmax(W h_t)
     L = sum over t of L_t,  L_t = -ln o_t[y_t]
 
     dL/dh_t = ∂L/∂h_t + dL/dh_{t+1} ∂h_{t+1}/∂h_t
-    ∂L/∂h_t = (o_t - onehot(y_t)) W           what h_t itself made wrong
-    ∂h_{t+1}/∂h_t = diag(1 - h_{t+1}²) V      how it made the next state wrong
+    ∂L/∂h_t = (o_t - onehot(y_t)) W
+    ∂h_{t+1}/∂h_t = diag(1 - h_{t+1}²) V
 
-One sequence, in loops that read like the formulas: for study, for checking, and for the figure of
-gradients that vanish or explode with distance. Training uses `recurrent.py` and autograd, which is
-not used here.
+One sequence, in loops that follow the formulas, without autograd. Training uses
+`layers/recurrent.py` and autograd.
 """
 
 from dataclasses import dataclass
@@ -31,13 +30,12 @@ class TanhWeights:
 
 @dataclass(frozen=True, slots=True)
 class Backpropagated:
-    """The loss and its gradients; `reach[t]` is the size of dL_T/dh_t, of the last loss alone."""
+    """The loss and its gradients."""
 
     loss: float
     weights: TanhWeights
     inputs: Float[Tensor, "T J"]
     first: Float[Tensor, "hidden"]  # of h_0
-    reach: tuple[float, ...]  # for t = 0 .. T, so T - t is the distance
 
 
 @torch.no_grad()
@@ -47,25 +45,23 @@ def backpropagate(
     first: Float[Tensor, "hidden"],
     targets: Int[Tensor, "T"],
 ) -> Backpropagated:
-    """Forward, then back: x_1 .. x_T and h_0 given, y_1 .. y_T wanted."""
-    time = inputs.shape[0]
+    """Forward and backward pass for inputs x_1 .. x_T, state h_0 and targets y_1 .. y_T."""
     states = [first]
     for token in inputs:
         states.append(torch.tanh(weights.inputs @ token + weights.states @ states[-1]))
     history = torch.stack(states)  # h_0 .. h_T
     outputs = (history[1:] @ weights.outputs.T).softmax(dim=-1)
-    steps = torch.arange(time, device=inputs.device)
+    steps = torch.arange(len(inputs), device=inputs.device)
     loss = -outputs[steps, targets].log().sum()
 
     errors = outputs.clone()  # o_t - onehot(y_t)
     errors[steps, targets] -= 1.0
-    direct = torch.cat((torch.zeros_like(first)[None], errors @ weights.outputs))  # h_0 is not read
+    direct = torch.cat(
+        (torch.zeros_like(first)[None], errors @ weights.outputs)
+    )  # no output at h_0
     total = through_time(direct, history, weights.states)
 
-    # Through the tanh, to U x_t + V h_{t-1}: both matrices and x_t hang on that sum alone.
-    inside = (1 - history[1:] ** 2) * total[1:]
-    last = torch.zeros_like(direct)
-    last[time] = direct[time]
+    inside = (1 - history[1:] ** 2) * total[1:]  # gradient of U x_t + V h_{t-1}
     return Backpropagated(
         loss=loss.item(),
         weights=TanhWeights(
@@ -75,7 +71,6 @@ def backpropagate(
         ),
         inputs=inside @ weights.inputs,
         first=total[0],
-        reach=tuple(through_time(last, history, weights.states).norm(dim=-1).tolist()),
     )
 
 

@@ -1,18 +1,19 @@
-"""A statement of the sources, what it predicts, what was measured, and the verdict.
+"""A statement of a course document, its predicted and measured values, and the verdict.
 
     agrees       |measured - predicted| <= tolerance
     holds        every case agrees
-    narrower     some case as the source states it disagrees, and every narrower one agrees
-    not          otherwise
+    narrower     a case as the document states it disagrees, and every narrower one agrees
+    fails        otherwise
 
-The measured side comes from the library's own parts, the predicted side from `formulas.py` or from
-arithmetic beside it, so that the two can disagree. Each claim records the verdict that is expected:
-another one means that the library or the claim has broken.
+The measured values come from the library's layers, the predicted ones from `formulas.py` or from
+arithmetic next to it. Each claim records its expected verdict: another verdict means that the
+library or the claim is broken.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal
 
 import numpy as np
@@ -29,13 +30,13 @@ FAILS: Verdict = "does not hold"
 
 Array = NDArray[np.float64]
 
-EXACT = 1e-9  # of float64 numbers near one, added up in another order
-SINGLE = 1e-4  # of positions, whose angles the library computes in float32
+EXACT = 1e-9  # for float64 numbers near one, summed in another order
+SINGLE = 1e-4  # for positions, whose angles the library computes in float32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What a person may choose: d of positions and keys, and the seed of all that is drawn."""
+    """The width d of positions and keys, and the seed of all random numbers."""
 
     width: int = 64
     seed: int = 0
@@ -43,12 +44,12 @@ class Setting:
     def __post_init__(self) -> None:
         if self.width < 8 or self.width % 4:
             raise UserError(
-                f"claims: found width {self.width}, wanted a multiple of 4, at least 8",
+                f"claims: invalid width {self.width} (expected a multiple of 4, at least 8)",
                 fix="64 is the default",
             )
         if not 0 <= self.seed < 2**63:
             raise UserError(
-                f"claims: found seed {self.seed}, wanted 0 or more, below 2^63",
+                f"claims: invalid seed {self.seed} (expected 0 or more, below 2^63)",
                 fix="0 is the default",
             )
 
@@ -56,37 +57,44 @@ class Setting:
         return torch.Generator().manual_seed(self.seed)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Case:
-    """One number predicted and measured; `stated` where the source says it without more."""
+    """A predicted and a measured number; `stated` if the document states it without conditions."""
 
     what: str
     predicted: float
     measured: float
-    tolerance: float
+    tolerance: float = 0.0
     stated: bool = True
 
     @property
     def agrees(self) -> bool:
-        return abs(self.measured - self.predicted) <= self.tolerance  # False for what is no number
+        return abs(self.measured - self.predicted) <= self.tolerance  # False for NaN
+
+
+Check = Callable[[Setting], Sequence[Case]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """One statement in our words; `remark` says where it holds, or where a source slips."""
+    """A statement; `remark` says where it holds, or names an error of the document."""
 
     id: str
-    source: str
+    source: str  # institution, course, document and part
     statement: str
     formula: str
     assumption: str
-    check: Callable[[Setting], Sequence[Case]]
+    check: Check
     expected: Verdict = HOLDS
     remark: str = ""
 
+    def evaluate(self, setting: Setting) -> "ClaimResult":
+        """Compute all cases."""
+        return ClaimResult(self, tuple(self.check(setting)))
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+
+@dataclass(frozen=True, slots=True)
+class ClaimResult:
     """A claim with its cases."""
 
     claim: Claim
@@ -104,35 +112,63 @@ class Judged:
         return self.verdict == self.claim.expected
 
 
-def judge(claim: Claim, setting: Setting) -> Judged:
-    """Carry a claim out."""
-    return Judged(claim=claim, cases=tuple(claim.check(setting)))
+DOCUMENTS = (
+    *("ece537_problem_set9", "lecture29", "lecture29_rnn"),
+    *("ttic31230_attention", "ttic31230_transformer", "nlp_assignment5"),
+)
+_REGISTRY: dict[str, Claim] = {}
 
 
-def worst(
-    what: str,
-    predicted: Array,
-    measured: Tensor,
-    tolerance: float = EXACT,
+def claim(
+    name: str,
+    source: str,
+    statement: str,
     *,
-    stated: bool = True,
-) -> Case:
-    """The element of two arrays in which they differ most; arrays of two shapes never agree."""
-    found = measured.detach().double().numpy()
-    if found.shape != predicted.shape:
-        shapes = f"{what}: shape {found.shape} in place of {predicted.shape}"
-        return Case(
-            what=shapes,
-            predicted=0.0,
-            measured=math.nan,
-            tolerance=tolerance,
-            stated=stated,
+    formula: str,
+    assumption: str = "none",
+    expected: Verdict = HOLDS,
+    remark: str = "",
+) -> Callable[[Check], Check]:
+    """Register the decorated function as the check of a claim."""
+
+    def register(check: Check) -> Check:
+        _REGISTRY[name] = Claim(
+            id=name,
+            source=source,
+            statement=statement,
+            formula=formula,
+            assumption=assumption,
+            check=check,
+            expected=expected,
+            remark=remark,
         )
-    at = np.unravel_index(np.abs(found - predicted).argmax(), predicted.shape)
-    return Case(
-        what=what,
-        predicted=float(predicted[at]),
-        measured=float(found[at]),
-        tolerance=tolerance,
-        stated=stated,
-    )
+        return check
+
+    return register
+
+
+def select_claims(ids: Sequence[str] = ()) -> tuple[Claim, ...]:
+    """The claims with these ids (in any case), or all of them, ordered by id."""
+    for document in DOCUMENTS:
+        import_module(f"harken.claims.{document}")
+    known = sorted(_REGISTRY, key=lambda name: (name[0], int(name[1:])))
+    requested = [name.upper() for name in ids]
+    for name in requested:
+        if name not in known:
+            raise UserError(
+                f"claims: unknown id {name!r} (expected one of {', '.join(known)})",
+                fix="leave out the ids to run all claims",
+            )
+    return tuple(_REGISTRY[name] for name in known if not requested or name in requested)
+
+
+def compare(
+    what: str, predicted: Array, measured: Tensor, tolerance: float = EXACT, stated: bool = True
+) -> Case:
+    """The element in which two arrays differ most; arrays of different shapes never agree."""
+    values = measured.detach().double().numpy()
+    if values.shape != predicted.shape:
+        what = f"{what}: shape {values.shape} in place of {predicted.shape}"
+        return Case(what, 0.0, math.nan, tolerance, stated)
+    at = np.unravel_index(np.abs(values - predicted).argmax(), predicted.shape)
+    return Case(what, float(predicted[at]), float(values[at]), tolerance, stated)

@@ -1,20 +1,21 @@
-"""Claims that are better seen than read: lines over whole numbers, predicted beside measured.
+"""Claims with a figure: lines over whole numbers, predicted next to measured.
 
-Each function carries one experiment out and gives its data; drawing is in `report/claims.py`. The
-distance at which a Synthesizer fails takes training, and is in `benchmarks/`.
+Each function runs one experiment and returns its data; `report/claims_page.py` draws them. The
+distance at which a Synthesizer fails needs training and is in `benchmarks/`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from dataclasses import replace as with_changes
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from harken.attention.masks import CAUSAL
-from harken.claims import crosstalk, formulas, fragility, truncation
+from harken.claims import ece537_problem_set9 as problem_set
+from harken.claims import formulas, truncation
+from harken.claims import nlp_assignment5 as assignment
 from harken.claims.claim import Setting
-from harken.claims.drawn import normal
-from harken.claims.layer import row_context
+from harken.claims.random_layers import normal, sequence_context
 from harken.design.band import BandPlan, band_shape
 from harken.design.waves import Waves
 from harken.layers.recurrent import LSTMConfig, TanhConfig
@@ -26,7 +27,7 @@ from harken.run import Run
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
-    """Lines over the same places; `seen` says what to look for."""
+    """Lines over the same x values (`places`); `seen` describes the result."""
 
     id: str  # of the claim
     title: str
@@ -39,178 +40,168 @@ class Experiment:
 
 
 def band_widths(setting: Setting) -> Experiment:
-    """A5: where attention is half of its peak, for bands of many widths."""
-    bands = range(2, 65, 2)
-
-    def measured(sharpness: float) -> list[float]:
-        plans = (
-            BandPlan(
-                waves=Waves(width=setting.width),
-                offset=100,
-                band=float(band),
-                sharpness=sharpness,
-                length=256,
-            )
+    """A5: the distance at which attention is half of its peak, by width of the band."""
+    bands, waves = range(2, 65, 2), Waves(width=setting.width)
+    lines: dict[str, Sequence[float]] = {"B/2, as stated": [band / 2 for band in bands]}
+    for sharpness in (1.0, 4.0, 16.0):
+        plans = [
+            BandPlan(waves=waves, offset=100, band=float(band), sharpness=sharpness, length=256)
             for band in bands
-        )
-        return [band_shape(plan).half_width or float("nan") for plan in plans]
-
+        ]
+        widths = [band_shape(plan).half_width or float("nan") for plan in plans]
+        lines[f"sharpness {sharpness:g}"] = widths
     return Experiment(
         id="A5",
         title="Half-width of a band head",
-        seen="The width grows with B in steps, one for each pair of waves zeroed. It is about B/2 "
+        seen="The width grows with B in steps, one for each pair that is zeroed. It is about B/2 "
         "at one sharpness only: a sharper head has a narrower band.",
         x_label="band B, steps",
         y_label="steps from T to half of the largest attention",
         places=bands,
-        lines={
-            "B/2, as stated": [band / 2 for band in bands],
-            "sharpness 1": measured(1.0),
-            "sharpness 4": measured(4.0),
-            "sharpness 16": measured(16.0),
-        },
-    )
-
-
-def score_variance(setting: Setting) -> Experiment:
-    """A6: the variance of the score of equal contents, by their kind."""
-    widths = range(8, 129, 24)
-    lines: dict[str, Sequence[float]] = {"5d/4, as stated for norm 1": [5 * d / 4 for d in widths]}
-    for name, content, places, predicted in (
-        ("elements ±1", crosstalk.signs, crosstalk.random_places, None),
-        ("Gaussian elements", crosstalk.gaussian, crosstalk.random_places, "13d/4"),
-        ("norm 1", crosstalk.unit, crosstalk.random_places, "1 + d/4"),
-        ("elements ±1, real sinusoids", crosstalk.signs, crosstalk.real_places, None),
-    ):
-        if predicted is not None:
-            slope, constant = (13, 0) if predicted == "13d/4" else (1, 1)
-            lines[predicted] = [constant + slope * d / 4 for d in widths]
-        settings = (with_changes(setting, width=width) for width in widths)
-        lines[name] = [float(crosstalk.scores(content, places, one).var()) for one in settings]
-    return Experiment(
-        id="A6",
-        title="Variance of a content's score with positions added",
-        seen="Sampled lines lie on the formula of their own assumption: 5d/4 is that of elements "
-        "±1, and the norm of 1 that the source assumes gives 1 + d/4.",
-        x_label="width d",
-        y_label="variance of (k + e)·(q + e) for k = q",
-        places=widths,
         lines=lines,
     )
 
 
-def losing(setting: Setting) -> Experiment:
+def score_variance(setting: Setting) -> Experiment:
+    """A6: the variance of the score of equal contents, by their distribution."""
+    widths = range(8, 129, 24)
+
+    def sampled(contents: problem_set.Sampler, positions: problem_set.Sampler) -> list[float]:
+        settings = [replace(setting, width=width) for width in widths]
+        scores = (problem_set.content_scores(contents, positions, width) for width in settings)
+        return [float(values.var()) for values in scores]
+
+    signs, random = problem_set.sign_contents, problem_set.random_positions
+    return Experiment(
+        id="A6",
+        title="Variance of a content's score with positions added",
+        seen="Sampled lines agree with the formula of their own assumption: 5d/4 is that of "
+        "elements ±1, and the norm of 1 that the document assumes gives 1 + d/4.",
+        x_label="width d",
+        y_label="variance of (k + e)·(q + e) for k = q",
+        places=widths,
+        lines={
+            "5d/4, as stated for norm 1": [5 * d / 4 for d in widths],
+            "elements ±1": sampled(signs, random),
+            "13d/4": [13 * d / 4 for d in widths],
+            "Gaussian elements": sampled(problem_set.gaussian_contents, random),
+            "1 + d/4": [1 + d / 4 for d in widths],
+            "norm 1": sampled(problem_set.unit_contents, random),
+            "elements ±1, real sinusoids": sampled(signs, problem_set.real_positions),
+        },
+    )
+
+
+def wrong_key_rate(setting: Setting) -> Experiment:
     """A6: how often a wrong key scores above the right one."""
     shares = range(10, 201, 10)
-    position = (setting.width / 2) ** 0.5
-    norms = [share / 100 * position for share in shares]
-
     generator, width = setting.generator(), setting.width
-    right, wrong = crosstalk.unit(generator, width), crosstalk.unit(generator, width)
+    norms = [share / 100 * (width / 2) ** 0.5 for share in shares]
+    right, wrong = (problem_set.unit_contents(generator, width) for _ in range(2))
 
     def sampled(
-        asking: torch.Tensor, right_place: torch.Tensor, wrong_place: torch.Tensor
+        query_position: Tensor, right_position: Tensor, wrong_position: Tensor
     ) -> list[float]:
-        found = []
+        rates = []
         for norm in norms:
-            query = norm * right + asking
-            better = query * (norm * (wrong - right) + wrong_place - right_place)
-            found.append(float((better.sum(dim=1) > 0).double().mean()))
-        return found
+            query = norm * right + query_position
+            margin = query * (norm * (wrong - right) + wrong_position - right_position)
+            rates.append(float((margin.sum(dim=1) > 0).double().mean()))
+        return rates
 
     random, real = (
-        [places(generator, width) for _ in range(3)]
-        for places in (crosstalk.random_places, crosstalk.real_places)
+        [positions(generator, width) for _ in range(3)]
+        for positions in (problem_set.random_positions, problem_set.real_positions)
     )
-    at = torch.randint(1, crosstalk.LENGTH, (crosstalk.DRAWS,), generator=generator)
-    here, before = (crosstalk.place_vectors(one, width) for one in (at, at - 1))
+    length = problem_set.POSITIONS
+    at = torch.randint(1, length, (problem_set.DRAWS,), generator=generator)
+    here, previous = (
+        problem_set.sinusoid_vectors(positions, width, length).double()
+        for positions in (at, at - 1)
+    )
 
     def predicted(norm: float) -> float:
-        own = norm**2 + setting.width / 2  # of the query with its position, squared
-        variance = norm**2 / 2 + own + own * norm**2 / setting.width
-        return formulas.below(-(norm**2) / variance**0.5)
+        squared = norm**2 + width / 2  # norm of the query with its position
+        variance = norm**2 / 2 + squared + squared * norm**2 / width
+        return formulas.normal_cdf(-(norm**2) / variance**0.5)
 
     return Experiment(
         id="A6",
-        title="How often the right key loses",
-        seen="Contents as long as positions are nearly safe against one other key, contents of a "
-        "tenth of that are guessed. Real sinusoids favour a neighbour: beside the query a wrong "
-        "key wins more often than not until contents are two thirds as long as positions.",
-        x_label="length of contents, per cent of the length of positions",
+        title="Rate at which a wrong key wins",
+        seen="Contents as long as positions are nearly safe against one other key; contents of a "
+        "tenth of that length are guessed. Real sinusoids favor a neighbor: next to the query a "
+        "wrong key wins more often than not until contents are two thirds as long as positions.",
+        x_label="length of contents, percent of the length of positions",
         y_label="share of draws in which another key scores higher",
         places=shares,
         lines={
             "predicted, random phases": [predicted(norm) for norm in norms],
             "sampled, random phases": sampled(*random),
             "real sinusoids, keys anywhere": sampled(*real),
-            "real sinusoids, wrong key beside the query": sampled(here, real[1], before),
+            "real sinusoids, wrong key next to the query": sampled(here, real[1], previous),
         },
     )
 
 
-def fragile_average(setting: Setting) -> list[Experiment]:
-    """B11: one head that averages m values, and m heads that have one each."""
-    counts = range(2, 8)
-    made = []
-    for heads, predicted in (("one head", fragility.one_head), ("m heads", fragility.many_heads)):
+def noisy_averages(setting: Setting) -> list[Experiment]:
+    """B11: one head that averages m values, and m heads with one value each."""
+    counts, figures = range(2, 8), []
+    for name, formula in (
+        ("one head", assignment.one_head_variance),
+        ("m heads", assignment.many_heads_variance),
+    ):
         lines: dict[str, Sequence[float]] = {}
-        for name in ("one key noisy", "all keys noisy"):
-            noisy = [1 if name == "one key noisy" else count for count in counts]
-            lines[f"{name}, predicted"] = [
-                predicted(count, some) for count, some in zip(counts, noisy, strict=True)
-            ]
-            lines[f"{name}, sampled"] = [
-                fragility.spread(
-                    fragility.averaged(
-                        1 if heads == "one head" else count, count, some, setting, 8000
-                    )
+        for noise in ("one key noisy", "all keys noisy"):
+            pairs = [(count, 1 if noise == "one key noisy" else count) for count in counts]
+            lines[f"{noise}, predicted"] = [formula(count, noisy) for count, noisy in pairs]
+            contexts = (
+                assignment.noisy_average(
+                    1 if name == "one head" else count, count, noisy, setting, 8000
                 )
-                for count, some in zip(counts, noisy, strict=True)
-            ]
-        made.append(
+                for count, noisy in pairs
+            )
+            lines[f"{noise}, sampled"] = [assignment.total_variance(draws) for draws in contexts]
+        figures.append(
             Experiment(
                 id="B11",
-                title=f"Variance of an average by {heads}",
-                seen="One head swings more the more keys are noisy; each of m heads misses with "
-                "7.9 %, alone, and weighs 1/m: mind the scale of the second figure.",
+                title=f"Variance of an average by {name}",
+                seen="One head varies more the more keys are noisy; each of m heads misses with "
+                "7.9 %, independently, and has weight 1/m. Note the scale of the second figure.",
                 x_label="values averaged, m",
                 y_label="variance of c",
                 places=counts,
                 lines=lines,
             )
         )
-    return made
+    return figures
 
 
-def gradient_reach(setting: Setting) -> Experiment:
-    """C2: how large the gradient of the last state is at each input before it."""
+def gradient_by_distance(setting: Setting) -> Experiment:
+    """C2: the gradient of the last state with respect to each earlier input."""
     time, width, rows = 64, 32, 8
     generator = setting.generator()
     inputs = normal(generator, rows, time, width).requires_grad_()
-    probe = normal(generator, rows, width)
-    block = TransformerConfig()
-    models: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+    direction = normal(generator, rows, width)
+    lines = {}
     for name, module in (
         ("tanh RNN", TanhConfig().build(width)),
         ("LSTM", LSTMConfig().build(width)),
-        ("Transformer, two causal layers", Stack(block, 2, width, time)),
+        ("Transformer, two causal layers", Stack(TransformerConfig(), 2, width, time)),
     ):
         initialize(module, 2, setting.seed)
-        module.double()
-        told = (row_context(time, time, CAUSAL),) if isinstance(module, Stack) else ()
-        models[name] = lambda x, module=module, told=told: module(x, *told)[0]  # type: ignore[misc]
-    lines = {}
-    for name, run in models.items():
-        (gradient,) = torch.autograd.grad((run(inputs)[:, -1] * probe).sum(), inputs)
+        context = [sequence_context(time, time, CAUSAL)] if isinstance(module, Stack) else []
+        states = module.double()(inputs, *context)[0]
+        (gradient,) = torch.autograd.grad((states[:, -1] * direction).sum(), inputs)
         sizes = gradient.norm(dim=-1).mean(dim=0).flip(0)
         lines[name] = (sizes / sizes[1]).tolist()[1:]
     return Experiment(
         id="C2",
-        title="Gradient against distance",
-        seen="Each step back multiplies a recurrent gradient by a matrix and the slope of tanh: it "
-        "falls by powers of ten. Attention reaches every place in one step. All before training.",
+        title="Gradient by distance",
+        seen="Each step back multiplies a recurrent gradient by a matrix and the derivative of "
+        "tanh: it falls by orders of magnitude. Attention reaches every position in one step. All "
+        "models are untrained.",
         x_label="steps before the last",
-        y_label="size of the gradient, that of one step back = 1",
+        y_label="norm of the gradient, relative to one step back",
         places=range(1, time),
         lines=lines,
         log_y=True,
@@ -219,35 +210,36 @@ def gradient_reach(setting: Setting) -> Experiment:
 
 def rank_truncation(setting: Setting, run: Run | None = None) -> Experiment:
     """B8: attention of a model whose merged matrices keep only their largest directions."""
-    watched = truncation.of_copier(setting) if run is None else truncation.of_run(run)
-    width = truncation.key_width(next(iter(watched.values())).model)
+    probes = truncation.copy_probes(setting) if run is None else truncation.run_probes(run)
+    width = truncation.max_key_width(next(iter(probes.values())).model)
     ranks = sorted({*range(1, width, max(1, width // 16)), width})
+    comparison = (
+        "A trained head needs few of them: its error falls faster than that of random weights, "
+        "which are scaled to the same norm."
+        if run is None
+        else "The other line is the same model with random weights, scaled to the norm of the "
+        "trained ones."
+    )
     return Experiment(
         id="B8",
-        title="Attention when W~ keeps few directions",
-        seen="With all directions the attention is the same. A trained head needs few of them: its "
-        "error falls faster than that of random weights, which here are scaled to the same size."
-        if run is None
-        else "With all directions the attention is the same. The other line is the same model with "
-        "random weights, scaled to the size of the trained ones.",
+        title="Attention with few directions of W~",
+        seen=f"With all directions the attention is the same. {comparison}",
         x_label="directions kept of W~",
-        y_label="attention moved, share of the mass",
+        y_label="change of attention, share of the mass",
         places=ranks,
-        lines={name: truncation.moved(one, ranks) for name, one in watched.items()},
+        lines={name: truncation.attention_change(probe, ranks) for name, probe in probes.items()},
     )
 
 
-def experiments(names: Sequence[str], setting: Setting, run: Run | None = None) -> list[Experiment]:
-    """Those that belong to these claims; B8 looks at the run, where there is one."""
-    found: list[Experiment] = []
-    if "A5" in names:
-        found.append(band_widths(setting))
-    if "A6" in names:
-        found += [score_variance(setting), losing(setting)]
-    if "B8" in names:
-        found.append(rank_truncation(setting, run))
-    if "B11" in names:
-        found += fragile_average(setting)
-    if "C2" in names:
-        found.append(gradient_reach(setting))
-    return found
+def run_experiments(
+    ids: Sequence[str], setting: Setting, run: Run | None = None
+) -> list[Experiment]:
+    """The experiments of these claims; B8 examines `run` if there is one."""
+    figures: dict[str, Callable[[], list[Experiment]]] = {
+        "A5": lambda: [band_widths(setting)],
+        "A6": lambda: [score_variance(setting), wrong_key_rate(setting)],
+        "B8": lambda: [rank_truncation(setting, run)],
+        "B11": lambda: noisy_averages(setting),
+        "C2": lambda: [gradient_by_distance(setting)],
+    }
+    return [figure for name, make in figures.items() if name in ids for figure in make()]

@@ -1,10 +1,8 @@
-"""The sources' equations as they print them, in numpy and loops, one query at a time.
+"""The documents' equations in numpy and loops, one query at a time, without the library.
 
-    α_it = exp(s q_i·k_t) / Σ_τ exp(s q_i·k_τ),   c_i = Σ_t α_it v_t
-    e_t[2i] = sin(t / 10000^(2i/d)),   e_t[2i+1] = cos(t / 10000^(2i/d))
-    h_t = tanh(U x_t + V h_{t-1})
-
-Nothing of the library is imported: these are what its parts are measured against.
+α_it = exp(s q_i·k_t) / Σ_τ exp(s q_i·k_τ),   c_i = Σ_t α_it v_t
+e_t[2i] = sin(t / 10000^(2i/d)),   e_t[2i+1] = cos(t / 10000^(2i/d))
+h_t = tanh(U x_t + V h_{t-1})
 """
 
 import math
@@ -14,34 +12,44 @@ import numpy as np
 
 from harken.claims.claim import Array
 
-Seen = Callable[[int, int], bool]
-"""Whether query i may look at key t."""
+Visible = Callable[[int, int], bool]
+"""Whether query i may attend to key t."""
 
 
-def everyone(query: int, key: int) -> bool:
+def all_visible(query: int, key: int) -> bool:
     """No mask."""
     return True
 
 
 def softmax(scores: Array) -> Array:
-    """Over one row."""
-    grown = np.exp(scores - scores.max())
-    shared: Array = grown / grown.sum()
-    return shared
-
-
-def attention(queries: Array, keys: Array, scale: float = 1.0, seen: Seen = everyone) -> Array:
-    """α of every query over every key; a query that sees none has no row to share out."""
-    weights = np.zeros((len(queries), len(keys)))
-    for i, query in enumerate(queries):
-        visible = [t for t in range(len(keys)) if seen(i, t)]
-        if visible:
-            weights[i, visible] = softmax(np.array([scale * query @ keys[t] for t in visible]))
+    """Softmax of a vector."""
+    exponentials = np.exp(scores - scores.max())
+    weights: Array = exponentials / exponentials.sum()
     return weights
 
 
+def attention(
+    queries: Array, keys: Array, scale: float = 1.0, visible: Visible = all_visible
+) -> Array:
+    """α of every query over every key; zeros for a query that sees no key."""
+    weights = np.zeros((len(queries), len(keys)))
+    for i, query in enumerate(queries):
+        seen = [t for t in range(len(keys)) if visible(i, t)]
+        if seen:
+            weights[i, seen] = softmax(np.array([scale * query @ keys[t] for t in seen]))
+    return weights
+
+
+def stack_heads(
+    tokens: Array, query: Array, key: Array, scale: float, visible: Visible = all_visible
+) -> Array:
+    """Self-attention weights [k, T, T] for matrices [k, U, J]."""
+    pairs = zip(query, key, strict=True)
+    return np.stack([attention(tokens @ q.T, tokens @ k.T, scale, visible) for q, k in pairs])
+
+
 def heads(tokens: Array, memory: Array, query: Array, key: Array, value: Array) -> Array:
-    """Head after head side by side; matrices are [k, U, J] and [k, I, J]."""
+    """Head outputs side by side; matrices are [k, U, J] and [k, I, J]."""
     outputs = [
         attention(tokens @ q.T, memory @ k.T) @ (memory @ v.T)
         for q, k, v in zip(query, key, value, strict=True)
@@ -50,7 +58,7 @@ def heads(tokens: Array, memory: Array, query: Array, key: Array, value: Array) 
 
 
 def sinusoids(length: int, width: int, base: float = 10000.0) -> Array:
-    """e_0, e_1, …, one a row."""
+    """e_0, e_1, … as rows."""
     vectors = np.zeros((length, width))
     for t in range(length):
         for i in range(width // 2):
@@ -60,7 +68,7 @@ def sinusoids(length: int, width: int, base: float = 10000.0) -> Array:
 
 
 def fourier(length: int, width: int, span: int) -> Array:
-    """cos(πt/T), sin(πt/T), cos(2πt/T), …"""
+    """cos(πt/T), sin(πt/T), cos(2πt/T), … as rows."""
     vectors = np.zeros((length, width))
     for t in range(length):
         for i in range(width // 2):
@@ -69,29 +77,28 @@ def fourier(length: int, width: int, span: int) -> Array:
     return vectors
 
 
-def rates(width: int, base: float = 10000.0) -> Array:
+def frequencies(width: int, base: float = 10000.0) -> Array:
     """1 / 10000^(2i/d) of every pair."""
     return np.array([base ** (-2 * i / width) for i in range(width // 2)])
 
 
-def turning(width: int, offset: int) -> Array:
+def rotation(width: int, offset: int) -> Array:
     """A of the problem set: blocks [[cos β, -sin β], [sin β, cos β]], β = T/10000^(2i/d)."""
     matrix = np.zeros((width, width))
-    for i, rate in enumerate(rates(width)):
-        cosine, sine = math.cos(rate * offset), math.sin(rate * offset)
+    for i, frequency in enumerate(frequencies(width)):
+        cosine, sine = math.cos(frequency * offset), math.sin(frequency * offset)
         matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[cosine, -sine], [sine, cosine]]
     return matrix
 
 
-def states(inputs: Array, first: Array, input_weight: Array, recurrent_weight: Array) -> Array:
+def rnn_states(inputs: Array, first: Array, input_weight: Array, recurrent_weight: Array) -> Array:
     """h_1 .. h_T."""
-    found, state = [], first
+    states = [first]
     for token in inputs:
-        state = np.tanh(input_weight @ token + recurrent_weight @ state)
-        found.append(state)
-    return np.stack(found)
+        states.append(np.tanh(input_weight @ token + recurrent_weight @ states[-1]))
+    return np.stack(states[1:])
 
 
-def below(threshold: float) -> float:
-    """Φ: how often a standard normal number falls below it."""
+def normal_cdf(threshold: float) -> float:
+    """Φ, the distribution function of the standard normal distribution."""
     return 0.5 * (1 + math.erf(threshold / math.sqrt(2)))

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from harken.errors import UserError
 
 if TYPE_CHECKING:
-    from harken.claims.claim import Judged, Setting
+    from harken.claims.claim import Claim, ClaimResult, Setting
     from harken.claims.experiments import Experiment
     from harken.run import Run
 
 EPILOG = """examples:
   harken claims                       every statement, in a few seconds
+  harken claims --list                the statements with their sources
   harken claims A4 A6 --width 128     two of them, with wider positions
   harken claims --page claims.html    the same with figures
   harken claims B8 --run runs/gpt     how few directions the heads of a run need
@@ -27,6 +28,9 @@ exit code 1 where a verdict is not the one that is recorded
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of `harken claims`."""
     parser.add_argument("names", nargs="*", metavar="ID", help="such as A4; all if absent")
+    parser.add_argument(
+        "--list", action="store_true", help="list the statements and their sources; run nothing"
+    )
     parser.add_argument("--width", type=int, default=64, metavar="N", help="d of the formulas")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn")
     parser.add_argument(
@@ -38,9 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a row for each case; exit code 1 where a verdict is not as recorded."""
-    from harken.claims.claim import Setting, judge
-    from harken.claims.experiments import experiments
-    from harken.claims.laboratory import chosen
+    from harken.claims.claim import Setting, select_claims
+    from harken.claims.experiments import run_experiments
     from harken.cli.output import remark, result_json
     from harken.files import check_writable, write_text
     from harken.report.claims_page import claims_page
@@ -48,12 +51,14 @@ def run(options: argparse.Namespace) -> int:
     if options.page is not None:
         check_writable(options.page)
     setting = Setting(width=options.width, seed=options.seed)
-    claims = chosen(options.names)
+    claims = select_claims(options.names)
+    if options.list:
+        return _list(claims, options.json)
     run = _loaded(options.folder, [one.id for one in claims])
-    judged = [judge(claim, setting) for claim in claims]
+    judged = [claim.evaluate(setting) for claim in claims]
     unexpected = [one for one in judged if not one.as_expected]
     wanted = [one.id for one in claims] if options.page is not None else ["B8"] if run else []
-    found = experiments(wanted, setting, run)
+    found = run_experiments(wanted, setting, run)
     if options.json:
         result_json(record(judged, setting, found))
     else:
@@ -66,6 +71,20 @@ def run(options: argparse.Namespace) -> int:
     for one in unexpected:
         remark(f"{one.claim.id}: found {one.verdict!r}, wanted {one.claim.expected!r}")
     return 1 if unexpected else 0
+
+
+def _list(claims: "Sequence[Claim]", as_json: bool) -> int:
+    """Print each claim with the course document that states it."""
+    from harken.cli.output import result_json, table
+
+    if as_json:
+        fields = ("id", "source", "statement", "formula", "expected")
+        listed = [{name: getattr(claim, name) for name in fields} for claim in claims]
+        result_json({"claims": listed})
+    else:
+        rows = [(claim.id, claim.source, claim.statement) for claim in claims]
+        table(("id", "source", "statement"), rows, text_columns=(0, 1, 2))
+    return 0
 
 
 def _loaded(folder: Path | None, names: Sequence[str]) -> "Run | None":
@@ -83,7 +102,7 @@ def _loaded(folder: Path | None, names: Sequence[str]) -> "Run | None":
 
 
 def record(
-    judged: Sequence["Judged"], setting: "Setting", found: Sequence["Experiment"] = ()
+    judged: Sequence["ClaimResult"], setting: "Setting", found: Sequence["Experiment"] = ()
 ) -> dict[str, object]:
     """Everything, for a script."""
     return {
@@ -121,7 +140,7 @@ def _print_directions(found: Sequence["Experiment"]) -> None:
             table(("attention moved, directions kept of W~", *one.lines), shares)
 
 
-def _print(judged: Sequence["Judged"]) -> None:
+def _print(judged: Sequence["ClaimResult"]) -> None:
     import sys
 
     from rich import box

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harken.cost.breakeven import BreakEven
-    from harken.cost.exercise import Workload
     from harken.cost.formula import Formula
+    from harken.cost.workload import Workload
 
 EPILOG = """examples:
   harken cost recipes/lm.toml
@@ -54,8 +54,7 @@ def run(options: argparse.Namespace) -> int:
     """Trace, print, and measure if asked to."""
     from harken.cli.output import result_json
     from harken.cost.breakeven import break_evens
-    from harken.cost.exercise import model_letters, workload
-    from harken.cost.recipes import count_formulas, depth_formulas
+    from harken.cost.workload import count_formulas, depth_formulas, model_letters, workload
     from harken.foreign import is_huggingface
     from harken.recipe import load_recipe
 
@@ -85,7 +84,7 @@ def run_folder(options: argparse.Namespace) -> int:
     import torch
 
     from harken.cli.output import result_json
-    from harken.cost.api import cost
+    from harken.cost.step import cost
     from harken.errors import UserError
     from harken.models.huggingface import read_folder
 
@@ -116,7 +115,7 @@ def column(step: "Workload", measure: bool) -> dict[str, float]:
     from dataclasses import asdict
 
     from harken.cli.output import remark
-    from harken.cost.recipes import trace_workload
+    from harken.cost.workload import trace_workload
 
     figures: dict[str, float] = {**step.sizes, **asdict(trace_workload(step))}
     if measure:
@@ -166,10 +165,9 @@ def show(
 ) -> None:
     """Print tables and sentences."""
     from harken.cli.output import remark, result
-    from harken.cost.recipes import letters
 
     show_columns(columns)
-    sizes = letters(step)
+    sizes = step.letters
     for name, title in (("depth", "depth"), ("serial", "serial depth")):
         formula = formulas[name]
         if formula is None:
@@ -239,9 +237,7 @@ def json_record(
     """Figures and break-evens."""
     from dataclasses import asdict
 
-    from harken.cost.recipes import letters
-
-    sizes = letters(step)
+    sizes = step.letters
     return {
         "task": task,
         "vocabulary": step.vocabulary,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harken.design.promises import Designed
+    from harken.design.designs import Design
     from harken.design.waves import Waves
 
 EPILOG = """examples:
@@ -66,14 +66,14 @@ def _place_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what was designed, predicted and measured; draw it where asked to."""
     from harken.cli.output import remark, result_json, table
-    from harken.design.check import check
+    from harken.design.designs import check
     from harken.report.canvas import check_suffix
     from harken.report.design_figure import draw_design
 
     if options.out is not None:
         check_suffix(options.out)
     designed, facts = DESIGNS[options.kind](options)
-    checked = check(designed.heads, designed.promise, [designed.length])[0]
+    checked = check(designed, [designed.length])[0]
     whole: Facts = {
         "kind": options.kind,
         "predicted": checked.predicted,
@@ -92,9 +92,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _shift(options: argparse.Namespace) -> "tuple[Designed, Facts]":
-    from harken.design.promises import designed_shift
-    from harken.design.shift import LONGEST, ShiftPlan, largest_length, sharpen
+def _shift(options: argparse.Namespace) -> "tuple[Design, Facts]":
+    from harken.design.designs import designed_shift
+    from harken.design.shift import MAX_LENGTH, ShiftPlan, largest_length, sharpen
 
     plan = ShiftPlan(
         waves=_waves(options),
@@ -108,13 +108,13 @@ def _shift(options: argparse.Namespace) -> "tuple[Designed, Facts]":
     return designed, {
         "smallest_gap": sharpen(plan).gap,
         "pairs_used": list(designed.pairs),
-        "largest_length_at_least" if reach == LONGEST else "largest_length": reach,
+        "largest_length_at_least" if reach == MAX_LENGTH else "largest_length": reach,
     }
 
 
-def _band(options: argparse.Namespace) -> "tuple[Designed, Facts]":
+def _band(options: argparse.Namespace) -> "tuple[Design, Facts]":
     from harken.design.band import BandPlan, band_shape
-    from harken.design.promises import designed_band
+    from harken.design.designs import designed_band
 
     plan = BandPlan(
         waves=_waves(options),
@@ -135,33 +135,33 @@ def _band(options: argparse.Namespace) -> "tuple[Designed, Facts]":
     }
 
 
-def _copy(options: argparse.Namespace) -> "tuple[Designed, Facts]":
-    from harken.design.promises import designed_copy
+def _copy(options: argparse.Namespace) -> "tuple[Design, Facts]":
+    from harken.design.designs import designed_copy
 
     return designed_copy(options.keys, options.wanted[0], options.tolerance), {"keys": options.keys}
 
 
-def _average(options: argparse.Namespace) -> "tuple[Designed, Facts]":
-    from harken.design.promises import designed_average
+def _average(options: argparse.Namespace) -> "tuple[Design, Facts]":
+    from harken.design.designs import designed_average
 
     one, other = options.wanted
     return designed_average(options.keys, one, other, options.tolerance), {"keys": options.keys}
 
 
-def _lookup(options: argparse.Namespace) -> "tuple[Designed, Facts]":
+def _lookup(options: argparse.Namespace) -> "tuple[Design, Facts]":
     import torch
 
     from harken.design.content import lookup_norm
-    from harken.design.promises import designed_lookup
+    from harken.design.designs import designed_lookup
 
     directions = torch.eye(4, dtype=torch.float64)
     return designed_lookup(directions, options.tolerance), {"norm": lookup_norm(options.tolerance)}
 
 
-def _previous_match(options: argparse.Namespace) -> "tuple[Designed, Facts]":
+def _previous_match(options: argparse.Namespace) -> "tuple[Design, Facts]":
+    from harken.design.designs import designed_match
     from harken.design.matching import MatchPlan
-    from harken.design.promises import designed_match
-    from harken.design.shift import promised
+    from harken.design.shift import solve
 
     plan = MatchPlan(
         waves=_waves(options),
@@ -170,7 +170,7 @@ def _previous_match(options: argparse.Namespace) -> "tuple[Designed, Facts]":
         tolerance=options.tolerance,
         key_width=options.key_width,
     )
-    first = promised(plan.first)
+    first = solve(plan.first)
     return designed_match(plan), {
         "sharpness_of_the_first_layer": first.sharpness,
         "predicted_of_the_first_layer": first.predicted,

@@ -1,11 +1,11 @@
 """What a training step costs: operations, memory, depth and time, without computing it.
 
-A step of a recipe (`exercise.py`) or of any module (`api.py`) is run once with floating-point
+A step of any module (`step.py`) or of a recipe (`workload.py`) is run once with floating-point
 tensors that have no data (`trace.py`). Observers of its operations count work (`rules.py`), memory
 (`memory.py`) and dependent steps (`depth.py`), and collect the kernels that `time.py` measures.
 `formula.py` turns the counts of several sizes into formulas.
 
-`harken.cost` is both this package and a function: `harken.cost(module, *inputs)` calls `api.cost`.
+`harken.cost` is both this package and a function: `harken.cost(module, *inputs)` calls `step.cost`.
 """
 
 import sys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class _CallablePackage(ModuleType):
     def __call__(self, module: Any, *inputs: Any, **keywords: Any) -> "Cost":
-        from harken.cost.api import cost
+        from harken.cost.step import cost
 
         return cost(module, *inputs, **keywords)
 

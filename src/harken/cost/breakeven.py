@@ -12,11 +12,9 @@ from itertools import pairwise
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
-from harken.cost.exercise import CPU
 from harken.cost.formula import LOGARITHMS, POWERS, Axis, Formula, fit
-from harken.cost.step import ForwardCost, trace_forward, trace_step
+from harken.cost.step import CPU, ForwardCost, trace_forward, trace_step
 from harken.cost.time import Kernels
-from harken.cost.trace import Observer
 from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import LSTMConfig
 from harken.models.fixed_state import (
@@ -59,19 +57,19 @@ def break_evens(width: int, layers: int, vocabulary: int, *, timed: bool) -> lis
         "depth": lambda kind, length: float(formulas[kind][1].value({"T": length})),
     }
     if timed:
-        tables = {kind: step_times(config, vocabulary) for kind, config in kinds.items()}
+        tables = {kind: seconds_per_token(config, vocabulary) for kind, config in kinds.items()}
         needs["time"] = lambda kind, length: interpolated(tables[kind], length)
     return [
-        compare(measure, one, other, need)
+        break_even(measure, winner, loser, need)
         for measure, need in needs.items()
-        for one, other in (DEPTH_PAIRS if measure == "depth" else PAIRS)
+        for winner, loser in (DEPTH_PAIRS if measure == "depth" else PAIRS)
     ]
 
 
-def compare(measure: str, one: str, other: str, need: Needs) -> BreakEven:
+def break_even(measure: str, winner: str, loser: str, need: Needs) -> BreakEven:
     """Find the first length at which one kind needs less than the other."""
-    length = first_length(lambda tokens: need(one, tokens) < need(other, tokens))
-    return BreakEven(measure=measure, one=one, other=other, length=length)
+    length = first_length(lambda tokens: need(winner, tokens) < need(loser, tokens))
+    return BreakEven(measure=measure, one=winner, other=loser, length=length)
 
 
 def first_length(is_less: Callable[[int], bool]) -> int | None:
@@ -120,22 +118,19 @@ def row_formulas(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula,
     return operations, depth
 
 
-def step_times(config: LanguageModelConfig, vocabulary: int) -> list[tuple[int, float]]:
+def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tuple[int, float]]:
     """Predicted seconds per token of forward and backward pass, by length of the rows."""
-    return [(length, token_seconds(config, vocabulary, length)) for length in TIMED]
 
+    def seconds(length: int) -> float:
+        kernels, batch = Kernels(), random_text(TOKENS // length, length, vocabulary)
+        trace_step(
+            lambda _: config.build(vocabulary, 0),
+            lambda model: batch.loss(model, CPU),
+            observers=[kernels],
+        )
+        return kernels.seconds() / TOKENS
 
-def token_seconds(config: LanguageModelConfig, vocabulary: int, length: int) -> float:
-    """Seconds per token."""
-    kernels = Kernels()
-    observers: list[Observer] = [kernels]
-    batch = random_text(TOKENS // length, length, vocabulary)
-    trace_step(
-        lambda _: config.build(vocabulary, 0),
-        lambda model: batch.loss(model, CPU),
-        observers=observers,
-    )
-    return kernels.seconds() / TOKENS
+    return [(length, seconds(length)) for length in TIMED]
 
 
 def interpolated(table: Sequence[tuple[int, float]], length: int) -> float:

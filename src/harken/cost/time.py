@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from harken.cost.exercise import CPU, Workload
 from harken.cost.memory import footprint
-from harken.cost.recipes import trace_workload
 from harken.cost.rules import is_view
+from harken.cost.step import CPU
 from harken.cost.trace import Call, is_fake
+from harken.cost.workload import Workload, trace_workload
 
 SHORTEST = 0.002  # seconds of one measurement
 ROUNDS = 3  # measurements, of which the median counts
@@ -41,8 +41,7 @@ class Placeholder(NamedTuple):
     def tensor(self) -> Tensor:
         """A tensor with this layout and random elements."""
         spans = zip(self.shape, self.stride, strict=True)
-        size = 1 + sum((length - 1) * step for length, step in spans)
-        size = 0 if 0 in self.shape else size
+        size = 0 if 0 in self.shape else 1 + sum((length - 1) * step for length, step in spans)
         if self.dtype.is_floating_point or self.dtype.is_complex:
             data = torch.randn(size, dtype=self.dtype)
         elif self.dtype == torch.bool:
@@ -61,8 +60,7 @@ class Kernels:
     def observe(self, call: Call) -> None:
         if not is_view(call):
             leaves, structure = tree_flatten((call.args, call.kwargs))
-            described = tuple(placeholder(leaf) for leaf in leaves)
-            self.counts[call.operator, described, structure] += 1
+            self.counts[call.operator, tuple(map(placeholder, leaves)), structure] += 1
 
     def seconds(self) -> float:
         """Time of all kernels together, each distinct one measured now."""
@@ -73,10 +71,9 @@ def placeholder(value: Any) -> Any:
     """A hashable description of an argument."""
     if not isinstance(value, Tensor):
         return value if value.__hash__ else str(value)
-    if is_fake(value) or value.numel() == 0:
-        return Placeholder(tuple(value.shape), value.stride(), value.dtype)
-    low, high = (int(bound) for bound in value.aminmax())
-    return Placeholder(tuple(value.shape), value.stride(), value.dtype, low, high)
+    is_unknown = is_fake(value) or value.numel() == 0
+    bounds = () if is_unknown else (int(bound) for bound in value.aminmax())
+    return Placeholder(tuple(value.shape), value.stride(), value.dtype, *bounds)
 
 
 def kernel_seconds(operator: Any, leaves: tuple[Any, ...], structure: Any) -> float:

@@ -1,6 +1,6 @@
-"""Heads written down instead of learned: what each must be, how sharp, and for how long a text.
+"""Attention heads computed from a specification instead of learned.
 
-waves (places as pairs of waves), subspaces (who lives where in the width), head (the record and
-what it attends to), sharpness (from a tolerance), shift, band, content and matching (the heads),
-check (a promise against the attention itself), install (into any layer), start (into a model).
+`waves` has sinusoidal and Fourier positions, `subspaces` the parts of a token vector, `sharpness`
+the scale of scores for a tolerance; `shift`, `band`, `content` and `matching` compute heads (`head`
+runs them), `designs` checks them, `install` writes them into a layer and `start` into a model.
 """

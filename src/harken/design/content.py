@@ -1,4 +1,4 @@
-"""Heads that look for a content: copy one key, average two, look up by a table.
+"""Heads that attend to a content: copy one key, average two, look up by a table.
 
     copy       q = M k_a                        attention to a       = 1 / (1 + (n-1) e^-M)
     average    q = M (k_a + k_b)                attention to a and b = 1 / (1 + (n-2)/2 e^-M)
@@ -7,8 +7,7 @@
                c_1 = u_b - u_c,  c_2 = u_b          1 / (1 + 2 e^(-beta^2)) of their attention
 
 The n keys are orthonormal, the u orthogonal with norm beta, and a prime transposes. M and beta
-follow from the tolerance. What happens when keys are noisy is not here: an average of two by one
-head then swings between them.
+follow from the tolerance. For noisy keys see claim B11.
 """
 
 import math
@@ -18,71 +17,65 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.design.head import Head
-from harken.design.sharpness import allowed_odds
 from harken.errors import UserError
 
 
-def copy_sharpness(keys: int, tolerance: float) -> float:
-    """M at which one of so many orthonormal keys has 1 - tolerance."""
-    return _sharpness(keys - 1, 1, tolerance)
-
-
-def average_sharpness(keys: int, tolerance: float) -> float:
-    """M at which two of so many orthonormal keys share 1 - tolerance."""
-    return _sharpness(keys - 2, 2, tolerance)
-
-
-def _sharpness(wrong: int, right: int, tolerance: float) -> float:
+def content_sharpness(keys: int, targets: int, tolerance: float) -> float:
+    """M at which some of `keys` orthonormal keys share 1 - tolerance of the attention."""
+    wrong = keys - targets
     if wrong < 0 or not 0 < tolerance < 1:
         raise UserError(
-            f"design: found {wrong + right} keys with tolerance {tolerance:g}, "
-            f"wanted {right} keys at least and a tolerance between 0 and 1",
+            f"design: invalid number of keys {keys} or tolerance {tolerance:g} "
+            f"(expected {targets} keys at least and a tolerance between 0 and 1)",
             fix="give more keys, or a tolerance such as 0.01",
         )
-    return max(0.0, math.log(wrong / right / allowed_odds(tolerance))) if wrong else 0.0
+    odds = tolerance / (1 - tolerance)
+    return max(0.0, math.log(wrong / targets / odds)) if wrong else 0.0
 
 
 def copy(keys: Float[Tensor, "S J"], index: int, tolerance: float) -> Head:
-    """Whoever asks gets the token whose content is `keys[index]`."""
-    return _asking(keys, [index], copy_sharpness(len(keys), tolerance))
+    """Every query attends to the token whose content is `keys[index]`."""
+    return _constant_query(keys, [index], tolerance)
 
 
-def average(keys: Float[Tensor, "S J"], one: int, other: int, tolerance: float) -> Head:
-    """Whoever asks gets the mean of two tokens."""
-    if one == other:
+def average(keys: Float[Tensor, "S J"], first: int, second: int, tolerance: float) -> Head:
+    """Every query attends to two tokens equally."""
+    if first == second:
         raise UserError(
-            f"average: found key {one} twice, wanted two different ones", fix="or design a copy"
+            f"average: key {first} is given twice (expected two different keys)",
+            fix="or design a copy",
         )
-    return _asking(keys, [one, other], average_sharpness(len(keys), tolerance))
+    return _constant_query(keys, [first, second], tolerance)
 
 
-def _asking(keys: Tensor, wanted: list[int], sharpness: float) -> Head:
-    """A query that is the same for all, over keys that are the tokens themselves."""
+def _constant_query(keys: Tensor, targets: list[int], tolerance: float) -> Head:
+    """A head with one query for all tokens; keys are the tokens themselves."""
     count, width = keys.shape
+    sharpness = content_sharpness(count, len(targets), tolerance)
     if not torch.allclose(keys @ keys.T, torch.eye(count, dtype=keys.dtype), atol=1e-9):
         raise UserError(
-            f"design: found {count} keys of width {width} that are not orthonormal, "
-            "wanted them so: the sharpness follows from it",
-            fix="give at most as many keys as the width, each of length 1, at right angles",
+            f"design: {count} keys of width {width} are not orthonormal (the sharpness follows "
+            "from orthonormal keys)",
+            fix="give at most as many keys as the width, each of norm 1 and orthogonal",
         )
-    for index in wanted:
+    for index in targets:
         if not 0 <= index < count:
             raise UserError(
-                f"design: found key {index}, wanted 0 to {count - 1}", fix="count keys from 0"
+                f"design: no key {index} (expected 0 to {count - 1})", fix="count keys from 0"
             )
-    same = torch.eye(width, dtype=keys.dtype)
+    identity = torch.eye(width, dtype=keys.dtype)
     return Head(
-        queries=torch.zeros_like(same),
-        keys=same,
-        query_offset=sharpness * keys[wanted].sum(dim=0),
-        values=same,
-        output=same,
+        queries=torch.zeros_like(identity),
+        keys=identity,
+        query_offset=sharpness * keys[targets].sum(dim=0),
+        values=identity,
+        output=identity,
     )
 
 
-def lookup_norm(tolerance: float, keys: int = 3) -> float:
+def lookup_norm(tolerance: float) -> float:
     """beta: the square of the norm is the gap of the scores."""
-    return math.sqrt(copy_sharpness(keys, tolerance))
+    return math.sqrt(content_sharpness(3, 1, tolerance))
 
 
 def lookup_tokens(directions: Float[Tensor, "4 J"], norm: float) -> Float[Tensor, "3 J"]:
@@ -92,12 +85,12 @@ def lookup_tokens(directions: Float[Tensor, "4 J"], norm: float) -> Float[Tensor
 
 
 def lookup(directions: Float[Tensor, "4 J"]) -> Head:
-    """The Q, K and V of the source, for tokens of `lookup_tokens`."""
+    """Q, K and V for `lookup_tokens`; directions are unit vectors, so beta^2 is divided out."""
     a, b, c, d = directions
-    # Directions are unit vectors, so that dividing by beta^2 has already happened.
+    identity = torch.eye(directions.shape[1], dtype=directions.dtype)
     return Head(
         queries=torch.outer(d, a) + torch.outer(c, d),
-        keys=torch.eye(directions.shape[1], dtype=directions.dtype),
+        keys=identity,
         values=torch.outer(b, b) - torch.outer(c, c),
-        output=torch.eye(directions.shape[1], dtype=directions.dtype),
+        output=identity,
     )

@@ -1,14 +1,13 @@
-"""Write a head into a layer of attention: as its start, for good, or as a wish.
+"""Write a head into an attention layer.
 
-    initialize   the weights begin as designed and then learn
-    freeze       no gradient reaches them, and what weight decay takes is put back before the next
-                 pass of training
-    regularize   the weights stay; the penalty, sum of (weight - designed)^2, is for the loss
+    initialize   the weights start as designed and are trained
+    freeze       the weights get no gradient, and what weight decay changes is restored before the
+                 next training pass
+    regularize   the weights stay; add the penalty, sum of (weight - designed)^2, to the loss
 
-A layer may be wider than the head, and zeros fill it; a narrower one is refused. A head without
-values leaves what it carries as it was. Each score says how it holds a head (`Score.install`).
-
-A layer sees tokens behind its norm: the head must have been designed for those (`start.py`).
+A layer may be wider than the head and is padded with zeros; a narrower one is rejected. A head
+without values leaves W_V and W_O unchanged. Each score defines how it holds a head
+(`Score.install`). A layer reads tokens after its norm: design the head for these (`start.py`).
 """
 
 from collections.abc import Callable, Iterable
@@ -20,23 +19,24 @@ from torch import Tensor
 
 from harken.attention.head import Head, Patch, pad_rows
 from harken.attention.multihead import MultiHead
-from harken.design.sharpness import enough
+from harken.design.sharpness import required_sharpness
 from harken.errors import UserError
 
 Mode = Literal["initialize", "freeze", "regularize"]
+Penalty = Callable[[], Float[Tensor, ""]]
 
 
-def install(
-    head: Head, layer: MultiHead, index: int, mode: Mode = "initialize"
-) -> Callable[[], Float[Tensor, ""]]:
-    """Into head `index` of a layer, counted from 0; returns the penalty of having left it."""
-    return apply(patches(head, layer, index), layer, mode)
+def install(head: Head, layer: MultiHead, index: int, mode: Mode = "initialize") -> Penalty:
+    """Write into head `index` of a layer, counted from 0; returns the penalty."""
+    _check_index(layer, index)
+    patches = layer.score.install(head, index) + _value_patches(head, layer, index)
+    return apply(patches, layer, mode)
 
 
-def write_offset(
+def install_offset(
     layer: MultiHead, index: int, offset: int, tolerance: float, mode: Mode = "initialize"
-) -> Callable[[], Float[Tensor, ""]]:
-    """A shift in the table of a random synthesizer, which has a score for every two places."""
+) -> Penalty:
+    """Write a shift into the table of a random synthesizer."""
     _check_index(layer, index)
     table = layer.score.table
     if table is None:
@@ -45,39 +45,38 @@ def write_offset(
             fix="design a head and install that",
         )
     length = table.shape[-1]
-    sharpness = enough(length - 1, 1.0, tolerance)
-    # Row i has its one at column i - offset.
-    wanted = sharpness * torch.eye(length).roll(offset, dims=0).tril(-offset)
-    return apply([Patch(table, (index,), wanted)], layer, mode)
+    sharpness = required_sharpness(length - 1, 1.0, tolerance)
+    scores = sharpness * torch.eye(length).roll(offset, dims=0).tril(-offset)
+    return apply([Patch(table, (index,), scores)], layer, mode)
 
 
-def apply(found: list[Patch], layer: MultiHead, mode: Mode) -> Callable[[], Float[Tensor, ""]]:
-    """Write, and freeze if asked to; or only measure how far the weights are."""
+def apply(patches: list[Patch], layer: MultiHead, mode: Mode) -> Penalty:
+    """Write patches unless the mode is `regularize`; returns the penalty."""
     if mode != "regularize":
-        write(found)
+        write(patches)
     if mode == "freeze":
-        for patch in found:
-            patch.parameter.register_hook(_still(patch.where))  # type: ignore[no-untyped-call]
-        layer.register_forward_pre_hook(lambda *_: write(found) if layer.training else None)
+        for patch in patches:
+            patch.parameter.register_hook(_zero_gradient(patch.where))  # type: ignore[no-untyped-call]
+        layer.register_forward_pre_hook(lambda *_: write(patches) if layer.training else None)
 
     def penalty() -> Float[Tensor, ""]:
-        gone = [
+        distances = [
             (patch.parameter[patch.where] - patch.values.to(patch.parameter)).square().sum()
-            for patch in found
+            for patch in patches
         ]
-        return torch.stack(gone).sum()
+        return torch.stack(distances).sum()
 
     return penalty
 
 
 @torch.no_grad()
-def write(found: Iterable[Patch]) -> None:
-    """Every patch to its place."""
-    for patch in found:
+def write(patches: Iterable[Patch]) -> None:
+    """Copy the values of every patch into its parameter."""
+    for patch in patches:
         patch.parameter[patch.where] = patch.values.to(patch.parameter)
 
 
-def _still(where: tuple[slice | int, ...]) -> Callable[[Tensor], Tensor]:
+def _zero_gradient(where: tuple[slice | int, ...]) -> Callable[[Tensor], Tensor]:
     def mask(gradient: Tensor) -> Tensor:
         masked = gradient.clone()
         masked[where] = 0.0
@@ -86,43 +85,35 @@ def _still(where: tuple[slice | int, ...]) -> Callable[[Tensor], Tensor]:
     return mask
 
 
-def patches(head: Head, layer: MultiHead, index: int) -> list[Patch]:
-    """What to write where; nothing is written yet."""
-    _check_index(layer, index)
-    return layer.score.install(head, index) + _carried(head, layer, index)
-
-
 def _check_index(layer: MultiHead, index: int) -> None:
-    heads = layer.heads
-    if not 0 <= index < heads:
+    if not 0 <= index < layer.heads:
         raise UserError(
-            f"install: found head {index}, wanted 0 to {heads - 1}", fix="count heads from 0"
+            f"install: no head {index} (expected 0 to {layer.heads - 1})", fix="count heads from 0"
         )
 
 
-def _carried(head: Head, layer: MultiHead, index: int) -> list[Patch]:
-    """W_V and W_O, for a head that says what it carries."""
+def _value_patches(head: Head, layer: MultiHead, index: int) -> list[Patch]:
+    """W_V and W_O, for a head with values."""
     if head.values is None or head.output is None:
         return []
     if layer.v_proj is None or layer.out_proj is None:
         raise UserError(
-            "install: found a layer without value_matrix or output_matrix, "
-            "wanted both for a head that says what it carries",
-            fix="leave the two switched on, or design the head without values",
+            "install: the layer has no value_matrix or no output_matrix (a head with values "
+            "needs both)",
+            fix="enable both, or design the head without values",
         )
-    heads = layer.heads
     room = layer.v_proj.out_features // layer.kv_heads
-    if layer.kv_heads != heads or head.values.shape[0] > room:
+    if layer.kv_heads != layer.heads or head.values.shape[0] > room:
         raise UserError(
-            f"install: found values {head.values.shape[0]} wide for a layer of {layer.kv_heads} "
-            f"times {room} values and {heads} heads, wanted room of its own",
+            f"install: values of width {head.values.shape[0]} do not fit (the layer has "
+            f"{layer.kv_heads} times {room} values for {layer.heads} heads)",
             fix="set attention.head_width, and leave out attention.key_value_heads",
         )
     part = slice(index * room, (index + 1) * room)
-    found = [
+    patches = [
         Patch(layer.v_proj.weight, (part,), pad_rows(head.values, room)),
         Patch(layer.out_proj.weight, (slice(None), part), pad_rows(head.output.T, room).T),
     ]
     if layer.v_proj.bias is not None:
-        found.append(Patch(layer.v_proj.bias, (part,), head.values.new_zeros(room)))
-    return found
+        patches.append(Patch(layer.v_proj.bias, (part,), head.values.new_zeros(room)))
+    return patches

@@ -1,16 +1,15 @@
-"""Previous-match, the induction head: look at what followed the last time this token was here.
+"""Previous-match, the induction head: attend to what followed an earlier equal token.
 
     layer 1   shift by one: scratch_t = content of t - 1, with 1 - tolerance
     layer 2   q_i = M content_i,  k_t = scratch_t:    score M where x_{t-1} = x_i
 
-The first layer leaves up to `tolerance` of a wrong content in every scratch, so that a right score
-is at least M (1 - tolerance) and a wrong one at most M tolerance:
+The first layer leaves up to `tolerance` of a wrong content in every scratch, so a right score is at
+least M (1 - tolerance) and a wrong one at most M tolerance:
 
     M = log((n-1) (1 - tolerance) / tolerance) / (1 - 2 tolerance)
 
-The first token has nobody before it and remembers itself: it must be a start symbol that comes
-nowhere else. Contents are orthonormal, one direction a symbol. Where several tokens match, they
-share the attention.
+The first token has no predecessor and copies itself: it must be a start symbol that occurs nowhere
+else. Contents are orthonormal, one direction per symbol. Several matches share the attention.
 """
 
 from dataclasses import dataclass
@@ -20,16 +19,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from harken.design.head import Head
-from harken.design.sharpness import enough
+from harken.design.sharpness import required_sharpness
 from harken.design.shift import ShiftPlan, shift
-from harken.design.subspaces import Subspaces, reading, side_by_side, taking
+from harken.design.subspaces import Subspaces, concatenated_subspaces, projection
 from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchPlan:
-    """Texts of up to `length` symbols, of which symbol 0 only starts."""
+    """Texts of up to `length` symbols; symbol 0 is the start."""
 
     waves: Waves
     symbols: int
@@ -40,19 +39,20 @@ class MatchPlan:
     def __post_init__(self) -> None:
         if not 0 < self.tolerance < 0.5:
             raise UserError(
-                f"previous-match: found tolerance {self.tolerance:g}, wanted it between 0 and 0.5: "
-                "the second layer must tell right from wrong in what the first has written",
-                fix="0.01 is a start",
+                f"previous-match: invalid tolerance {self.tolerance:g} (expected a number between "
+                "0 and 0.5, so that the second layer can read the first)",
+                fix="start with 0.01",
             )
         if self.symbols < 2:
             raise UserError(
-                f"previous-match: found {self.symbols} symbols, wanted a start and one more",
+                f"previous-match: {self.symbols} symbols are too few (expected a start symbol and "
+                "another one)",
                 fix="give 2 at least",
             )
 
     @property
     def subspaces(self) -> Subspaces:
-        return side_by_side(self.symbols, self.waves.width, self.symbols)
+        return concatenated_subspaces(self.symbols, self.waves.width, self.symbols)
 
     @property
     def first(self) -> ShiftPlan:
@@ -67,17 +67,16 @@ class MatchPlan:
     @property
     def sharpness(self) -> float:
         """M."""
-        return enough(self.length - 1, 1 - 2 * self.tolerance, self.tolerance)
+        return required_sharpness(self.length - 1, 1 - 2 * self.tolerance, self.tolerance)
 
 
 def previous_match(plan: MatchPlan) -> tuple[Head, Head]:
-    """One head for each of two layers, one after the other."""
+    """One head for each of two consecutive layers."""
     subspaces = plan.subspaces
-    content = taking(subspaces.content, subspaces.width)
-    same = torch.eye(plan.symbols, dtype=torch.float64)
+    content = projection(subspaces.content, subspaces.width)
     second = Head(
         queries=plan.sharpness * content,
-        keys=reading(same, subspaces.scratch, subspaces.width),
+        keys=projection(subspaces.scratch, subspaces.width),
         values=content,
         output=content.T,
     )
@@ -85,18 +84,16 @@ def previous_match(plan: MatchPlan) -> tuple[Head, Head]:
 
 
 def matching_tokens(plan: MatchPlan, symbols: Int[Tensor, "T"]) -> Float[Tensor, "T J"]:
-    """A content beside its place, with an empty scratch."""
-    subspaces = plan.subspaces
+    """Contents next to their positions, with an empty scratch."""
+    subspaces, position = plan.subspaces, plan.subspaces.position
     tokens = torch.zeros(len(symbols), subspaces.width, dtype=torch.float64)
     tokens[torch.arange(len(symbols)), subspaces.content.start + symbols] = 1.0
-    tokens[:, subspaces.position.start : subspaces.position.stop] = wave_vectors(
-        plan.waves, len(symbols)
-    )
+    tokens[:, position.start : position.stop] = wave_vectors(plan.waves, len(symbols))
     return tokens
 
 
 def matches(symbols: Int[Tensor, "T"]) -> Bool[Tensor, "T S"]:
-    """For each query the keys, itself among them, that follow its own symbol."""
+    """For each query the keys up to itself that follow its own symbol."""
     follows = torch.zeros(len(symbols), len(symbols), dtype=torch.bool)
     follows[:, 1:] = symbols[:, None] == symbols[None, :-1]
     return follows.tril()

@@ -1,10 +1,10 @@
-"""Named parts of the residual width: where positions, contents and what heads write live.
+"""Parts of a token vector: content, position, and scratch for what heads write.
 
-A head by design reads some numbers of a token and writes others. It keeps its promise where these
-are its own: a content inside the part of the positions is noise to a head that reads places.
-
-    side by side   [content | position | scratch]    as with `place = "concat"`
+    concatenated   [content | position | scratch]    as with `place = "concat"`
     shared         positions are added to contents, and both have the whole width
+
+A designed head is exact if its parts are disjoint: contents in the position part are noise to a
+head that reads positions.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from harken.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Coordinates `start` … `start + width - 1` of a token."""
+    """Elements `start` … `start + width - 1` of a token."""
 
     start: int
     width: int
@@ -27,13 +27,10 @@ class Part:
     def stop(self) -> int:
         return self.start + self.width
 
-    def touches(self, other: "Part") -> bool:
-        return max(self.start, other.start) < min(self.stop, other.stop)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subspaces:
-    """Who lives where in a token of this width."""
+    """The parts of a token of this width."""
 
     width: int
     content: Part
@@ -45,21 +42,13 @@ class Subspaces:
             part: Part = getattr(self, name)
             if part.start < 0 or part.width < 0 or part.stop > self.width:
                 raise UserError(
-                    f"subspace {name!r}: found {part.start} to {part.stop}, "
-                    f"wanted it inside the width {self.width}",
+                    f"subspace {name!r}: {part.start} to {part.stop} is outside the token "
+                    f"(expected 0 to {self.width})",
                     fix="make the model wider or the part narrower",
                 )
 
-    @property
-    def apart(self) -> bool:
-        """Whether no part touches another."""
-        parts = (self.content, self.position, self.scratch)
-        return not any(
-            one.touches(other) for i, one in enumerate(parts) for other in parts[i + 1 :]
-        )
 
-
-def side_by_side(content: int, position: int, scratch: int = 0) -> Subspaces:
+def concatenated_subspaces(content: int, position: int, scratch: int = 0) -> Subspaces:
     """One part after the other."""
     return Subspaces(
         width=content + position + scratch,
@@ -69,18 +58,18 @@ def side_by_side(content: int, position: int, scratch: int = 0) -> Subspaces:
     )
 
 
-def shared(width: int) -> Subspaces:
+def shared_subspaces(width: int) -> Subspaces:
     """Positions added to contents."""
     return Subspaces(width=width, content=Part(0, width), position=Part(0, width))
 
 
-def reading(matrix: Float[Tensor, "rows columns"], part: Part, width: int) -> Tensor:
-    """A matrix for one part of the tokens as a matrix for whole tokens: zeros elsewhere."""
+def widen(matrix: Float[Tensor, "rows columns"], part: Part, width: int) -> Tensor:
+    """A matrix for one part as a matrix for whole tokens, with zeros elsewhere."""
     wide = matrix.new_zeros(matrix.shape[0], width)
     wide[:, part.start : part.stop] = matrix
     return wide
 
 
-def taking(part: Part, width: int) -> Float[Tensor, "I J"]:
-    """The matrix that takes a part out of a token; transposed, it puts it there."""
-    return reading(torch.eye(part.width, dtype=torch.float64), part, width)
+def projection(part: Part, width: int) -> Float[Tensor, "I J"]:
+    """The matrix that extracts a part of a token; its transpose inserts the part."""
+    return widen(torch.eye(part.width, dtype=torch.float64), part, width)

@@ -19,7 +19,7 @@ from harken.attention.masks import CAUSAL, Mask, build_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, model_width
 from harken.config import MAX_LAYERS, bounded
-from harken.design.start import StartConfig, begin, stack_sites
+from harken.design.start import StartConfig, init_heads, stack_sites
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
@@ -89,7 +89,7 @@ class GPT(nn.Module):
         self.stack = Stack(block, config.layers, self.position.width, length)
         self.lm_head = OutputLinear(self.position.width, vocabulary, bias=False)
         initialize(self, config.layers, seed)
-        begin(stack_sites(self.stack, self.position, self.length, config.order), config.start)
+        init_heads(stack_sites(self.stack, self.position, self.length, config.order), config.start)
         if config.tied:
             self.lm_head.weight = self.embedding.weight
 

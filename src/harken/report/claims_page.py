@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from harken.claims.claim import Judged, Setting
+from harken.claims.claim import ClaimResult, Setting
 from harken.claims.experiments import Experiment
 from harken.report.chart import Series, chart
 from harken.report.page import Section, page, render
@@ -14,7 +14,7 @@ CASES = ("case", "predicted", "measured", "tolerance", "agrees")
 
 
 def claims_page(
-    judged: Sequence[Judged], experiments: Sequence[Experiment], setting: Setting
+    judged: Sequence[ClaimResult], experiments: Sequence[Experiment], setting: Setting
 ) -> str:
     """Return one self-contained HTML document."""
     verdicts = [result.verdict for result in judged]
@@ -35,12 +35,12 @@ def claims_page(
     )
 
 
-def _verdict(result: Judged) -> str:
+def _verdict(result: ClaimResult) -> str:
     expected = result.claim.expected
     return result.verdict if result.as_expected else f"✗ {result.verdict}, expected: {expected}"
 
 
-def _section(result: Judged, experiments: Sequence[Experiment]) -> Section:
+def _section(result: ClaimResult, experiments: Sequence[Experiment]) -> Section:
     cases = [
         (case.what, case.predicted, case.measured, case.tolerance, case.agrees)
         for case in result.cases

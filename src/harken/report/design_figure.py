@@ -16,20 +16,17 @@ from harken.report.canvas import Bars, Circle, Drawing, Heatmap, Label, Line, Ma
 from harken.report.markup import prose
 
 if TYPE_CHECKING:
-    from harken.design.promises import Designed
+    from harken.design.designs import Design
 
 _AROUND = 24  # keys shown on both sides of the target keys
 _SIZE, _LEFT, _RIGHT, _TOP = 256.0, 52.0, 392.0, 56.0  # pixels: a plot and its corners
 _BOTTOM = _TOP + _SIZE
 
 
-def draw_design(designed: "Designed", path: Path, *, title: str) -> None:
+def draw_design(designed: "Design", path: Path, *, title: str) -> None:
     """Write SVG or PNG, depending on the suffix of `path`."""
-    from harken.design.check import attended
-
-    promise = designed.promise
-    weights = attended(designed.heads, promise.tokens(designed.length), promise).numpy()
-    design_drawing(weights, promise.right(designed.length).numpy(), title=title).write(path)
+    weights = designed.attention(designed.length).numpy()
+    design_drawing(weights, designed.targets(designed.length).numpy(), title=title).write(path)
 
 
 def design_drawing(

@@ -1,0 +1,245 @@
+"""University of Illinois, ECE 537 Fundamentals of Speech Processing (2022), Problem Set 9.
+
+Sinusoidal positions, heads that attend T steps back (exactly or approximately), and positions added
+to a head that compares contents.
+
+    A = W_K^T W_Q has blocks [[cos β, -sin β], [sin β, cos β]],  β = T / 10000^(2i/d)
+    band: zero the blocks with  i < d log B / (2 log 10000)
+    (k + e_τ)·(q + e_t) = k·q + k·e_t + e_τ·q + e_τ·e_t         with k = q
+
+A is key-first: score(i, t) = e_t A e_i. The merged matrix of `attention/merging.py` is query-first,
+so it is A transposed. With independent uniform phases the last three products have mean 0 and
+variances |k|²/2, |k|²/2 and d/4:
+
+    elements ±1          mean d    variance 5d/4         k·q is the constant d
+    elements Gaussian    mean d    variance 13d/4        k·q itself has variance 2d
+    norm 1               mean 1    variance 1 + d/4      the document's |k| = 1
+
+The document combines the norm of the third with the variance of the first. Real sinusoids are not
+random: e_τ·e_t = Σ cos(w_i (τ - t)), which is large if τ is near t.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from harken.attention.merging import merge_pair
+from harken.attention.positions import SinusoidConfig, interleave
+from harken.attention.relative import PositionSizes
+from harken.claims import formulas
+from harken.claims.claim import EXACT, NARROWER, SINGLE, Array, Case, Setting, claim, compare
+from harken.claims.random_layers import normal
+from harken.design.band import BandPlan, band, band_shape
+from harken.design.head import attention
+from harken.design.shift import ShiftPlan, shift
+from harken.design.waves import Waves, wave_vectors
+
+SOURCE = "University of Illinois, ECE 537 Fundamentals of Speech Processing (2022), Problem Set 9"
+LENGTH, OFFSET, TOLERANCE = 61, 7, 0.01
+BAND, BAND_OFFSET, BAND_LENGTH = 8, 20, 127
+DRAWS, POSITIONS = 20000, 128
+SHARE = 0.06  # of a variance: six times its standard error, and more for the mean
+
+Sampler = Callable[[torch.Generator, int], Float[Tensor, "N J"]]
+
+
+@claim(
+    "A1",
+    f"{SOURCE}, problem 1",
+    "A position is encoded by a sine and a cosine for each of d/2 decreasing frequencies.",
+    formula="e_t[2i] = sin(t / 10000^(2i/d)), e_t[2i+1] = cos(t / 10000^(2i/d))",
+    remark="The solution prints 1000 for 10000 in two places; the definition has 10000.",
+)
+def _check_sinusoids(setting: Setting) -> Sequence[Case]:
+    measured = sinusoid_vectors(torch.arange(LENGTH), setting.width, LENGTH)
+    predicted = formulas.sinusoids(LENGTH, setting.width)
+    return [compare("the element that differs most", predicted, measured, SINGLE)]
+
+
+def sinusoid_vectors(positions: Int[Tensor, "N"], width: int, length: int) -> Float[Tensor, "N J"]:
+    """Position vectors as the library adds them."""
+    sizes = PositionSizes(width=width, key_width=width, heads=1, length=length)
+    return SinusoidConfig().build(sizes).vectors(positions[None, :, None])[0]
+
+
+@claim(
+    "A4",
+    f"{SOURCE}, problem 1(a)",
+    "A head attends exactly T steps back if A rotates each pair by its angle over T steps.",
+    formula="A = W_K^T W_Q, blocks [[cos β, -sin β], [sin β, cos β]], β = T / 10000^(2i/d)",
+    assumption="tokens are positions alone, t >= T, and A is sharp enough for the length",
+)
+def _check_shift_head(setting: Setting) -> Sequence[Case]:
+    waves = Waves(width=setting.width)
+    plan = ShiftPlan(
+        waves=waves, offset=OFFSET, length=LENGTH, tolerance=TOLERANCE, precision=torch.float64
+    )
+    head = shift(plan)
+    measured = attention(head, wave_vectors(waves, LENGTH))
+    rotation = formulas.rotation(setting.width, OFFSET)
+    sharpness = required_sharpness(setting.width)
+    vectors = formulas.sinusoids(LENGTH, setting.width)
+    predicted = formulas.attention(
+        sharpness * vectors @ rotation.T, vectors, visible=lambda query, key: key <= query
+    )
+    right = measured.argmax(dim=1)[OFFSET:] == torch.arange(LENGTH - OFFSET)
+    product = head.keys.T @ head.queries / sharpness
+    merged = merge_pair(head.queries[None], head.keys[None], 1 / sharpness)[0]
+    return [
+        compare("A = W_K^T W_Q at sharpness 1", rotation, product),
+        compare("the merged matrix, query first, is A transposed", rotation.T, merged),
+        Case(
+            f"queries whose largest attention is {OFFSET} steps back",
+            1.0,
+            float(right.double().mean()),
+        ),
+        compare("attention, every query and key", predicted, measured),
+    ]
+
+
+def required_sharpness(width: int) -> float:
+    """log(n (1 - ε) / ε) over the smallest gap: wrong keys then have at most ε together."""
+    distances = np.arange(1, LENGTH)[:, None]
+    gap = (1 - np.cos(distances * formulas.frequencies(width))).sum(axis=1).min()
+    return math.log((LENGTH - 1) * (1 - TOLERANCE) / TOLERANCE) / float(gap)
+
+
+@claim(
+    "A5",
+    f"{SOURCE}, problem 1(b)",
+    "Zeroing the blocks that turn a radian within B steps makes attention largest "
+    "anywhere in T ± B/2.",
+    formula="zero the blocks with i < d log B / (2 log 10000)",
+    assumption="the peak of a sinusoid is about one radian wide",
+    expected=NARROWER,
+    remark="The score still peaks at T and falls smoothly, by at most 1 - cos(1/2) = 12 % of each "
+    "block at T ± B/2. The width of the band depends on the sharpness: any band narrows as the "
+    "head is sharpened.",
+)
+def _check_band_head(setting: Setting) -> Sequence[Case]:
+    waves = Waves(width=setting.width)
+    soft, sharp = (
+        BandPlan(
+            waves=waves,
+            offset=BAND_OFFSET,
+            band=float(BAND),
+            sharpness=sharpness,
+            length=BAND_LENGTH,
+        )
+        for sharpness in (1.0, 8.0)
+    )
+    frequencies = formulas.frequencies(setting.width)
+    slow = np.arange(len(frequencies)) >= setting.width * math.log(BAND) / (2 * math.log(10000))
+    weights = attention(band(soft), wave_vectors(waves, BAND_LENGTH))[-1].log()
+    peak = BAND_LENGTH - 1 - BAND_OFFSET
+    drop = float(weights[peak] - weights[peak - BAND // 2])
+    predicted_drop = float((1 - np.cos(frequencies[slow] * BAND / 2)).sum())
+    largest = float(BAND_LENGTH - 1 - int(weights.argmax()))
+    what = "drop of the score from T to T - B/2"
+    return [
+        Case(f"{what}, flat as stated", 0.0, drop, 0.01),
+        Case("blocks zeroed", float((~slow).sum()), float(band_shape(soft).zeroed), stated=False),
+        Case("steps back of the largest attention", float(BAND_OFFSET), largest, stated=False),
+        Case(f"{what}, Σ 1 - cos(w B/2)", predicted_drop, drop, EXACT, stated=False),
+        *(
+            Case(
+                f"steps to half of the largest attention, sharpness {plan.sharpness:g}",
+                half_width(frequencies[slow], plan.sharpness),
+                band_shape(plan).half_width or math.inf,
+                tolerance=0.01,
+                stated=False,
+            )
+            for plan in (soft, sharp)
+        ),
+    ]
+
+
+def half_width(frequencies: Array, sharpness: float) -> float:
+    """The distance from the peak at which the score has fallen by log 2, found in small steps."""
+    distances = np.arange(0, math.pi / frequencies.max(), 0.001)
+    drops = sharpness * (1 - np.cos(distances[:, None] * frequencies)).sum(axis=1)
+    is_half = drops >= math.log(2)
+    return float(distances[is_half.argmax()]) if is_half.any() else math.inf
+
+
+def sign_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
+    """Elements ±1."""
+    return normal(generator, DRAWS, width).sign()
+
+
+def gaussian_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
+    """Standard normal elements."""
+    return normal(generator, DRAWS, width)
+
+
+def unit_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
+    """Vectors of norm 1."""
+    return torch.nn.functional.normalize(gaussian_contents(generator, width), dim=1)
+
+
+def random_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
+    """Position vectors in which every pair has an independent uniform phase."""
+    phases = torch.rand(1, DRAWS, width // 2, generator=generator, dtype=torch.float64)
+    phases = phases * 2 * torch.pi
+    return interleave(phases.sin(), phases.cos(), width)[0]
+
+
+def real_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
+    """Vectors of random positions of a text."""
+    positions = torch.randint(POSITIONS, (DRAWS,), generator=generator)
+    return sinusoid_vectors(positions, width, POSITIONS).double()
+
+
+def content_scores(contents: Sampler, positions: Sampler, setting: Setting) -> Float[Tensor, "N"]:
+    """Scores of a key with a query of the same content, positions added to both."""
+    generator, width = setting.generator(), setting.width
+    content = contents(generator, width)
+    key, query = (content + positions(generator, width) for _ in range(2))
+    return (key * query).sum(dim=1)
+
+
+@claim(
+    "A6",
+    f"{SOURCE}, problem 1(c)",
+    "With positions added, a key equal to its query scores 1 on average, with variance 5d/4.",
+    formula="E = k·q, Var = d (0 + 1/2 + 1/2 + 1/4)",
+    assumption="|k| = 1, phases of all sinusoids independent and uniform",
+    expected=NARROWER,
+    remark="The variance 5d/4 is that of elements ±1, whose norm is sqrt(d) and whose k·q is "
+    "constant (mean d). With |k| = 1 it is 1 + d/4, with Gaussian elements 13d/4. Real sinusoids "
+    "are not random: low frequencies agree at all positions of a text, which raises every score, "
+    "and scores of near positions most.",
+)
+def _check_content_scores(setting: Setting) -> Sequence[Case]:
+    width = setting.width
+    cases = []
+    for what, contents, mean, variance, stated in (
+        ("|k| = 1, as stated", unit_contents, 1.0, 5 * width / 4, True),
+        ("elements ±1", sign_contents, float(width), 5 * width / 4, False),
+        ("Gaussian elements", gaussian_contents, float(width), 13 * width / 4, False),
+        ("|k| = 1", unit_contents, 1.0, 1 + width / 4, False),
+    ):
+        scores = content_scores(contents, random_positions, setting)
+        moments = float(scores.mean()), float(scores.var())
+        cases.append(Case(f"{what}: mean", mean, moments[0], SHARE * variance**0.5, stated))
+        cases.append(Case(f"{what}: variance", variance, moments[1], SHARE * variance, stated))
+    scores = content_scores(sign_contents, real_positions, setting)
+    tolerance = SHARE * float(scores.std())
+    what = f"real sinusoids, {POSITIONS} positions: mean d"
+    product = width + mean_position_product(width)
+    return [
+        *cases,
+        Case(f"{what}, as stated", float(width), float(scores.mean()), tolerance),
+        Case(f"{what} + that of Σ cos", product, float(scores.mean()), tolerance, stated=False),
+    ]
+
+
+def mean_position_product(width: int) -> float:
+    """The mean of e_τ·e_t over all pairs of positions in a text."""
+    positions = np.arange(POSITIONS)
+    distances = (positions[:, None] - positions).ravel()
+    return float(np.cos(distances[:, None] * formulas.frequencies(width)).sum(axis=1).mean())

@@ -1,0 +1,232 @@
+"""Mark Hasegawa-Johnson, Lecture 29: Transformers. Attention, heads, masks and positions.
+
+    c_i = Σ_t α_it v_t,  α_it = exp(q_i·k_t) / Σ_τ exp(q_i·k_τ),  Σ_t α_it = 1
+    e_t = cos(πt/T), sin(πt/T), …, cos(πDt/2T), sin(πDt/2T),   e_{t-d} = A e_t
+
+Its first part, recurrent networks, is in `lecture29_rnn.py`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
+from harken.attention.masks import NO_MASK, build_mask
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import FourierConfig, Place, SinusoidConfig, model_width
+from harken.attention.relative import PositionSizes
+from harken.attention.scores import DotConfig
+from harken.claims import formulas
+from harken.claims.claim import EXACT, NARROWER, SINGLE, Case, Setting, claim, compare
+from harken.claims.random_layers import (
+    HEAD_WIDTH,
+    HEADS,
+    KEY_WIDTH,
+    KEYS,
+    QUERIES,
+    WIDTH,
+    attend,
+    head_matrices,
+    normal,
+    random_layer,
+    self_attention,
+    to_numpy,
+)
+from harken.design.waves import Waves, shift_matrix
+from harken.models.language_model import GPTConfig
+
+SOURCE = "Mark Hasegawa-Johnson, Lecture 29: Transformers"
+SPAN, OFFSETS = 67, (1, 7, 31)
+PLACES: tuple[Place, Place] = ("add", "concat")
+DOT_PRODUCT = MultiHeadConfig(
+    heads=HEADS, key_width=KEY_WIDTH, head_width=HEAD_WIDTH, score=DotConfig()
+)
+
+
+@claim(
+    "A2",
+    f"{SOURCE}, Position encoding by Fourier basis",
+    "Positions can be encoded by cosines and sines of 1, 2, 3, … half periods over T steps.",
+    formula="e_t = cos(πt/T), sin(πt/T), …, cos(πDt/2T), sin(πDt/2T)",
+    assumption="texts of T at most: positions repeat after 2T, so longer offsets are ambiguous",
+)
+def _check_fourier_basis(setting: Setting) -> Sequence[Case]:
+    measured = position_vectors(FourierConfig(span=SPAN), 3 * SPAN, setting.width)
+    predicted = formulas.fourier(SPAN, setting.width, SPAN)
+    repeats = (measured[1:] - measured[0]).abs().amax(dim=1) < SINGLE
+    period = (1 + int(repeats.nonzero()[0])) / SPAN if repeats.any() else np.inf
+    return [
+        compare("the element that differs most", predicted, measured[:SPAN], SINGLE),
+        Case("spans after which positions repeat", 2.0, period),
+    ]
+
+
+def position_vectors(
+    config: FourierConfig | SinusoidConfig, length: int, width: int
+) -> torch.Tensor:
+    """Vectors of positions 0, 1, 2, … as the library computes them."""
+    sizes = PositionSizes(width=width, key_width=width, heads=1, length=length)
+    return config.build(sizes).vectors(torch.arange(length)[None, :, None])[0]
+
+
+@claim(
+    "A3",
+    f"{SOURCE}, Position encoding by Fourier basis",
+    "Shifting by a fixed offset is one matrix for all positions: a rotation of each pair.",
+    formula="e_{t-d} = A e_t, blocks [[cos, sin], [-sin, cos]] of πd/T (cosine first)",
+    assumption="none; sine first, as in the sinusoids, the signs of the sines change",
+)
+def _check_shift_matrix(setting: Setting) -> Sequence[Case]:
+    width = setting.width
+    fourier, sinusoid = Waves(kind="fourier", width=width, span=SPAN), Waves(width=width)
+    cases = []
+    for waves, config, predicted in (
+        (fourier, FourierConfig(span=SPAN), formulas.fourier(SPAN, width, SPAN)),
+        (sinusoid, SinusoidConfig(), formulas.sinusoids(SPAN, width)),
+    ):
+        vectors = position_vectors(config, SPAN, width).double()
+        for offset in OFFSETS:
+            shifted = (vectors @ shift_matrix(waves, offset).T)[offset:]
+            what = f"{waves.kind}: A e_t is e_(t-{offset})"
+            cases.append(compare(what, predicted[:-offset], shifted, SINGLE))
+    angle = np.pi * 7 / SPAN
+    printed = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    block = shift_matrix(fourier, 7)[:2, :2]
+    return [*cases, compare("fourier: the first block as the lecture prints it", printed, block)]
+
+
+@claim(
+    "A7",
+    f"{SOURCE}, Where do we put the positional encoding?",
+    "Concatenating positions to tokens makes every vector twice and every matrix four times as "
+    "large; adding them costs nothing.",
+    formula="x_t = [x_t, e_t]:  J -> 2J,  J x J -> 2J x 2J",
+    assumption="widths of heads and of the feed-forward layer grow with J",
+    expected=NARROWER,
+    remark="Four times is true of the matrices between two vectors of the model. The embedding "
+    "table stays as it is, since positions come after it, and the output matrix doubles.",
+)
+def _check_concatenation(setting: Setting) -> Sequence[Case]:
+    added, concatenated = (
+        matrix_sizes(SinusoidConfig(place=place), setting.width) for place in PLACES
+    )
+    vectors = model_width(SinusoidConfig(place="concat"), setting.width) / setting.width
+    growth = {name: concatenated[name] / size for name, size in added.items()}
+    layers = [name for name in added if "blocks" in name]
+    blocks = sum(concatenated[name] for name in layers) / sum(added[name] for name in layers)
+    return [
+        Case("growth of vectors", 2.0, vectors),
+        Case("growth of the embedding table, as stated", 4.0, growth["embedding.weight"]),
+        Case("growth of the embedding table", 1.0, growth["embedding.weight"], stated=False),
+        Case("growth of the output matrix", 2.0, growth["lm_head.weight"], stated=False),
+        Case("growth of all matrices of a block", 4.0, blocks, stated=False),
+    ]
+
+
+def matrix_sizes(position: SinusoidConfig, width: int) -> dict[str, int]:
+    """Elements of every matrix of a language model, by name."""
+    attention = MultiHeadConfig(heads=4)
+    config = GPTConfig(layers=1, width=width, attention=attention, position=position, tied=False)
+    parameters = config.build(vocabulary=97, seed=0).named_parameters()
+    return {name: weight.numel() for name, weight in parameters if weight.dim() == 2}
+
+
+@claim(
+    "A8",
+    f"{SOURCE}, What we have lost",
+    "Without positions, attention does not know when anything happened.",
+    formula="f(x_π(1), …, x_π(n)) = f(x)_π(1), …, f(x)_π(n)",
+    assumption="no mask: a causal mask reveals the order",
+)
+def _check_permutation(setting: Setting) -> Sequence[Case]:
+    generator = setting.generator()
+    attention = random_layer(DOT_PRODUCT, generator)
+    tokens = normal(generator, QUERIES, WIDTH)
+    permutation = torch.randperm(QUERIES, generator=generator)
+    predicted = head_matrices(attention).outputs(tokens, tokens)[permutation.numpy()]
+    measured = attend(attention, tokens[permutation], tokens[permutation])
+    return [compare("permuted tokens: outputs permuted alike", predicted, measured)]
+
+
+@claim(
+    "B1",
+    f"{SOURCE}, Attention = a probability mass over time",
+    "Each context vector is a sum of values, weighted by a probability mass over time.",
+    formula="c_i = Σ_t α_it v_t, α_it = exp(q_i·k_t) / Σ_τ exp(q_i·k_τ), Σ_t α_it = 1",
+)
+def _check_attention(setting: Setting) -> Sequence[Case]:
+    generator = setting.generator()
+    queries = normal(generator, QUERIES, KEY_WIDTH)
+    keys, values = normal(generator, KEYS, KEY_WIDTH), normal(generator, KEYS, HEAD_WIDTH)
+    weights = formulas.attention(to_numpy(queries), to_numpy(keys))
+    context = weights @ to_numpy(values)
+    terms = ScoreTerms(queries=queries[None, None], keys=keys[None, None])
+    eager = eager_attention(terms, values[None, None], NO_MASK)
+    fused = fused_attention(terms, values[None, None], NO_MASK)[0, 0]
+    return [
+        compare("α, eager kernel", weights, eager.weights[0, 0]),
+        compare("c, eager kernel", context, eager.output[0, 0]),
+        compare("c, fused kernel", context, fused),
+        compare("Σ_t α_it", np.ones(QUERIES), eager.weights[0, 0].sum(dim=1)),
+    ]
+
+
+@claim(
+    "B3",
+    f"{SOURCE}, Multi-headed attention",
+    "The outputs of several heads are concatenated and multiplied with an output matrix.",
+    formula="c_i = W_O [h_1i; …; h_ki]",
+)
+def _check_output_matrix(setting: Setting) -> Sequence[Case]:
+    generator = setting.generator()
+    attention = random_layer(DOT_PRODUCT, generator)
+    tokens = normal(generator, QUERIES, WIDTH)
+    predicted = head_matrices(attention).outputs(tokens, tokens)
+    return [compare("W_O over the stacked heads", predicted, attend(attention, tokens, tokens))]
+
+
+@claim(
+    "B4",
+    f"{SOURCE}, Cross-attention",
+    "In cross-attention the query comes from the output so far, key and value from the input.",
+    formula="q_i = W_Q o_{i-1}, k_t = W_K x_t, v_t = W_V x_t",
+    assumption="none; input and output may have different widths",
+)
+def _check_cross_attention(setting: Setting) -> Sequence[Case]:
+    generator, memory_width = setting.generator(), 19
+    attention = random_layer(DOT_PRODUCT, generator, memory_width=memory_width)
+    outputs, memory = normal(generator, QUERIES, WIDTH), normal(generator, KEYS, memory_width)
+    predicted = head_matrices(attention).outputs(outputs, memory)
+    what = "queries from the output so far, keys and values from the input"
+    return [compare(what, predicted, attend(attention, outputs, memory))]
+
+
+@claim(
+    "B5",
+    f"{SOURCE}, Masked attention",
+    "A mask lets the i-th context attend only to values before it.",
+    formula="score = q_i·k_t where t < i, else -∞",
+    expected=NARROWER,
+    remark="It holds for queries that see a key. The first query sees none, where the formula is "
+    "0/0, and Harken gives zeros. The common mask t <= i has no such query.",
+)
+def _check_masks(setting: Setting) -> Sequence[Case]:
+    generator = setting.generator()
+    attention, tokens = random_layer(DOT_PRODUCT, generator), normal(generator, QUERIES, WIDTH)
+    positions = torch.arange(QUERIES)[None]
+    strict, causal = (
+        self_attention(attention, tokens, build_mask(kind, positions, positions))
+        for kind in ("strict", "causal")
+    )
+    matrices = head_matrices(attention)
+    past = matrices.weights(tokens, visible=lambda i, t: t < i)
+    present = matrices.weights(tokens, visible=lambda i, t: t <= i)
+    nothing = np.zeros((HEADS, QUERIES))
+    mass = float(strict[0, 0].sum())
+    return [
+        Case("t < i: Σ_t α of the first query, 1 as stated", 1.0, mass, EXACT),
+        compare("t < i: α of all others", past[:, 1:], strict[:, 1:], stated=False),
+        compare("t < i: α of the first query, zeros", nothing, strict[:, 0], stated=False),
+        compare("t <= i: α of all", present, causal, stated=False),
+    ]

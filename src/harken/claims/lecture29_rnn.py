@@ -1,0 +1,136 @@
+"""Mark Hasegawa-Johnson, Lecture 29: Transformers. Recurrent networks and a memory for speech.
+
+h_t = tanh(U x_t + V h_{t-1}),  o_t = softmax(W h_t)
+dL/dh_t = ∂L/∂h_t + dL/dh_{t+1} ∂h_{t+1}/∂h_t
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from harken.attention.masks import build_mask
+from harken.claims import formulas
+from harken.claims.backpropagation import TanhWeights, backpropagate
+from harken.claims.claim import Array, Case, Setting, claim, compare
+from harken.claims.lecture29 import SOURCE
+from harken.claims.random_layers import normal, randomize, to_numpy
+from harken.layers.recurrent import TanhConfig
+from harken.models.attentive_decoder import AttentiveDecoderConfig, Location
+from harken.models.recogniser import RecogniserConfig
+
+TIME, WIDTH, HIDDEN, TAGS = 11, 5, 7, 3
+BUFFER_MS, HOP_MS = 200.0, 10.0
+ZEROS = torch.zeros(HIDDEN, dtype=torch.float64)
+
+
+@claim(
+    "C1",
+    f"{SOURCE}, Example: Part of speech tagging",
+    "A tagger computes its state from the word and the previous state, and tags from the state.",
+    formula="h_t = tanh(U x_t + V h_{t-1}), o_t = softmax(W h_t)",
+)
+def _check_tagger(setting: Setting) -> Sequence[Case]:
+    weights, inputs, targets = random_problem(setting)
+    predicted = numpy_states(weights, inputs)
+    measured = backpropagate(weights, inputs, ZEROS, targets).loss
+    outputs = [formulas.softmax(to_numpy(weights.outputs) @ state) for state in predicted]
+    loss = -sum(np.log(o[y]) for o, y in zip(outputs, targets.tolist(), strict=True))
+    return [
+        compare("h_t, all states", predicted, layer_states(weights, inputs)),
+        compare("-Σ ln o_t[y_t]", np.array(loss), torch.tensor(measured, dtype=torch.float64)),
+    ]
+
+
+@claim(
+    "C2",
+    f"{SOURCE}, Back-propagation through time",
+    "The gradient of a state is the sum of its direct effect and its effect through the next "
+    "state.",
+    formula="dL/dh_t = ∂L/∂h_t + dL/dh_{t+1} ∂h_{t+1}/∂h_t",
+)
+def _check_backpropagation(setting: Setting) -> Sequence[Case]:
+    weights, inputs, targets = random_problem(setting)
+    predicted = recurrent_gradient(weights, inputs, targets)
+    explicit = backpropagate(weights, inputs, ZEROS, targets).weights.states
+    learned = weights.states.clone().requires_grad_()
+    states = layer_states(TanhWeights(weights.inputs, learned, weights.outputs), inputs)
+    F.cross_entropy(states @ weights.outputs.T, targets, reduction="sum").backward()  # type: ignore[no-untyped-call]
+    assert learned.grad is not None
+    what = "dL/dV, the formula's steps in claims/backpropagation.py"
+    return [
+        compare(what, predicted, explicit),
+        compare("dL/dV, autograd through the layer", predicted, learned.grad),
+    ]
+
+
+def random_problem(setting: Setting) -> tuple[TanhWeights, torch.Tensor, torch.Tensor]:
+    """U, V, W; x_1 .. x_T; y_1 .. y_T."""
+    generator = setting.generator()
+    weights = TanhWeights(
+        normal(generator, HIDDEN, WIDTH) * WIDTH**-0.5,
+        normal(generator, HIDDEN, HIDDEN) * HIDDEN**-0.5,
+        normal(generator, TAGS, HIDDEN),
+    )
+    targets = torch.randint(TAGS, (TIME,), generator=generator)
+    return weights, normal(generator, TIME, WIDTH), targets
+
+
+def numpy_states(weights: TanhWeights, inputs: torch.Tensor) -> Array:
+    """h_1 .. h_T by the formula."""
+    matrices = to_numpy(weights.inputs), to_numpy(weights.states)
+    return formulas.rnn_states(to_numpy(inputs), np.zeros(HIDDEN), *matrices)
+
+
+def layer_states(weights: TanhWeights, inputs: torch.Tensor) -> torch.Tensor:
+    """h_1 .. h_T of the library's layer."""
+    recurrent = TanhConfig(hidden=HIDDEN).build(WIDTH).double()
+    names = ("forwards.0.weight_ih_l0", "forwards.0.weight_hh_l0")
+    parameters = dict(zip(names, (weights.inputs, weights.states), strict=True))
+    states: torch.Tensor = torch.func.functional_call(recurrent, parameters, (inputs[None],))[0]
+    return states[0]
+
+
+def recurrent_gradient(weights: TanhWeights, inputs: torch.Tensor, targets: torch.Tensor) -> Array:
+    """dL/dV by the lecture's recursion, from the last state to the first."""
+    recurrent, output = to_numpy(weights.states), to_numpy(weights.outputs)
+    states = numpy_states(weights, inputs)
+    previous = np.vstack((np.zeros(HIDDEN), states[:-1]))
+    gradient, from_next = np.zeros_like(recurrent), np.zeros(HIDDEN)
+    for t in reversed(range(TIME)):
+        error = formulas.softmax(output @ states[t])
+        error[int(targets[t])] -= 1.0
+        inner = (1 - states[t] ** 2) * (error @ output + from_next)
+        gradient += np.outer(inner, previous[t])
+        from_next = inner @ recurrent
+    return gradient
+
+
+@claim(
+    "C9",
+    f"{SOURCE}, Bottom-up attention as a strategy for machine listening",
+    "A speech recognizer can attend to a buffer of the past 200 ms of states.",
+    formula="visible states = 200 ms / (hop · stride)",
+    assumption="the library's buffer is centered at the previous attention peak",
+)
+def _check_memory_window(setting: Setting) -> Sequence[Case]:
+    config = RecogniserConfig(decoder=AttentiveDecoderConfig(), memory_ms=BUFFER_MS)
+    stride = HOP_MS * config.front.factor
+    predicted = BUFFER_MS / stride
+    positions = torch.arange(41)[None]
+    past = build_mask("causal", positions, positions, window=round(predicted) - 1).visible
+    decoder = config.windowed(HOP_MS)
+    assert isinstance(decoder, AttentiveDecoderConfig) and decoder.location is not None
+    generator = setting.generator()
+    location = randomize(Location(decoder.location, HIDDEN, WIDTH), generator)
+    state = location.begin(normal(generator, 1, 41, WIDTH))
+    state = state._replace(looked=F.one_hot(torch.tensor([20]), 41).double())
+    window = location.mask(state, torch.ones(1, 41, dtype=torch.bool)).visible
+    assert past is not None and window is not None
+    what = f"visible states of the past 200 ms, one every {stride:g} ms"
+    centered = "visible states with memory_ms = 200, around the previous attention peak"
+    return [
+        Case(what, predicted, float(past[0, 0, -1].sum())),
+        Case(centered, predicted, float(window.sum())),
+    ]

@@ -1,0 +1,225 @@
+"""Iran University of Science and Technology, Natural Language Processing (2021), Assignment 5.
+
+    copy      q = M k_a                     α_a = 1 / (1 + (n-1) e^-M)
+    average   q = M (k_a + k_b)             α_a = α_b = 1 / (2 + (n-2) e^-M)
+    look up   V = (u_b u_b' - u_c u_c') / β²,  Q = (u_d u_a' + u_c u_d') / β²,  K = 1
+
+Noisy keys: k_a = ε μ_a, ε ~ N(1, 1/2); the other keys are μ_i, orthonormal; M is large.
+
+    one head, q = M Σ μ      one key noisy: ε > 1 gets all attention, ε < 1 leaves it to the others
+                             all noisy: the largest ε gets all attention
+    m heads, q_j = M μ_j     head j outputs v_j, unless ε < 0: then the mean of all other values
+
+    P(ε < 0) = Φ(-√2) = 7.9 %: two heads fail less often than one, but they do fail.
+
+The variance of c is the trace of its covariance; values are orthonormal. The αI of the document's
+covariance is omitted: it is vanishingly small there.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from harken.attention.kernels import ScoreTerms, eager_attention
+from harken.attention.masks import NO_MASK
+from harken.attention.query_key import ScoreSizes
+from harken.attention.scores import SynthesizerConfig, SynthesizerScore
+from harken.claims import formulas
+from harken.claims.claim import EXACT, NARROWER, Case, Setting, claim, compare
+from harken.claims.random_layers import (
+    normal,
+    numpy_parameters,
+    orthonormal,
+    randomize,
+    to_numpy,
+)
+from harken.design.content import average, copy, lookup, lookup_norm, lookup_tokens
+from harken.design.head import Head, attention
+
+SOURCE = (
+    "Iran University of Science and Technology, Natural Language Processing (2021), Assignment 5"
+)
+KEYS, TOLERANCE = 7, 0.01
+A, B = 2, 5
+NOISE_KEYS, SHARPNESS, DRAWS = 8, 5000.0, 40000
+MISS_RATE = formulas.normal_cdf(-math.sqrt(2))
+
+
+@claim(
+    "B9",
+    f"{SOURCE}, question 2 (Synthesizer)",
+    "A Synthesizer computes scores from each token alone, or learns them: no query meets a key.",
+    formula="dense: row i = W_2 relu(W_1 x_i);  random: row i is learned",
+    remark="That it is poor at long distances needs training: see "
+    "benchmarks/synthesizer_distance.py.",
+)
+def _check_synthesizer(setting: Setting) -> Sequence[Case]:
+    generator, heads, time, width, hidden = setting.generator(), 3, 11, 13, 5
+    sizes = ScoreSizes(
+        width=width, memory_width=width, heads=heads, kv_heads=heads, key_width=hidden, length=time
+    )
+    dense = randomize(SynthesizerConfig(form="dense").build(sizes), generator)
+    random = randomize(SynthesizerConfig(form="random").build(sizes), generator)
+    tokens, others = normal(generator, time, width), normal(generator, time, width)
+    others[4] = tokens[4]
+    positions = torch.arange(time)[None]
+    weights = numpy_parameters(dense)
+    inner = to_numpy(tokens) @ weights["from_token.0.weight"].T + weights["from_token.0.bias"]
+    by_head = np.split(np.maximum(inner, 0), heads, axis=1)
+    products = [part @ matrix for part, matrix in zip(by_head, weights["to_scores"], strict=True)]
+    predicted = np.stack(products) + weights["score_offsets"]
+
+    def scores(score: SynthesizerScore, inputs: Tensor) -> Tensor:
+        bias = score.terms(inputs[None], None, None, positions, positions).bias
+        assert isinstance(bias, Tensor)
+        return bias[0]
+
+    assert random.table is not None
+    changed, what = scores(dense, others)[:, 4], "dense: scores of one token if all others change"
+    return [
+        compare("dense: scores W_2 relu(W_1 x_i)", predicted, scores(dense, tokens)),
+        compare(what, predicted[:, 4], changed),
+        compare("random: scores for any tokens", to_numpy(random.table), scores(random, others)),
+    ]
+
+
+@claim(
+    "B10",
+    f"{SOURCE}, questions 1(a) and 1(b)",
+    "A query along one key copies its value, a query along two keys averages their values.",
+    formula="q = M k_a: α_a ≈ 1;  q = M (k_a + k_b): c ≈ (v_a + v_b) / 2",
+    assumption="keys orthonormal, M large: log((n-1) (1-ε) / ε) for a tolerance ε",
+    remark="The condition is printed as α_a ≈ α_b ≈ 1, which is impossible for weights that sum "
+    "to one; the text has 1/2, and so does the measurement.",
+)
+def _check_copy_and_average(setting: Setting) -> Sequence[Case]:
+    keys = orthonormal(setting.generator(), KEYS, setting.width)
+    copied = attention(copy(keys, A, TOLERANCE), keys, "any")[0]
+    averaged = attention(average(keys, A, B, TOLERANCE), keys, "any")[0]
+    context, mean = averaged @ keys, (keys[A] + keys[B]) / 2
+    for_one = math.log((KEYS - 1) * (1 - TOLERANCE) / TOLERANCE)
+    for_two = math.log((KEYS - 2) / 2 * (1 - TOLERANCE) / TOLERANCE)
+    one = 1 / (1 + (KEYS - 1) * math.exp(-for_one))
+    two = 1 / (2 + (KEYS - 2) * math.exp(-for_two))
+    known, what = to_numpy(keys), f"for q = M (k_a + k_b), M = {for_two:.2f}"
+    mixed = formulas.attention(for_two * (known[[A]] + known[[B]]), known) @ known
+    return [
+        Case(f"α_a for q = M k_a, M = {for_one:.2f}", one, float(copied[A]), EXACT),
+        Case(f"α_a {what}", two, float(averaged[A]), EXACT),
+        Case(f"α_b {what}", two, float(averaged[B]), EXACT),
+        compare("c of the average", mixed[0], context),
+        Case(
+            "|c - (v_a + v_b) / 2|, at most the tolerance",
+            0.0,
+            float((context - mean).norm()),
+            TOLERANCE,
+        ),
+    ]
+
+
+@claim(
+    "B11",
+    f"{SOURCE}, questions 1(c) and 1(d)",
+    "If the length of a key is noisy, one head that averages two values alternates between them; "
+    "two heads are stable.",
+    formula="k_a = ε μ_a, ε ~ N(1, 1/2);  q = M (μ_a + μ_b)  against  q1 = M μ_a, q2 = M μ_b",
+    assumption="μ orthonormal, the rest of the noise vanishing, M large",
+    expected=NARROWER,
+    remark="Stable if ε > 0. With probability Φ(-√2) = 7.9 % it is not, and the first head then "
+    "outputs the mean of all other values: the variance of c falls from 1/2 to 0.021.",
+)
+def _check_noisy_keys(setting: Setting) -> Sequence[Case]:
+    single, double = noisy_average(1, 2, 1, setting), noisy_average(2, 2, 1, setting)
+    stable = ((double[:, :2] - 0.5).abs().amax(dim=1) < 0.01).double().mean()
+    switched = ((single[:, :2] - 0.5).abs().amin(dim=1) > 0.49).double().mean()
+    both, alone = "two heads: draws in which c", "one head: draws in which c is v_a or v_b alone"
+    cases = [
+        Case(f"{both} = (v_a + v_b) / 2, all as stated", 1.0, float(stable), 0.01),
+        Case(f"{both} differs, Φ(-√2)", MISS_RATE, 1 - float(stable), 0.01, stated=False),
+        Case(alone, 1.0, float(switched), 0.01, stated=False),
+    ]
+    for what, heads, count, noisy in (
+        ("one head, two values, one key noisy", 1, 2, 1),
+        ("two heads, two values, one key noisy", 2, 2, 1),
+        ("one head, four values, all keys noisy", 1, 4, 4),
+        ("four heads, four values, all keys noisy", 4, 4, 4),
+    ):
+        predicted = (many_heads_variance if heads > 1 else one_head_variance)(count, noisy)
+        measured = total_variance(noisy_average(heads, count, noisy, setting))
+        name = f"variance of c: {what}"
+        cases.append(Case(name, predicted, measured, 0.09 * predicted, stated=False))
+    return cases
+
+
+def noisy_average(
+    heads: int, count: int, noisy: int, setting: Setting, draws: int = DRAWS
+) -> Float[Tensor, "N J"]:
+    """c of many draws: one head that averages `count` values, or one head for each."""
+    keys = torch.eye(NOISE_KEYS, dtype=torch.float64)
+    queries = keys[:count] if heads > 1 else keys[:count].sum(dim=0, keepdim=True)
+    scales = torch.ones(draws, NOISE_KEYS, dtype=torch.float64)
+    scales[:, :noisy] += normal(setting.generator(), draws, noisy) * math.sqrt(0.5)
+    terms = ScoreTerms(
+        queries=(SHARPNESS * queries)[None, :, None].expand(draws, -1, -1, -1),
+        keys=(scales[:, :, None] * keys)[:, None],
+    )
+    values = keys.expand(draws, 1, -1, -1)
+    return eager_attention(terms, values, NO_MASK).output[:, :, 0].mean(dim=1)
+
+
+def total_variance(contexts: Float[Tensor, "N J"]) -> float:
+    """The trace of the covariance."""
+    return float(contexts.var(dim=0).sum())
+
+
+def one_head_variance(count: int, noisy: int) -> float:
+    """The variance of one head as M grows."""
+    return (1 + 1 / (count - 1)) / 4 if noisy == 1 else 1 - 1 / count
+
+
+def many_heads_variance(count: int, noisy: int) -> float:
+    """Each noisy key is missed independently and has weight 1/m."""
+    variance = MISS_RATE * (1 - MISS_RATE) * (1 + 1 / (NOISE_KEYS - 1))
+    return noisy * variance / count**2
+
+
+@claim(
+    "B12",
+    f"{SOURCE}, question 1(e)",
+    "Without matrices u_b cannot be copied out of a sum into c_2; with V, Q and K = 1 it can, and "
+    "c_1 loses u_c.",
+    formula="V = (u_b u_b' - u_c u_c') / β², Q = (u_d u_a' + u_c u_d') / β²:  "
+    "c_1 = u_b - u_c, c_2 = u_b",
+    assumption="the u orthogonal with norm β, and β² large: log(2 (1-ε) / ε) for a tolerance ε",
+)
+def _check_lookup(setting: Setting) -> Sequence[Case]:
+    directions = orthonormal(setting.generator(), 4, setting.width)
+    norm = math.sqrt(math.log(2 * (1 - TOLERANCE) / TOLERANCE))
+    a, b, c, d = directions * norm
+    tokens, head = lookup_tokens(directions, norm), lookup(directions)
+    assert head.values is not None
+    contexts = attention(head, tokens, "any") @ (tokens @ head.values.T)
+    right = 1 / (1 + 2 * math.exp(-(norm**2)))
+    wrong = (1 - right) / 2
+    known_b, known_c = to_numpy(b), to_numpy(c)
+    # In c_1 the wrong keys are x_1, whose value is u_b, and x_2, whose value is zero.
+    first = right * (known_b - known_c) + wrong * known_b
+    second = right * known_b + wrong * (known_b - known_c)
+    cases = [
+        Case("β for a tolerance of 0.01", norm, lookup_norm(TOLERANCE), EXACT),
+        compare("c_1, which is u_b - u_c as β grows", first, contexts[0]),
+        compare("c_2, which is u_b as β grows", second, contexts[1]),
+    ]
+    identity = torch.eye(setting.width, dtype=torch.float64)
+    # The added vector raises the score of one neighbor to β², and that of the token itself to 2 β².
+    share = 1 - formulas.softmax(np.array([norm**2, 2 * norm**2, 0.0]))[1]
+    for name, added in (("u_c", c), ("u_d", d)):
+        plain = torch.stack((d + b, a + added, c + b))
+        context = attention(Head(queries=identity, keys=identity), plain, "any")[1] @ plain
+        what = f"identity attention: share of u_b in c_2 with {name} added to x_2"
+        cases.append(Case(what, float(share), float(context @ b) / norm**2, EXACT))
+    return cases
