@@ -330,7 +330,7 @@ def test_ten_thousand_words_in_bounded_batches(desk: Path, body: str) -> None:
 
 
 def test_figures_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training knows `lo` (DET) and `.` (PUNCT); the majority_answer tag of all is DET or PUNCT."""
+    """Training knows `lo` (DET) and `.` (PUNCT); the most common tag of all is DET or PUNCT."""
     trained = untrained(desk)
     sentences = [
         Sentence(("lo", "Ba", "."), ("DET", "NOUN", "PUNCT")),

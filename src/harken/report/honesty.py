@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from harken.measure.abstention import PROBABILITY, RiskGuarantee
-from harken.measure.borrowing import NearestNameErrors
 from harken.measure.calibration import Bin
 from harken.measure.honesty import MARKED, Honesty
 from harken.measure.interval import Estimate, shown, shown_interval
+from harken.measure.nearest_name_errors import NearestNameErrors
 from harken.report.chart import Series, VerticalLine, chart, stacked_bar
 from harken.report.page import Section, render
 from harken.report.tables import ResultRow, plain_table, result_table

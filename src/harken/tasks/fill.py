@@ -296,7 +296,7 @@ def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[
         f"word outside the vocabulary of {len(vocabulary) - len(SPECIAL):,} and are never right",
         "five_best": f"the true word is among the {BEST} likeliest",
         "perplexity": "of the true symbol, <unknown> for every word outside the vocabulary",
-        "unigram_accuracy": "always the majority_answer training word",
+        "unigram_accuracy": "always the most common training word",
         "trigram_accuracy": "P(w | a b _ c d) in proportion to p(w | a b) p(c | b w) p(d | w c), "
         "from counts of the training lines mixed by Witten and Bell's weights",
     }

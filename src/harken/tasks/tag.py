@@ -263,7 +263,7 @@ def tag_notes(examples: Sequence[Sentence], vocabulary: WordsAndCharacters) -> d
         "accuracy": "words with the expected tag; the interval is over sentences",
         "known_words": "words that the training data hold in this very form",
         "unknown_words": "words that they do not",
-        "commonest_tag": "each word's majority_answer training tag, for unknown ones "
+        "commonest_tag": "each word's most common training tag, for unknown ones "
         f"{vocabulary.commonest_tag}",
     }
     unseen = Counter(
