@@ -127,11 +127,11 @@ def test_damaged_weights(
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ("--source a", "found --source,"),
-        ("--target a", "found --target,"),
-        ("--data a --source b --target c", "found --data and --source and --target,"),
-        ("--split test --data a", "found --split and --data,"),
-        ("--split dev --source a --target b", "found --split and --source and --target,"),
+        ("--source a", "got --source;"),
+        ("--target a", "got --target;"),
+        ("--data a --source b --target c", "got --data and --source and --target;"),
+        ("--split test --data a", "got --split and --data;"),
+        ("--split dev --source a --target b", "got --split and --source and --target;"),
     ],
 )
 def test_two_things_to_measure_on(
@@ -152,7 +152,7 @@ def test_a_measure_that_does_not_suit_the_task(
     assert main(["evaluate", str(small_run), "--split", "test"]) == 2
     assert "there is no data.test to evaluate on" in complaint(capsys)
     assert main(["evaluate", str(small_run), "--beam", "0"]) == 2
-    assert "--beam: found 0, wanted at least 1" in complaint(capsys)
+    assert "--beam: expected at least 1 and at most 1024, got 0" in complaint(capsys)
 
 
 def in_child(folder: Path, before: str, where: Path) -> subprocess.CompletedProcess[str]:

@@ -133,7 +133,7 @@ def test_other_examples(
 ) -> None:
     assert main(["compare", str(small_run), str(third_run)]) == 2
     said = complaint(capsys)
-    assert f"{third_run}: found 5 examples, wanted the 20 of {small_run}" in said
+    assert f"{third_run}: expected the 20 examples of {small_run}, got 5" in said
     assert "--data" in said
 
 
@@ -156,11 +156,10 @@ def test_as_many_examples_but_others(
     (copy / "model.safetensors").write_bytes(b"no weights")
     assert main(["compare", str(small_run), str(copy)]) == 2
     said = complaint(capsys)
-    assert said.startswith(f"harken: {copy}: found ")
+    assert said.startswith(f"harken: {copy}: expected ")
     assert "Atlantis" in said
     assert answer in said
-    assert "as example 3, wanted" in said
-    assert f"of {small_run}" in said
+    assert f"as example 3, as in {small_run}, got" in said
 
 
 def test_another_task(
@@ -174,20 +173,20 @@ def test_another_task(
     def recipe_of(path: Path) -> SimpleNamespace:
         return SimpleNamespace(task=tasks[path.parent])
 
-    monkeypatch.setattr("harken.recipe.load_recipe", recipe_of)
+    monkeypatch.setattr("harken.cli.compare.load_recipe", recipe_of)
     assert main(["compare", str(small_run), str(other_run)]) == 2
     said = complaint(capsys)
-    assert f"{other_run}: found a run of task 'tag', wanted 'answer' as in {small_run}" in said
+    assert f"{other_run}: expected a run of task 'answer' as {small_run}, got 'tag'" in said
 
 
 def test_one_run_or_the_same_twice(
     small_run: Path, other_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", str(small_run)]) == 2
-    assert "found one run, wanted two or more" in complaint(capsys)
+    assert "expected two or more runs, got one" in complaint(capsys)
     again = str(small_run / ".." / small_run.name)
     assert main(["compare", str(small_run), str(other_run), again]) == 2
-    assert f"{again}: found the same run as {small_run}" in complaint(capsys)
+    assert f"{again}: the same run as {small_run}" in complaint(capsys)
     assert main(["compare", str(small_run), str(tmp_path)]) == 2
     assert "not a run folder" in complaint(capsys)
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from harken.cli.main import main
-from harken.cli.output import figures
+from harken.cli.output import print_metrics
 from harken.pipeline import metrics_record, train
 from harken.recipe import TASKS, load_recipe
 from harken.report.model_card import model_card
@@ -106,7 +106,7 @@ def test_one_example_has_no_interval(runs: list[str], capsys: pytest.CaptureFixt
     for name, metric in evaluation.metrics.items():
         assert (metric.low, metric.high) == (None, None), name
     capsys.readouterr()
-    figures(record, as_json=False)
+    print_metrics(record)
     for text in (capsys.readouterr().out, model_card(run, evaluation)):
         assert "n/a" in text
         assert "None" not in text

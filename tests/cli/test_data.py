@@ -41,7 +41,7 @@ def test_fetching_says_whose_it_is_and_prints_paths(
     assert main(command) == 0
     said = capsys.readouterr()
     assert said.out == f"{out / 'input.txt'}\n"
-    assert "licence: public domain, https://" in said.err
+    assert "license: public domain, https://" in said.err
     assert f"from {server.base}/m/tinyshakespeare/input.txt" in said.err
     assert (out / "input.txt").read_bytes() == TEXT
     assert main(command) == 0  # again: nothing to fetch
@@ -57,7 +57,7 @@ def test_the_licence_comes_before_the_first_request(
     assert main(command) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.index("licence:") < said.err.index("got 404")
+    assert said.err.index("license:") < said.err.index("got 404")
 
 
 def test_wrong_bytes_end_with_both_digests(
@@ -129,19 +129,19 @@ def test_the_list_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("multi30", "did you mean 'multi30k'?"),
         ("Peple", "did you mean 'people'?"),
-        ("xyz", "`harken data` says what they are"),
+        ("xyz", "`harken data` describes them"),
     ],
 )
 def test_an_unknown_name(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", name, "--out", "nowhere"]) == 2
     said = capsys.readouterr().err
-    assert f"found no corpus {name!r}" in said
+    assert f"got {name!r}" in said
     assert hint in said
 
 
 def test_json_is_for_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "--json", "people", "--out", "nowhere"]) == 2
-    assert "found --json" in capsys.readouterr().err
+    assert "--json is for the list only" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,7 @@ QUESTION = "Where was Ada born?"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are tested beside what draws them."""
-    monkeypatch.setattr(
-        attention_page, "attention_files", lambda viewed, title: {"svg": title.encode()}
-    )
+    monkeypatch.setattr(inspect, "attention_files", lambda viewed, title: {"svg": title.encode()})
 
 
 def test_numbers_of_every_head(
@@ -103,7 +101,7 @@ def test_a_truncated_input_is_reported_on_stderr(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "found no input"),
+        ([], "expected an input, got none"),
         ([QUESTION, "--layers", "3"], "layers L3: not in the model (expected some of L1, L2)"),
         (
             [QUESTION, "--heads", "3,5"],
@@ -112,7 +110,7 @@ def test_a_truncated_input_is_reported_on_stderr(
         ([QUESTION, "--heads", "0"], "--heads: expected a number from 1"),
         ([QUESTION, "--layers", "1-2"], "--layers: expected a number from 1"),
         ([QUESTION, "--layers", "9" * 5000], "--layers: expected"),
-        (["\udcff"], "found bytes that are no UTF-8"),
+        (["\udcff"], "expected UTF-8 text"),
         (["--file", "nowhere.txt"], "nowhere.txt"),
     ],
 )
@@ -188,16 +186,16 @@ def test_attention_that_is_no_number_is_told(small_run: Path) -> None:
 
 @given(st.text(), st.booleans())
 def test_names_of_files_are_safe_and_short(asked: str, file: bool) -> None:
-    slug = inspect._slug(asked, file=file)
+    slug = inspect._slug(asked, is_file=file)
     assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", slug)
-    assert len(slug) <= inspect.MOST_SLUG
+    assert len(slug) <= inspect.MAX_SLUG
 
 
 def test_names_of_files_tell_the_input() -> None:
-    assert inspect._slug("../../etc/passwd\x00", file=False) == "etc-passwd"
-    assert inspect._slug("tests/Beach 1.JPG", file=True) == "beach-1"
-    assert inspect._slug("data/test.npz#7", file=True) == "test-7"
-    assert inspect._slug("Über den Fluss", file=False) == "uber-den-fluss"
-    assert inspect._slug("你好", file=False) == "input"
+    assert inspect._slug("../../etc/passwd\x00", is_file=False) == "etc-passwd"
+    assert inspect._slug("tests/Beach 1.JPG", is_file=True) == "beach-1"
+    assert inspect._slug("data/test.npz#7", is_file=True) == "test-7"
+    assert inspect._slug("Über den Fluss", is_file=False) == "uber-den-fluss"
+    assert inspect._slug("你好", is_file=False) == "input"
     long = "an input of more than forty characters in it"
-    assert inspect._slug(long, file=False) == "an-input-of-more-than-forty-characters"
+    assert inspect._slug(long, is_file=False) == "an-input-of-more-than-forty-characters"

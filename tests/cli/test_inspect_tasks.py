@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from harken import config
+from harken.cli import inspect
 from harken.cli.main import main
 from harken.decode.found import Found
 from harken.recipe import Recipe
-from harken.report import attention_page
 from harken.synthetic.scenes import DrawnConfig, write_drawn
 from harken.synthetic.sentences import SentencesConfig, write_sentences
 from harken.synthetic.speech import SpokenConfig, write_spoken
@@ -134,9 +134,7 @@ def test_every_model_shows_its_attention_or_says_why_not(
             (answer_predictor, "seek"),
         ):
             monkeypatch.setattr(module, search, lambda *_, **__: [[EMPTY]])
-    monkeypatch.setattr(
-        attention_page, "attention_files", lambda viewed, title: {"svg": title.encode()}
-    )
+    monkeypatch.setattr(inspect, "attention_files", lambda viewed, title: {"svg": title.encode()})
     run, text = run_of(name)
     code = main(["inspect", str(run), text, "--out", str(tmp_path / "out"), "--json"])
     printed = capsys.readouterr()

@@ -182,13 +182,13 @@ def test_the_language_of_a_translation_is_in_its_name(
     [
         (
             "answer texts.txt",
-            "found 1 files, wanted 2 or 3 or 4; call `harken new answer texts.txt",
+            "expected 2 or 3 or 4 files, got 1; call `harken new answer texts.txt",
         ),
-        ("tag train.conllu dev.conllu test.conllu text.txt", "found 4 files, wanted 1 or 2 or 3"),
-        ("tag train.conllu --dev 1.5", "--dev 1.5: found no share, wanted a number between"),
-        ("tag train.conllu --dev nan", "--dev nan: found no share"),
-        ("tag train.conllu dev.conllu --dev 0.1", "found dev.conllu to measure on too"),
-        ("lm -", "-: found stdin, wanted a file"),
+        ("tag train.conllu dev.conllu test.conllu text.txt", "expected 1 or 2 or 3 files, got 4"),
+        ("tag train.conllu --dev 1.5", "--dev: expected a number between 0 and 1, got 1.5"),
+        ("tag train.conllu --dev nan", "--dev: expected a number between 0 and 1, got nan"),
+        ("tag train.conllu dev.conllu --dev 0.1", "got both (dev.conllu)"),
+        ("lm -", "-: expected a file that the recipe can name, got stdin"),
         ("lm txet.txt", "txet.txt: file not found (expected a text file); did you mean"),
         ("tag text.txt", "text.txt:1: found 1 tab-separated column"),
         ("answer questions.tsv texts.txt", "texts.txt:1: found 0 tabs"),
@@ -237,7 +237,7 @@ def test_a_bad_byte_far_down_is_found_before_training(
 
 def test_nothing_is_overwritten(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (desk / "mine.toml").write_text("mine")
-    assert "found a file there already" in refused(capsys, "lm", "text.txt", "--out", "mine.toml")
+    assert "the file exists already" in refused(capsys, "lm", "text.txt", "--out", "mine.toml")
     assert (desk / "mine.toml").read_text() == "mine"
 
 

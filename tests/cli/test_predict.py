@@ -19,7 +19,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.inputs import TOGETHER, arriving
+from harken.cli.inputs import BATCH_SIZE, stream_lines
 from harken.cli.main import main
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
@@ -267,28 +267,28 @@ def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
     lines[1], lines[4] = "", "another"
     some = samples("\n".join(lines))
     assert [some[at] for at in (0, 2, 3, 5, 6)] == [whole[at] for at in (0, 2, 3, 5, 6)]
-    monkeypatch.setattr("harken.cli.inputs.TOGETHER", 2)
+    monkeypatch.setattr("harken.cli.inputs.BATCH_SIZE", 2)
     assert samples("\n".join(lines)) == some
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--beam 0", "--beam: found 0, wanted at least 1 and at most 1024"),
-        ("--nbest 0", "--nbest: found 0, wanted at least 1"),
-        ("--nbest 2000", "--nbest: found 2000, wanted at least 1 and at most 1024"),
-        ("--beam 2 --nbest 3", "--beam 2: found fewer than --nbest 3"),
+        ("--beam 0", "--beam: expected at least 1 and at most 1024"),
+        ("--nbest 0", "--nbest: expected at least 1"),
+        ("--nbest 2000", "--nbest: expected at least 1 and at most 1024"),
+        ("--beam 2 --nbest 3", "--beam: expected 3 or more for --nbest 3, got 2"),
         ("--beam 2 --temperature 0.5", "a beam takes no samples"),
         ("--top-k 5", "give a temperature too"),
-        ("--top-p 0", "--top-p: found 0.0, wanted above 0.0 and at most 1.0"),
+        ("--top-p 0", "--top-p: expected above 0.0 and at most 1.0"),
         ("--top-p 0.5", "give a temperature too"),
-        ("--temperature 0", "--temperature: found 0.0, wanted above 0.0"),
-        ("--temperature nan", "--temperature: found nan"),
-        ("--temperature inf", "--temperature: found inf"),
-        ("--length-penalty -1", "--length-penalty: found -1.0, wanted at least 0.0"),
-        ("--most 0", "--most: found 0, wanted at least 1"),
-        ("--seed -1", "--seed: found -1, wanted at least 0"),
-        (f"--temperature 1 --seed {10**400}", "--seed: found 1000"),
+        ("--temperature 0", "--temperature: expected above 0.0"),
+        ("--temperature nan", "--temperature: expected above 0.0"),
+        ("--temperature inf", "--temperature: expected above 0.0"),
+        ("--length-penalty -1", "--length-penalty: expected at least 0.0"),
+        ("--most 0", "--most: expected at least 1"),
+        ("--seed -1", "--seed: expected at least 0"),
+        (f"--temperature 1 --seed {10**400}", "--seed: expected at least 0"),
     ],
 )
 def test_a_search_that_cannot_be(
@@ -443,7 +443,7 @@ def test_packed_files_are_read(
     file.write_bytes(pack("größe\n\n".encode()))
     assert main(["predict", str(small_run), str(file)]) == 0
     assert capsys.readouterr().out == "eßörg\n\n"
-    chunks = arriving(io.BytesIO(file.read_bytes()))
+    chunks = stream_lines(io.BytesIO(file.read_bytes()))
     assert [line for chunk in chunks for line in chunk] == ["größe", ""]
 
 
@@ -503,7 +503,7 @@ def test_a_slow_pipe_has_its_answers_at_once_and_ctrl_c_ends_it(
         assert 0 <= float(answer.split("\t")[1]) <= 1
     asking.send_signal(signal.SIGINT)
     assert asking.wait(timeout=30) == 130
-    assert asking.stderr.read() == "harken: stopped; whatever was saved can be resumed\n"
+    assert asking.stderr.read() == "harken: interrupted; a saved run can be resumed\n"
 
 
 def test_a_closed_stdin_is_told(
@@ -511,15 +511,15 @@ def test_a_closed_stdin_is_told(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)  # as Python has it after `<&-`
     assert main(["predict", str(small_run)]) == 2
-    assert "<stdin>: found it closed" in capsys.readouterr().err
+    assert "<stdin>: expected lines, got a closed stream" in capsys.readouterr().err
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n\ufeff", codec="utf-8"))))
 def test_no_line_of_a_stream_is_lost(lines: list[str]) -> None:
     contents = "".join(f"{line}\n" for line in lines)
-    chunks = list(arriving(io.BytesIO(contents.encode())))
+    chunks = list(stream_lines(io.BytesIO(contents.encode())))
     assert [line for chunk in chunks for line in chunk] == lines
-    assert all(1 <= len(chunk) <= TOGETHER for chunk in chunks)
+    assert all(1 <= len(chunk) <= BATCH_SIZE for chunk in chunks)
 
 
 @contextlib.contextmanager
@@ -531,7 +531,7 @@ def pipe() -> Iterator[tuple[io.BufferedReader, io.FileIO]]:
 
 def test_lines_that_wait_are_taken_together() -> None:
     with pipe() as (reader, writer):
-        chunks = arriving(reader)
+        chunks = stream_lines(reader)
         writer.write(b"first\n")
         assert next(chunks) == ["first"]
         rest = b"".join(b"%d\n" % number for number in range(1000))
@@ -541,11 +541,11 @@ def test_lines_that_wait_are_taken_together() -> None:
         sizes = [len(chunk) for chunk in chunks]
         assert sum(sizes) == 1000
         assert len(sizes) < 500  # most of them in company, whatever the threads do
-        assert max(sizes) <= TOGETHER
+        assert max(sizes) <= BATCH_SIZE
 
 
 def test_what_came_before_a_bad_byte_is_answered() -> None:
-    chunks = arriving(io.BytesIO(b"fine\nalso\nWh\xff\nnever"))
+    chunks = stream_lines(io.BytesIO(b"fine\nalso\nWh\xff\nnever"))
     answered: list[str] = []
     with pytest.raises(UserError, match="<stdin>:3: found byte 0xff at place 3"):
         for chunk in chunks:

@@ -99,10 +99,13 @@ def test_made_words_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--pattern", PATTERN, "--test", "*.flac"), "found nothing for test among 18 recordings"),
-        (("--pattern", PATTERN, "--test", "*"), "found nothing for train"),
-        (("--pattern", PATTERN, "--words", "1"), "--words: found '1', wanted pairs"),
-        (("--words", "1=one"), "without --pattern"),
+        (("--pattern", PATTERN, "--test", "*.flac"), "none of 18 recordings is for test"),
+        (("--pattern", PATTERN, "--test", "*"), "none of 18 recordings is for train"),
+        (
+            ("--pattern", PATTERN, "--words", "1"),
+            "--words: expected pairs such as 1=yes,0=no, got '1'",
+        ),
+        (("--words", "1=one"), "need --pattern"),
         ((), "expected a folder of Kaldi"),
     ],
 )

@@ -1,19 +1,14 @@
 """`harken claims`: print predicted and measured figures and the verdict of every claim."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
 from harken.claims.claim import Judged, Setting, judge
 from harken.claims.experiments import Experiment, experiments
 from harken.claims.laboratory import chosen
-from harken.cli.output import console, remark, result_json, table
+from harken.cli.output import remark, result_json, table
 from harken.errors import UserError
 from harken.files import check_writable, write_text
 from harken.report.claims_page import claims_page
@@ -91,26 +86,16 @@ def _print_directions(results: Sequence[Experiment]) -> None:
 
 
 def _print(judged: Sequence[Judged]) -> None:
-    drawn = Table(box=box.SIMPLE_HEAD)
-    for name in ("id", "statement", "predicted", "measured", "tolerance", "verdict"):
-        is_figure = name in ("predicted", "measured", "tolerance")
-        drawn.add_column(
-            name,
-            justify="right" if is_figure else "left",
-            overflow="fold",
-            no_wrap=is_figure or name == "id",
-            max_width=20 if name == "verdict" else None,
-        )
+    rows: list[tuple[str, ...]] = []
     for verdict in judged:
-        claim, text = verdict.claim, Text(verdict.verdict)
-        if not verdict.as_expected:
-            text = Text(f"{verdict.verdict}, expected: {claim.expected}", style="bold red")
-        drawn.add_row(claim.id, Text(claim.statement), "", "", "", text)
+        claim = verdict.claim
+        expected = "" if verdict.as_expected else f", expected: {claim.expected}"
+        text = verdict.verdict + expected
+        rows.append((claim.id, claim.statement, "", "", "", text))
         for case in verdict.cases:
             figures = (f"{x:.5g}" for x in (case.predicted, case.measured, case.tolerance))
-            agreement = Text("agrees" if case.agrees else "differs", style="dim")
-            drawn.add_row("", Text(f"  {case.what}", style="dim"), *figures, agreement)
+            rows.append(("", f"  {case.what}", *figures, "agrees" if case.agrees else "differs"))
         if claim.remark:
-            drawn.add_row("", Text(f"  {claim.remark}", style="dim italic"), "", "", "", "")
-        drawn.add_section()
-    console(sys.stdout, pipe_width=120).print(drawn)
+            rows.append(("", f"  {claim.remark}", "", "", "", ""))
+    header = ("id", "statement", "predicted", "measured", "tolerance", "verdict")
+    table(header, rows, text_columns=(0, 1, 5), pipe_width=120)

@@ -3,11 +3,12 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, astuple
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from harken.cli.arguments import Parser
 from harken.cli.output import LOG_SECONDS, remark, result, result_json, table
@@ -20,9 +21,17 @@ from harken.cli.recordings import (
     stretches_options,
 )
 from harken.config.spelling import nearest
-from harken.corpora.catalogue import CATALOGUE, Corpus
+from harken.corpora import catalogue
+from harken.corpora.catalogue import Corpus
 from harken.corpora.download import Event, RetryPolicy, Waiting, address_of, download
 from harken.errors import UserError
+from harken.synthetic.people import PeopleConfig, write_people
+from harken.synthetic.scenes import DrawnConfig, write_drawn
+from harken.synthetic.sentences import SentencesConfig, write_sentences
+from harken.synthetic.speech import SpokenConfig, write_spoken
+
+C = TypeVar("C")
+F = TypeVar("F")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
         )
     parser = parser_of(name)
     settings = vars(parser.parse_args(options.options))
-    if name in CATALOGUE:
-        paths = _download(CATALOGUE[name], **settings)
+    if name in catalogue.CATALOGUE:
+        paths = _download(catalogue.CATALOGUE[name], **settings)
     else:
         try:
             paths = GENERATED[name].make(**settings)
@@ -56,11 +65,11 @@ def parser_of(name: str) -> Parser:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder to write")
     if name in GENERATED:
         GENERATED[name].configure(parser)
-    elif name in CATALOGUE:
+    elif name in catalogue.CATALOGUE:
         text = "Address of a mirror: download BASE/NAME/FILE"
         parser.add_argument("--from", dest="mirror", metavar="BASE", help=text)
     else:
-        names = [*GENERATED, *CATALOGUE]
+        names = [*GENERATED, *catalogue.CATALOGUE]
         near = nearest(name, names)
         raise UserError(
             f"data: expected one of {', '.join(names)}, got {name!r}",
@@ -84,24 +93,11 @@ def _people_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="Seed of the data")
 
 
-def _make_people(out: Path, **settings: Any) -> list[Path]:
-    from harken.synthetic.people import PeopleConfig, write_people
-
-    files = write_people(PeopleConfig(**settings), out)
-    return [files.read, files.train, files.test]
-
-
 def _sentences_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--sentences", type=int, default=1000, help="Number of sentences; a tenth each: dev, test")
     add("--words", type=int, default=400, help="Number of generated word stems")
     add("--seed", type=int, default=0, help="Seed of the data")
-
-
-def _make_sentences(out: Path, **settings: Any) -> list[Path]:
-    from harken.synthetic.sentences import SentencesConfig, write_sentences
-
-    return list(astuple(write_sentences(SentencesConfig(**settings), out)))
 
 
 def _spoken_options(parser: argparse.ArgumentParser) -> None:
@@ -115,13 +111,6 @@ def _spoken_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="Seed of the data")
 
 
-def _make_spoken(out: Path, **settings: Any) -> list[Path]:
-    from harken.synthetic.speech import SpokenConfig, write_spoken
-
-    files = write_spoken(SpokenConfig(**settings), out)
-    return [files.train, files.dev, files.test]
-
-
 def _drawn_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--scenes", type=int, default=2000, help="Number of scenes; a tenth each: dev, test")
@@ -133,11 +122,10 @@ def _drawn_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="Seed of the data")
 
 
-def _make_drawn(out: Path, **settings: Any) -> list[Path]:
-    from harken.synthetic.scenes import DrawnConfig, write_drawn
-
-    files = write_drawn(DrawnConfig(**settings), out)
-    return [*files.captions.values(), *files.images.values(), files.examples]
+def _maker(
+    config: Callable[..., C], write: Callable[[C, Path], F], paths: Callable[[F], Iterable[Path]]
+) -> Callable[..., list[Path]]:
+    return lambda out, **settings: list(paths(write(config(**settings), out)))
 
 
 class Generated(NamedTuple):
@@ -150,21 +138,31 @@ class Generated(NamedTuple):
 
 GENERATED = {
     "people": Generated(
-        "fictional people, biographies, questions (answer)", _people_options, _make_people
+        "fictional people, biographies, questions (answer)",
+        _people_options,
+        _maker(PeopleConfig, write_people, attrgetter("read", "train", "test")),
     ),
     "sentences": Generated(
         "sentences of a grammar, tagged and translated (tag, fill, lm, translate)",
         _sentences_options,
-        _make_sentences,
+        _maker(SentencesConfig, write_sentences, astuple),
     ),
     "spoken": Generated(
-        "synthetic speech with word times (transcribe)", _spoken_options, _make_spoken
+        "synthetic speech with word times (transcribe)",
+        _spoken_options,
+        _maker(SpokenConfig, write_spoken, attrgetter("train", "dev", "test")),
     ),
     "manifest": Generated(
         "a list of your own recordings (transcribe)", manifest_options, make_manifest
     ),
     "drawn": Generated(
-        "scenes of shapes with captions and boxes (caption)", _drawn_options, _make_drawn
+        "scenes of shapes with captions and boxes (caption)",
+        _drawn_options,
+        _maker(
+            DrawnConfig,
+            write_drawn,
+            lambda files: [*files.captions.values(), *files.images.values(), files.examples],
+        ),
     ),
     "stretches": Generated(
         "your sentences from each of their words on (transcribe)", stretches_options, make_stretches
@@ -179,12 +177,13 @@ def _print_list(*, as_json: bool) -> None:
     titles = {name: generated.title for name, generated in GENERATED.items()}
     if as_json:
         made = [{"name": name, "title": title} for name, title in titles.items()]
-        result_json({"made": made, "public": [_record(corpus) for corpus in CATALOGUE.values()]})
+        public = [_record(corpus) for corpus in catalogue.CATALOGUE.values()]
+        result_json({"made": made, "public": public})
         return
     rows = [(name, title, "as Harken", "any", "generated") for name, title in titles.items()]
     rows += [
         (corpus.name, corpus.title, corpus.licence.name, _size(corpus.bytes), corpus.page)
-        for corpus in CATALOGUE.values()
+        for corpus in catalogue.CATALOGUE.values()
     ]
     table(("name", "content", "license", "size", "address"), rows, text_columns=(0, 1, 2, 4))
 

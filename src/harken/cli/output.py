@@ -5,10 +5,9 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from harken.measure.interval import Estimate
@@ -44,28 +43,23 @@ def result_json(record: Any) -> None:
     result(json_text(record, indent=1))
 
 
-def console(file: TextIO, pipe_width: int = PIPE_WIDTH) -> "Console":
-    """Return a Rich console as wide as the terminal, or COLUMNS, or `pipe_width` in a pipe."""
-    from rich.console import Console
-
-    is_piped = not file.isatty() and "COLUMNS" not in os.environ
-    return Console(file=file, width=pipe_width if is_piped else None, markup=False, emoji=False)
-
-
 def table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
     text_columns: Collection[int] = (0,),
+    pipe_width: int = PIPE_WIDTH,
 ) -> None:
     """Print a table on stdout; columns that are not `text_columns` hold figures and never wrap.
 
     A table that is wider than the terminal is printed in blocks of columns, each of which repeats
-    the text columns on the left. In a pipe it is as wide as it needs to be, unless COLUMNS is set.
+    the text columns on the left. In a pipe its width is `pipe_width`, unless COLUMNS is set.
     """
+    from rich.console import Console
     from rich.measure import Measurement
 
-    screen = console(sys.stdout)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else pipe_width
+    screen = Console(file=sys.stdout, width=width, markup=False, emoji=False)
 
     def fits(columns: Sequence[int]) -> bool:
         drawn = _rich_table(header, rows, columns, text_columns, narrow=True)

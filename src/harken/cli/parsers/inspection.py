@@ -128,7 +128,7 @@ def patch(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     add_json(parser)
     parser.epilog = """The model reads the corrupted text once for each part, with the output of
-this part copied from the clean text (activation patching). The part that restores most is listed first.
+this part copied from the clean text (activation patching). Parts that restore most are first.
 
 restored:
   100 %  the part alone restores the clean prediction; 0 %: it changes nothing; below 0 %: it moves
