@@ -41,25 +41,31 @@ def test_numbers_of_every_head(
     out = tmp_path / "out"
     arguments = [QUESTION, "--file", str(lines), "--out", str(out), "--json", "--save"]
     assert main(["inspect", str(small_run), *arguments]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [one["input"] for one in found["inputs"]] == [QUESTION, "Where was Bob born?", QUESTION]
-    assert found["task"] == "answer"
-    first, _, again = found["inputs"]
+    result = json.loads(capsys.readouterr().out)
+    assert [item["input"] for item in result["inputs"]] == [
+        QUESTION,
+        "Where was Bob born?",
+        QUESTION,
+    ]
+    assert result["task"] == "answer"
+    first, _, again = result["inputs"]
     assert first["views"] == again["views"]
     stem = out / "where-was-ada-born-1"
     endings = (".html", "-view-1.svg", "-record")
     assert first["files"] == [f"{stem}{ending}" for ending in endings]
-    assert all(Path(path).exists() for one in found["inputs"] for path in one["files"])
+    assert all(Path(path).exists() for item in result["inputs"] for path in item["files"])
 
     (view,) = first["views"]
     recording = open_recording(Path(f"{stem}-record"))
-    assert [call.name for call in recording.calls] == [one["module"] for one in view["attentions"]]
+    assert [call.name for call in recording.calls] == [
+        item["module"] for item in view["attentions"]
+    ]
     assert recording.tokens == (tuple(view["queries"]), tuple(view["keys"]))
-    for number, (one, call) in enumerate(zip(view["attentions"], recording.calls, strict=True), 1):
+    for number, (item, call) in enumerate(zip(view["attentions"], recording.calls, strict=True), 1):
         weights = call.read()[0]
         assert set(call.shapes) == {"weights", "queries", "keys", "values"}
-        assert one["layer"] == number and one["shape"] == list(weights.shape)
-        for head in one["heads"]:
+        assert item["layer"] == number and item["shape"] == list(weights.shape)
+        for head in item["heads"]:
             for row, (at, weight) in enumerate(zip(head["looks_at"], head["weights"], strict=True)):
                 most = max(weights[head["head"] - 1, row].tolist())
                 assert weight == pytest.approx(most, abs=1e-6)
@@ -83,8 +89,8 @@ def test_only_chosen_layers_and_heads(
     command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
     assert main([*command, "--layers", "2", "--heads", "2"]) == 0
     (view,) = json.loads(capsys.readouterr().out)["inputs"][0]["views"]
-    (one,) = view["attentions"]
-    assert (one["layer"], [head["head"] for head in one["heads"]]) == (2, [2])
+    (item,) = view["attentions"]
+    assert (item["layer"], [head["head"] for head in item["heads"]]) == (2, [2])
 
 
 def test_a_truncated_input_is_reported_on_stderr(
@@ -162,18 +168,18 @@ def test_a_truncated_input_is_named_wherever_it_is_shown(
 
     monkeypatch.setattr(AnswerPredictor, "attention", cut)
     monkeypatch.setattr(AnswerPredictor, "evaluate", cut_first)
-    said = "input truncated to 7 of 1,234 tokens (first)"
+    message = "input truncated to 7 of 1,234 tokens (first)"
     command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
     assert main(command) == 0
     printed = capsys.readouterr()
-    (found,) = json.loads(printed.out)["inputs"]
-    assert said in printed.err and found["truncation"]["total"] == 1234
-    for path in map(Path, found["files"]):
+    (result,) = json.loads(printed.out)["inputs"]
+    assert message in printed.err and result["truncation"]["total"] == 1234
+    for path in map(Path, result["files"]):
         if path.suffix in (".html", ".svg"):
             assert "truncated to 7 of 1,234 tokens" in re.sub(r"\s+", " ", path.read_text())
     run = load(small_run)
     page = run_report(run, run.evaluate())
-    assert page.count(said) == 3  # of the inputs, above the attention, beside the example
+    assert page.count(message) == 3  # of the inputs, above the attention, beside the example
 
 
 def test_attention_that_is_no_number_is_told(small_run: Path) -> None:

@@ -143,13 +143,13 @@ def test_every_model_shows_its_attention_or_says_why_not(
         assert not (tmp_path / "out").exists()
         return
     assert code == 0 and printed.err == ""
-    (found,) = json.loads(printed.out)["inputs"]
-    assert [view["attentions"][0]["attention"] for view in found["views"]] == kinds
-    for view in found["views"]:
+    (result,) = json.loads(printed.out)["inputs"]
+    assert [view["attentions"][0]["attention"] for view in result["views"]] == kinds
+    for view in result["views"]:
         assert len(view["queries"]) == view["attentions"][0]["shape"][1] > 0
         if task == "transcribe" and "encoder" in view["attentions"][0]["label"]:
             assert all(key.endswith(" s") for key in (*view["queries"], *view["keys"]))
-    page = Path(found["files"][0]).read_text(encoding="utf-8")
+    page = Path(result["files"][0]).read_text(encoding="utf-8")
     if not writes:
         assert "(empty output)" in page
 
@@ -161,9 +161,9 @@ def test_an_empty_input_is_named(
     run, _ = run_of(name)
     code = main(["inspect", str(run), "", "--out", str(tmp_path), "--json"])
     printed = capsys.readouterr()
-    (found,) = json.loads(printed.out)["inputs"]
+    (result,) = json.loads(printed.out)["inputs"]
     if name == "lm gpt":  # a language model also continues an empty text
-        assert code == 0 and found["views"]
+        assert code == 0 and result["views"]
         return
-    assert code == 0 and found["views"] == [] and found["files"] == []
-    assert found["reason"] == "the input has no tokens" and found["reason"] in printed.err
+    assert code == 0 and result["views"] == [] and result["files"] == []
+    assert result["reason"] == "the input has no tokens" and result["reason"] in printed.err

@@ -34,7 +34,7 @@ Say = Callable[..., str]
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+def run_command(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     """What a run is asked for; it says inputs backwards, ¶ as a line end."""
     seen: list[Asked] = []
 
@@ -85,19 +85,19 @@ def refused(run: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str
 # What is printed.
 
 
-def test_lines_keep_their_places(asked: list[Asked], say: Say) -> None:
+def test_lines_keep_their_places(run_command: list[Asked], say: Say) -> None:
     assert say("one\n\n \r\ntwo\r\nend") == "eno\n\n\nowt\ndne\n"
-    assert asked == [(SearchConfig(), ["one", "two", "end"], 1)]
+    assert run_command == [(SearchConfig(), ["one", "two", "end"], 1)]
     assert say("") == ""
     assert say("\n\n") == "\n\n"
-    assert len(asked) == 1  # a model is not asked about nothing
+    assert len(run_command) == 1  # a model is not asked about nothing
 
 
-def test_confidence_is_a_column(asked: list[Asked], say: Say) -> None:
+def test_confidence_is_a_column(run_command: list[Asked], say: Say) -> None:
     assert say("one\n\ntwo\n", "--confidence") == "eno\t0.5000\n\nowt\t0.5000\n"
 
 
-def test_hypotheses_carry_the_number_of_their_line(asked: list[Asked], say: Say) -> None:
+def test_hypotheses_carry_the_number_of_their_line(run_command: list[Asked], say: Say) -> None:
     assert say("one\n\ntwo\n", "--nbest", "2") == (
         "1\t-0.6931\teno\n1\t-1.6931\teno!\n3\t-0.6931\towt\n3\t-1.6931\towt!\n"
     )
@@ -105,7 +105,7 @@ def test_hypotheses_carry_the_number_of_their_line(asked: list[Asked], say: Say)
 
 
 def test_numbers_go_on_through_files(
-    asked: list[Asked], small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_command: list[Asked], small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"{name}1\n{name}2")
@@ -121,7 +121,7 @@ def test_numbers_go_on_through_files(
 
 
 def test_an_output_stays_on_its_line_unless_a_person_reads_it(
-    asked: list[Asked], say: Say, monkeypatch: pytest.MonkeyPatch
+    run_command: list[Asked], say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert say("a\tb\rc¶d") == "d\\nc\\rb\\ta\n"
     assert say("a\tb", "--confidence") == "b\\ta\t0.5000\n"
@@ -130,7 +130,7 @@ def test_an_output_stays_on_its_line_unless_a_person_reads_it(
     assert say("a\tb\rc¶d") == "d\nc\\rb\ta\n"
 
 
-def test_json_has_every_output_as_it_is(asked: list[Asked], say: Say) -> None:
+def test_json_has_every_output_as_it_is(run_command: list[Asked], say: Say) -> None:
     told = json.loads(say("a¶\tb\n\n😀\n", "--json"))
     assert told == {
         "task": "answer",
@@ -173,14 +173,14 @@ def _long_questions(folder: Path) -> Path:
     return path
 
 
-def test_a_long_file_goes_through_in_pieces(asked: list[Asked], say: Say) -> None:
+def test_a_long_file_goes_through_in_pieces(run_command: list[Asked], say: Say) -> None:
     lines = [str(number) for number in range(601)]
     assert say("\n".join(lines)).splitlines() == [line[::-1] for line in lines]
-    assert [len(inputs) for _, inputs, _ in asked] == [256, 256, 89]
+    assert [len(inputs) for _, inputs, _ in run_command] == [256, 256, 89]
 
 
 def test_progress_is_drawn_beside_a_file_of_results_only(
-    asked: list[Asked],
+    run_command: list[Asked],
     small_run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -204,7 +204,7 @@ def test_progress_is_drawn_beside_a_file_of_results_only(
 
 
 @pytest.mark.parametrize(
-    ("options", "wanted"),
+    ("options", "expected"),
     [
         ("", SearchConfig()),
         ("--beam 7", SearchConfig(beam=7)),
@@ -214,14 +214,14 @@ def test_progress_is_drawn_beside_a_file_of_results_only(
     ],
 )
 def test_options_change_the_search(
-    asked: list[Asked], say: Say, options: str, wanted: SearchConfig
+    run_command: list[Asked], say: Say, options: str, expected: SearchConfig
 ) -> None:
     say("a", *options.split())
-    assert [search for search, _, _ in asked] == [wanted]
+    assert [search for search, _, _ in run_command] == [expected]
 
 
 def test_options_win_over_the_recipe(
-    asked: list[Asked], say: Say, monkeypatch: pytest.MonkeyPatch
+    run_command: list[Asked], say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recipe with a beam can be sampled from, one with samples searched."""
     monkeypatch.setattr(Run, "search", property(lambda self: self.recipe.search), raising=True)
@@ -236,11 +236,11 @@ def test_options_win_over_the_recipe(
 
         with monkeypatch.context() as patched:
             patched.setattr(harken.run, "load", changed)
-            asked.clear()
+            run_command.clear()
             say("a", *options)
-        found = asked[0][0]
-        assert found is not None
-        return found
+        result = run_command[0][0]
+        assert result is not None
+        return result
 
     beam = SearchConfig(beam=7, length_penalty=0.5)
     chance = SearchConfig(temperature=0.5, top_k=3)
@@ -298,7 +298,7 @@ def test_a_search_that_cannot_be(
 
 
 def test_a_task_that_does_not_search(
-    asked: list[Asked],
+    run_command: list[Asked],
     say: Say,
     small_run: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -309,7 +309,7 @@ def test_a_task_that_does_not_search(
         told = refused(small_run, capsys, option, "2")
         assert told == f"harken: {option}: task 'answer' does not search; leave out {option}"
     assert say("ab", "--nbest", "2").splitlines()[1] == "1\t-1.6931\tba!"
-    assert asked == [(None, ["ab"], 2)]
+    assert run_command == [(None, ["ab"], 2)]
 
 
 # Silence.
@@ -322,7 +322,9 @@ def sure(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(
         run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = (), **_: Any
     ) -> list[Prediction]:
-        return [Prediction(input=one, output=f"<{one}>", confidence=float(one)) for one in inputs]
+        return [
+            Prediction(input=item, output=f"<{item}>", confidence=float(item)) for item in inputs
+        ]
 
     # From 0.6 on all are right, below all are wrong; of 65 the bound is 15.8 %, of 70 23.4 %.
     scored = score_answers(
@@ -427,12 +429,12 @@ def test_odd_text_is_answered_line_by_line(say: Say) -> None:
     ]
     assert say("\n".join(odd)).count("\n") == len(odd)
     told = json.loads(say("\n".join(odd), "--json"))
-    assert [one["input"] for one in told["predictions"]] == odd
+    assert [item["input"] for item in told["predictions"]] == odd
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
 def test_packed_files_are_read(
-    asked: list[Asked],
+    run_command: list[Asked],
     small_run: Path,
     tmp_path: Path,
     ending: str,
@@ -459,13 +461,13 @@ def test_hypotheses_of_a_real_search(say: Say) -> None:
         assert logs == sorted(logs, reverse=True)
         assert len({output for _, _, output in some}) > 1
     told = json.loads(say("Where?\n", "--nbest", "5", "--length-penalty", "0", "--json"))
-    (one,) = told["predictions"]
-    assert one["output"] == one["nbest"][0]["output"]
-    assert math.isclose(one["confidence"], math.exp(one["nbest"][0]["log_probability"]))
+    (item,) = told["predictions"]
+    assert item["output"] == item["nbest"][0]["output"]
+    assert math.isclose(item["confidence"], math.exp(item["nbest"][0]["log_probability"]))
 
 
 def test_output_is_utf8_whatever_the_locale(
-    asked: list[Asked], small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_command: list[Asked], small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "asked.txt").write_text("Größe 😀\n", encoding="utf-8")
     written = io.BytesIO()

@@ -88,7 +88,7 @@ OTHERS = (
 def cases() -> list[Any]:
     general = [command.format(run) for command in OF_A_RUN for run in RUNS]
     general += [f"{command} {recipe}" for command in ("train", "cost") for recipe in RECIPES]
-    found: list[Any] = [*general, *OTHERS]
+    result: list[Any] = [*general, *OTHERS]
     for task, layout in ((name, task.layout) for name, task in TASKS.items()):
         *good, _ = next(iter(layout.calls)).split()
         own = [command.format(task=task) for command in OF_A_TASK]
@@ -98,8 +98,8 @@ def cases() -> list[Any]:
             for file in FILES
         ]
         marks = () if task in FAST else (pytest.mark.slow,)
-        found += [pytest.param(case, marks=marks) for case in own]
-    return found
+        result += [pytest.param(case, marks=marks) for case in own]
+    return result
 
 
 @pytest.fixture(scope="module")

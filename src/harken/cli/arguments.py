@@ -60,6 +60,8 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, f"unknown value {value!r}; {hint}")
 
 
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
 # Search options by their name in `SearchConfig`: type, metavar, help.
 SEARCH: dict[str, tuple[type, str, str]] = {
     "beam": (int, "N", "Beam size of the search; 1 is greedy search"),
@@ -102,17 +104,17 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     add("--target", type=Path, metavar="PATH", help="Translations of --source, one per line")
 
 
-def add_device(parser: argparse.ArgumentParser, default: str | None = "auto") -> None:
-    """Add --device."""
-    devices = ("auto", "cpu", "cuda", "mps")
-    shown = default or "that of the recipe"
-    parser.add_argument(
-        "--device", choices=devices, default=default, help=f"Device to run on (default: {shown})"
-    )
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Add --set."""
+    add, text = parser.add_argument, "Override a key of the recipe (repeatable)"
+    add("--set", action="append", default=[], metavar="key.key=value", dest="sets", help=text)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add --json."""
+def add_json(parser: argparse.ArgumentParser, *, device: bool = False) -> None:
+    """Add --json, and --device."""
+    if device:
+        text = "Device to run on (default: auto)"
+        parser.add_argument("--device", choices=DEVICES, default="auto", help=text)
     parser.add_argument("--json", action="store_true", help="Print one JSON object")
 
 

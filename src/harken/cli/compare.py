@@ -14,14 +14,7 @@ from harken.errors import UserError
 from harken.files import check_writable, write_text
 from harken.measure.run_comparison import pivot_table, require_same_examples
 from harken.recipe import load_recipe, task_of
-from harken.report.comparison import (
-    HEADER,
-    Compared,
-    Row,
-    comparison_page,
-    metrics_of,
-    rows_of,
-)
+from harken.report.comparison import HEADER, Compared, Row, comparison_page, metrics_of, rows_of
 from harken.report.run_page import metric_name
 from harken.run import RECIPE, load, require_run
 

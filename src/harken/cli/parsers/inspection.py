@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from harken.cli.arguments import add_data_options, add_device, add_json, add_run
+from harken.cli.arguments import add_data_options, add_json, add_run
 
 RUN_OR_FOLDER = "Run folder, or Hugging Face folder"
 NAMES = """L1.H3 is head 3 of layer 1, both counted from 1; encoder., decoder. and cross. name the
@@ -20,8 +20,7 @@ def inspect(parser: argparse.ArgumentParser) -> None:
     add("--layers", default="", metavar="LAYER,…", help="Layers to show, such as 1,3 or cross.L2")
     add("--heads", default="", metavar="HEAD,…", help="Heads to show, such as 2 or L1.H3")
     add("--save", action="store_true", help="Also save the tensors of these layers, for scripts")
-    add_device(parser)
-    add_json(parser)
+    add_json(parser, device=True)
     parser.epilog = f"""input:
   A text in quotes, as for `harken predict`; audio files for a speech recognizer; images or rows of
   an array for a captioner. A Hugging Face folder (bert, gpt2 or llama: config.json,
@@ -56,8 +55,7 @@ def heads(parser: argparse.ArgumentParser) -> None:
     add("--length", type=int, metavar="N", help="Sequence length for the analysis of the weights")
     add("--out", type=Path, metavar="DIR", help="Folder for heads.svg and heads.png")
     add("--seed", type=int, default=0, metavar="N", help="Seed of the random tokens")
-    add_device(parser)
-    add_json(parser)
+    add_json(parser, device=True)
     parser.epilog = f"""{NAMES}
 
 columns, from the weights:
@@ -86,23 +84,20 @@ def ablate(parser: argparse.ArgumentParser) -> None:
     """Remove each head, layer or position encoding in turn and measure the loss."""
     add = parser.add_argument
     add_run(parser)
-    add(
-        "--what",
-        choices=("heads", "layers", "positions"),
-        default="heads",
-        help="Parts to remove (default: heads); layers also their attention and feed-forward layer",
-    )
+    parts, text = ("heads", "layers", "positions"), "Parts to remove (default: heads)"
+    add("--what", choices=parts, default="heads", help=text)
     methods = ("zero", "mean", "resample")
     add("--how", choices=methods, default="zero", help="Replacement of the part, see below")
     add("--examples", type=int, default=100, metavar="N", help="Number of examples (default: 100)")
     add("--seed", type=int, default=0, metavar="N", help="Seed of --how resample")
     add_data_options(parser)
-    add_device(parser)
-    add_json(parser)
+    add_json(parser, device=True)
     parser.epilog = f"""the output of a part is replaced by:
   zero       zeros
   mean       its mean over the same examples
   resample   its output for another example of the same batch
+
+--what layers also removes the attention and the feed-forward layer of each layer alone.
 
 The metric of the task is compared with and without the part on the same examples: difference, 95 %
 interval, p. Nothing is trained again, and search is greedy. Parts are sorted by their effect, the
@@ -125,8 +120,7 @@ def patch(parser: argparse.ArgumentParser) -> None:
     add("corrupted", metavar="CORRUPTED", help="Text with the same number of tokens")
     kinds = ("heads", "layers")
     add("--what", choices=kinds, default="heads", help="Parts to patch (default: heads)")
-    add_device(parser)
-    add_json(parser)
+    add_json(parser, device=True)
     parser.epilog = """The model reads the corrupted text once for each part, with the output of
 this part copied from the clean text (activation patching). Parts that restore most are first.
 
@@ -158,14 +152,9 @@ def align(parser: argparse.ArgumentParser) -> None:
     methods = ("looked", "intersection", "union", "grow-diag-final", "threshold")
     add("--how", choices=methods, default="looked", help="Method that links words, see below")
     add("--least", type=float, default=0.2, metavar="X", help="Minimum weight for threshold (0.2)")
-    add(
-        "--credit",
-        choices=("decided", "told"),
-        default="decided",
-        help="Decoder step of a word: the one that predicts it, or the next, which reads it",
-    )
-    add_device(parser)
-    add_json(parser)
+    text = "Decoder step of a word: the one that predicts it, or the next, which reads it"
+    add("--credit", choices=("decided", "told"), default="decided", help=text)
+    add_json(parser, device=True)
     parser.epilog = """The model reads the given translations (teacher forcing). The attention of
 each head is compared with gold links (alignment error rate, Och and Ney).
 

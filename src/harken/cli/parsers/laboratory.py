@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from harken.cli.arguments import add_json, positive
-from harken.cli.parsers.training import add_set
+from harken.cli.arguments import add_json, add_set, positive
 
 KINDS = {
     "shift": "attends exactly N steps back",

@@ -4,11 +4,12 @@ import argparse
 from pathlib import Path
 
 from harken.cli.arguments import (
+    DEVICES,
     add_data_options,
-    add_device,
     add_json,
     add_run,
     add_search_options,
+    add_set,
 )
 
 
@@ -36,13 +37,8 @@ def new(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("task", metavar="TASK", help="Task of the recipe, such as tag; an unknown name lists all")
     add("files", nargs="*", type=Path, metavar="FILE", help="Files of the task; none lists them")
-    add(
-        "--out",
-        type=Path,
-        default=Path("recipe.toml"),
-        metavar="RECIPE.toml",
-        help="Recipe to write (default: recipe.toml)",
-    )
+    path, text = Path("recipe.toml"), "Recipe to write (default: recipe.toml)"
+    add("--out", type=Path, default=path, metavar="RECIPE.toml", help=text)
     add("--dev", type=float, metavar="SHARE", help="Share of the examples held out as dev split")
     parser.epilog = """Paths in the recipe are relative to it, so the folder can be moved.
 
@@ -59,15 +55,10 @@ def train(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe of the run")
     add_set(parser)
-    add(
-        "--run",
-        type=Path,
-        metavar="DIR",
-        dest="folder",
-        help="Run folder to write (default: runs/NAME for NAME.toml)",
-    )
+    text = "Run folder to write (default: runs/NAME for NAME.toml)"
+    add("--run", type=Path, metavar="DIR", dest="folder", help=text)
     add("--seed", type=int, metavar="N", help="Seed of the run (default: that of the recipe)")
-    add_device(parser, None)
+    add("--device", choices=DEVICES, help="Device to train on (default: that of the recipe)")
     add("--resume", action="store_true", help="Continue an interrupted run")
     add_json(parser)
     parser.epilog = """examples:
@@ -77,32 +68,14 @@ def train(parser: argparse.ArgumentParser) -> None:
 """
 
 
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add --set."""
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="key.key=value",
-        dest="sets",
-        help="Override a key of the recipe (repeatable)",
-    )
-
-
 def evaluate(parser: argparse.ArgumentParser) -> None:
     """Compute the metrics of a run on a split of its recipe or on other files."""
     add_run(parser)
     add_data_options(parser)
     add_search_options(parser, ("beam", "by", "ctc_weight"))
-    parser.add_argument(
-        "--condition",
-        action="append",
-        default=[],
-        metavar="KIND:AMOUNT",
-        help="Also evaluate with changed audio, see below (repeatable)",
-    )
-    add_device(parser)
-    add_json(parser)
+    add, text = parser.add_argument, "Also evaluate on changed audio, see below (repeatable)"
+    add("--condition", action="append", default=[], metavar="KIND:AMOUNT", help=text)
+    add_json(parser, device=True)
     parser.epilog = """conditions (speech recognizers only), each applied to clean audio:
   quiet, noise:DB, pink:DB, babble:DB and talker:DB below the speech, reverb:SECONDS,
   references:SHARE of wrong words in the references
@@ -127,8 +100,7 @@ def compare(parser: argparse.ArgumentParser) -> None:
     add("--columns", metavar="KEY", help="Recipe key of the columns of this table")
     add("--metric", metavar="NAME", help="Metric of this table (default: the first of the task)")
     add("--out", type=Path, metavar="FILE.html", help="Also write the comparison as a page")
-    add_device(parser)
-    add_json(parser)
+    add_json(parser, device=True)
     parser.epilog = """With --rows and --columns, each run is evaluated on its own data, and nothing
 is tested. A key of data.* is shown as the name of the folder of its file.
 
@@ -150,8 +122,7 @@ def predict(parser: argparse.ArgumentParser) -> None:
     add("--max-error", type=float, metavar="RATE", help="Print ? where confidence is too low")
     add("--times", action="store_true", help="Print start and end of every word (speech only)")
     add_search_options(parser)
-    add_device(parser)
-    add_json(parser)
+    add_json(parser, device=True)
     parser.epilog = PREDICT
 
 
@@ -195,9 +166,8 @@ examples:
 def report(parser: argparse.ArgumentParser) -> None:
     """Write the report of a run again, as one self-contained HTML page."""
     add_run(parser)
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="Page to write (default: report.html of the run)"
-    )
+    text = "Page to write (default: report.html of the run)"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=text)
     parser.epilog = """examples:
   harken report runs/demo
   harken report runs/demo --out page.html
