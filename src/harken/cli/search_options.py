@@ -59,7 +59,7 @@ def _check(option: str, name: str, value: float | str, run: Run) -> None:
     known = slots(SearchConfig if run.search is None else type(run.search))
     if name not in known:
         raise UserError(
-            f"{option}: expected a run of a speech recognizer, got task {run.recipe.task!r}",
+            f"{option}: expected a speech recognizer, got a run of task {run.recipe.task!r}",
             fix=f"leave out {option}",
         )
     slot = known[name]
