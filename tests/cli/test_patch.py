@@ -62,4 +62,4 @@ def test_a_model_that_writes_no_next_token_is_refused(
     untrained_run: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = call(capsys, untrained_run("tag"), "a", "b")  # type: ignore[operator]
-    assert code == 2 and "expected a GPT model" in err
+    assert code == 2 and "the model has no attention" in err
