@@ -99,9 +99,9 @@ def ablate(parser: argparse.ArgumentParser) -> None:
 
 --what layers also removes the attention and the feed-forward layer of each layer alone.
 
-The metric of the task is compared with and without the part on the same examples: difference, 95 %
-interval, p. Nothing is trained again, and search is greedy. Parts are sorted by their effect, the
-largest first. p is not corrected for the number of parts.
+The metric of the task is compared with and without the part on the same examples, with the
+difference, its 95 % interval and p. Nothing is trained again, and search is greedy. Parts are
+sorted by their effect, the largest first. p is not corrected for the number of parts.
 
 {NAMES}
 
