@@ -131,12 +131,12 @@ def test_heads(subject: Subject) -> None:
     kind, model, _ = subject
     with torch.inference_mode(), harken.record(model) as records:
         logits(model)
-    found = harken.heads(model, TOKENS)
+    results = harken.heads(model, TOKENS)
     per_layer = records[0].weights.shape[1]
-    assert [(head.layer, head.head) for head in found] == [
+    assert [(head.layer, head.head) for head in results] == [
         (layer, head) for layer in (1, 2) for head in range(1, per_layer + 1)
     ]
-    for head in found[:per_layer]:
+    for head in results[:per_layer]:
         weights = records[0].weights[:, head.head - 1]
         previous = weights.diagonal(offset=-1, dim1=1, dim2=2).mean()
         assert head.previous_token == pytest.approx(float(previous), abs=1e-6)
@@ -145,7 +145,7 @@ def test_heads(subject: Subject) -> None:
         assert head.offset is not None and 0 <= head.offset <= 6
         assert (head.weights_offset is None) == (kind in ("own", "transformers"))
     twice = harken.heads(model, [TOKENS, TOKENS])
-    assert [head.entropy for head in twice] == pytest.approx([head.entropy for head in found])
+    assert [head.entropy for head in twice] == pytest.approx([head.entropy for head in results])
 
 
 def test_heads_of_a_padded_batch_are_those_of_its_rows() -> None:
@@ -155,10 +155,10 @@ def test_heads_of_a_padded_batch_are_those_of_its_rows() -> None:
     mask = torch.ones_like(TOKENS)
     mask[1, 5:] = 0
     padded = harken.heads(model, {"input_ids": TOKENS, "attention_mask": mask})
-    for one, other in zip(harken.heads(model, rows), padded, strict=True):
-        assert (one.queries, other.queries) == (12, 12)
-        assert one.entropy == pytest.approx(other.entropy, abs=1e-5)
-        assert one.previous_token == pytest.approx(other.previous_token, abs=1e-5)
+    for item, other in zip(harken.heads(model, rows), padded, strict=True):
+        assert (item.queries, other.queries) == (12, 12)
+        assert item.entropy == pytest.approx(other.entropy, abs=1e-5)
+        assert item.previous_token == pytest.approx(other.previous_token, abs=1e-5)
 
 
 def test_patch(subject: Subject) -> None:
@@ -187,10 +187,10 @@ def test_search(subject: Subject) -> None:
     kind, model, _ = subject
     prompts = [[4, 5, 6], [7, 8], [9, 3, 2]]
     options: dict[str, Any] = {"beam": 4, "nbest": 2, "end": 0, "max_tokens": 6}
-    found = harken.search(lambda tokens: logits(model, tokens), prompts, **options)
-    assert [len(row) for row in found] == [2, 2, 2]
+    results = harken.search(lambda tokens: logits(model, tokens), prompts, **options)
+    assert [len(row) for row in results] == [2, 2, 2]
     attended = harken.search(model, prompts, attention=True, **options)
-    for row, other, prompt in zip(found, attended, prompts, strict=True):
+    for row, other, prompt in zip(results, attended, prompts, strict=True):
         assert [best.tokens for best in row] == [best.tokens for best in other]
         for best, with_attention in zip(row, other, strict=True):
             told = torch.tensor([[*prompt, *best.tokens]])
@@ -217,7 +217,7 @@ def test_search(subject: Subject) -> None:
             most=6,
             nbest=2,
         )
-        assert [best.tokens for best in expected] == [best.tokens for best in found[0]]
+        assert [best.tokens for best in expected] == [best.tokens for best in results[0]]
 
 
 def test_samples_depend_on_the_seed_and_the_index_of_the_prompt_alone() -> None:
@@ -226,8 +226,8 @@ def test_samples_depend_on_the_seed_and_the_index_of_the_prompt_alone() -> None:
     prompts = [[4, 5], [6], [4, 5]]
 
     def sampled(model: Callable[[Tensor], Tensor], seed: int) -> list[Any]:
-        found = harken.search(model, prompts, seed=seed, **options)
-        return [hypothesis.tokens for (hypothesis,) in found]
+        results = harken.search(model, prompts, seed=seed, **options)
+        return [hypothesis.tokens for (hypothesis,) in results]
 
     first = sampled(model, 1)
     assert first == sampled(lambda tokens: model(tokens), 1) != sampled(model, 2)
@@ -265,9 +265,9 @@ def test_models_and_layers() -> None:
 
 def test_costs(subject: Subject) -> None:
     _, model, _ = subject
-    found = harken.cost(model, TOKENS)
-    assert found.parameters == sum(weight.numel() for weight in model.parameters())
-    assert found.flops > 0 and found.depth > 0 and found.peak > 0
+    results = harken.cost(model, TOKENS)
+    assert results.parameters == sum(weight.numel() for weight in model.parameters())
+    assert results.flops > 0 and results.depth > 0 and results.peak > 0
 
 
 small = harken.GPT(vocabulary=19, layers=1, width=12, heads=3, max_length=8)

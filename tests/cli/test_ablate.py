@@ -7,15 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from harken.tasks.answer_predictor import AnswerPredictor
 from torch import nn
 
 from harken.cli.main import main
-from harken.inspection.ablation import HeadRef, How, Part, Resample, ablated
+from harken.inspection.ablation import HeadRef, How, Part, Resample, removed
 from harken.measure import ablation_study
 from harken.measure.interval import Unit
 from harken.measure.paired import Difference, difference
 from harken.run import load
-from harken.tasks.answer import AnswerPredictor
 
 
 def test_json_has_every_head_and_what_evaluate_says_without_it(
@@ -23,24 +23,24 @@ def test_json_has_every_head_and_what_evaluate_says_without_it(
 ) -> None:
     assert main(["ablate", str(small_run), "--examples", "7", "--json"]) == 0
     printed = capsys.readouterr()
-    found = json.loads(printed.out)
-    assert (found["task"], found["n"], found["metric"]) == ("answer", 7, "exact_match")
-    assert (found["what"], found["how"]) == ("heads", "zero")
+    result = json.loads(printed.out)
+    assert (result["task"], result["n"], result["metric"]) == ("answer", 7, "exact_match")
+    assert (result["what"], result["how"]) == ("heads", "zero")
     names = [f"stack.blocks.{layer}.attention" for layer in (0, 1)]
-    assert {(one["module"], one["head"]) for one in found["parts"]} == {
+    assert {(item["module"], item["head"]) for item in result["parts"]} == {
         (name, head) for name in names for head in (1, 2)
     }
     assert len(printed.err.splitlines()) == 4
     run = load(small_run)
     examples = run.task.read_splits(run.recipe)["dev"][:7]
     before = run.predictor.evaluate(examples)
-    assert found["whole"]["value"] == before.samples["exact_match"].value
-    first = found["parts"][0]
-    with ablated(run.model, [HeadRef(first["module"], first["head"])]):
+    assert result["whole"]["value"] == before.samples["exact_match"].value
+    first = result["parts"][0]
+    with removed(run.model, [HeadRef(first["module"], first["head"])]):
         after = run.predictor.evaluate(examples)
     assert first["value"]["value"] == after.metrics["exact_match"].value
-    found = difference(before.samples["exact_match"], after.samples["exact_match"])
-    assert first["difference"] == asdict(found)
+    result = difference(before.samples["exact_match"], after.samples["exact_match"])
+    assert first["difference"] == asdict(result)
 
 
 def test_each_part_is_gone_while_it_is_measured(
@@ -51,7 +51,7 @@ def test_each_part_is_gone_while_it_is_measured(
 
     @contextmanager
     def noting(model: nn.Module, parts: Sequence[Part], how: How) -> Iterator[None]:
-        with ablated(model, parts, how):
+        with removed(model, parts, how):
             gone.append((parts, how))
             yield
             gone.append("measured")
@@ -77,7 +77,7 @@ def test_layers_are_blocks_and_what_is_in_them(
     assert main([*arguments, "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["parts"]
     blocks = [f"stack.blocks.{layer}" for layer in (0, 1)]
-    assert sorted((one["kind"], one["module"]) for one in parts) == sorted(
+    assert sorted((item["kind"], item["module"]) for item in parts) == sorted(
         pair
         for name in blocks
         for pair in (
@@ -103,8 +103,8 @@ def test_the_dearest_part_comes_first(
     )
     assert main(["ablate", str(small_run), "--examples", "2", "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["parts"]
-    assert [sign * one["difference"]["value"] for one in parts] == [-0.5, -0.125, 0.0, 0.25]
-    assert [one["head"] for one in parts] == [2, 2, 1, 1]
+    assert [sign * item["difference"]["value"] for item in parts] == [-0.5, -0.125, 0.0, 0.25]
+    assert [item["head"] for item in parts] == [2, 2, 1, 1]
 
 
 def test_a_person_reads_a_table(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +115,7 @@ def test_a_person_reads_a_table(small_run: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--examples", "0"], "expected 1 or more"),
         (["--examples", "1", "--how", "resample"], "expected 2 or more"),
@@ -125,10 +125,10 @@ def test_a_person_reads_a_table(small_run: Path, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_what_cannot_be_done(
-    small_run: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    small_run: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ablate", str(small_run), *arguments]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
-    assert line.startswith("harken: ") and said in line
+    assert line.startswith("harken: ") and message in line

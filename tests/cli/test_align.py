@@ -53,7 +53,7 @@ def run(
         for side in ("source", "target")
     ]
     sets = [*files, *SMALL, *DECODERS[request.param]]
-    arguments = [part for one in sets for part in ("--set", one)]
+    arguments = [part for item in sets for part in ("--set", item)]
     assert main(["train", str(RECIPE), "--run", str(folder), *arguments]) == 0
     return load(folder)
 
@@ -80,19 +80,19 @@ def test_every_head_has_its_figures(
     capsys.readouterr()
     assert main(["align", str(run.folder), *files, "--how", how, "--json"]) == 0
     printed = capsys.readouterr()
-    found = json.loads(printed.out)
-    assert (found["n"], found["skipped"]) == (2, 1)
+    result = json.loads(printed.out)
+    assert (result["n"], result["skipped"]) == (2, 1)
     assert "1 of 3 pairs skipped" in printed.err
-    heads = [name for name in found["attention"] if ".H" in name]
+    heads = [name for name in result["attention"] if ".H" in name]
     several = len(heads) > 1
     assert len(heads) == (6 if several else 1)
-    assert found["best"] in heads
+    assert result["best"] in heads
     rest = {"diagonal, no model"}
     if several:
         means = {f"cross.L{layer} mean" for layer in (1, 2)}
         rest |= means | {"all heads", "best head, chosen elsewhere"}
-    assert found["attention"].keys() - set(heads) == rest
-    for metrics in found["attention"].values():
+    assert result["attention"].keys() - set(heads) == rest
+    for metrics in result["attention"].values():
         assert metrics.keys() == {"aer", "precision", "recall"}
         assert 0 <= metrics["aer"]["low"] <= metrics["aer"]["value"] <= metrics["aer"]["high"] <= 1
 
@@ -106,8 +106,8 @@ def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Ru
     state = run.model.begin(read, torch.ones_like(read).bool())
     for step, token in enumerate([END, *target]):
         with torch.inference_mode(), record(run.model) as seen:
-            one = torch.tensor([[token]])
-            _, state = run.model.extend(one, torch.ones_like(one).bool(), state)
+            item = torch.tensor([[token]])
+            _, state = run.model.extend(item, torch.ones_like(item).bool(), state)
         for name, weights in decided.items():
             assert weights.shape[1:] == (3, 5)
             (row,) = [call.weights[0, :, 0].numpy() for call in seen if call.name == name]
@@ -119,17 +119,17 @@ def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Ru
 
 def test_word_by_word_a_text_has_the_tokens_that_it_has_as_a_whole(run: Run) -> None:
     text = "an unheard-of word , isn't it ? ünïcode 3.5"
-    found = word_tokens(run, text)
-    assert found.tokens == run.vocabulary.encode([text])[0].tolist()
-    assert found.words == sorted(found.words)
-    assert set(found.words) == set(range(len(text.split())))
+    result = word_tokens(run, text)
+    assert result.tokens == run.vocabulary.encode([text])[0].tolist()
+    assert result.words == sorted(result.words)
+    assert set(result.words) == set(range(len(text.split())))
 
 
 def test_what_cannot_be_measured(
     small_run: Path, run: Run, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    for arguments, said in (
+    for arguments, message in (
         ([str(small_run), *files], "expected a run of task 'translate'"),
         ([str(run.folder), *files, "--least", "0"], "expected more than 0"),
         ([str(run.folder), *files[:4], "--links", files[1]], "wanted links such as"),
@@ -137,4 +137,4 @@ def test_what_cannot_be_measured(
         assert main(["align", *arguments]) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
-        assert said in printed.err.splitlines()[-1]
+        assert message in printed.err.splitlines()[-1]

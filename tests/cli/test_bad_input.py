@@ -13,7 +13,7 @@ from harken.cli.main import main
 from harken.synthetic.people import PeopleFiles
 from small_recipe import SMALL
 
-SETS = [part for one in SMALL for part in ("--set", one)]
+SETS = [part for item in SMALL for part in ("--set", item)]
 
 
 @pytest.fixture
@@ -47,19 +47,19 @@ def test_a_misspelt_key(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with (folder / "recipe.toml").open("a") as file:
         file.write("\n[model]\nlayrs = 2\n")
     assert train(folder) == 2
-    said = complaint(capsys)
-    assert "recipe.toml:10: " in said
-    assert "'layrs'" in said
-    assert "did you mean 'layers'?" in said
+    message = complaint(capsys)
+    assert "recipe.toml:10: " in message
+    assert "'layrs'" in message
+    assert "did you mean 'layers'?" in message
     assert not (folder / "run").exists()
 
 
 def test_a_missing_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "people.txt").rename(folder / "peoples.txt")
     assert train(folder) == 2
-    said = complaint(capsys)
-    assert "people.txt: file not found" in said
-    assert "did you mean 'peoples.txt'?" in said
+    message = complaint(capsys)
+    assert "people.txt: file not found" in message
+    assert "did you mean 'peoples.txt'?" in message
     assert not (folder / "run").exists()
 
 
@@ -73,9 +73,9 @@ def test_an_empty_file(folder: Path, name: str, capsys: pytest.CaptureFixture[st
 def test_a_line_without_a_tab(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spoil(folder / "questions.train.tsv", b"\t", b"   ")
     assert train(folder) == 2
-    said = complaint(capsys)
-    assert "questions.train.tsv:1: expected question" in said
-    assert "replace the run of spaces by one tab" in said
+    message = complaint(capsys)
+    assert "questions.train.tsv:1: expected question" in message
+    assert "replace the run of spaces by one tab" in message
 
 
 @pytest.mark.parametrize("name", ["people.txt", "questions.train.tsv"])
@@ -90,9 +90,9 @@ def test_an_illegal_pair_of_choices(folder: Path, capsys: pytest.CaptureFixture[
         file.write('\n[model]\nposition.kind = "rotary"\n')
         file.write('attention.score.kind = "synthesizer"\n')
     assert train(folder) == 2
-    said = complaint(capsys)
-    assert "recipe.toml:9: " in said
-    assert "'synthesizer' has none" in said
+    message = complaint(capsys)
+    assert "recipe.toml:9: " in message
+    assert "'synthesizer' has none" in message
 
 
 def test_a_device_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,22 +125,22 @@ def test_damaged_weights(
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "result"),
     [
-        ("--source a", "found --source,"),
-        ("--target a", "found --target,"),
-        ("--data a --source b --target c", "found --data and --source and --target,"),
-        ("--split test --data a", "found --split and --data,"),
-        ("--split dev --source a --target b", "found --split and --source and --target,"),
+        ("--source a", "got --source;"),
+        ("--target a", "got --target;"),
+        ("--data a --source b --target c", "got --data and --source and --target;"),
+        ("--split test --data a", "got --split and --data;"),
+        ("--split dev --source a --target b", "got --split and --source and --target;"),
     ],
 )
 def test_two_things_to_measure_on(
-    small_run: Path, options: str, found: str, capsys: pytest.CaptureFixture[str]
+    small_run: Path, options: str, result: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["evaluate", str(small_run), *options.split()]) == 2
-    said = complaint(capsys)
-    assert found in said
-    assert said.endswith("use --split, or --data, or --source together with --target")
+    message = complaint(capsys)
+    assert result in message
+    assert message.endswith("use --split, or --data, or --source together with --target")
 
 
 def test_a_measure_that_does_not_suit_the_task(
@@ -152,7 +152,7 @@ def test_a_measure_that_does_not_suit_the_task(
     assert main(["evaluate", str(small_run), "--split", "test"]) == 2
     assert "there is no data.test to evaluate on" in complaint(capsys)
     assert main(["evaluate", str(small_run), "--beam", "0"]) == 2
-    assert "--beam: found 0, wanted at least 1" in complaint(capsys)
+    assert "--beam: expected at least 1 and at most 1024, got 0" in complaint(capsys)
 
 
 def in_child(folder: Path, before: str, where: Path) -> subprocess.CompletedProcess[str]:
@@ -173,9 +173,9 @@ def test_a_disk_that_refuses_a_large_file(folder: Path, largest: int) -> None:
     )
     done = in_child(folder, limit, folder / "run")
     assert done.returncode == 1, done.stderr
-    said = [line for line in done.stderr.splitlines() if line.startswith("harken: ")]
-    assert len(said) == 1
-    assert "could not be written" in said[0]
+    message = [line for line in done.stderr.splitlines() if line.startswith("harken: ")]
+    assert len(message) == 1
+    assert "could not be written" in message[0]
     assert "Traceback" not in done.stderr
     leftovers = [path for path in (folder / "run").rglob("*") if "unfinished" in path.name]
     assert leftovers == []
@@ -201,8 +201,8 @@ def test_a_full_disk_and_then_room(folder: Path, tiny_disk: Path) -> None:
     run = tiny_disk / "run"
     done = in_child(folder, "", run)
     assert done.returncode == 1, done.stderr
-    (said,) = [line for line in done.stderr.splitlines() if line.startswith("harken: ")]
-    assert "No space left" in said or "os error 28" in said
+    (message,) = [line for line in done.stderr.splitlines() if line.startswith("harken: ")]
+    assert "No space left" in message or "os error 28" in message
     assert "Traceback" not in done.stderr
     subprocess.run(["mount", "-o", "remount,size=64m", str(tiny_disk)], check=True)
     assert main(["train", str(run / "recipe.toml"), "--resume"]) == 0

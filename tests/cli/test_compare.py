@@ -59,27 +59,20 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-def test_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["compare", "--help"])
-    assert stop.value.code == 0
-    assert "harken compare" in capsys.readouterr().out.split("examples:")[1]
-
-
 def test_json_is_what_evaluate_says_and_the_differences(
     small_run: Path, other_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [str(small_run), str(other_run)]
     assert main(["compare", *runs, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found.keys() == {"task", "n", "runs", "differences"}
-    assert (found["task"], found["n"]) == ("answer", 20)
-    for run, listed in zip(runs, found["runs"], strict=True):
+    result = json.loads(capsys.readouterr().out)
+    assert result.keys() == {"task", "n", "runs", "differences"}
+    assert (result["task"], result["n"]) == ("answer", 20)
+    for run, listed in zip(runs, result["runs"], strict=True):
         assert main(["evaluate", run, "--json"]) == 0
         alone = json.loads(capsys.readouterr().out)
         assert listed == {"run": run, "n": alone["n"], "metrics": alone["metrics"]}
     samples = [load(run).evaluate().samples for run in runs]
-    assert found["differences"] == [
+    assert result["differences"] == [
         {
             "run": runs[1],
             "against": runs[0],
@@ -121,9 +114,9 @@ def test_each_later_run_against_the_first_on_a_file(
 ) -> None:
     runs = [str(third_run), str(other_run), str(small_run)]
     assert main(["compare", *runs, "--data", str(people.test), "--beam", "2", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["n"] == 20
-    assert [(one["run"], one["against"], one["metric"]) for one in found["differences"]] == [
+    result = json.loads(capsys.readouterr().out)
+    assert result["n"] == 20
+    assert [(item["run"], item["against"], item["metric"]) for item in result["differences"]] == [
         (runs[at], runs[0], metric) for at in (1, 2) for metric in METRICS
     ]
 
@@ -132,9 +125,9 @@ def test_other_examples(
     small_run: Path, third_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", str(small_run), str(third_run)]) == 2
-    said = complaint(capsys)
-    assert f"{third_run}: found 5 examples, wanted the 20 of {small_run}" in said
-    assert "--data" in said
+    message = complaint(capsys)
+    assert f"{third_run}: expected the 20 examples of {small_run}, got 5" in message
+    assert "--data" in message
 
 
 def test_as_many_examples_but_others(
@@ -155,12 +148,11 @@ def test_as_many_examples_but_others(
     (copy / "recipe.toml").write_text(config.dumps(recipe), encoding="utf-8")
     (copy / "model.safetensors").write_bytes(b"no weights")
     assert main(["compare", str(small_run), str(copy)]) == 2
-    said = complaint(capsys)
-    assert said.startswith(f"harken: {copy}: found ")
-    assert "Atlantis" in said
-    assert answer in said
-    assert "as example 3, wanted" in said
-    assert f"of {small_run}" in said
+    message = complaint(capsys)
+    assert message.startswith(f"harken: {copy}: expected ")
+    assert "Atlantis" in message
+    assert answer in message
+    assert f"as example 3, as in {small_run}, got" in message
 
 
 def test_another_task(
@@ -174,26 +166,26 @@ def test_another_task(
     def recipe_of(path: Path) -> SimpleNamespace:
         return SimpleNamespace(task=tasks[path.parent])
 
-    monkeypatch.setattr("harken.recipe.load_recipe", recipe_of)
+    monkeypatch.setattr("harken.cli.compare.load_recipe", recipe_of)
     assert main(["compare", str(small_run), str(other_run)]) == 2
-    said = complaint(capsys)
-    assert f"{other_run}: found a run of task 'tag', wanted 'answer' as in {small_run}" in said
+    message = complaint(capsys)
+    assert f"{other_run}: expected a run of task 'answer' as {small_run}, got 'tag'" in message
 
 
 def test_one_run_or_the_same_twice(
     small_run: Path, other_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", str(small_run)]) == 2
-    assert "found one run, wanted two or more" in complaint(capsys)
+    assert "expected two or more runs, got one" in complaint(capsys)
     again = str(small_run / ".." / small_run.name)
     assert main(["compare", str(small_run), str(other_run), again]) == 2
-    assert f"{again}: found the same run as {small_run}" in complaint(capsys)
+    assert f"{again}: the same run as {small_run}" in complaint(capsys)
     assert main(["compare", str(small_run), str(tmp_path)]) == 2
     assert "not a run folder" in complaint(capsys)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--split", "test"], "there is no data.test"),
         (["--source", "a.txt"], "--source"),
@@ -205,14 +197,14 @@ def test_wrong_options(
     small_run: Path,
     other_run: Path,
     options: list[str],
-    said: str,
+    message: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     page = tmp_path / "page.html"
     runs = [str(small_run), str(other_run)]
     assert main(["compare", *runs, *options, "--out", str(page)]) == 2
-    assert said in complaint(capsys)
+    assert message in complaint(capsys)
     assert not page.exists()
 
 
@@ -270,7 +262,7 @@ def test_what_is_not_comparable_is_shown_without_a_test(
     record = compare._record("lm", runs, rows)
     listed = record["differences"]
     assert isinstance(listed, list)
-    assert [(one["run"], one["metric"]) for one in listed] == [
+    assert [(item["run"], item["metric"]) for item in listed] == [
         ("runs/second", "bits"),
         ("runs/third", "nats"),
     ]

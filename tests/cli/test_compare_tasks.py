@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from harken.cli.main import main
-from harken.cli.output import figures
+from harken.cli.output import print_metrics
 from harken.pipeline import metrics_record, train
 from harken.recipe import TASKS, load_recipe
 from harken.report.model_card import model_card
@@ -80,19 +80,19 @@ def printed_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_compare_evaluate_and_report(
     runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = printed_json(capsys, "compare", *runs)
+    result = printed_json(capsys, "compare", *runs)
     alone = printed_json(capsys, "evaluate", runs[0])
     stored = json.loads((Path(runs[0]) / "metrics.json").read_text(), parse_constant=no_constant)
     assert stored == alone
-    assert found["runs"][0]["metrics"] == alone["metrics"]
-    assert found["task"] == alone["task"]
+    assert result["runs"][0]["metrics"] == alone["metrics"]
+    assert result["task"] == alone["task"]
     for metric in alone["metrics"].values():
         assert metric.keys() == {"value", "low", "high", "unit", "n"}
         assert (metric["value"] is None) == (metric["n"] == 0)
         if metric["low"] is not None:
             assert metric["low"] <= metric["value"] <= metric["high"]
-    for one in found["differences"]:
-        assert 0 < one["p"] <= 1
+    for item in result["differences"]:
+        assert 0 < item["p"] <= 1
     page = tmp_path / "page.html"
     assert main(["compare", *runs, "--out", str(page)]) == 0
     assert "nan" not in capsys.readouterr().out
@@ -106,7 +106,7 @@ def test_one_example_has_no_interval(runs: list[str], capsys: pytest.CaptureFixt
     for name, metric in evaluation.metrics.items():
         assert (metric.low, metric.high) == (None, None), name
     capsys.readouterr()
-    figures(record, as_json=False)
+    print_metrics(record)
     for text in (capsys.readouterr().out, model_card(run, evaluation)):
         assert "n/a" in text
         assert "None" not in text

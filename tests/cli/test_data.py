@@ -39,13 +39,13 @@ def test_fetching_says_whose_it_is_and_prints_paths(
     out = tmp_path / "out"
     command = ["data", "tinyshakespeare", "--out", str(out), "--from", f"{server.base}/m"]
     assert main(command) == 0
-    said = capsys.readouterr()
-    assert said.out == f"{out / 'input.txt'}\n"
-    assert "licence: public domain, https://" in said.err
-    assert f"from {server.base}/m/tinyshakespeare/input.txt" in said.err
+    message = capsys.readouterr()
+    assert message.out == f"{out / 'input.txt'}\n"
+    assert "license: public domain, https://" in message.err
+    assert f"from {server.base}/m/tinyshakespeare/input.txt" in message.err
     assert (out / "input.txt").read_bytes() == TEXT
     assert main(command) == 0  # again: nothing to fetch
-    assert capsys.readouterr().out == said.out
+    assert capsys.readouterr().out == message.out
     assert len(server.asked) == 1
 
 
@@ -55,9 +55,9 @@ def test_the_licence_comes_before_the_first_request(
     server.tricks = [Trick(status=404)]
     command = ["data", "tinyshakespeare", "--out", str(tmp_path), "--from", f"{server.base}/m"]
     assert main(command) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.index("licence:") < said.err.index("got 404")
+    message = capsys.readouterr()
+    assert message.out == ""
+    assert message.err.index("license:") < message.err.index("got 404")
 
 
 def test_wrong_bytes_end_with_both_digests(
@@ -67,10 +67,10 @@ def test_wrong_bytes_end_with_both_digests(
     server.files["/m/tinyshakespeare/input.txt"] = wrong
     command = ["data", "tinyshakespeare", "--out", str(tmp_path), "--from", f"{server.base}/m"]
     assert main(command) == 1
-    said = capsys.readouterr()
+    message = capsys.readouterr()
     for text in (TEXT, wrong):
-        assert hashlib.sha256(text).hexdigest() in said.err
-    assert said.out == ""
+        assert hashlib.sha256(text).hexdigest() in message.err
+    assert message.out == ""
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,9 +97,9 @@ def test_control_c_leaves_nothing(tmp_path: Path) -> None:
             while len(served.asked) < 2 and process.poll() is None:
                 time.sleep(0.01)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "trying again in 1 s" in said
+            _, message = process.communicate(timeout=60)
+    assert process.returncode == 130, message
+    assert "trying again in 1 s" in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,23 +129,23 @@ def test_the_list_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("multi30", "did you mean 'multi30k'?"),
         ("Peple", "did you mean 'people'?"),
-        ("xyz", "`harken data` says what they are"),
+        ("xyz", "`harken data` describes them"),
     ],
 )
 def test_an_unknown_name(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", name, "--out", "nowhere"]) == 2
-    said = capsys.readouterr().err
-    assert f"found no corpus {name!r}" in said
-    assert hint in said
+    message = capsys.readouterr().err
+    assert f"got {name!r}" in message
+    assert hint in message
 
 
 def test_json_is_for_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "--json", "people", "--out", "nowhere"]) == 2
-    assert "found --json" in capsys.readouterr().err
+    assert "--json is for the list only" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (["data", "people"], "--out"),
         (["data", "multi30k"], "--out"),
@@ -154,12 +154,12 @@ def test_json_is_for_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_each_corpus_has_its_own_options(
-    command: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    command: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         main(command)
     assert stop.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_one_corpus_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

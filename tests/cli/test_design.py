@@ -21,11 +21,11 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_json_has_predicted_and_measured(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["design", kind, *KINDS[kind], "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["kind"] == kind and found["sharpness"] > 0
-    assert found["measured"] >= found["predicted"] - 1e-9
+    result = json.loads(capsys.readouterr().out)
+    assert result["kind"] == kind and result["sharpness"] > 0
+    assert result["measured"] >= result["predicted"] - 1e-9
     if kind != "band":
-        assert found["measured"] >= 0.99 - 1e-9
+        assert result["measured"] >= 0.99 - 1e-9
 
 
 def test_a_table_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +47,7 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["shift", "--key-width", "2", "--length", "4001"], "at most"),
         (["shift", "--offset", "300"], "wanted 0 to 255"),
@@ -60,8 +60,8 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_input_is_one_sentence(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["design", *arguments]) == 2
     told = capsys.readouterr()
-    assert said in told.err and told.err.count("\n") == 1 and not told.out
+    assert message in told.err and told.err.count("\n") == 1 and not told.out

@@ -37,24 +37,24 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return untrained_run(load_recipe(RECIPE, [*sets, "search.most=5"]), folder / "run")
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
     assert main(list(map(str, arguments))) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def heads_of(capsys: pytest.CaptureFixture[str], run: Path, out: Path, text: str) -> dict[str, Any]:
     """Every head as each command names it, sorted."""
-    seen = asked(capsys, "inspect", run, text, "--json", "--out", out)["inputs"][0]["views"]
-    found = {
-        "heads": asked(capsys, "heads", run, "--inputs", "2", "--json")["heads"],
+    seen = run_command(capsys, "inspect", run, text, "--json", "--out", out)["inputs"][0]["views"]
+    result = {
+        "heads": run_command(capsys, "heads", run, "--inputs", "2", "--json")["heads"],
         "inspect": [
             head for view in seen for layer in view["attentions"] for head in layer["heads"]
         ],
-        "ablate": asked(capsys, "ablate", run, "--examples", "2", "--json")["parts"],
+        "ablate": run_command(capsys, "ablate", run, "--examples", "2", "--json")["parts"],
     }
     return {
         command: sorted(({key: head[key] for key in KEYS} for head in heads), key=str)
-        for command, heads in found.items()
+        for command, heads in result.items()
     }
 
 
@@ -67,10 +67,10 @@ def test_a_head_has_one_name_in_every_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run = small_run if kind == "answer" else translator
-    found = heads_of(capsys, run, tmp_path, "the old duck walks .")
-    assert found["heads"] == found["inspect"] == found["ablate"]
-    heads = [HeadRef(head["module"], head["head"]) for head in found["heads"]]
-    assert [head.to_json() for head in heads] == found["heads"]
+    result = heads_of(capsys, run, tmp_path, "the old duck walks .")
+    assert result["heads"] == result["inspect"] == result["ablate"]
+    heads = [HeadRef(head["module"], head["head"]) for head in result["heads"]]
+    assert [head.to_json() for head in heads] == result["heads"]
     labels = Counter(head.label for head in heads)
     if kind == "answer":
         expected = {f"L{layer}.H{head}" for layer in (1, 2) for head in (1, 2)}
@@ -111,14 +111,14 @@ def test_python_counts_as_the_commands_do(translator: Path) -> None:
 )
 def test_options_select_by_these_names(layers: str, heads: str, expected: str) -> None:
     modules = [f"encoder.stack.blocks.{block}.attention" for block in (0, 1)]
-    found = [
+    result = [
         HeadRef(module, head).label
         for module in [*modules, "decoder.stack.blocks.0.cross"]
         for head in select_heads(
             module, 2, parse_layers("--layers", layers), parse_heads("--heads", heads)
         )
     ]
-    assert found == expected.split()
+    assert result == expected.split()
 
 
 @pytest.mark.parametrize("text", ["0", "L0", "1-2", "head 3", "L1.3", "9" * 5000, "L1.", "L1,,L2"])

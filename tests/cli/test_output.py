@@ -104,9 +104,9 @@ def test_an_error_cannot_control_the_terminal(
         code = main(arguments)
     except SystemExit as stopped:
         code = stopped.code
-    said = capsys.readouterr()
-    assert code == 2 and said.err
-    assert_harmless(said.err + said.out)
+    message = capsys.readouterr()
+    assert code == 2 and message.err
+    assert_harmless(message.err + message.out)
 
 
 @given(st.text())

@@ -14,10 +14,10 @@ from harken.run import load
 CLEAN, CORRUPTED = "Where was Ann Low born?", "Where was Bob Low born?"
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     code = main(["patch", *map(str, arguments)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    message = capsys.readouterr()
+    return code, message.out, message.err
 
 
 def prompt(run: Path, text: str) -> torch.Tensor:
@@ -29,28 +29,30 @@ def prompt(run: Path, text: str) -> torch.Tensor:
 
 
 def test_shares_are_those_of_python(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = asked(capsys, small_run, CLEAN, CORRUPTED, "--json")
+    code, out, _ = call(capsys, small_run, CLEAN, CORRUPTED, "--json")
     assert code == 0
-    said = json.loads(out)
+    message = json.loads(out)
     texts = [prompt(small_run, text) for text in (CLEAN, CORRUPTED)]
     expected = patch(load(small_run).model, *texts)
     shares = dict(zip(expected.parts, expected.shares.tolist(), strict=True))
-    heads = {HeadRef(part["module"], part["head"]): part["share"] for part in said["parts"]}
+    heads = {HeadRef(part["module"], part["head"]): part["share"] for part in message["parts"]}
     assert heads == pytest.approx(shares)
-    assert (said["clean"], said["corrupted"]) == pytest.approx((expected.clean, expected.corrupted))
-    order = [part["share"] for part in said["parts"]]
+    assert (message["clean"], message["corrupted"]) == pytest.approx(
+        (expected.clean, expected.corrupted)
+    )
+    order = [part["share"] for part in message["parts"]]
     assert order == sorted(order, reverse=True)
 
 
 def test_texts_of_different_lengths_are_refused(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, err = asked(capsys, small_run, CLEAN, CLEAN + " Or when?")
+    code, _, err = call(capsys, small_run, CLEAN, CLEAN + " Or when?")
     assert code == 2 and "expected as many tokens as" in err
 
 
 def test_layers_as_a_table(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = asked(capsys, small_run, CLEAN, CORRUPTED, "--what", "layers")
+    code, out, err = call(capsys, small_run, CLEAN, CORRUPTED, "--what", "layers")
     assert code == 0
     assert sorted(line.split()[0] for line in out.splitlines() if "%" in line) == ["L1", "L2"]
     assert "clean (predicts" in err
@@ -59,5 +61,5 @@ def test_layers_as_a_table(small_run: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_model_that_writes_no_next_token_is_refused(
     untrained_run: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, err = asked(capsys, untrained_run("tag"), "a", "b")  # type: ignore[operator]
-    assert code == 2 and "expected a GPT model" in err
+    code, _, err = call(capsys, untrained_run("tag"), "a", "b")  # type: ignore[operator]
+    assert code == 2 and "the model has no attention" in err

@@ -10,7 +10,7 @@ from harken.cli.main import main
 from harken.synthetic.scenes import DrawnConfig, drawn, kept_pairs
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
     assert main(["data", "drawn", *map(str, arguments)]) == 0
     return [Path(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -22,7 +22,7 @@ def captions(path: Path) -> list[str]:
 
 def test_drawn_scenes_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    paths = told(capsys, "--scenes", 13, "--out", out)
+    paths = printed(capsys, "--scenes", 13, "--out", out)
     names = ["train.jsonl", "dev.jsonl", "test.jsonl", "train.npz", "dev.npz", "test.npz"]
     assert paths == [out / name for name in (*names, "examples")]
     assert [len(captions(path)) for path in paths[:3]] == [11, 1, 1]
@@ -32,10 +32,10 @@ def test_drawn_scenes_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--size", 37, "--least", 2, "--most", 2, "--noise", 0, "--new-pairs", "--seed", 5)
-    train, _, test, images, *_ = told(capsys, "--scenes", 23, *options, "--out", tmp_path)
+    train, _, test, images, *_ = printed(capsys, "--scenes", 23, *options, "--out", tmp_path)
     config = DrawnConfig(scenes=23, size=37, least=2, most=2, noise=0, new_pairs=True, seed=5)
-    wanted = np.stack([drawn(config, "train", index).picture for index in range(19)])
-    np.testing.assert_array_equal(np.load(images)["images"], wanted)
+    expected = np.stack([drawn(config, "train", index).picture for index in range(19)])
+    np.testing.assert_array_equal(np.load(images)["images"], expected)
     for path, new in ((train, False), (test, True)):
         for caption in captions(path):
             words = caption.split()

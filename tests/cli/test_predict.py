@@ -19,7 +19,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.inputs import TOGETHER, arriving
+from harken.cli.inputs import BATCH_SIZE, stream_lines
 from harken.cli.main import main
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
@@ -34,7 +34,7 @@ Say = Callable[..., str]
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+def run_command(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     """What a run is asked for; it says inputs backwards, ¶ as a line end."""
     seen: list[Asked] = []
 
@@ -85,19 +85,19 @@ def refused(run: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str
 # What is printed.
 
 
-def test_lines_keep_their_places(asked: list[Asked], say: Say) -> None:
+def test_lines_keep_their_places(run_command: list[Asked], say: Say) -> None:
     assert say("one\n\n \r\ntwo\r\nend") == "eno\n\n\nowt\ndne\n"
-    assert asked == [(SearchConfig(), ["one", "two", "end"], 1)]
+    assert run_command == [(SearchConfig(), ["one", "two", "end"], 1)]
     assert say("") == ""
     assert say("\n\n") == "\n\n"
-    assert len(asked) == 1  # a model is not asked about nothing
+    assert len(run_command) == 1  # a model is not asked about nothing
 
 
-def test_confidence_is_a_column(asked: list[Asked], say: Say) -> None:
+def test_confidence_is_a_column(run_command: list[Asked], say: Say) -> None:
     assert say("one\n\ntwo\n", "--confidence") == "eno\t0.5000\n\nowt\t0.5000\n"
 
 
-def test_hypotheses_carry_the_number_of_their_line(asked: list[Asked], say: Say) -> None:
+def test_hypotheses_carry_the_number_of_their_line(run_command: list[Asked], say: Say) -> None:
     assert say("one\n\ntwo\n", "--nbest", "2") == (
         "1\t-0.6931\teno\n1\t-1.6931\teno!\n3\t-0.6931\towt\n3\t-1.6931\towt!\n"
     )
@@ -105,7 +105,7 @@ def test_hypotheses_carry_the_number_of_their_line(asked: list[Asked], say: Say)
 
 
 def test_numbers_go_on_through_files(
-    asked: list[Asked], small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_command: list[Asked], small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"{name}1\n{name}2")
@@ -121,7 +121,7 @@ def test_numbers_go_on_through_files(
 
 
 def test_an_output_stays_on_its_line_unless_a_person_reads_it(
-    asked: list[Asked], say: Say, monkeypatch: pytest.MonkeyPatch
+    run_command: list[Asked], say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert say("a\tb\rc¶d") == "d\\nc\\rb\\ta\n"
     assert say("a\tb", "--confidence") == "b\\ta\t0.5000\n"
@@ -130,7 +130,7 @@ def test_an_output_stays_on_its_line_unless_a_person_reads_it(
     assert say("a\tb\rc¶d") == "d\nc\\rb\ta\n"
 
 
-def test_json_has_every_output_as_it_is(asked: list[Asked], say: Say) -> None:
+def test_json_has_every_output_as_it_is(run_command: list[Asked], say: Say) -> None:
     told = json.loads(say("a¶\tb\n\n😀\n", "--json"))
     assert told == {
         "task": "answer",
@@ -173,14 +173,14 @@ def _long_questions(folder: Path) -> Path:
     return path
 
 
-def test_a_long_file_goes_through_in_pieces(asked: list[Asked], say: Say) -> None:
+def test_a_long_file_goes_through_in_pieces(run_command: list[Asked], say: Say) -> None:
     lines = [str(number) for number in range(601)]
     assert say("\n".join(lines)).splitlines() == [line[::-1] for line in lines]
-    assert [len(inputs) for _, inputs, _ in asked] == [256, 256, 89]
+    assert [len(inputs) for _, inputs, _ in run_command] == [256, 256, 89]
 
 
 def test_progress_is_drawn_beside_a_file_of_results_only(
-    asked: list[Asked],
+    run_command: list[Asked],
     small_run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -204,7 +204,7 @@ def test_progress_is_drawn_beside_a_file_of_results_only(
 
 
 @pytest.mark.parametrize(
-    ("options", "wanted"),
+    ("options", "expected"),
     [
         ("", SearchConfig()),
         ("--beam 7", SearchConfig(beam=7)),
@@ -214,14 +214,14 @@ def test_progress_is_drawn_beside_a_file_of_results_only(
     ],
 )
 def test_options_change_the_search(
-    asked: list[Asked], say: Say, options: str, wanted: SearchConfig
+    run_command: list[Asked], say: Say, options: str, expected: SearchConfig
 ) -> None:
     say("a", *options.split())
-    assert [search for search, _, _ in asked] == [wanted]
+    assert [search for search, _, _ in run_command] == [expected]
 
 
 def test_options_win_over_the_recipe(
-    asked: list[Asked], say: Say, monkeypatch: pytest.MonkeyPatch
+    run_command: list[Asked], say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recipe with a beam can be sampled from, one with samples searched."""
     monkeypatch.setattr(Run, "search", property(lambda self: self.recipe.search), raising=True)
@@ -236,11 +236,11 @@ def test_options_win_over_the_recipe(
 
         with monkeypatch.context() as patched:
             patched.setattr(harken.run, "load", changed)
-            asked.clear()
+            run_command.clear()
             say("a", *options)
-        found = asked[0][0]
-        assert found is not None
-        return found
+        result = run_command[0][0]
+        assert result is not None
+        return result
 
     beam = SearchConfig(beam=7, length_penalty=0.5)
     chance = SearchConfig(temperature=0.5, top_k=3)
@@ -267,28 +267,28 @@ def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
     lines[1], lines[4] = "", "another"
     some = samples("\n".join(lines))
     assert [some[at] for at in (0, 2, 3, 5, 6)] == [whole[at] for at in (0, 2, 3, 5, 6)]
-    monkeypatch.setattr("harken.cli.inputs.TOGETHER", 2)
+    monkeypatch.setattr("harken.cli.inputs.BATCH_SIZE", 2)
     assert samples("\n".join(lines)) == some
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--beam 0", "--beam: found 0, wanted at least 1 and at most 1024"),
-        ("--nbest 0", "--nbest: found 0, wanted at least 1"),
-        ("--nbest 2000", "--nbest: found 2000, wanted at least 1 and at most 1024"),
-        ("--beam 2 --nbest 3", "--beam 2: found fewer than --nbest 3"),
+        ("--beam 0", "--beam: expected at least 1 and at most 1024"),
+        ("--nbest 0", "--nbest: expected at least 1"),
+        ("--nbest 2000", "--nbest: expected at least 1 and at most 1024"),
+        ("--beam 2 --nbest 3", "--beam: expected 3 or more for --nbest 3, got 2"),
         ("--beam 2 --temperature 0.5", "a beam takes no samples"),
         ("--top-k 5", "give a temperature too"),
-        ("--top-p 0", "--top-p: found 0.0, wanted above 0.0 and at most 1.0"),
+        ("--top-p 0", "--top-p: expected above 0.0 and at most 1.0"),
         ("--top-p 0.5", "give a temperature too"),
-        ("--temperature 0", "--temperature: found 0.0, wanted above 0.0"),
-        ("--temperature nan", "--temperature: found nan"),
-        ("--temperature inf", "--temperature: found inf"),
-        ("--length-penalty -1", "--length-penalty: found -1.0, wanted at least 0.0"),
-        ("--most 0", "--most: found 0, wanted at least 1"),
-        ("--seed -1", "--seed: found -1, wanted at least 0"),
-        (f"--temperature 1 --seed {10**400}", "--seed: found 1000"),
+        ("--temperature 0", "--temperature: expected above 0.0"),
+        ("--temperature nan", "--temperature: expected above 0.0"),
+        ("--temperature inf", "--temperature: expected above 0.0"),
+        ("--length-penalty -1", "--length-penalty: expected at least 0.0"),
+        ("--most 0", "--most: expected at least 1"),
+        ("--seed -1", "--seed: expected at least 0"),
+        (f"--temperature 1 --seed {10**400}", "--seed: expected at least 0"),
     ],
 )
 def test_a_search_that_cannot_be(
@@ -298,7 +298,7 @@ def test_a_search_that_cannot_be(
 
 
 def test_a_task_that_does_not_search(
-    asked: list[Asked],
+    run_command: list[Asked],
     say: Say,
     small_run: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -309,7 +309,7 @@ def test_a_task_that_does_not_search(
         told = refused(small_run, capsys, option, "2")
         assert told == f"harken: {option}: task 'answer' does not search; leave out {option}"
     assert say("ab", "--nbest", "2").splitlines()[1] == "1\t-1.6931\tba!"
-    assert asked == [(None, ["ab"], 2)]
+    assert run_command == [(None, ["ab"], 2)]
 
 
 # Silence.
@@ -322,7 +322,9 @@ def sure(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(
         run: Run, inputs: Sequence[str], nbest: int = 1, indices: Sequence[int] = (), **_: Any
     ) -> list[Prediction]:
-        return [Prediction(input=one, output=f"<{one}>", confidence=float(one)) for one in inputs]
+        return [
+            Prediction(input=item, output=f"<{item}>", confidence=float(item)) for item in inputs
+        ]
 
     # From 0.6 on all are right, below all are wrong; of 65 the bound is 15.8 %, of 70 23.4 %.
     scored = score_answers(
@@ -427,12 +429,12 @@ def test_odd_text_is_answered_line_by_line(say: Say) -> None:
     ]
     assert say("\n".join(odd)).count("\n") == len(odd)
     told = json.loads(say("\n".join(odd), "--json"))
-    assert [one["input"] for one in told["predictions"]] == odd
+    assert [item["input"] for item in told["predictions"]] == odd
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
 def test_packed_files_are_read(
-    asked: list[Asked],
+    run_command: list[Asked],
     small_run: Path,
     tmp_path: Path,
     ending: str,
@@ -443,7 +445,7 @@ def test_packed_files_are_read(
     file.write_bytes(pack("größe\n\n".encode()))
     assert main(["predict", str(small_run), str(file)]) == 0
     assert capsys.readouterr().out == "eßörg\n\n"
-    chunks = arriving(io.BytesIO(file.read_bytes()))
+    chunks = stream_lines(io.BytesIO(file.read_bytes()))
     assert [line for chunk in chunks for line in chunk] == ["größe", ""]
 
 
@@ -459,13 +461,13 @@ def test_hypotheses_of_a_real_search(say: Say) -> None:
         assert logs == sorted(logs, reverse=True)
         assert len({output for _, _, output in some}) > 1
     told = json.loads(say("Where?\n", "--nbest", "5", "--length-penalty", "0", "--json"))
-    (one,) = told["predictions"]
-    assert one["output"] == one["nbest"][0]["output"]
-    assert math.isclose(one["confidence"], math.exp(one["nbest"][0]["log_probability"]))
+    (item,) = told["predictions"]
+    assert item["output"] == item["nbest"][0]["output"]
+    assert math.isclose(item["confidence"], math.exp(item["nbest"][0]["log_probability"]))
 
 
 def test_output_is_utf8_whatever_the_locale(
-    asked: list[Asked], small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_command: list[Asked], small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "asked.txt").write_text("Größe 😀\n", encoding="utf-8")
     written = io.BytesIO()
@@ -503,7 +505,7 @@ def test_a_slow_pipe_has_its_answers_at_once_and_ctrl_c_ends_it(
         assert 0 <= float(answer.split("\t")[1]) <= 1
     asking.send_signal(signal.SIGINT)
     assert asking.wait(timeout=30) == 130
-    assert asking.stderr.read() == "harken: stopped; whatever was saved can be resumed\n"
+    assert asking.stderr.read() == "harken: interrupted; a saved run can be resumed\n"
 
 
 def test_a_closed_stdin_is_told(
@@ -511,15 +513,15 @@ def test_a_closed_stdin_is_told(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)  # as Python has it after `<&-`
     assert main(["predict", str(small_run)]) == 2
-    assert "<stdin>: found it closed" in capsys.readouterr().err
+    assert "<stdin>: expected lines, got a closed stream" in capsys.readouterr().err
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n\ufeff", codec="utf-8"))))
 def test_no_line_of_a_stream_is_lost(lines: list[str]) -> None:
     contents = "".join(f"{line}\n" for line in lines)
-    chunks = list(arriving(io.BytesIO(contents.encode())))
+    chunks = list(stream_lines(io.BytesIO(contents.encode())))
     assert [line for chunk in chunks for line in chunk] == lines
-    assert all(1 <= len(chunk) <= TOGETHER for chunk in chunks)
+    assert all(1 <= len(chunk) <= BATCH_SIZE for chunk in chunks)
 
 
 @contextlib.contextmanager
@@ -531,7 +533,7 @@ def pipe() -> Iterator[tuple[io.BufferedReader, io.FileIO]]:
 
 def test_lines_that_wait_are_taken_together() -> None:
     with pipe() as (reader, writer):
-        chunks = arriving(reader)
+        chunks = stream_lines(reader)
         writer.write(b"first\n")
         assert next(chunks) == ["first"]
         rest = b"".join(b"%d\n" % number for number in range(1000))
@@ -541,11 +543,11 @@ def test_lines_that_wait_are_taken_together() -> None:
         sizes = [len(chunk) for chunk in chunks]
         assert sum(sizes) == 1000
         assert len(sizes) < 500  # most of them in company, whatever the threads do
-        assert max(sizes) <= TOGETHER
+        assert max(sizes) <= BATCH_SIZE
 
 
 def test_what_came_before_a_bad_byte_is_answered() -> None:
-    chunks = arriving(io.BytesIO(b"fine\nalso\nWh\xff\nnever"))
+    chunks = stream_lines(io.BytesIO(b"fine\nalso\nWh\xff\nnever"))
     answered: list[str] = []
     with pytest.raises(UserError, match="<stdin>:3: found byte 0xff at place 3"):
         for chunk in chunks:

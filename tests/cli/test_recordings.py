@@ -26,7 +26,7 @@ def recordings(tmp_path: Path) -> Path:
     return folder
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
     assert main(["data", *map(str, arguments)]) == 0
     return [Path(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -42,7 +42,7 @@ def test_names_of_files_become_manifests_kept_apart_by_a_glob(
 ) -> None:
     options = ("--pattern", PATTERN, "--words", "digits")
     out = tmp_path / "out"
-    train, dev, test = told(
+    train, dev, test = printed(
         capsys,
         "manifest",
         recordings,
@@ -54,19 +54,19 @@ def test_names_of_files_become_manifests_kept_apart_by_a_glob(
         "--out",
         out,
     )
-    found = {path.stem: read_utterances(path) for path in (train, dev, test)}
-    assert {name: len(some) for name, some in found.items()} == {"train": 6, "dev": 3, "test": 9}
-    assert {one.text for one in found["test"]} == {"zero", "one", "seven"}
-    assert {one.speaker for one in found["dev"]} == {"cyd"}
-    assert all(one.audio.name.endswith("_1.wav") for one in found["test"])
+    result = {path.stem: read_utterances(path) for path in (train, dev, test)}
+    assert {name: len(some) for name, some in result.items()} == {"train": 6, "dev": 3, "test": 9}
+    assert {item.text for item in result["test"]} == {"zero", "one", "seven"}
+    assert {item.speaker for item in result["dev"]} == {"cyd"}
+    assert all(item.audio.name.endswith("_1.wav") for item in result["test"])
 
 
 def test_the_last_in_order_can_be_kept_apart(
     recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--pattern", PATTERN, "--test-last", 6, "--out", tmp_path / "out")
-    _, test = told(capsys, "manifest", recordings, *options)
-    assert {one.text for one in read_utterances(test)} == {"7"}
+    _, test = printed(capsys, "manifest", recordings, *options)
+    assert {item.text for item in read_utterances(test)} == {"7"}
 
 
 def test_words_between_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,8 +74,8 @@ def test_words_between_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     folder.mkdir()
     write_wav(folder / "0_1_1.wav", np.zeros(800, dtype=np.float32), 8000)
     options = ("--pattern", "{text}.wav", "--split", "_", "--words", "1=yes,0=no")
-    (train,) = told(capsys, "manifest", folder, *options, "--out", tmp_path / "out")
-    assert [one.text for one in read_utterances(train)] == ["no yes yes"]
+    (train,) = printed(capsys, "manifest", folder, *options, "--out", tmp_path / "out")
+    assert [item.text for item in read_utterances(train)] == ["no yes yes"]
 
 
 def test_joined_words_have_times_and_speakers_of_their_own(
@@ -83,26 +83,31 @@ def test_joined_words_have_times_and_speakers_of_their_own(
 ) -> None:
     options = ("--pattern", PATTERN, "--words", "digits", "--sentences", 20)
     speakers = ("--test-speakers", "ann", "--dev-speakers", "bob", "--out", tmp_path / "out")
-    parts = told(capsys, "joined", recordings, *options, *speakers)
+    parts = printed(capsys, "joined", recordings, *options, *speakers)
     for part, speaker in zip(parts, ("cyd", "bob", "ann"), strict=True):
-        for one in read_utterances(part):
-            assert one.speaker == speaker
-            assert [word.word for word in one.words] == one.text.split()
-            assert 3 <= len(one.words) <= 7
+        for item in read_utterances(part):
+            assert item.speaker == speaker
+            assert [word.word for word in item.words] == item.text.split()
+            assert 3 <= len(item.words) <= 7
 
 
 def test_made_words_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parts = told(capsys, "spoken", "--utterances", 10, "--speakers", 5, "--out", tmp_path / "out")
+    parts = printed(
+        capsys, "spoken", "--utterances", 10, "--speakers", 5, "--out", tmp_path / "out"
+    )
     assert [len(read_utterances(part)) for part in parts] == [8, 1, 1]
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--pattern", PATTERN, "--test", "*.flac"), "found nothing for test among 18 recordings"),
-        (("--pattern", PATTERN, "--test", "*"), "found nothing for train"),
-        (("--pattern", PATTERN, "--words", "1"), "--words: found '1', wanted pairs"),
-        (("--words", "1=one"), "without --pattern"),
+        (("--pattern", PATTERN, "--test", "*.flac"), "none of 18 recordings is for test"),
+        (("--pattern", PATTERN, "--test", "*"), "none of 18 recordings is for train"),
+        (
+            ("--pattern", PATTERN, "--words", "1"),
+            "--words: expected pairs such as 1=yes,0=no, got '1'",
+        ),
+        (("--words", "1=one"), "need --pattern"),
         ((), "expected a folder of Kaldi"),
     ],
 )

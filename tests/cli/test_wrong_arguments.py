@@ -1,15 +1,19 @@
 """Every command with wrong arguments, for every task: one line on stderr, nothing written."""
 
+import argparse
 import io
+import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harken.cli.main import COMMANDS, main
+from harken.cli.data import GENERATED, parser_of
+from harken.cli.main import COMMANDS, GROUPS, main, parser
+from harken.corpora.catalogue import CATALOGUE
 from harken.recipe import TASKS
 
 UntrainedRun = Callable[[str], Path]
@@ -84,7 +88,7 @@ OTHERS = (
 def cases() -> list[Any]:
     general = [command.format(run) for command in OF_A_RUN for run in RUNS]
     general += [f"{command} {recipe}" for command in ("train", "cost") for recipe in RECIPES]
-    found: list[Any] = [*general, *OTHERS]
+    result: list[Any] = [*general, *OTHERS]
     for task, layout in ((name, task.layout) for name, task in TASKS.items()):
         *good, _ = next(iter(layout.calls)).split()
         own = [command.format(task=task) for command in OF_A_TASK]
@@ -94,8 +98,8 @@ def cases() -> list[Any]:
             for file in FILES
         ]
         marks = () if task in FAST else (pytest.mark.slow,)
-        found += [pytest.param(case, marks=marks) for case in own]
-    return found
+        result += [pytest.param(case, marks=marks) for case in own]
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +183,32 @@ def test_no_command_shows_all_of_them(capsys: pytest.CaptureFixture[str]) -> Non
     assert main([]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    for module in COMMANDS:
-        assert f"    {module.__name__.rsplit('.', 1)[-1]} " in printed.err
+    groups = re.findall(r"^([a-z ]+):\n((?:    \w+ +[A-Z].*\n)+)", printed.err, re.M)
+    assert [title for title, _ in groups] == list(GROUPS)
+    listed = [line.split()[0] for _, lines in groups for line in lines.splitlines()]
+    assert listed == list(COMMANDS)
+    assert len(printed.err.split("quickstart:\n")[1].split("\n\n")[0].splitlines()) == 3
+
+
+def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from options_of(command)
+        else:
+            yield parser.prog, action
+
+
+def test_every_option_says_what_it_does() -> None:
+    parsers = [parser(), *(parser_of(name) for name in (*GENERATED, *CATALOGUE))]
+    own = [
+        (command, action.dest, action.help or "")
+        for top in parsers
+        for command, action in options_of(top)
+        if action.dest not in ("help", "version")
+    ]
+    assert len(own) > 150
+    assert [option for option in own if not re.match(r"(?!Of )[A-Z]\w+.*[^.]$", option[2])] == []
 
 
 def test_too_little_memory_is_told(

@@ -24,10 +24,10 @@ def checked_config(kind: type[C], table: Mapping[str, Any], where: str) -> C:
 
 
 def check_whole(where: str, **numbers: tuple[object, int]) -> None:
-    """Raise unless each value is a whole number that is not below its minimum."""
-    for name, (number, least) in numbers.items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+    """Raise unless each value is an integer that is not below its minimum."""
+    for name, (number, minimum) in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < minimum:
             raise UserError(
-                f"{where}: {name}: expected a whole number from {least}, got {number!r}",
+                f"{where}: {name}: expected an integer from {minimum}, got {number!r}",
                 fix=f"change {name}",
             )

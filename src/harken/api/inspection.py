@@ -39,7 +39,13 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
             without = model(tokens)
     """
     check_module(model)
-    module = _submodule(model, name)
+    try:
+        module = model.get_submodule(name)
+    except AttributeError:
+        raise UserError(
+            f"{name!r}: no such module in {type(model).__name__}",
+            fix="print the paths with model.named_modules()",
+        ) from None
     if head is not None:
         check_whole("harken.ablate", head=(head, 1))
         if isinstance(module, MultiHead) or not has_attention(model):
@@ -84,13 +90,15 @@ def heads(model: nn.Module, inputs: Any) -> list[HeadSummary]:
             print(head.layer, head.head, head.offset, head.previous_token, head.entropy)
     """
     check_module(model)
-    batches = [inputs] if isinstance(inputs, Tensor | Mapping) else inputs
-    if not isinstance(batches, Iterable) or isinstance(batches, str) or not (all_ := list(batches)):
+    listed = [inputs] if isinstance(inputs, Tensor | Mapping) else inputs
+    is_list = isinstance(listed, Iterable) and not isinstance(listed, str)
+    batches = list(listed) if is_list else []
+    if not batches:
         raise UserError(
             f"inputs: expected a tensor, keyword arguments, or a list of these, got {inputs!r}",
             fix="pass for example a tensor of tokens",
         )
-    return list(analyze_heads(model, [_head_input(model, batch) for batch in all_]).heads)
+    return list(analyze_heads(model, [_head_input(model, batch) for batch in batches]).heads)
 
 
 def patch(
@@ -154,16 +162,6 @@ def patch(
         by_position=by_position,
         name=name,
     )
-
-
-def _submodule(model: nn.Module, name: str) -> nn.Module:
-    try:
-        return model.get_submodule(name)
-    except AttributeError:
-        raise UserError(
-            f"{name!r}: no such module in {type(model).__name__}",
-            fix="print the paths with model.named_modules()",
-        ) from None
 
 
 def _zeros(output: Any) -> Any:

@@ -72,7 +72,7 @@ def search(
     if isinstance(model, GPT):
         _check_fits(model, rows, end, max_tokens)
     device = prompts.device if isinstance(prompts, Tensor) else _device(model)
-    found: list[Any] = [None] * len(rows)
+    hypotheses: list[Any] = [None] * len(rows)
     for length in sorted({len(row) for row in rows}):  # rows of one length need no padding
         numbers = [number for number, row in enumerate(rows) if len(row) == length]
         tokens = torch.tensor([rows[number] for number in numbers], device=device)
@@ -87,21 +87,20 @@ def search(
         else:
             results = seek(stepper, tokens, present, **limits)
         for number, result in zip(numbers, results, strict=True):
-            found[number] = result
-    return found
+            hypotheses[number] = result
+    return hypotheses
 
 
 def _rows(prompts: Any) -> list[list[int]]:
     rows = prompts.tolist() if isinstance(prompts, Tensor) else prompts
-    good = isinstance(rows, Sequence) and not isinstance(rows, str)
-    for row in rows if good else ():
+    valid = isinstance(rows, Sequence) and not isinstance(rows, str)
+    for row in rows if valid else ():
         row = row.tolist() if isinstance(row, Tensor) else row
-        good = good and isinstance(row, Sequence) and len(row) > 0
-        good = good and all(type(token) is int and token >= 0 for token in row)
-    if not good:
+        valid = valid and isinstance(row, Sequence) and len(row) > 0
+        valid = valid and all(type(token) is int and token >= 0 for token in row)
+    if not valid:
         raise UserError(
-            "prompts: expected rows of one or more tokens (whole numbers), got "
-            f"{str(prompts)[:60]}",
+            f"prompts: expected rows of one or more tokens (integers), got {str(prompts)[:60]}",
             fix="pass for example [[5, 3, 9]]",
         )
     return [list(row) for row in rows]

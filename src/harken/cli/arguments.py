@@ -1,8 +1,9 @@
-"""Parsing of command lines, with one line of explanation for what is wrong."""
+"""A parser with short error messages, and the options that several commands share."""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from harken.cli.output import printable
@@ -57,3 +58,69 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             self.error(f"unknown {str(action.metavar).lower()} {value!r}; {hint}")
         raise argparse.ArgumentError(action, f"unknown value {value!r}; {hint}")
+
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+# Search options by their name in `SearchConfig`: type, metavar, help.
+SEARCH: dict[str, tuple[type, str, str]] = {
+    "beam": (int, "N", "Beam size of the search; 1 is greedy search"),
+    "length_penalty": (float, "X", "Exponent of the length in the ranking of hypotheses, 0 to 1"),
+    "most": (int, "N", "Maximum number of generated tokens"),
+    "temperature": (float, "X", "Sample with this temperature instead of searching"),
+    "top_k": (int, "N", "Sample from the N most probable tokens"),
+    "top_p": (float, "P", "Sample from the most probable tokens of total probability P"),
+    "seed": (int, "N", "Seed of the samples"),
+    "by": (str, "MODE", "Decoding mode of a speech recognizer: ctc, attention or both"),
+    "ctc_weight": (float, "X", "Weight of CTC in the mode both"),
+}
+
+
+def flag(name: str) -> str:
+    """Return the option of a name: --top-k for top_k."""
+    return "--" + name.replace("_", "-")
+
+
+def add_search_options(
+    parser: argparse.ArgumentParser, names: Sequence[str] = tuple(SEARCH)
+) -> None:
+    """Add options that replace the search settings of the recipe."""
+    for name in names:
+        kind, metavar, text = SEARCH[name]
+        parser.add_argument(flag(name), type=kind, metavar=metavar, help=text)
+
+
+def add_run(parser: argparse.ArgumentParser, text: str = "Run folder") -> None:
+    """Add the run folder as the first argument."""
+    parser.add_argument("folder", type=Path, metavar="RUN", help=text)
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the choice of examples: a split of the recipe, or files."""
+    add = parser.add_argument
+    add("--split", choices=("dev", "test"), help="Split of the recipe (default: dev)")
+    add("--data", type=Path, metavar="PATH", help="File in the format of the task")
+    add("--source", type=Path, metavar="PATH", help="Source sentences, one per line")
+    add("--target", type=Path, metavar="PATH", help="Translations of --source, one per line")
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Add --set."""
+    add, text = parser.add_argument, "Override a key of the recipe (repeatable)"
+    add("--set", action="append", default=[], metavar="key.key=value", dest="sets", help=text)
+
+
+def add_json(parser: argparse.ArgumentParser, *, device: bool = False) -> None:
+    """Add --json, and --device."""
+    if device:
+        text = "Device to run on (default: auto)"
+        parser.add_argument("--device", choices=DEVICES, default="auto", help=text)
+    parser.add_argument("--json", action="store_true", help="Print one JSON object")
+
+
+def positive(text: str) -> int:
+    """Parse an integer from 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, got {number}")
+    return number

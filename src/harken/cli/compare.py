@@ -1,54 +1,41 @@
-"""Measure runs on the same examples and say which differences are real."""
+"""`harken compare`: print the metrics of runs and their differences from the first."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from harken.cli.evaluate import files_of
-from harken.cli.pivot import add_pivot_options, pivot
-from harken.cli.searching import add_search_options
+from harken.cli.evaluate import data_files
+from harken.cli.output import remark, result_json, table, value_with_interval
+from harken.cli.search_options import with_search_options
+from harken.config import as_plain
 from harken.errors import UserError
-
-if TYPE_CHECKING:
-    from harken.report.comparison import ComparisonRow, EvaluatedRun
-
-EPILOG = """examples:
-  harken compare runs/plain runs/rotary
-  harken compare runs/plain runs/rotary runs/synthesizer --split test --json
-  harken compare runs/rnn runs/transformer --source test.en --target test.de --out page.html
-  harken compare runs/*/ --rows data.train --columns model.encoder.kind --split test
-"""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Options of `harken compare`."""
-    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN", help="two or more")
-    parser.add_argument("--split", choices=("dev", "test"), help="of the recipes; dev if absent")
-    parser.add_argument("--data", type=Path, metavar="PATH", help="a file of the task's own form")
-    parser.add_argument("--source", type=Path, metavar="PATH", help="sentences, one a line")
-    parser.add_argument("--target", type=Path, metavar="PATH", help="their translations")
-    add_search_options(parser, ("beam", "by", "ctc_weight"))
-    add_pivot_options(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE.html", help="write a page too")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+from harken.files import check_writable, write_text
+from harken.measure.run_comparison import pivot_table, require_same_examples
+from harken.recipe import load_recipe, task_of
+from harken.report.comparison import (
+    HEADER,
+    ComparisonRow,
+    EvaluatedRun,
+    compare_runs,
+    comparison_page,
+    metric_keys,
+)
+from harken.report.run_page import metric_name
+from harken.run import RECIPE, load, require_run
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the figures of every run, then the differences of each later one from the first."""
-    from harken.cli.output import remark, result_json
-    from harken.files import check_writable, write_text
-    from harken.report.comparison import compare_runs, comparison_page
-
+    """Print the metrics of every run, then the differences of each later one from the first."""
     if options.rows or options.columns or options.metric:
-        return pivot(options)
+        return _pivot(options)
     if options.out is not None:
         check_writable(options.out)
-    files = files_of(options)
-    task = _one_task(options.folders)
-    _require_same_examples(options.folders, options.split or "dev", files)
-    runs = _measured(options, files)
+    files = data_files(options)
+    task = _common_task(options.folders)
+    require_same_examples(_examples(options.folders, options.split or "dev", files))
+    runs = _evaluate(options, files)
     rows = compare_runs(runs)
     if options.out is not None:
         write_text(options.out, comparison_page(task, runs, rows))
@@ -60,14 +47,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _one_task(folders: Sequence[Path]) -> str:
-    """The task of all runs; what makes no comparison is told before anything is measured."""
-    from harken.recipe import load_recipe
-    from harken.run import RECIPE, require_run
-
+def _common_task(folders: Sequence[Path]) -> str:
     if len(folders) < 2:
         raise UserError(
-            f"{folders[0]}: found one run, wanted two or more to compare",
+            f"{folders[0]}: expected two or more runs, got one",
             fix="name another run, or use `harken evaluate`",
         )
     seen: dict[Path, Path] = {}
@@ -75,62 +58,42 @@ def _one_task(folders: Sequence[Path]) -> str:
         require_run(folder)
         other = seen.setdefault(folder.resolve(), folder)
         if other is not folder:
-            raise UserError(
-                f"{folder}: found the same run as {other}, wanted different ones",
-                fix="name each run once",
-            )
+            raise UserError(f"{folder}: the same run as {other}", fix="name each run once")
     tasks = {folder: load_recipe(folder / RECIPE).task for folder in folders}
     first = folders[0]
     for folder, task in tasks.items():
         if task != tasks[first]:
             raise UserError(
-                f"{folder}: found a run of task {task!r}, wanted {tasks[first]!r} as in {first}",
+                f"{folder}: expected a run of task {tasks[first]!r} as {first}, got {task!r}",
                 fix="compare runs of one task",
             )
     return tasks[first]
 
 
-def _require_same_examples(folders: Sequence[Path], split: str, files: Sequence[Path]) -> None:
-    """A share for dev is another one with another seed, and some of it this run has trained on."""
-    from harken.recipe import load_recipe, task_of
-    from harken.run import RECIPE
+def _examples(
+    folders: Sequence[Path], split: str, files: Sequence[Path]
+) -> Iterator[tuple[str, Sequence[object]]]:
+    """Yield the examples of each run, as far as all have the split.
 
-    wanted: Sequence[object] | None = None
+    A held-out share depends on the seed, so one run may have trained on examples of another's dev
+    split.
+    """
     for folder in folders:
         recipe = load_recipe(folder / RECIPE)
         task = task_of(recipe)
-        # A run without the split says so itself when it is measured.
-        found = task.read(recipe, files) if files else task.read_splits(recipe).get(split)
-        if found is None:
+        examples = task.read(recipe, files) if files else task.read_splits(recipe).get(split)
+        if examples is None:  # reported when the run is evaluated
             return
-        wanted = wanted or found
-        if found != wanted:
-            raise UserError(
-                f"{folder}: found {_apart(found, wanted)} of {folders[0]}",
-                fix="measure on one file with --data, or --source and --target",
-            )
+        yield str(folder), examples
 
 
-def _apart(found: Sequence[object], wanted: Sequence[object]) -> str:
-    if len(found) != len(wanted):
-        return f"{len(found)} examples, wanted the {len(wanted)}"
-    for number, (example, other) in enumerate(zip(found, wanted, strict=True), start=1):
-        if example != other:
-            return f"{str(example)[:80]!r} as example {number}, wanted {str(other)[:80]!r}"
-    return "the same captions of other pictures, wanted the pictures"
-
-
-def _measured(options: argparse.Namespace, files: Sequence[Path]) -> list["EvaluatedRun"]:
-    """One run at a time is in memory."""
-    from harken.cli.searching import searched
-    from harken.report.comparison import EvaluatedRun
-    from harken.run import load
-
+def _evaluate(options: argparse.Namespace, files: Sequence[Path]) -> list[EvaluatedRun]:
+    """Evaluate the runs, with one at a time in memory."""
     names = [folder.resolve().name for folder in options.folders]
-    found = []
+    runs = []
     for folder, name in zip(options.folders, names, strict=True):
-        loaded = searched(load(folder, options.device), options)
-        found.append(
+        loaded = with_search_options(load(folder, options.device), options)
+        runs.append(
             EvaluatedRun(
                 folder=str(folder),
                 name=name if names.count(name) == 1 else str(folder),
@@ -140,25 +103,23 @@ def _measured(options: argparse.Namespace, files: Sequence[Path]) -> list["Evalu
                 evaluation=loaded.evaluate(options.split or "dev", files),
             )
         )
-    return found
+    return runs
 
 
 def _record(
-    task: str, runs: Sequence["EvaluatedRun"], rows: Sequence["ComparisonRow"]
+    task: str, runs: Sequence[EvaluatedRun], rows: Sequence[ComparisonRow]
 ) -> dict[str, object]:
-    from dataclasses import asdict
-
-    counts = {one.evaluation.n for one in runs}
+    counts = {run.evaluation.n for run in runs}
     return {
         "task": task,
         "n": counts.pop() if len(counts) == 1 else None,
         "runs": [
             {
-                "run": one.folder,
-                "n": one.evaluation.n,
-                "metrics": {name: asdict(value) for name, value in one.evaluation.metrics.items()},
+                "run": run.folder,
+                "n": run.evaluation.n,
+                "metrics": {name: asdict(value) for name, value in run.evaluation.metrics.items()},
             }
-            for one in runs
+            for run in runs
         ],
         "differences": [
             {
@@ -173,24 +134,42 @@ def _record(
     }
 
 
-def _print(runs: Sequence["EvaluatedRun"], rows: Sequence["ComparisonRow"]) -> None:
-    from harken.cli.output import spelled_together, table
-    from harken.report.comparison import HEADER, metric_keys
-    from harken.report.run_page import metric_name
-
-    # A column a run: a task may have more metrics than a screen has room for side by side.
+def _print(runs: Sequence[EvaluatedRun], rows: Sequence[ComparisonRow]) -> None:
+    metrics = [run.evaluation.metrics for run in runs]
+    # A column per run: a task may have more metrics than fit side by side.
     figures = [
-        (
-            metric_name(name),
-            *(
-                spelled_together(one.evaluation.metrics[name])
-                if name in one.evaluation.metrics
-                else "–"
-                for one in runs
-            ),
-        )
+        (metric_name(name), *(value_with_interval(own.get(name)) for own in metrics))
         for name in metric_keys(runs)
     ]
-    counts = ("n", *(str(one.evaluation.n) for one in runs))
-    table(("metric", *(one.name for one in runs)), [counts, *figures])
+    counts = ("n", *(str(run.evaluation.n) for run in runs))
+    table(("metric", *(run.name for run in runs)), [counts, *figures])
     table(HEADER, [row.cells for row in rows], text_columns=(0, 1, 2, 6))
+
+
+def _pivot(options: argparse.Namespace) -> int:
+    """Print one metric of every run on its own data, as a table by two keys of the recipes."""
+    if options.rows is None or options.columns is None:
+        raise UserError(
+            "compare: expected both --rows and --columns",
+            fix="give both keys, such as --rows data.train --columns model.encoder.kind",
+        )
+    files, split = data_files(options), options.split or "dev"
+    runs = (
+        (str(folder), as_plain(loaded.recipe), partial(loaded.evaluate, split, files))
+        for folder in options.folders
+        for loaded in [with_search_options(load(folder, options.device), options)]
+    )
+    metric, cells = pivot_table(runs, options.rows, options.columns, options.metric)
+    if options.json:
+        record = {"rows": options.rows, "columns": options.columns, "metric": metric}
+        listed = [{**cell._asdict(), "figure": asdict(cell.figure)} for cell in cells]
+        result_json({**record, "cells": listed})
+        return 0
+    rows, columns = (list(dict.fromkeys(keys)) for keys in list(zip(*cells, strict=True))[:2])
+    figures = {(cell.row, cell.column): cell.figure for cell in cells}
+    table(
+        (options.rows, *columns),
+        [(row, *(value_with_interval(figures.get((row, key))) for key in columns)) for row in rows],
+    )
+    remark(f"{metric.replace('_', ' ')}, with 95 % intervals; each run on its own data")
+    return 0

@@ -1,31 +1,21 @@
-"""Say what this machine has and whether Harken will work on it."""
+"""`harken doctor`: print versions, device and speed of this machine."""
 
 import argparse
-import importlib.metadata
 import os
 import platform
 import shutil
 import sys
 import time
+from importlib.metadata import PackageNotFoundError, version
 
-EPILOG = """examples:
-  harken doctor
-  harken doctor --json
-"""
+from harken.cli.output import result_json, table
+from harken.version import __version__
 
-NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "einops", "jaxtyping", "rich")
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Options of `harken doctor`."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "einops", "jaxtyping", "rich")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print facts; exit code 1 where something that is needed is missing."""
-    from harken.cli.output import result_json, table
-    from harken.version import __version__
-
+    """Print facts; the exit code is 1 if a package is missing."""
     facts: dict[str, str] = {
         "harken": __version__,
         "python": platform.python_version(),
@@ -34,10 +24,10 @@ def run(options: argparse.Namespace) -> int:
         "free disk": f"{shutil.disk_usage('.').free / 2**30:.0f} GiB here",
     }
     missing = []
-    for name in NEEDED:
+    for name in PACKAGES:
         try:
-            facts[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            facts[name] = version(name)
+        except PackageNotFoundError:
             facts[name] = "missing: pip install harken"
             missing.append(name)
     if "torch" not in missing:
@@ -45,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         result_json({"ready": not missing, "facts": facts})
     else:
-        table(("what", "found"), list(facts.items()), text_columns=range(2))
+        table(("item", "value"), list(facts.items()), text_columns=range(2))
     return 1 if missing else 0
 
 
@@ -62,12 +52,12 @@ def _torch_facts() -> dict[str, str]:
     started = time.perf_counter()
     for _ in range(rounds):
         product = matrix @ matrix
-    product.sum().item()  # waits for a device that works behind our back
+    product.sum().item()  # wait for the device
     rate = 2 * side**3 * rounds / (time.perf_counter() - started) / 1e9
     return {
         "device": str(device),
         "threads": str(torch.get_num_threads()),
-        "float32 products": f"{rate:.0f} GFLOP/s now, on this machine as loaded as it is",
+        "float32 products": f"{rate:.0f} GFLOP/s under the present load",
         "torch.compile": "not needed; off unless training.machine.compile = true",
         "interpreter": sys.executable,
     }

@@ -1,4 +1,4 @@
-"""The inputs of `harken predict`: lines of files and stdin, or file names, some at a time."""
+"""Batches of inputs for `harken predict`: lines of files and stdin, or file names."""
 
 import io
 import sys
@@ -11,9 +11,10 @@ from threading import Thread
 from typing import BinaryIO, NamedTuple
 
 from harken.errors import UserError
+from harken.formats.text import STDIN, open_text, read_every_line, unpacked
 
-TOGETHER = 256  # lines that go through the model in one call
-FILES_TOGETHER = 16  # sounds or pictures, which are larger
+BATCH_SIZE = 256  # lines per call of the model
+FILE_BATCH_SIZE = 16  # sounds or images per call
 
 
 class Unreadable(NamedTuple):
@@ -24,31 +25,24 @@ class Unreadable(NamedTuple):
 
 
 def line_chunks(name: str) -> Iterator[list[str] | Unreadable]:
-    """The lines of a file as far as it can be read, and then why it cannot."""
+    """Yield batches of lines of a file or stdin, and the error where it cannot be read."""
     try:
-        yield from _chunks(name)
+        if name == "-":
+            yield from stream_lines(_stdin())
+            return
+        with open_text(Path(name)) as file:
+            lines = (line.text for line in read_every_line(file, Path(name)))
+            while chunk := list(islice(lines, BATCH_SIZE)):
+                yield chunk
     except (UserError, OSError) as error:
         yield Unreadable(name, error)
 
 
-def _chunks(name: str) -> Iterator[list[str]]:
-    """The lines of a file, or of stdin, some at a time."""
-    from harken.formats.text import open_text, read_every_line
-
-    if name == "-":
-        yield from arriving(_stdin())
-        return
-    with open_text(Path(name)) as file:
-        lines = (line.text for line in read_every_line(file, Path(name)))
-        while chunk := list(islice(lines, TOGETHER)):
-            yield chunk
-
-
 def file_chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Some files at a time; stdin alone, since it cannot be read a second time."""
+    """Yield batches of file names; stdin is alone, since it cannot be read twice."""
     chunk: list[str] = []
     for name in names:
-        if chunk and ("-" in (name, *chunk) or len(chunk) == FILES_TOGETHER):
+        if chunk and ("-" in (name, *chunk) or len(chunk) == FILE_BATCH_SIZE):
             yield chunk
             chunk = []
         chunk.append(name)
@@ -56,9 +50,7 @@ def file_chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def count_lines(path: Path) -> int:
-    """How many lines a file has; 0 where it cannot be read."""
-    from harken.formats.text import open_text
-
+    """Count the lines of a file; 0 if it cannot be read."""
     try:
         with open_text(path) as file:
             return sum(1 for _ in file)
@@ -68,47 +60,45 @@ def count_lines(path: Path) -> int:
 
 def _stdin() -> BinaryIO:
     if sys.stdin is None:  # closed, as by `<&-`
-        raise UserError("<stdin>: found it closed, wanted lines", fix="name a file, or use a pipe")
+        raise UserError("<stdin>: expected lines, got a closed stream", fix="name a file")
     try:
         number = sys.stdin.fileno()
     except io.UnsupportedOperation:
         return sys.stdin.buffer
-    # A reader of our own: Python locks `sys.stdin.buffer` when it ends, and would abort where the
-    # thread below still waits in it.
+    # A reader of its own: Python locks `sys.stdin.buffer` at exit, and would abort if the thread
+    # below still waits in it.
     return open(number, "rb", closefd=False)
 
 
-def arriving(file: BinaryIO) -> Iterator[list[str]]:
-    """The next line of a stream as soon as it is there, with those that wait behind it."""
-    from harken.formats.text import STDIN, read_every_line, unpacked
-
+def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
+    """Yield each line of a stream as soon as it arrives, together with those that wait behind."""
     # Two simple queues, since a Ctrl-C inside `Queue(maxsize)` can leave its lock broken.
     lines: SimpleQueue[str | BaseException] = SimpleQueue()
-    places: SimpleQueue[None] = SimpleQueue()  # as many as lines may wait
+    slots: SimpleQueue[None] = SimpleQueue()  # one for each line that may wait
 
     def read() -> None:
         try:
             for line in read_every_line(unpacked(file, STDIN), STDIN):
-                places.get()
+                slots.get()
                 lines.put(line.text)
             lines.put(EOFError())
-        except BaseException as error:  # it belongs to whoever waits for the lines
+        except BaseException as error:  # raised again by the consumer
             lines.put(error)
 
-    for _ in range(TOGETHER):
-        places.put(None)
+    for _ in range(BATCH_SIZE):
+        slots.put(None)
     # A daemon, since nothing can end a read that waits for a line.
     Thread(target=read, name="stdin", daemon=True).start()
     while True:
-        taken = [lines.get()]
+        items = [lines.get()]
         with suppress(Empty):
-            while len(taken) < TOGETHER:
-                taken.append(lines.get_nowait())
-        for _ in taken:
-            places.put(None)
-        if arrived := [one for one in taken if isinstance(one, str)]:
-            yield arrived
-        if isinstance(last := taken[-1], EOFError):
+            while len(items) < BATCH_SIZE:
+                items.append(lines.get_nowait())
+        for _ in items:
+            slots.put(None)
+        if chunk := [item for item in items if isinstance(item, str)]:
+            yield chunk
+        if isinstance(last := items[-1], EOFError):
             return
         if isinstance(last, BaseException):
             raise last

@@ -1,4 +1,4 @@
-"""`harken COMMAND …`: choose the command, run it, turn what went wrong into a sentence and a code.
+"""`harken COMMAND …`: run a command and turn errors into one line and an exit code.
 
 0 done    1 failed (disk full, damaged weights)    2 the input is wrong
 130 Ctrl-C    143 SIGTERM    129 SIGHUP    (saved and resumable)
@@ -10,89 +10,54 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TextIO
 
-from harken.cli import (
-    ablate,
-    align,
-    claims,
-    compare,
-    cost,
-    data,
-    demo,
-    design,
-    doctor,
-    evaluate,
-    heads,
-    inspect,
-    new,
-    patch,
-    predict,
-    report,
-    train,
-)
 from harken.cli.arguments import Parser
 from harken.cli.output import remark
+from harken.cli.parsers import inspection, laboratory, machine, training
 from harken.errors import Complaint, DataWarning, error_text, is_wrong_path
 from harken.version import __version__
 
-COMMANDS = (
-    demo,
-    new,
-    train,
-    evaluate,
-    compare,
-    predict,
-    inspect,
-    heads,
-    ablate,
-    patch,
-    align,
-    design,
-    claims,
-    cost,
-    report,
-    data,
-    doctor,
-)
+GROUPS = {
+    "train and evaluate": training.COMMANDS,
+    "inspect": inspection.COMMANDS,
+    "laboratory": laboratory.COMMANDS,
+    "data and machine": machine.COMMANDS,
+}
+COMMANDS = {command.__name__: command for group in GROUPS.values() for command in group}
 
-# How often a thread that waits for the others looks before it sleeps. GNU's own 300,000 suit a
-# machine that has nothing else to do; where somebody wants one of its cores, each wait then lasts
-# as long as the system gives that core away, ten times the work itself (`benchmarks/neighbour.py`).
+# Iterations that an OpenMP thread spins before it sleeps. GNU's default of 300,000 suits an idle
+# machine; on a busy one each wait lasts a time slice, ten times the work itself
+# (`benchmarks/neighbour.py`).
 SPINS = "5000"
 OUT_OF_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory")
 
-EPILOG = """examples:
-  harken demo                                   the whole way on made data, in minutes
-  harken new answer texts.txt questions.tsv     a recipe for your own files
-  harken train recipe.toml --run runs/mine      train it (Ctrl-C and --resume are safe)
-  harken evaluate runs/mine --json              its figures, for a script
+EPILOG = """quickstart:
+  harken new answer texts.txt questions.tsv       write a recipe for your own files
+  harken train recipe.toml --run runs/mine        train and evaluate; Ctrl-C and --resume are safe
   echo "Where was … born?" | harken predict runs/mine
+
+`harken demo` does all of this on generated data. `harken COMMAND --help` shows the options.
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """All commands; each module says its own options."""
-    top = Parser(
-        prog="harken",
-        description="Train, measure and look inside attention models, on your own files.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Build the parser of all commands."""
+    raw = argparse.RawDescriptionHelpFormatter
+    lines = ["Train, evaluate and inspect attention models on your own files."]
+    top = Parser(prog="harken", usage="harken COMMAND …", epilog=EPILOG, formatter_class=raw)
     top.add_argument("--version", action="version", version=f"harken {__version__}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND")
-    for module in COMMANDS:
-        name = module.__name__.rsplit(".", 1)[-1]
-        summary = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=summary + ".",
-            epilog=module.EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.configure(command)
-        command.set_defaults(run=module.run, parser=command)
+    commands = top.add_subparsers(prog="harken", metavar="COMMAND", help=argparse.SUPPRESS)
+    for title, group in GROUPS.items():
+        lines.append(f"\n{title}:")
+        for configure in group:
+            name, summary = configure.__name__, (configure.__doc__ or "").strip()
+            lines.append(f"    {name:10}{summary.rstrip('.')}")
+            command = commands.add_parser(name, description=summary, formatter_class=raw)
+            configure(command)
+            command.set_defaults(command=name, parser=command)
+    top.description = "\n".join(lines)
     return top
 
 
@@ -100,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     top = parser()
     options = top.parse_args(arguments)
-    if "run" not in options:
+    if "command" not in options:
         top.print_help(sys.stderr)
         return 2
     if "OMP_WAIT_POLICY" not in os.environ:
@@ -108,15 +73,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return int(options.run(options))
+            return int(import_module(f"harken.cli.{options.command}").run(options))
     except Complaint as complaint:
         remark(f"harken: {complaint}")
         return complaint.exit_code
     except KeyboardInterrupt:
-        remark("harken: stopped; whatever was saved can be resumed")
+        remark("harken: interrupted; a saved run can be resumed")
         return 130
     except BrokenPipeError:
-        # The reader of our output has gone, as `head` does; closing quietly is what it expects.
+        # The reader of stdout has closed it, as `head` does: end without a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -132,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
-    """Whether an allocation failed; PyTorch raises RuntimeError for it."""
+    """Return whether an allocation failed; PyTorch raises RuntimeError for it."""
     return isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)) is not None
 
 
@@ -144,7 +109,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """One line for a warning about the data; others as Python writes them."""
+    """Print one line for a warning about the data, and others as Python does."""
     if issubclass(category, DataWarning):
         remark(f"harken: warning: {message}")
     else:

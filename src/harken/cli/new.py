@@ -1,9 +1,4 @@
-"""Write a recipe for your own files, after checking them.
-
-The recipe shows the keys that most people change; paths in it are relative to it, so that the
-folder can be moved as a whole. The task itself reads the files: what `harken train` would refuse is
-refused here.
-"""
+"""`harken new`: check files with the reader of the task, and write a recipe for them."""
 
 import argparse
 import math
@@ -12,22 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from harken import config
+from harken.cli.output import remark, result
+from harken.config.spelling import require_choice
+from harken.config.write import inline
 from harken.errors import UserError
-
-if TYPE_CHECKING:
-    from harken.tasks.task import Layout, Splits
+from harken.files import write_text
+from harken.formats.text import read_lines, require_file
+from harken.recipe import TASKS, recipe_type
+from harken.tasks.task import Layout, Splits
 
 EVALUATIONS = 15  # during training
-EPILOG = """`harken new TASK` without files lists the files that the task takes.
-
-examples:
-  harken new answer texts.txt questions.tsv
-  harken new tag train.conllu dev.conllu --out recipes/mine.toml
-  harken new translate train.en train.de --dev 0.05
-  harken new transcribe train.jsonl
-"""
 
 HEAD = """\
 # Made by `harken new`; every key has a default, `harken train` saves all of them with the run.
@@ -38,28 +30,12 @@ seed = 0
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Options of `harken new`."""
-    parser.add_argument("task", metavar="TASK", help="such as tag; an unknown name lists all")
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--out", type=Path, default=Path("recipe.toml"), metavar="RECIPE.toml")
-    parser.add_argument(
-        "--dev", type=float, metavar="SHARE", help="to hold out for measuring, without a dev file"
-    )
-
-
 def run(options: argparse.Namespace) -> int:
     """Check the files, then write the recipe."""
-    from harken.cli.output import remark, result
-    from harken.config.spelling import require_choice
-    from harken.files import write_text
-    from harken.formats.text import require_file
-    from harken.recipe import TASKS
-
     require_choice("TASK", options.task, list(TASKS))
     if options.out.exists():
         raise UserError(
-            f"{options.out}: found a file there already, wanted a new name",
+            f"{options.out}: the file exists already",
             fix="choose another with --out, or remove it",
         )
     layout = TASKS[options.task].layout
@@ -78,78 +54,65 @@ def run(options: argparse.Namespace) -> int:
 
 
 def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder: Path) -> str:
-    """The recipe of these files, each with its key of [data], as it stands in a folder."""
-    from harken import config
-    from harken.recipe import TASKS, recipe_type
-
+    """Return a recipe for these files, given by key of [data], with paths relative to a folder."""
     layout, head = TASKS[task].layout, HEAD.format(task=task)
-    data: dict[str, Any] = {key: _beside(path, folder) for key, path in roles.items()}
+    data: dict[str, Any] = {
+        key: os.path.relpath(path, folder).replace(os.sep, "/") for key, path in roles.items()
+    }
     if dev is not None:
         data["dev"] = dev
-    files = [*roles.values()]
-    text, overrides = head + _lines(data, {}), [*layout.overrides(files)]
+    text, overrides = head + _data_table(data, {}), [*layout.overrides([*roles.values()])]
     recipe: Any = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     if isinstance(recipe.data.dev, float):
         data["dev"] = recipe.data.dev
     splits = TASKS[task].read_splits(recipe)
-    overrides += [f"{key}={value}" for key, value in _suggested(layout, recipe, splits).items()]
+    overrides += [f"{key}={value}" for key, value in layout.suggest(recipe, splits).items()]
+    if layout.stage is not None:
+        interval = evaluation_interval(attrgetter(layout.stage)(recipe).steps)
+        overrides.append(f"{layout.stage}.evaluate_every={interval}")
     recipe = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
-    return head + _lines(data, _said(layout, recipe, splits)) + layout.template.format_map(values)
-
-
-def _suggested(layout: "Layout[Any, Any]", recipe: Any, splits: "Splits[Any]") -> dict[str, object]:
-    """Values that depend on the data, by key of the recipe."""
-    suggested = dict(layout.suggest(recipe, splits))
-    if layout.stage is not None:
-        stage = attrgetter(layout.stage)(recipe)
-        suggested[f"{layout.stage}.evaluate_every"] = evaluation_interval(stage.steps)
-    return suggested
+    counts = _counts(layout, recipe, splits)
+    return head + _data_table(data, counts) + layout.template.format_map(values)
 
 
 def evaluation_interval(steps: int) -> int:
-    """Steps between evaluations for about 15 of them, rounded to one digit."""
+    """Return the steps between evaluations for about 15 of them, rounded to one digit."""
     interval = max(1.0, steps / EVALUATIONS)
     digit: int = 10 ** math.floor(math.log10(interval))
     return round(interval / digit) * digit
 
 
-def _said(layout: "Layout[Any, Any]", recipe: Any, splits: "Splits[Any]") -> dict[str, str]:
-    """How much is in the files, by key of [data]."""
-    from harken.formats.text import read_lines
-
-    said = {name: f"{layout.count(some):,} {layout.examples}" for name, some in splits.items()}
+def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[str, str]:
+    """Return comments with the sizes of the files, by key of [data]."""
+    counts = {name: f"{layout.count(part):,} {layout.examples}" for name, part in splits.items()}
     if isinstance(recipe.data.dev, float):
-        said["dev"] = f"share held out: {said['dev']}"
-        said["train"] = f"{said['train']} kept"
+        counts["dev"] = f"share held out: {counts['dev']}"
+        counts["train"] = f"{counts['train']} kept"
     if hasattr(recipe.data, "read"):
-        said["read"] = f"{sum(1 for _ in read_lines(recipe.data.read)):,} texts, one a line"
-    return said
+        counts["read"] = f"{sum(1 for _ in read_lines(recipe.data.read)):,} texts, one per line"
+    return counts
 
 
-def _lines(data: Mapping[str, Any], said: Mapping[str, str]) -> str:
-    """A key a line; of two files side by side, the first tells how much is in both."""
-    from harken.config.write import inline
-
+def _data_table(data: Mapping[str, Any], counts: Mapping[str, str]) -> str:
+    """Return a line per key; the count of two parallel files stands at the first."""
     lines = []
     for key, value in data.items():
-        remark = said.get(key.removesuffix(".source"))
-        lines.append(f"{key} = {inline(value)}" + (f"    # {remark}\n" if remark else "\n"))
+        count = counts.get(key.removesuffix(".source"))
+        lines.append(f"{key} = {inline(value)}" + (f"    # {count}\n" if count else "\n"))
     return "".join(lines)
 
 
-def _roles(task: str, layout: "Layout[Any, Any]", files: Sequence[Path]) -> dict[str, Path]:
-    """The key of [data] that each file is for."""
+def _roles(task: str, layout: Layout[Any, Any], files: Sequence[Path]) -> dict[str, Path]:
+    """Return the file of each key of [data]."""
     if Path("-") in files:
-        raise UserError(
-            "-: found stdin, wanted a file that the recipe can name", fix="save it first"
-        )
+        raise UserError("-: expected a file that the recipe can name, got stdin", fix="save it")
     for keys in layout.calls.values():
         if len(keys) == len(files):
             return dict(zip(keys, files, strict=True))
     counts = " or ".join(str(len(keys)) for keys in layout.calls.values())
     raise UserError(
-        f"new {task}: found {len(files)} files, wanted {counts}",
+        f"new {task}: expected {counts} files, got {len(files)}",
         fix="call " + " or ".join(f"`harken new {task} {call}`" for call in layout.calls),
     )
 
@@ -159,16 +122,12 @@ def _check_share(dev: float | None, roles: Mapping[str, Path]) -> None:
         return
     if not 0 < dev < 1:
         raise UserError(
-            f"--dev {dev}: found no share, wanted a number between 0 and 1",
-            fix="leave it out for the usual share",
+            f"--dev: expected a number between 0 and 1, got {dev}",
+            fix="leave it out for the default share",
         )
     for key, path in roles.items():
         if key.startswith("dev"):
             raise UserError(
-                f"--dev {dev}: found {path} to measure on too, wanted one of them",
+                f"--dev {dev}: expected a share or a dev file, got both ({path})",
                 fix="leave out --dev, or that file",
             )
-
-
-def _beside(path: Path, folder: Path) -> str:
-    return os.path.relpath(path, folder).replace(os.sep, "/")

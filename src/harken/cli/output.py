@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, progress and remarks on stderr."""
+"""Output of the commands: results on stdout, progress and remarks on stderr."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from harken.measure.interval import Estimate
 
-QUIET_SECONDS = 10.0  # between lines of progress where there is no terminal to redraw
+LOG_SECONDS = 10.0  # between lines of progress without a terminal
 PIPE_WIDTH = 10_000  # characters: a table in a pipe has one line per row
 MIN_TEXT_WIDTH = 12  # characters to which a column of words may shrink
 MIN_HEADER_WIDTH = 14  # characters of a header that are not wrapped
@@ -37,7 +37,7 @@ def printable(text: str) -> str:
 
 
 def result_json(record: Any) -> None:
-    """One JSON object, the whole of stdout."""
+    """Print one JSON object as the whole of stdout."""
     from harken.files import json_text
 
     result(json_text(record, indent=1))
@@ -48,23 +48,22 @@ def table(
     rows: Sequence[Sequence[str]],
     *,
     text_columns: Collection[int] = (0,),
+    pipe_width: int = PIPE_WIDTH,
 ) -> None:
     """Print a table on stdout; columns that are not `text_columns` hold figures and never wrap.
 
     A table that is wider than the terminal is printed in blocks of columns, each of which repeats
-    the text columns on the left. In a pipe it is as wide as it needs to be, unless COLUMNS is set.
+    the text columns on the left. In a pipe its width is `pipe_width`, unless COLUMNS is set.
     """
     from rich.console import Console
     from rich.measure import Measurement
 
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    console = Console(
-        file=sys.stdout, width=PIPE_WIDTH if piped else None, markup=False, emoji=False
-    )
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else pipe_width
+    screen = Console(file=sys.stdout, width=width, markup=False, emoji=False)
 
     def fits(columns: Sequence[int]) -> bool:
-        drawn = _drawn(header, rows, columns, text_columns, narrow=True)
-        return Measurement.get(console, console.options, drawn).maximum < console.width
+        drawn = _rich_table(header, rows, columns, text_columns, narrow=True)
+        return Measurement.get(screen, screen.options, drawn).maximum < screen.width
 
     figures = (column for column in range(len(header)) if column not in text_columns)
     keys = list(range(next(figures, 1)))
@@ -74,10 +73,10 @@ def table(
             blocks.append(list(keys))
         blocks[-1].append(column)
     for columns in blocks:
-        console.print(_drawn(header, rows, columns, text_columns), highlight=False)
+        screen.print(_rich_table(header, rows, columns, text_columns), highlight=False)
 
 
-def _drawn(
+def _rich_table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     columns: Sequence[int],
@@ -85,7 +84,7 @@ def _drawn(
     *,
     narrow: bool = False,
 ) -> "Table":
-    """Some columns as a Rich table; `narrow` is as narrow as text columns may become."""
+    """Return some columns as a Rich table; `narrow` shrinks text columns to their minimum."""
     from rich import box
     from rich.table import Table
 
@@ -112,50 +111,41 @@ def _drawn(
     return drawn
 
 
-def figures(record: Mapping[str, Any], *, as_json: bool) -> None:
-    """What `metrics.json` holds, as it is or as a table."""
-    if as_json:
-        result_json(record)
-        return
-    from harken.measure.interval import Estimate
+def print_metrics(record: Mapping[str, Any]) -> None:
+    """Print `metrics.json` as a table."""
+    from harken.measure.interval import SHARES, Estimate
 
-    estimates = {name: Estimate(**one) for name, one in record["metrics"].items()}
-    table(
-        ("metric", "n", "value", "95 % interval"),
-        [
-            (_titled(name, one.unit), str(record["n"] if one.n is None else one.n), *spelled(one))
-            for name, one in estimates.items()
-        ],
-    )
+    rows = []
+    for name, fields in record["metrics"].items():
+        estimate, title = Estimate(**fields), name.replace("_", " ")
+        if estimate.unit not in SHARES and estimate.unit not in title:
+            title = f"{title} ({estimate.unit})"
+        n = record["n"] if estimate.n is None else estimate.n
+        rows.append((title, str(n), *value_and_interval(estimate)))
+    table(("metric", "n", "value", "95 % interval"), rows)
 
 
-def _titled(name: str, unit: str) -> str:
-    """A metric with the unit that its figures leave out, unless its name says it."""
-    from harken.measure.interval import SHARES
-
-    title = name.replace("_", " ")
-    return title if unit in SHARES or unit in title else f"{title} ({unit})"
-
-
-def spelled(estimate: "Estimate") -> tuple[str, str]:
-    """A value and its interval as text."""
+def value_and_interval(estimate: "Estimate") -> tuple[str, str]:
+    """Return a value and its interval as texts."""
     from harken.measure.interval import shown, shown_interval
 
     return shown(estimate.value, estimate.unit), shown_interval(estimate)
 
 
-def spelled_together(estimate: "Estimate") -> str:
-    """A value with its interval in brackets."""
-    value, interval = spelled(estimate)
+def value_with_interval(estimate: "Estimate | None") -> str:
+    """Return a value with its interval in brackets, or a dash for None."""
+    if estimate is None:
+        return "–"
+    value, interval = value_and_interval(estimate)
     return value if estimate.value is None else f"{value} ({interval})"
 
 
 @contextmanager
-def counting_progress(what: str, count: Callable[[], int] | None) -> Iterator[Callable[[], None]]:
-    """A call for each thing done, of a `count` that is known; drawn as one line with time left.
+def progress_bar(title: str, count: Callable[[], int] | None) -> Iterator[Callable[[], None]]:
+    """Yield a function to call after each of `count` items, drawn as a bar on stderr.
 
-    Only where stderr is a terminal and stdout is not: on one screen the results would break the
-    line, and they show themselves how far it is.
+    There is no bar unless stderr is a terminal and stdout is not: results on the same screen would
+    break it, and show the progress themselves.
     """
     if count is None or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda: None
@@ -163,7 +153,6 @@ def counting_progress(what: str, count: Callable[[], int] | None) -> Iterator[Ca
     from rich.console import Console
     from rich.progress import Progress
 
-    # Left to itself it would take stdout's lines for its own console.
-    with Progress(console=Console(stderr=True), redirect_stdout=False) as drawn:
-        bar = drawn.add_task(what, total=count())
-        yield lambda: drawn.advance(bar)
+    with Progress(console=Console(stderr=True), redirect_stdout=False) as bars:
+        bar = bars.add_task(title, total=count())
+        yield lambda: bars.advance(bar)

@@ -1,10 +1,10 @@
-"""What `harken data` does with recordings: make some, list, join and cut those that there are."""
+"""Data sets from your own recordings: manifest, joined, stretches."""
 
 import argparse
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harken.errors import UserError
 
@@ -14,79 +14,63 @@ if TYPE_CHECKING:
 DIGITS = "0=zero,1=one,2=two,3=three,4=four,5=five,6=six,7=seven,8=eight,9=nine"
 
 
-def spoken_options(parser: argparse.ArgumentParser) -> None:
-    """Of `harken data spoken`."""
-    parser.add_argument("--utterances", type=int, default=1000, help="a tenth each: dev and test")
-    parser.add_argument("--speakers", type=int, default=20, help="a fifth each: dev and test")
-    parser.add_argument("--least", type=int, default=1, help="words a sentence")
-    parser.add_argument("--most", type=int, default=5)
-    parser.add_argument("--rate", type=int, default=8000, help="samples a second")
-    parser.add_argument("--noise", type=float, default=30.0, help="decibels below the words")
-    parser.add_argument("--seed", type=int, default=0)
-
-
-def make_spoken(options: argparse.Namespace) -> list[Path]:
-    """Sounds and three manifests."""
-    from harken.synthetic.speech import SpokenConfig, write_spoken
-
-    config = SpokenConfig(
-        utterances=options.utterances,
-        speakers=options.speakers,
-        least=options.least,
-        most=options.most,
-        rate=options.rate,
-        noise=options.noise,
-        seed=options.seed,
-    )
-    files = write_spoken(config, options.out)
-    return [files.train, files.dev, files.test]
+def add_recordings(parser: argparse.ArgumentParser) -> None:
+    """Add the folder of recordings and the meaning of their names."""
+    add, pattern = parser.add_argument, "{text}_{speaker}_{index}.wav"
+    add("folder", type=Path, metavar="FOLDER", help="Folder of recordings")
+    add("--pattern", metavar="NAME", help=f"Pattern of file names, such as {pattern}")
+    add("--words", metavar="A=B,…", help=f"Transcripts of the texts in names; digits: {DIGITS}")
+    add("--split", default="", metavar="MARK", help="Separator between words of a text")
 
 
 def manifest_options(parser: argparse.ArgumentParser) -> None:
-    """Of `harken data manifest`."""
-    _recordings_options(parser)
-    parser.add_argument("--test", action="append", default=[], metavar="GLOB", help="of names")
-    parser.add_argument("--dev", action="append", default=[], metavar="GLOB", help="of names")
-    parser.add_argument("--test-last", type=int, default=0, metavar="N", help="by name")
+    """Add the options of `harken data manifest`."""
+    add_recordings(parser)
+    add = parser.add_argument
+    for part in ("test", "dev"):
+        text = f"File names of the {part} split (repeatable)"
+        add(f"--{part}", action="append", default=[], metavar="GLOB", help=text)
+    add("--test-last", type=int, default=0, metavar="N", help="Use the last N names for test")
 
 
-def make_manifest(options: argparse.Namespace) -> list[Path]:
-    """A manifest for each part that has anything in it."""
+def make_manifest(
+    out: Path, *, test: Sequence[str], dev: Sequence[str], test_last: int, **source: Any
+) -> list[Path]:
+    """Write a manifest for each split that has recordings."""
     from harken.formats.manifest import write_manifest
 
-    parts: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
-    found = _recordings(options)
-    last = len(found) - options.test_last
-    for number, one in enumerate(found):
-        name = one.audio.name
-        tested = number >= last or any(fnmatch(name, glob) for glob in options.test)
-        held = any(fnmatch(name, glob) for glob in options.dev)
-        parts["test" if tested else "dev" if held else "train"].append(one)
-    asked = {"train": True, "dev": options.dev, "test": options.test or options.test_last}
-    for part, wanted in asked.items():
-        if wanted and not parts[part]:
+    splits: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
+    recordings = _recordings(**source)
+    for number, recording in enumerate(recordings):
+        name = recording.audio.name
+        is_test = number >= len(recordings) - test_last or any(fnmatch(name, glob) for glob in test)
+        is_dev = any(fnmatch(name, glob) for glob in dev)
+        splits["test" if is_test else "dev" if is_dev else "train"].append(recording)
+    required = {"train": True, "dev": dev, "test": test or test_last}
+    for split, is_required in required.items():
+        if is_required and not splits[split]:
             raise UserError(
-                f"{options.folder}: found nothing for {part} among {len(found)} recordings, "
-                "wanted some",
+                f"{source['folder']}: none of {len(recordings)} recordings is for {split}",
                 fix="change --test, --test-last or --dev; a GLOB is like '*_[0-4].wav'",
             )
-    options.out.mkdir(parents=True, exist_ok=True)
-    written = []
-    for part, utterances in parts.items():
+    out.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for split, utterances in splits.items():
         if utterances:
-            written.append(options.out / f"{part}.jsonl")
-            write_manifest(utterances, written[-1])
-    return written
+            paths.append(out / f"{split}.jsonl")
+            write_manifest(utterances, paths[-1])
+    return paths
 
 
 def stretches_options(parser: argparse.ArgumentParser) -> None:
-    """Of `harken data stretches`."""
-    parser.add_argument("manifest", type=Path, help="as `harken data manifest` writes it")
-    parser.add_argument("--run", type=Path, metavar="RUN", help="whose times of words are taken")
+    """Add the options of `harken data stretches`."""
+    add = parser.add_argument
+    add("manifest", type=Path, help="Manifest, as `harken data manifest` writes it")
+    add("--run", type=Path, metavar="RUN", help="Speech recognizer that predicts word times")
 
 
-def make_stretches(options: argparse.Namespace) -> list[Path]:
-    """A manifest with each utterance from each of its words on."""
+def make_stretches(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
+    """Write a manifest with each utterance from each of its words on."""
     from harken.formats.manifest import (
         read_utterances,
         split_at_words,
@@ -96,85 +80,73 @@ def make_stretches(options: argparse.Namespace) -> list[Path]:
     from harken.formats.sound import name_of
     from harken.run import load
 
-    utterances = read_utterances(options.manifest)
-    if options.run is not None:
-        names = [name_of(one) for one in utterances]
-        found = load(options.run, "auto").predict(names, times=True)
-        utterances = with_word_times(utterances, [one.words for one in found])
-    if not any(one.words for one in utterances):
+    utterances = read_utterances(manifest)
+    if run is not None:
+        predictions = load(run, "auto").predict(list(map(name_of, utterances)), times=True)
+        utterances = with_word_times(utterances, [prediction.words for prediction in predictions])
+    if not any(utterance.words for utterance in utterances):
         raise UserError(
-            f"{options.manifest}: found no times of words, wanted some to begin at",
-            fix="train a recogniser on it, and name it with --run",
+            f"{manifest}: the utterances have no word times",
+            fix="train a speech recognizer on it, and name it with --run",
         )
-    options.out.mkdir(parents=True, exist_ok=True)
-    written: Path = options.out / options.manifest.name
-    write_manifest([part for one in utterances for part in split_at_words(one)], written)
-    return [written]
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / manifest.name
+    write_manifest([part for whole in utterances for part in split_at_words(whole)], path)
+    return [path]
 
 
 def joined_options(parser: argparse.ArgumentParser) -> None:
-    """Of `harken data joined`."""
-    _recordings_options(parser)
-    parser.add_argument("--sentences", type=int, default=1000, help="a tenth each: dev and test")
-    parser.add_argument("--least", type=int, default=3, help="words a sentence")
-    parser.add_argument("--most", type=int, default=7)
-    parser.add_argument("--test-speakers", default="0.15", metavar="NAMES", help="a,b or a share")
-    parser.add_argument("--dev-speakers", default="0.15", metavar="NAMES", help="a,b or a share")
-    parser.add_argument("--rate", type=int, default=8000, help="samples a second")
-    parser.add_argument("--seed", type=int, default=0)
+    """Add the options of `harken data joined`."""
+    add_recordings(parser)
+    add = parser.add_argument
+    add("--sentences", type=int, default=1000, help="Number of sentences; a tenth each: dev, test")
+    add("--least", type=int, default=3, help="Minimum number of words per sentence")
+    add("--most", type=int, default=7, help="Maximum number of words per sentence")
+    for part in ("test", "dev"):
+        text = f"Speakers of the {part} split: names a,b or a share"
+        add(f"--{part}-speakers", type=_speakers, default=0.15, metavar="NAMES", help=text)
+    add("--rate", type=int, default=8000, help="Sampling rate in Hz")
+    add("--seed", type=int, default=0, help="Seed of the sentences")
 
 
-def make_joined(options: argparse.Namespace) -> list[Path]:
-    """Sounds of several words each, and three manifests with the time of every word."""
+def make_joined(
+    out: Path, *, folder: Path, pattern: str | None, words: str | None, split: str, **settings: Any
+) -> list[Path]:
+    """Write sounds of several words each, and manifests with the time of every word."""
     from harken.synthetic.joined import JoinedConfig, write_joined
 
-    config = JoinedConfig(
-        sentences=options.sentences,
-        least=options.least,
-        most=options.most,
-        dev_speakers=_names_or_share(options.dev_speakers),
-        test_speakers=_names_or_share(options.test_speakers),
-        rate=options.rate,
-        seed=options.seed,
-    )
-    files = write_joined(_recordings(options), config, options.out)
+    config = JoinedConfig(**settings)
+    files = write_joined(_recordings(folder, pattern, words, split), config, out)
     return [files.train, files.dev, files.test]
 
 
-def _names_or_share(text: str) -> tuple[str, ...] | float:
+def _speakers(text: str) -> tuple[str, ...] | float:
     try:
         return float(text)
     except ValueError:
         return tuple(text.split(","))
 
 
-def _recordings_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument(
-        "--pattern", metavar="NAME", help="what a file's name says, as {text}_{speaker}_{index}.wav"
-    )
-    parser.add_argument("--words", metavar="A=B,…", help=f"what a text means; `digits`: {DIGITS}")
-    parser.add_argument("--split", default="", metavar="MARK", help="between words of a text")
-
-
-def _recordings(options: argparse.Namespace) -> Sequence["Utterance"]:
+def _recordings(
+    folder: Path, pattern: str | None, words: str | None, split: str
+) -> Sequence["Utterance"]:
     from harken.formats.speech_folders import read_folder, utterances_from_names
 
-    if options.pattern is None:
-        if options.words or options.split:
-            raise UserError(
-                "data: found --words or --split without --pattern, wanted all or none",
-                fix="say what is in the names with --pattern, or leave the texts as they are",
-            )
-        return read_folder(options.folder)
-    words = _meanings(options.words) if options.words else None
-    return utterances_from_names(options.folder, options.pattern, words=words, split=options.split)
+    if pattern is not None:
+        texts = _transcripts(words) if words else None
+        return utterances_from_names(folder, pattern, words=texts, split=split)
+    if words or split:
+        raise UserError(
+            "data: --words and --split need --pattern",
+            fix="describe the file names with --pattern, or leave out both",
+        )
+    return read_folder(folder)
 
 
-def _meanings(text: str) -> dict[str, str]:
-    pairs = [one.partition("=") for one in (DIGITS if text == "digits" else text).split(",")]
+def _transcripts(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in (DIGITS if text == "digits" else text).split(",")]
     if not all(all(pair) for pair in pairs):
         raise UserError(
-            f"--words: found {text!r}, wanted pairs such as 1=yes,0=no", fix="write A=B,C=D"
+            f"--words: expected pairs such as 1=yes,0=no, got {text!r}", fix="write A=B,C=D"
         )
-    return {of: means for of, _, means in pairs}
+    return {key: transcript for key, _, transcript in pairs}

@@ -1,37 +1,17 @@
-"""Train a model from a recipe, or resume an interrupted run.
-
-The run folder is `runs/NAME` for `NAME.toml` unless --run is given.
-"""
+"""`harken train`: train a recipe and print the metrics."""
 
 import argparse
 from pathlib import Path
 
-EPILOG = """examples:
-  harken train recipe.toml
-  harken train recipe.toml --set model.width=128 --set training.pretrain.steps=500 --run runs/small
-  harken train runs/small/recipe.toml --resume
-"""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Options of `harken train`."""
-    parser.add_argument("recipe", type=Path, metavar="RECIPE.toml")
-    parser.add_argument("--set", action="append", default=[], metavar="key.key=value", dest="sets")
-    parser.add_argument("--run", type=Path, metavar="DIR", dest="folder")
-    parser.add_argument("--seed", type=int, metavar="N")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"))
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
-    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+from harken.cli.output import print_metrics, remark, result_json
+from harken.pipeline import train
+from harken.recipe import load_recipe
+from harken.run import RECIPE, REPORT, read_metrics
+from harken.training.signals import Interrupted
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, then print the figures."""
-    from harken.cli.output import figures, remark
-    from harken.pipeline import train
-    from harken.recipe import load_recipe
-    from harken.run import RECIPE, REPORT, read_metrics
-    from harken.training.signals import Interrupted
-
+    """Train, then print the metrics."""
     overrides = [*options.sets]
     if options.seed is not None:
         overrides.append(f"seed={options.seed}")
@@ -50,6 +30,6 @@ def run(options: argparse.Namespace) -> int:
         else:
             remark(f"harken: {stop} before anything was written")
         return 128 + stop.number
-    figures(read_metrics(folder), as_json=options.json)
+    (result_json if options.json else print_metrics)(read_metrics(folder))
     remark(f"report: {folder / REPORT}")
     return 0

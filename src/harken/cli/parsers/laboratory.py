@@ -1,0 +1,105 @@
+"""Commands of the laboratory: design, claims, cost."""
+
+import argparse
+from pathlib import Path
+
+from harken.cli.arguments import add_json, add_set, positive
+
+KINDS = {
+    "shift": "attends exactly N steps back",
+    "band": "attends about N steps back",
+    "copy": "attends to the token with a given content",
+    "average": "attends to two tokens equally",
+    "lookup": "moves a part of one token into another, with explicit Q, K and V",
+    "previous-match": "attends to the token that followed this one before (two layers)",
+}
+
+
+def design(parser: argparse.ArgumentParser) -> None:
+    """Construct a head in closed form and check it against its predicted attention."""
+    kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True, dest="kind")
+    for kind, summary in KINDS.items():
+        command = kinds.add_parser(kind, help=summary, description=f"A head that {summary}.")
+        _design_options(command, kind)
+        command.set_defaults(parser=command)
+    parser.epilog = """examples:
+  harken design shift --offset 3 --width 64 --tolerance 0.01 --length 512
+  harken design band --offset 40 --band 16 --sharpness 2 --length 256 --out band.svg
+  harken design copy --keys 16 --wanted 3
+  harken design average --keys 16 --wanted 3 5
+  harken design lookup --tolerance 0.001
+  harken design previous-match --symbols 11 --length 64 --json
+"""
+
+
+def _design_options(parser: argparse.ArgumentParser, kind: str) -> None:
+    add = parser.add_argument
+    if kind in ("shift", "band", "previous-match"):
+        positions = ("sinusoid", "fourier")
+        add("--width", type=int, default=64, help="Width of the positions (64)")
+        add("--key-width", type=int, help="Width of the head: two dimensions per frequency")
+        add("--length", type=int, default=256, help="Maximum length of the text (256)")
+        add("--position", choices=positions, default="sinusoid", help="Kind of positions")
+        add("--base", type=float, default=10000.0, help="Base of the sinusoids (10000)")
+        add("--span", type=int, help="Period of the Fourier basis (default: the length)")
+    if kind in ("shift", "band"):
+        orders = ("causal", "strict", "any")
+        add("--offset", type=int, default=1, help="Number of steps back (1)")
+        add("--order", choices=orders, default="causal", help="Attention mask (causal)")
+    if kind == "band":
+        add("--band", type=float, default=8.0, help="Approximate number of offsets (8)")
+        add("--sharpness", type=float, default=1.0, help="Factor that narrows the band (1)")
+    else:
+        add("--tolerance", type=float, default=0.01, help="Attention to other keys (0.01)")
+    if kind in ("copy", "average"):
+        count, keys = (1, [0]) if kind == "copy" else (2, [0, 1])
+        add("--keys", type=int, default=16, help="Number of orthonormal tokens (16)")
+        add("--wanted", type=int, nargs=count, default=keys, metavar="KEY", help="Keys to attend")
+    if kind == "previous-match":
+        add("--symbols", type=int, default=11, help="Size of the vocabulary with the start (11)")
+    add("--out", type=Path, metavar="FILE", help="Figure to draw: .svg or .png")
+    add_json(parser)
+
+
+def claims(parser: argparse.ArgumentParser) -> None:
+    """Check the statements of the course documents: predicted, measured, verdict."""
+    add = parser.add_argument
+    add("names", nargs="*", metavar="ID", help="Claims to check, such as A4 (default: all)")
+    add("--list", action="store_true", help="List the statements and their sources; run nothing")
+    add("--width", type=int, default=64, metavar="N", help="Width d of the formulas (64)")
+    add("--seed", type=int, default=0, metavar="N", help="Seed of all random numbers")
+    add("--run", type=Path, metavar="DIR", dest="folder", help="Trained model for claim B8")
+    add("--page", type=Path, metavar="FILE.html", help="Also write a page with figures")
+    add_json(parser)
+    parser.epilog = """examples:
+  harken claims                       check every statement, in a few seconds
+  harken claims --list                list the statements and their sources
+  harken claims A4 A6 --width 128     check two of them with another width
+  harken claims --page claims.html    write a page with figures
+  harken claims B8 --run runs/gpt     measure the effective rank of the heads of a run
+
+The exit code is 1 if a verdict differs from the recorded one.
+"""
+
+
+def cost(parser: argparse.ArgumentParser) -> None:
+    """Print what a training step of a recipe costs: operations, memory, depth and time."""
+    add = parser.add_argument
+    add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe, or Hugging Face folder")
+    add_set(parser)
+    add("--length", type=positive, nargs="+", metavar="N", help="Tokens, words or frames per row")
+    add("--batch", type=positive, metavar="N", help="Rows per batch (default: the recipe's)")
+    add("--vocabulary", type=positive, metavar="N", help="Vocabulary size (default: the recipe's)")
+    add("--measure", action="store_true", help="Predict the time of a step, and run a few steps")
+    add_json(parser)
+    parser.epilog = """The step is traced without computing it. Only --measure runs anything.
+
+examples:
+  harken cost recipes/lm.toml
+  harken cost recipes/lm.toml --length 128 512 2048 --set model.length=2048
+  harken cost recipes/tag.toml --vocabulary 16000 --measure
+  harken cost gpt2/ --length 1024 --batch 8        a Hugging Face folder
+"""
+
+
+COMMANDS = (design, claims, cost)

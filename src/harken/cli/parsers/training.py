@@ -1,0 +1,177 @@
+"""Commands that train and evaluate: demo, new, train, evaluate, compare, predict, report."""
+
+import argparse
+from pathlib import Path
+
+from harken.cli.arguments import (
+    DEVICES,
+    add_data_options,
+    add_json,
+    add_run,
+    add_search_options,
+    add_set,
+)
+
+
+def demo(parser: argparse.ArgumentParser) -> None:
+    """Train and evaluate a question answering model on generated data, and write the report."""
+    add, folder = parser.add_argument, Path("runs/demo")
+    tasks = ("answer",)
+    add("task", nargs="?", default="answer", choices=tasks, metavar="TASK", help="Task: answer")
+    text = f"Run folder (default: {folder})"
+    add("--run", type=Path, default=folder, metavar="DIR", dest="folder", help=text)
+    add("--seed", type=int, default=0, metavar="N", help="Seed of the data and the model")
+    add_json(parser)
+    parser.epilog = """The model reads generated biographies, learns from a few questions where
+people were born, and answers questions about people that it only read about. A second call prints
+the results again.
+
+examples:
+  harken demo
+  harken demo --run runs/other --seed 1
+"""
+
+
+def new(parser: argparse.ArgumentParser) -> None:
+    """Check your files and write a recipe for them."""
+    add = parser.add_argument
+    add("task", metavar="TASK", help="Task of the recipe, such as tag; an unknown name lists all")
+    add("files", nargs="*", type=Path, metavar="FILE", help="Files of the task; none lists them")
+    path, text = Path("recipe.toml"), "Recipe to write (default: recipe.toml)"
+    add("--out", type=Path, default=path, metavar="RECIPE.toml", help=text)
+    add("--dev", type=float, metavar="SHARE", help="Share of the examples held out as dev split")
+    parser.epilog = """Paths in the recipe are relative to it, so the folder can be moved.
+
+examples:
+  harken new answer texts.txt questions.tsv
+  harken new tag train.conllu dev.conllu --out recipes/mine.toml
+  harken new translate train.en train.de --dev 0.05
+  harken new transcribe train.jsonl
+"""
+
+
+def train(parser: argparse.ArgumentParser) -> None:
+    """Train a model from a recipe, or resume an interrupted run."""
+    add = parser.add_argument
+    add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe of the run")
+    add_set(parser)
+    text = "Run folder to write (default: runs/NAME for NAME.toml)"
+    add("--run", type=Path, metavar="DIR", dest="folder", help=text)
+    add("--seed", type=int, metavar="N", help="Seed of the run (default: that of the recipe)")
+    add("--device", choices=DEVICES, help="Device to train on (default: that of the recipe)")
+    add("--resume", action="store_true", help="Continue an interrupted run")
+    add_json(parser)
+    parser.epilog = """examples:
+  harken train recipe.toml
+  harken train recipe.toml --set model.width=128 --set training.pretrain.steps=500 --run runs/small
+  harken train runs/small/recipe.toml --resume
+"""
+
+
+def evaluate(parser: argparse.ArgumentParser) -> None:
+    """Compute the metrics of a run on a split of its recipe or on other files."""
+    add_run(parser)
+    add_data_options(parser)
+    add_search_options(parser, ("beam", "by", "ctc_weight"))
+    add, text = parser.add_argument, "Also evaluate on changed audio, see below (repeatable)"
+    add("--condition", action="append", default=[], metavar="KIND:AMOUNT", help=text)
+    add_json(parser, device=True)
+    parser.epilog = """conditions (speech recognizers only), each applied to clean audio:
+  quiet, noise:DB, pink:DB, babble:DB and talker:DB below the speech, reverb:SECONDS,
+  references:SHARE of wrong words in the references
+
+examples:
+  harken evaluate runs/demo
+  harken evaluate runs/demo --split test --beam 8 --json
+  harken evaluate runs/demo --data more-questions.tsv
+  harken evaluate runs/translate --source test.en --target test.de
+  harken evaluate runs/speech --split test --by ctc --beam 8
+  harken evaluate runs/speech --condition noise:10 --condition reverb:0.4 --condition talker:5
+"""
+
+
+def compare(parser: argparse.ArgumentParser) -> None:
+    """Evaluate runs on the same examples and test their differences for significance."""
+    add = parser.add_argument
+    add("folders", nargs="+", type=Path, metavar="RUN", help="Run folders, two or more")
+    add_data_options(parser)
+    add_search_options(parser, ("beam", "by", "ctc_weight"))
+    add("--rows", metavar="KEY", help="Print a table with a row per value of this recipe key")
+    add("--columns", metavar="KEY", help="Recipe key of the columns of this table")
+    add("--metric", metavar="NAME", help="Metric of this table (default: the first of the task)")
+    add("--out", type=Path, metavar="FILE.html", help="Also write the comparison as a page")
+    add_json(parser, device=True)
+    parser.epilog = """With --rows and --columns, each run is evaluated on its own data, and nothing
+is tested. A key of data.* is shown as the name of the folder of its file.
+
+examples:
+  harken compare runs/plain runs/rotary
+  harken compare runs/plain runs/rotary runs/synthesizer --split test --json
+  harken compare runs/rnn runs/transformer --source test.en --target test.de --out page.html
+  harken compare runs/*/ --rows data.train --columns model.encoder.kind --split test
+"""
+
+
+def predict(parser: argparse.ArgumentParser) -> None:
+    """Predict outputs for lines of text, sounds or images."""
+    add = parser.add_argument
+    add_run(parser)
+    add("files", nargs="*", default=[], metavar="FILE", help="Input files; - or nothing is stdin")
+    add("--confidence", action="store_true", help="Append a tab and the probability")
+    add("--nbest", type=int, metavar="N", help="Number of hypotheses per input")
+    add("--max-error", type=float, metavar="RATE", help="Print ? where confidence is too low")
+    add("--times", action="store_true", help="Print start and end of every word (speech only)")
+    add_search_options(parser)
+    add_json(parser, device=True)
+    parser.epilog = PREDICT
+
+
+PREDICT = """Lines of stdin are answered as they arrive; waiting lines are batched.
+
+output:
+  One line per line of input; a blank line stays blank. With --confidence, a tab and the probability
+  follow. With --nbest, each hypothesis is a line of three columns, the best first:
+  `number<TAB>log-probability<TAB>output`, where number counts the lines of all files from 1. A
+  blank line has no hypothesis.
+  With --max-error, `?` replaces an output whose confidence is below a threshold. It is chosen on
+  the dev examples of the run such that, with probability at least 90 % over the dev set, the error
+  rate among answered inputs is at most RATE. If the dev set cannot support this, the command fails.
+  --json keeps the withheld output, beside "abstained".
+  Line ends and tabs inside an output are written as \\n, \\r and \\t, unless stdout is a terminal;
+  --json has every output unchanged.
+  A sample depends on the seed, the line and its number, not on the lines before or after it.
+  An input that is longer than the maximum length of the model is truncated. A line on stderr says
+  how much was read, and --json adds "truncation": {"kept", "total", "part", "unit"}.
+
+  A speech recognizer reads each FILE, or stdin, as audio; talk.wav#t=1.5,3 is a segment of it. With
+  --times, each word is a line of `file<TAB>start<TAB>end<TAB>word`, in seconds.
+  A captioner reads each FILE as an image; test.npz#7 is row 7 of an array.
+  Both print `file<TAB>output`, and with --nbest `file<TAB>log-probability<TAB>output`.
+
+  An input that cannot be read is reported on stderr, and with --json in its field "error"; the
+  other inputs are still predicted. The exit code is then 1, or 2 if no input could be read.
+
+examples:
+  harken predict runs/demo questions.txt
+  echo "Where was … born?" | harken predict runs/demo --confidence
+  harken predict runs/demo questions.txt --max-error 0.1
+  harken predict runs/demo questions.txt --beam 8 --nbest 3
+  harken predict runs/demo questions.txt --temperature 0.8 --top-p 0.9 --seed 1 --json
+  harken predict runs/speech one.wav two.flac --times
+  sox in.mp3 -t wav - | harken predict runs/speech
+  harken predict runs/captions beach.jpg test.npz#7
+"""
+
+
+def report(parser: argparse.ArgumentParser) -> None:
+    """Write the report of a run again, as one self-contained HTML page."""
+    add_run(parser)
+    text = "Page to write (default: report.html of the run)"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=text)
+    parser.epilog = """examples:
+  harken report runs/demo
+  harken report runs/demo --out page.html
+"""
+
+
+COMMANDS = (demo, new, train, evaluate, compare, predict, report)

@@ -1,0 +1,45 @@
+"""Load a run or a Hugging Face folder for the commands that inspect a model."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from harken.errors import UserError
+from harken.foreign import is_huggingface, load_huggingface
+from harken.inspection.record import has_attention
+from harken.run import Run, load
+from harken.tasks.attention_view import AttentionExample
+
+
+class Subject(NamedTuple):
+    """A model to inspect; `run` is None for a Hugging Face folder."""
+
+    kind: str  # task, or architecture
+    model: nn.Module
+    attention: Callable[[str], AttentionExample | None]
+    tokenizer: Any
+    run: Run | None = None
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether inputs are file names instead of texts."""
+        return self.run is not None and self.run.task.inputs != "lines"
+
+
+def load_subject(folder: Path, device: Any) -> Subject:
+    """Load a model that has attention."""
+    if is_huggingface(folder):
+        loaded = load_huggingface(folder, device)
+        kind = f"{loaded.read.model_type} of Hugging Face"
+        subject = Subject(kind, loaded.model, loaded.attention, loaded)
+    else:
+        run = load(folder, device)
+        subject = Subject(run.recipe.task, run.model, run.attention, run.vocabulary, run)
+    if not has_attention(subject.model):
+        raise UserError(
+            f"{folder}: the model has no attention",
+            fix="name a run with a Transformer, for example",
+        )
+    return subject
