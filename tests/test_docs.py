@@ -80,7 +80,8 @@ def run_command(line: str, run: str) -> None:
         task = tomllib.loads(Path(arguments[0]).read_text())["task"]
         small = [part for value in SMALL_MODEL[task] for part in ("--set", value)]
         folder = [] if "--run" in arguments else ["--run", run]
-        arguments = [arguments[0], *small, *arguments[1:], *folder]
+        page = [re.sub(r"steps=\d+$", "steps=5", part) for part in arguments[1:]]
+        arguments = [arguments[0], *small, *page, *folder]
     assert main([command, *arguments]) == 0, line
 
 
