@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from harken.measure.abstention import accuracy_at
-from harken.measure.alignment import samples_of
+from harken.measure.alignment import alignment_samples
 from harken.measure.bleu import bleu, chrf, corpus_score
 from harken.measure.calibration import calibration_error
 from harken.measure.captions import mean_points
-from harken.measure.edit_distance import Edits, rate_of
+from harken.measure.edit_distance import EditCounts, rate_of
 from harken.measure.interval import LOG_LOG, Sample, ratio, share, share_within
 from harken.measure.paired import difference
 from harken.measure.perplexity import perplexity
@@ -75,7 +75,7 @@ def word_errors(rate: float, concentration: float) -> Draw:
         said, rates = lengths(random, n), difficulty(random, rate, concentration, n)
         wrong = random.binomial(said, rates)
         inserted = random.poisson(0.2 * rates * said)
-        edits = [Edits(int(s - w), int(w)) for s, w in zip(said, wrong, strict=True)]
+        edits = [EditCounts(int(s - w), int(w)) for s, w in zip(said, wrong, strict=True)]
         return rate_of((wrong + inserted).tolist(), edits)
 
     return draw
@@ -156,7 +156,9 @@ def alignments(metric: str) -> Draw:
         found, sure = lengths(random, n), lengths(random, n, 2.0)
         possible = random.binomial(found, difficulty(random, 0.8, 5, n))
         hit = np.minimum(random.binomial(sure, difficulty(random, 0.7, 5, n)), possible)
-        return samples_of(np.stack((hit, possible, found, sure), axis=1).astype(float))[metric]
+        return alignment_samples(np.stack((hit, possible, found, sure), axis=1).astype(float))[
+            metric
+        ]
 
     return draw
 
@@ -268,7 +270,7 @@ def two_taggers(gain: float) -> DrawTwo:
 def two_recognizers(gain: float) -> DrawTwo:
     def draw(random: np.random.Generator, n: int) -> tuple[Sample, Sample]:
         said, rates = lengths(random, n), difficulty(random, 0.3, 3, n)
-        edits = [Edits(int(count)) for count in said]
+        edits = [EditCounts(int(count)) for count in said]
         wrong = [random.poisson(rates * said * (1 - less)) for less in (0.0, gain)]
         return rate_of(wrong[0].tolist(), edits), rate_of(wrong[1].tolist(), edits)
 

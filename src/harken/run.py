@@ -26,9 +26,8 @@ from harken.config import MAX_STEPS
 from harken.decode.search import SearchConfig
 from harken.errors import Failure, UserError
 from harken.inputs import exists, is_file, is_folder, open_input, read_json, shown
-from harken.measure.accuracy import exact_matches
 from harken.measure.interval import Estimate, Unit
-from harken.measure.scored_answers import ScoredAnswers, score_answers
+from harken.measure.scored_answers import ScoredAnswers, exact_matches, score_answers
 from harken.recipe import AnyTask, Recipe, load_recipe, task_of
 from harken.strict_json import ERRORS, is_finite, parsed, text_of
 from harken.tasks.attention_view import AttentionExample

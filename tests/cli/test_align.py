@@ -10,7 +10,7 @@ from harken.cli.align import word_tokens
 from harken.cli.main import main
 from harken.encode.vocabulary import END
 from harken.inspection.record import record
-from harken.measure.attention_alignment import cross_attention
+from harken.measure.alignment import cross_attention
 from harken.run import Run, load
 from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
 

@@ -16,7 +16,7 @@ from harken.measure.interval import Sample, Unit, ratio, share
 from harken.measure.paired import difference
 from harken.pipeline import train
 from harken.recipe import load_recipe
-from harken.report.comparison import Compared, comparison_page, rows_of
+from harken.report.comparison import EvaluatedRun, compare_runs, comparison_page
 from harken.run import load
 from harken.synthetic.people import PeopleFiles
 from harken.tasks.prediction import Evaluation
@@ -216,8 +216,10 @@ def test_wrong_options(
     assert not page.exists()
 
 
-def run_of(name: str, samples: dict[str, Sample], notes: dict[str, str] | None = None) -> Compared:
-    return Compared(
+def run_of(
+    name: str, samples: dict[str, Sample], notes: dict[str, str] | None = None
+) -> EvaluatedRun:
+    return EvaluatedRun(
         folder=f"runs/{name}",
         name=name,
         weights=1009,
@@ -238,7 +240,9 @@ def test_the_better_run_is_named_only_where_chance_is_unlikely() -> None:
     first = run_of("first", {"nats": nats(1.5, 31), "right": share(even)})
     second = run_of("second", {"nats": nats(1.2, 31), "right": share([True] * 31)})
     third = run_of("third", {"nats": nats(1.7, 31), "right": share([*even[:-1], False])})
-    cells = {(row.run.name, row.metric): row.cells[3:] for row in rows_of([first, second, third])}
+    cells = {
+        (row.run.name, row.metric): row.cells[3:] for row in compare_runs([first, second, third])
+    }
     assert cells["second", "nats"] == ("-0.300 nats", "-0.301 to -0.299", "0.0001", "second")
     assert cells["third", "nats"] == ("+0.200 nats", "+0.200 to +0.200", "0.0001", "first")
     value, _, p, better = cells["second", "right"]
@@ -257,7 +261,7 @@ def test_what_is_not_comparable_is_shown_without_a_test(
     second = run_of("second", {"nats": nats(1.2, 29), "bits": nats(2.5, 31, "bits")})
     third = run_of("third", {"nats": nats(1.2, 31), "perplexity": nats(9.0, 31, "perplexity")})
     runs = [first, second, third]
-    rows = rows_of(runs)
+    rows = compare_runs(runs)
     assert [(row.run.name, row.metric, row.difference is None) for row in rows] == [
         ("second", "nats", True),
         ("second", "bits", False),
@@ -290,10 +294,10 @@ def test_a_page_escapes_names_and_says_where_notes_differ() -> None:
         run_of(name, sample, {"right": note})
         for name, note in zip(("<q>", "two"), notes, strict=True)
     ]
-    page = comparison_page("answer", runs, rows_of(runs))
+    page = comparison_page("answer", runs, compare_runs(runs))
     assert "<q>" not in page
     assert page.count("&lt;q&gt;") >= 4  # subtitle, differences, figures, runs
     assert "one &amp; all" in page
     assert "one and another" in page
     alike = [run_of(name, sample, {"right": notes[1]}) for name in ("one", "two")]
-    assert comparison_page("answer", alike, rows_of(alike)).count(notes[1]) == 1
+    assert comparison_page("answer", alike, compare_runs(alike)).count(notes[1]) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from harken.cli.main import main
 from harken.errors import UserError
-from harken.inspection.ablation import means_over
+from harken.inspection.ablation import mean_activations
 from harken.inspection.record import Selection, record
 from harken.inspection.refs import HeadRef, parse_heads, parse_layers, select_heads
 from harken.recipe import load_recipe
@@ -87,7 +87,7 @@ def test_python_counts_as_the_commands_do(translator: Path) -> None:
     assert glimpse is not None
     with record(run.model) as records:
         glimpse.run()
-    means, _ = means_over(run.model, glimpse.run)
+    means, _ = mean_activations(run.model, glimpse.run)
     recorded = {HeadRef(call.name, head) for call in records for head in call.heads}
     assert recorded == set(means.heads())
     with record(run.model, Selection(layers=(1,), paths=("*.cross",), heads=(3,))) as chosen:

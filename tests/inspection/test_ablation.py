@@ -18,17 +18,17 @@ from harken.inspection.ablation import (
     How,
     LayerRef,
     Mean,
-    Means,
+    MeanActivations,
     Part,
     PositionRef,
     Resample,
     Zero,
-    changed,
+    ablated,
     layer_parts,
-    means_over,
+    mean_activations,
     other_rows,
     position_parts,
-    removed,
+    with_outputs,
 )
 from harken.inspection.record import record
 from harken.layers.spatial import SpatialConfig
@@ -77,16 +77,16 @@ def shaken(model: nn.Module) -> nn.Module:  # type: ignore[misc]
     return model.double().eval()
 
 
-def means_of(model: nn.Module) -> Means:
-    return means_over(model, lambda: model(TOKENS))[0]
+def means_of(model: nn.Module) -> MeanActivations:
+    return mean_activations(model, lambda: model(TOKENS))[0]
 
 
 def test_removing_nothing_changes_no_bit() -> None:
     model = small()
     whole = model(TOKENS)
-    with removed(model, []):
+    with ablated(model, []):
         assert torch.equal(model(TOKENS), whole)
-    found = means_over(model, lambda: model(TOKENS))[1]
+    found = mean_activations(model, lambda: model(TOKENS))[1]
     assert torch.equal(found, whole)
 
 
@@ -96,7 +96,7 @@ def test_a_head_without_output_columns_is_a_head_removed(name: str) -> None:
     model, other = small(), small()
     join = other.get_submodule(name).out_proj.weight
     join[:, HEAD_WIDTH : 2 * HEAD_WIDTH] = 0.0
-    with removed(model, [HeadRef(name, 2)]):
+    with ablated(model, [HeadRef(name, 2)]):
         assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
     assert not torch.allclose(model(TOKENS), other(TOKENS), atol=1e-3)
 
@@ -109,7 +109,7 @@ def test_an_attention_without_heads_writes_the_bias_of_its_output_matrix() -> No
     attention.register_forward_hook(lambda module, inputs, output: written.append(output[0]))
     every: list[list[Part]] = [[AttentionRef(FIRST)], [HeadRef(FIRST, head) for head in (1, 2, 3)]]
     for parts in every:
-        with removed(model, parts):
+        with ablated(model, parts):
             model(TOKENS)
         assert torch.equal(written.pop(), attention.out_proj.bias.expand(3, 5, 12))
 
@@ -117,7 +117,7 @@ def test_an_attention_without_heads_writes_the_bias_of_its_output_matrix() -> No
 def test_a_mean_and_another_row_stand_where_a_head_was() -> None:
     model = small()
     mixed: list[Tensor] = []
-    with changed(model, {FIRST: lambda one: mixed.append(one) or one}):
+    with with_outputs(model, {FIRST: lambda one: mixed.append(one) or one}):
         model(TOKENS)
     own = mixed[0]
     assert own.shape == (3, HEADS, 5, HEAD_WIDTH)
@@ -125,9 +125,9 @@ def test_a_mean_and_another_row_stand_where_a_head_was() -> None:
     rows = other_rows(3, 3)
     for how in hows:
         with (
-            changed(model, {SECOND: lambda one: one}),
-            removed(model, [HeadRef(FIRST, 3)], how),
-            changed(model, {FIRST: lambda one: mixed.append(one) or one}),
+            with_outputs(model, {SECOND: lambda one: one}),
+            ablated(model, [HeadRef(FIRST, 3)], how),
+            with_outputs(model, {FIRST: lambda one: mixed.append(one) or one}),
         ):
             model(TOKENS)
         found = mixed.pop()
@@ -155,7 +155,7 @@ def test_no_row_stands_for_itself_and_each_for_one(rows: int) -> None:
 def test_without_its_second_layer_a_model_of_two_is_one_of_one(norm: str) -> None:
     model, other = small(norm=norm), small(norm=norm)  # type: ignore[arg-type]
     del other.stack.blocks[1]
-    with removed(model, [LayerRef("stack.blocks.1")]):
+    with ablated(model, [LayerRef("stack.blocks.1")]):
         assert torch.equal(model(TOKENS), other(TOKENS))
 
 
@@ -163,7 +163,7 @@ def test_a_feed_forward_layer_that_writes_nothing() -> None:
     model, other = small(), small()
     for weight in other.stack.blocks[0].feedforward.down_proj.parameters():
         weight.zero_()
-    with removed(model, [FeedForwardRef("stack.blocks.0.feedforward")]):
+    with ablated(model, [FeedForwardRef("stack.blocks.0.feedforward")]):
         assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
 
 
@@ -176,7 +176,7 @@ def test_without_its_positions_a_model_is_one_that_has_none(position: str) -> No
         {name: value for name, value in model.state_dict().items() if "position" not in name}
     )
     (part,) = position_parts(model)
-    with removed(model, [part]):
+    with ablated(model, [part]):
         assert_close(model(TOKENS), other(TOKENS), rtol=0, atol=1e-12)
     assert not torch.allclose(model(TOKENS), other(TOKENS), atol=1e-3)
     assert position_parts(other) == []
@@ -188,7 +188,7 @@ def test_positions_set_beside_tokens_leave_zeros_there() -> None:
     model = SpatialConfig(layers=1, position=beside).build(8, 3, 2).double()
     picture = torch.randn(2, 3, 2, 8).double()
     whole = model.over_map(picture)
-    with removed(model, [PositionRef("position")]):
+    with ablated(model, [PositionRef("position")]):
         bare = model.over_map(picture)
     for table in model.position.tables:
         table.weight.zero_()
@@ -201,7 +201,7 @@ def test_heads_over_a_picture() -> None:
     model = SpatialConfig(layers=1, attention=THREE).build(12, 3, 2).double()
     picture = torch.randn(2, 3, 2, 12).double()
     whole = model.over_map(picture)
-    with removed(model, [HeadRef(FIRST, 1)]):
+    with ablated(model, [HeadRef(FIRST, 1)]):
         bare = model.over_map(picture)
     model.get_submodule(FIRST).out_proj.weight[:, :4] = 0.0
     assert not torch.allclose(whole, bare)
@@ -220,7 +220,7 @@ def test_a_cache_gives_what_the_whole_text_gives(decoder: str, how: How) -> None
             LayerRef("decoder.stack.blocks.1"),
         ]
     whole = model.states(SOURCE, PRESENT, TARGET)
-    with removed(model, parts, how):
+    with ablated(model, parts, how):
         bare = model.states(SOURCE, PRESENT, TARGET)
         state, steps = model.begin(SOURCE, PRESENT), []
         for token in TARGET.unbind(dim=1):
@@ -234,7 +234,7 @@ def test_an_rnn_whose_only_head_is_gone_knows_the_source_by_its_first_state_alon
     model = translator("rnn")
     state = model.begin(SOURCE, PRESENT)
     tokens = TARGET[:, 0]
-    with removed(model, [AttentionRef("decoder.attention")]):
+    with ablated(model, [AttentionRef("decoder.attention")]):
         found, _ = model.decoder.step(model.decoder.embedding(tokens), state)
     decoder = model.decoder
     nothing = torch.zeros(2, model.encoder.width).double()
@@ -245,7 +245,7 @@ def test_an_rnn_whose_only_head_is_gone_knows_the_source_by_its_first_state_alon
 def test_every_part_of_an_encoder_and_a_decoder_matters() -> None:
     model = translator("transformer", conformer=True)
     whole = model(SOURCE, PRESENT, TARGET)
-    means, _ = means_over(model, lambda: model(SOURCE, PRESENT, TARGET))
+    means, _ = mean_activations(model, lambda: model(SOURCE, PRESENT, TARGET))
     parts: list[Part] = [*means.heads(), *layer_parts(model), *position_parts(model)]
     names = {part.module for part in parts}
     kinds = {"decoder.stack.blocks.1.cross", "decoder.position", "encoder.blocks.0.before"}
@@ -253,7 +253,7 @@ def test_every_part_of_an_encoder_and_a_decoder_matters() -> None:
     hows: list[How] = [Zero(), Mean(means), Resample()]
     for part in parts:
         for how in hows:
-            with removed(model, [part], how):
+            with ablated(model, [part], how):
                 bare = model(SOURCE, PRESENT, TARGET)
             assert not torch.equal(bare, whole), (part, how)
     assert torch.equal(model(SOURCE, PRESENT, TARGET), whole)
@@ -270,15 +270,15 @@ def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
     model = small()
     whole = model(TOKENS)
     parts: list[Part] = [HeadRef(FIRST, 1), LayerRef("stack.blocks.1"), PositionRef("position")]
-    with removed(model, parts):
+    with ablated(model, parts):
         together = model(TOKENS)
-    with removed(model, parts[:1]), removed(model, parts[1:2]), removed(model, parts[2:]):
+    with ablated(model, parts[:1]), ablated(model, parts[1:2]), ablated(model, parts[2:]):
         assert torch.equal(model(TOKENS), together)
-    with pytest.raises(IndexError), removed(model, parts):
+    with pytest.raises(IndexError), ablated(model, parts):
         model(torch.tensor([[-1]]))
     with (
         pytest.raises(ValueError, match="LayerNorm"),
-        removed(model, [*parts, LayerRef("stack.norm")]),
+        ablated(model, [*parts, LayerRef("stack.norm")]),
     ):
         pytest.fail("never entered")
     assert torch.equal(model(TOKENS), whole)
@@ -289,11 +289,11 @@ def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
 
 def test_recorded_within_and_around() -> None:
     model = small()
-    with removed(model, [HeadRef(FIRST, 2)]):
+    with ablated(model, [HeadRef(FIRST, 2)]):
         bare = model(TOKENS)
         with record(model) as within:
             assert_close(model(TOKENS), bare, rtol=0, atol=1e-12)
-    with record(model) as around, removed(model, [HeadRef(FIRST, 2)]):
+    with record(model) as around, ablated(model, [HeadRef(FIRST, 2)]):
         assert_close(model(TOKENS), bare, rtol=0, atol=1e-12)
     for one, other in zip(within, around, strict=True):
         assert_close(one.weights, other.weights, rtol=0, atol=1e-12)
@@ -303,12 +303,16 @@ def test_recorded_within_and_around() -> None:
     ("part", "how", "said"),
     [
         (HeadRef(FIRST, HEADS + 1), Zero(), "head 4 of .* .expected 1 to 3."),
-        (HeadRef("stack", 1), Zero(), "'stack' is a Stack, wanted an attention"),
-        (PositionRef("stack"), Zero(), "wanted a position kind"),
-        (HeadRef(FIRST, 1), Mean(Means({})), "did not run in the sample"),
+        (
+            HeadRef("stack", 1),
+            Zero(),
+            "stack: expected an attention, .* got Stack",
+        ),
+        (PositionRef("stack"), Zero(), "expected a position kind"),
+        (HeadRef(FIRST, 1), Mean(MeanActivations({})), "did not run in the sample"),
     ],
 )
 def test_what_is_not_there(part: Part, how: How, said: str) -> None:
     model = small()
-    with pytest.raises((ValueError, UserError), match=said), removed(model, [part], how):
+    with pytest.raises((ValueError, UserError), match=said), ablated(model, [part], how):
         model(TOKENS)

@@ -7,21 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from harken.attention.compatibility import conflict
 from harken.attention.context import attention_context, build_position
 from harken.attention.low_rank import LowRank
 from harken.attention.masks import NO_MASK
 from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
-from harken.attention.positions import (
-    AlibiConfig,
-    FourierConfig,
-    LearnedConfig,
-    PositionConfig,
-    RelativeConfig,
-    RotaryConfig,
-    SinusoidConfig,
-    model_width,
-)
+from harken.attention.positions import AlibiConfig
 from harken.attention.scores import (
     DotConfig,
     MergedConfig,
@@ -31,21 +21,21 @@ from harken.attention.scores import (
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.errors import UserError
 from harken.inspection.circuits import (
-    Streams,
     copying,
     effective_rank,
     output_value,
     query_key,
     singular_values,
-    split_scores,
-    through,
-    whole,
 )
-from harken.layers.norm import NormConfig
 
 HEADS, GROUPS, WIDTH, KEY_WIDTH, HEAD_WIDTH, TIME = 6, 3, 14, 4, 5, 7
 PRODUCTS: list[ScoreConfig] = [DotConfig(), ScaledConfig(), MergedConfig(), TransformerXLConfig()]
 EXACT = {"rtol": 0, "atol": 1e-10}
+
+
+def whole(product: LowRank) -> Tensor:
+    """The matrices themselves."""
+    return product.left.mT @ product.right
 
 
 def random(*sizes: int, seed: int = 0) -> Tensor:
@@ -162,101 +152,3 @@ def test_tokens_handed_on_as_they_are_are_refused() -> None:
     )  # fmt: skip
     with pytest.raises(UserError, match="no value-output matrix"):
         output_value(attention)
-
-
-POSITIONS: list[PositionConfig] = [
-    LearnedConfig(),
-    LearnedConfig(place="concat"),
-    SinusoidConfig(),
-    SinusoidConfig(place="concat"),
-    FourierConfig(),
-    RotaryConfig(),
-    AlibiConfig(),
-    RelativeConfig(buckets=4, farthest=6),
-]
-NORMS = [NormConfig(kind="layer"), NormConfig(kind="rms"), None]
-
-
-def streams_at(
-    position: PositionConfig, score: ScoreConfig = PRODUCTS[0]
-) -> tuple[Streams, AttentionContext, int]:
-    """Contents and places of two rows, as they come in, and the context of both."""
-    width = model_width(position, WIDTH)
-    key_width = None if isinstance(score, MergedConfig) else KEY_WIDTH
-    sizes = MultiHeadConfig(heads=HEADS, key_width=key_width, score=score)
-    kind = build_position(position, sizes, WIDTH, TIME).double()
-    with torch.no_grad():
-        for seed, parameter in enumerate(kind.parameters()):
-            parameter.copy_(random(*parameter.shape, seed=seed + 50))
-    slots = torch.arange(TIME)[None]
-    content = random(2, TIME, WIDTH, seed=9)
-    entered = kind.embed(content, slots[..., None])
-    alone = kind.embed(torch.zeros_like(content), slots[..., None])
-    context = attention_context(kind, NO_MASK, slots, slots)
-    return Streams(entered - alone, alone), context, width
-
-
-@pytest.mark.parametrize("norm", NORMS, ids=lambda one: "none" if one is None else one.kind)
-@pytest.mark.parametrize(
-    ("position", "score"),
-    [
-        pytest.param(position, score, id=f"{position.kind} {at} {score.kind}")
-        for at, position in enumerate(POSITIONS)
-        for score in PRODUCTS
-        if conflict(score, position) is None
-    ],
-)
-@torch.no_grad()
-def test_four_parts_are_the_score(
-    position: PositionConfig, score: ScoreConfig, norm: NormConfig | None
-) -> None:
-    streams, context, width = streams_at(position, score)
-    attention = attention_of(score, width)
-    tokens = streams.tokens
-    if norm is not None:
-        guard = norm.build(width).double()
-        for seed, parameter in enumerate(guard.parameters()):
-            parameter.copy_(1 + 0.3 * random(width, seed=seed))
-        tokens, streams = guard(tokens), through(guard, streams)
-    parts = split_scores(attention, streams, context)
-    assert_close(parts.total, model_scores(attention, tokens, context), **EXACT)
-    assert parts.content_content.std() > 0.1
-
-
-@torch.no_grad()
-def test_each_part_is_the_product_of_its_two_sides() -> None:
-    """Against the factors of one head and one pair of tokens, the norm's scale frozen by hand."""
-    streams, context, width = streams_at(SinusoidConfig())
-    attention, guard = attention_of(ScaledConfig(), width), torch.nn.LayerNorm(width).double()
-    guard.weight.copy_(1 + 0.3 * random(width, seed=3))
-    guard.bias.copy_(random(width, seed=4))
-    parts = split_scores(attention, through(guard, streams), context)
-    product, head, i, t = query_key(attention), 4, 2, 5
-
-    def behind(vector: Tensor, at: int) -> Tensor:
-        token = streams.tokens[1, at]
-        deviation = ((token - token.mean()).square().mean() + guard.eps).sqrt()
-        return (vector - vector.mean()) / deviation * guard.weight
-
-    query_content = product.left[head] @ behind(streams.content[1, i], i)
-    query_place = product.left[head] @ (behind(streams.place[1, i], i) + guard.bias)
-    query_place = query_place + product.left_offset[head]
-    key_content = product.right[head] @ behind(streams.content[1, t], t)
-    key_place = product.right[head] @ (behind(streams.place[1, t], t) + guard.bias)
-    key_place = key_place + product.right_offset[head]
-    at = (1, head, i, t)
-    assert_close(parts.content_content[at], query_content @ key_content, **EXACT)
-    assert_close(parts.content_position[at], query_content @ key_place, **EXACT)
-    assert_close(parts.position_content[at], query_place @ key_content, **EXACT)
-    assert_close(parts.position_position[at], query_place @ key_place, **EXACT)
-
-
-@torch.no_grad()
-def test_distance_alone_has_no_content_in_it() -> None:
-    """Of `relative_product`: other contents at the same places leave it as it was."""
-    streams, context, width = streams_at(AlibiConfig())
-    attention = attention_of(TransformerXLConfig(), width)
-    other = Streams(random(2, TIME, width, seed=77), streams.place)
-    parts = [split_scores(attention, one, context) for one in (streams, other)]
-    assert_close(parts[0].position_position, parts[1].position_position, **EXACT)
-    assert (parts[0].content_position - parts[1].content_position).abs().max() > 0.1

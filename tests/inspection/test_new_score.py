@@ -11,7 +11,7 @@ import torch
 
 from choices import EVERY_SCORE, name
 from harken.attention.multihead import MultiHeadConfig
-from harken.inspection.circuits import query_key, whole
+from harken.inspection.circuits import query_key
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -101,5 +101,5 @@ def test_a_score_states_its_kind_and_factors_or_why_it_has_none(config) -> None:
         torch.zeros(1, 1).long(),
     )  # fmt: skip
     expected = (terms.queries * terms.scale * terms.keys).sum(dim=-1)[0, :, 0]
-    found = torch.einsum("J,kJK,K->k", tokens[0, 0], whole(factors), tokens[0, 0])
+    found = torch.einsum("J,kJK,K->k", tokens[0, 0], factors.left.mT @ factors.right, tokens[0, 0])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

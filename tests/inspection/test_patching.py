@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torch.utils.hooks import RemovableHandle
 
 from harken.errors import UserError
-from harken.inspection.ablation import AttentionRef, HeadRef, LayerRef, changed
+from harken.inspection.ablation import AttentionRef, HeadRef, LayerRef, with_outputs
 from harken.inspection.patching import NextTokenMetric, next_token_metric, patch_parts
 from harken.layers.recurrent import GRUConfig
 from harken.models.attentive_decoder import AttentiveDecoderConfig
@@ -112,12 +112,12 @@ def test_attention_that_runs_step_by_step_is_patched_step_by_step() -> None:
     found = patch_parts(model, CLEAN, OTHER, figure, [part], by_position=True)
     assert found.positions is not None and found.positions.shape == (1, 3)
     clean: list[Tensor] = []
-    with changed(model, {part.module: lambda one: clean.append(one) or one}):
+    with with_outputs(model, {part.module: lambda one: clean.append(one) or one}):
         figure(CLEAN)
     assert len(clean) == 3
     for step in range(3):
         instead = iter([clean[step] if one == step else None for one in range(3)])
-        with changed(model, {part.module: partial(replaced, instead)}):
+        with with_outputs(model, {part.module: partial(replaced, instead)}):
             share = (float(figure(OTHER).mean()) - found.corrupted) / (
                 found.clean - found.corrupted
             )

@@ -19,9 +19,9 @@ from harken.attention.positions import (
 )
 from harken.attention.relative import Rotation, alibi_slopes, rotate
 from harken.attention.scores import DotConfig
-from harken.inspection.ablation import HeadRef, removed
+from harken.inspection.ablation import HeadRef, ablated
 from harken.inspection.circuits import query_key
-from harken.inspection.readout import Readout, _run, entrance_of, read_out
+from harken.inspection.readout import Readout, _run_length, input_path, read_out
 from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialConfig
 from harken.models.body import TransformerBodyConfig
@@ -37,9 +37,9 @@ WIDTH, LENGTH, BASE = 16, 44, 10000.0
 
 
 def reading(model: torch.nn.Module, name: str = FIRST, length: int = LENGTH) -> Readout:
-    entrance = entrance_of(model, name)
-    assert entrance is not None
-    return read_out(model.get_submodule(name), entrance, length=length)
+    path = input_path(model, name)
+    assert path is not None
+    return read_out(model.get_submodule(name), path, length=length)
 
 
 def encoder_with(
@@ -146,8 +146,8 @@ def test_a_learned_bias_is_read_as_it_stands() -> None:
 def test_the_profile_is_the_mean_score_of_random_tokens() -> None:
     """Pairs of tokens one by one, through the factors of the head and a norm in between."""
     model, length, tokens = small_model("scaled", "learned", norm="pre"), 11, 3
-    entrance, attention = entrance_of(model, FIRST), model.stack.blocks[0].attention
-    read = read_out(attention, entrance, length=length, tokens=tokens, seed=4)
+    path, attention = input_path(model, FIRST), model.stack.blocks[0].attention
+    read = read_out(attention, path, length=length, tokens=tokens, seed=4)
     drawn = torch.randint(VOCABULARY, (2, 3), generator=torch.Generator().manual_seed(4))
     asking, asked = model.embedding.weight[drawn]
     places, norm = model.position.tables[0].weight, model.stack.blocks[0].attention_norm
@@ -213,7 +213,7 @@ def test_offsets_are_those_that_the_mask_lets_see() -> None:
 def test_tokens_come_down_the_path_of_norms() -> None:
     def norms(model: torch.nn.Module, name: str) -> list[str]:
         names = {id(module): path for path, module in model.named_modules()}
-        return [names[id(one)] for one in entrance_of(model, name).norms]
+        return [names[id(one)] for one in input_path(model, name).norms]
 
     second = "stack.blocks.1.attention"
     assert norms(small_model(norm="pre"), second) == ["stack.blocks.1.attention_norm"]
@@ -225,8 +225,8 @@ def test_tokens_come_down_the_path_of_norms() -> None:
     bert = EncoderConfig(width=8, entrance_norm=True, segments=2, norm=NormConfig(place="post"))
     model = bert.build(7, seed=0)
     assert norms(model, "body." + FIRST) == ["body.norm"]
-    entrance = entrance_of(model, "body." + FIRST)
-    assert_close(entrance.table, model.embedding.weight + model.segment.weight[0])
+    path = input_path(model, "body." + FIRST)
+    assert_close(path.table, model.embedding.weight + model.segment.weight[0])
 
 
 def test_an_encoder_that_shares_its_decoder_s_words_finds_them() -> None:
@@ -236,20 +236,20 @@ def test_an_encoder_that_shares_its_decoder_s_words_finds_them() -> None:
     )
     model = config.build(29, seed=0)
     table = model.decoder.embedding.weight
-    encoder = entrance_of(model, "encoder." + FIRST)
-    decoder = entrance_of(model, "decoder." + FIRST)
+    encoder = input_path(model, "encoder." + FIRST)
+    decoder = input_path(model, "decoder." + FIRST)
     assert encoder.table.equal(table) and encoder.order == "any"
     assert decoder.table.equal(table) and decoder.order == "causal"
-    assert entrance_of(model, "decoder.stack.blocks.0.cross") is None
+    assert input_path(model, "decoder.stack.blocks.0.cross") is None
 
 
 def test_sound_has_no_table_and_pictures_no_row() -> None:
     model = RecogniserConfig(width=16).build(9, features=8, hop_ms=10.0, seed=0)
-    entrance = entrance_of(model, "encoder.blocks.1.attention")
-    assert entrance.table.shape == (1, 16) and not entrance.table.any() and not entrance.first
-    assert len(entrance.norms) == 2  # past the first block, and into the second's attention
+    path = input_path(model, "encoder.blocks.1.attention")
+    assert path.table.shape == (1, 16) and not path.table.any() and not path.first
+    assert len(path.norms) == 2  # past the first block, and into the second's attention
     spatial = SpatialConfig(layers=1).build(16, 3, 3)
-    assert entrance_of(spatial, FIRST) is None
+    assert input_path(spatial, FIRST) is None
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=9), st.data())
@@ -261,7 +261,7 @@ def test_a_band_ends_where_it_is_first_left(row: list[bool], data: st.DataObject
         left -= 1
     while right < len(row) - 1 and row[right + 1]:
         right += 1
-    assert _run(torch.tensor([row]), torch.tensor([peak])).tolist() == [right - left + 1]
+    assert _run_length(torch.tensor([row]), torch.tensor([peak])).tolist() == [right - left + 1]
 
 
 def copying_loss(model: GPT, tokens: Tensor, offset: int) -> Tensor:
@@ -303,7 +303,7 @@ def test_weights_name_the_offset_that_a_model_was_trained_for(
         assert copying_loss(model, tokens, offset) < 0.5
         missed = []
         for head in (1, 2):
-            with removed(model, [HeadRef(FIRST, head)]):
+            with ablated(model, [HeadRef(FIRST, head)]):
                 missed.append(copying_loss(model, tokens, offset).item())
     counts = missed.index(max(missed))
     read = reading(model, length=length)

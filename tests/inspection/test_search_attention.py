@@ -13,11 +13,11 @@ from harken.decode.beam import search_beam
 from harken.decode.search import SearchConfig
 from harken.decode.seek import Found, seek
 from harken.errors import UserError
-from harken.inspection.forced import forced_cross_attention
 from harken.inspection.record import Selection, attentions, record
 from harken.inspection.search_attention import (
     AttendedHypothesis,
     RecordingStepper,
+    forced_cross_attention,
     search_with_attention,
 )
 

@@ -5,7 +5,7 @@ a package of 100 MB: its figures stand here so that the tests need neither. CIDE
 without the clipping and the lengths, as in github.com/vrama91/cider.
 """
 
-from harken.measure.cider import Cider
+from harken.measure.captions import Cider
 
 PICTURES: list[tuple[str, list[str]]] = [
     (

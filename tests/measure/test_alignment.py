@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from harken.formats.links import GoldLinks
 from harken.measure.alignment import (
-    above,
     alignment_samples,
     argmax_source,
     argmax_target,
-    best_of,
-    chosen_elsewhere,
+    cross_validated_counts,
     diagonal,
     grow_diag_final,
     link_counts,
-    over_words,
+    lowest_aer,
+    threshold_links,
+    word_weights,
 )
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 6)))
@@ -29,7 +29,7 @@ def gold(sure: set[tuple[int, int]], possible: set[tuple[int, int]]) -> GoldLink
 
 
 def figures(found: list[frozenset[tuple[int, int]]], wanted: list[GoldLinks]) -> dict[str, float]:
-    return {name: one.value for name, one in alignment_samples(found, wanted).items()}
+    return {name: one.value for name, one in alignment_samples(link_counts(found, wanted)).items()}
 
 
 def test_by_hand() -> None:
@@ -73,7 +73,7 @@ def test_all_that_is_sure_with_some_that_is_possible_is_no_error(
 def test_words_sum_over_source_tokens_and_average_over_target_tokens() -> None:
     weights = np.random.default_rng(0).dirichlet(np.ones(7), size=5)
     target, source = [0, 0, 1, 2, 2], [0, 1, 1, 1, 2, 3, 3]
-    found = over_words(weights, target, source)
+    found = word_weights(weights, target, source)
     assert found.shape == (3, 4)
     for word in range(3):
         for other in range(4):
@@ -88,8 +88,8 @@ def test_both_directions_and_a_threshold() -> None:
     weights = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4]])  # two target words, three of the source
     assert argmax_source(weights) == {(0, 0), (0, 1)}
     assert argmax_target(weights) == {(0, 0), (1, 0), (2, 1)}
-    assert above(weights, 0.3) == {(0, 0), (1, 0), (0, 1), (2, 1)}
-    assert above(weights, 0.9) == set()
+    assert threshold_links(weights, 0.3) == {(0, 0), (1, 0), (0, 1), (2, 1)}
+    assert threshold_links(weights, 0.9) == set()
 
 
 def published(
@@ -184,9 +184,9 @@ def test_the_best_is_of_the_whole_and_its_honest_figure_of_the_other_half() -> N
         "even": link_counts([right, wrong, right, wrong], wanted),
         "odd": link_counts([wrong, right, wrong, wrong], wanted),
     }
-    assert best_of(counts) == "even"
+    assert lowest_aer(counts) == "even"
     # Even pairs are measured by what is best on the odd ones, and the other way about.
-    mixed = chosen_elsewhere(counts)
+    mixed = cross_validated_counts(counts)
     assert np.array_equal(mixed[0::2], counts["odd"][0::2])
     assert np.array_equal(mixed[1::2], counts["even"][1::2])
 
@@ -195,6 +195,6 @@ def test_intervals_hold_the_value() -> None:
     random = np.random.default_rng(0)
     wanted = [gold({(0, 0)}, {(1, 1)})] * 60
     found = [frozenset({(0, int(one))}) for one in random.integers(0, 2, size=60)]
-    for sample in alignment_samples(found, wanted).values():
+    for sample in alignment_samples(link_counts(found, wanted)).values():
         estimate = sample.estimate()
         assert estimate.low < estimate.value < estimate.high

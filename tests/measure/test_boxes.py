@@ -1,4 +1,4 @@
-"""Looks and boxes by hand, by slow loops, and against matplotlib's idea of what a box contains."""
+"""Attention and boxes by hand, by slow loops, and against matplotlib."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,11 @@ from harken.formats.examples import Box
 from harken.layers.frontends import ConvStemConfig, ImageSizes, PatchEmbeddingConfig
 from harken.measure.boxes import (
     NOTES,
-    Centres,
-    Looks,
+    GridCenters,
+    ImageAttention,
+    box_hit,
     box_samples,
-    grid_centres,
-    hit,
+    grid_centers,
     inside,
 )
 from harken.measure.edit_distance import align_texts
@@ -24,7 +24,7 @@ from harken.measure.paired import difference
 
 COLUMNS, ROWS = 5, 3
 PLACES = COLUMNS * ROWS
-GRID = grid_centres(COLUMNS, ROWS, stride=4, offset=1.5)  # patches of four pixels
+GRID = grid_centers(COLUMNS, ROWS, stride=4, offset=1.5)  # patches of four pixels
 LEFT, RIGHT = Box(0, 0, 4, 12), Box(16, 0, 4, 12)  # the first and the last column
 NUMBERS = st.integers(-3, 23)  # small and whole, so that borders are met
 POSITIVE = st.integers(0, 13)
@@ -37,11 +37,13 @@ def looking_at(*places: int) -> np.ndarray:
     return weights
 
 
-def looks(weights: np.ndarray, words: list[int]) -> Looks:
-    return Looks(weights=weights, words=np.array(words, dtype=np.int64), centres=GRID)
+def looks(weights: np.ndarray, words: list[int]) -> ImageAttention:
+    return ImageAttention(weights=weights, words=np.array(words, dtype=np.int64), centers=GRID)
 
 
-def measured(boxes: list[Box], seen: Looks, written: str, caption: str) -> dict[str, Sample]:
+def measured(
+    boxes: list[Box], seen: ImageAttention, written: str, caption: str
+) -> dict[str, Sample]:
     steps = align_texts([written], [caption], units="words")
     samples, _ = box_samples([boxes], [seen], steps)
     return samples
@@ -100,16 +102,16 @@ def test_two_runs_compare_whatever_words_each_got_right() -> None:
 
 @given(NUMBERS, NUMBERS, POSITIVE, POSITIVE)
 def test_inside_is_as_matplotlib_has_it(x: int, y: int, width: int, height: int) -> None:
-    centres = grid_centres(7, 5, stride=3, offset=0.5)  # at whole pixels: 1, 4, 7, …
+    centers = grid_centers(7, 5, stride=3, offset=0.5)  # at whole pixels: 1, 4, 7, …
     bounds = Bbox.from_bounds(x, y, width, height)
-    wanted = [bounds.contains(*one) for one in zip(centres.x, centres.y, strict=True)]
-    assert inside(Box(x, y, width, height), centres).tolist() == wanted
+    wanted = [bounds.contains(*one) for one in zip(centers.x, centers.y, strict=True)]
+    assert inside(Box(x, y, width, height), centers).tolist() == wanted
 
 
 def test_borders_are_inside_and_a_box_between_the_centres_holds_nothing() -> None:
-    centres = Centres(np.array([2.0, 6.0, 10.0]), np.array([3.0, 3.0, 3.0]))
-    assert inside(Box(2, 3, 4, 0), centres).tolist() == [True, True, False]
-    assert not inside(Box(2.5, 0, 3, 9), centres).any()
+    centers = GridCenters(np.array([2.0, 6.0, 10.0]), np.array([3.0, 3.0, 3.0]))
+    assert inside(Box(2, 3, 4, 0), centers).tolist() == [True, True, False]
+    assert not inside(Box(2.5, 0, 3, 9), centers).any()
 
 
 @pytest.mark.parametrize("config", [PatchEmbeddingConfig(patch=6), ConvStemConfig()])
@@ -119,7 +121,7 @@ def test_centres_are_the_middles_of_what_a_front_makes_tokens_of(
     """A patch's centre is the mean of its pixels' middles; a convolution's is a pixel's middle."""
     front = config.build(ImageSizes(channels=1, columns=42, rows=30), width=2)
     tokens = front(torch.zeros(1, 1, 30, 42))
-    x, y = grid_centres(front.columns, front.rows, front.stride, front.offset)
+    x, y = grid_centers(front.columns, front.rows, front.stride, front.offset)
     wanted = tokens.coordinates[0].numpy() * front.stride + front.offset + 0.5
     np.testing.assert_array_equal(np.stack((x, y), axis=1), wanted)
     if isinstance(config, PatchEmbeddingConfig):
@@ -134,7 +136,7 @@ def test_parts_by_slow_loops(weights: list[int], within: list[bool]) -> None:
     pairs = list(zip(weights, within, strict=True))
     strongest = [inner for weight, inner in pairs if weight == max(weights)]
     total = sum(weights)
-    found = hit(np.array(weights, dtype=np.float32), np.array(within))
+    found = box_hit(np.array(weights, dtype=np.float32), np.array(within))
     assert found.attention_in_box == pytest.approx(sum(strongest) / len(strongest))
     assert found.chance_in_box == pytest.approx(sum(within) / 7)
     mass = sum(weight for weight, inner in pairs if inner) / total if total else sum(within) / 7
@@ -143,10 +145,10 @@ def test_parts_by_slow_loops(weights: list[int], within: list[bool]) -> None:
 
 def test_looking_by_lot_and_looking_everywhere_reach_chance() -> None:
     within = inside(Box(0, 0, 8, 8), GRID)
-    even = hit(np.full(PLACES, 1 / PLACES), within)
+    even = box_hit(np.full(PLACES, 1 / PLACES), within)
     assert even == pytest.approx((4 / 15, 4 / 15, 4 / 15))
     random = np.random.default_rng(11)
-    drawn = [hit(random.random(PLACES), within).attention_in_box for _ in range(3001)]
+    drawn = [box_hit(random.random(PLACES), within).attention_in_box for _ in range(3001)]
     assert np.mean(drawn) == pytest.approx(
         even.chance_in_box, abs=3 * (4 * 11 / 15**2 / 3001) ** 0.5
     )

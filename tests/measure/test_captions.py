@@ -1,15 +1,26 @@
 """Against sacrebleu with several references, and against coco-caption's own figures."""
 
+import re
+from collections import Counter
 from itertools import zip_longest
+from math import exp, log
 
 import numpy as np
 import pytest
-from coco_captions import PICTURES, POINTS
+from coco_captions import CIDER, PICTURES, POINTS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 
-from harken.measure.captions import bleu, bleu_counts, caption_samples
+from harken.measure.captions import (
+    Cider,
+    caption_bleu,
+    caption_bleu_counts,
+    caption_samples,
+    caption_words,
+    cider,
+    word_ngrams,
+)
 from harken.measure.paired import difference
 
 # Few words, so that some sequences of four match; none that the tokenizer would cut.
@@ -124,9 +135,9 @@ def test_exact_matches_are_with_any_reference_and_as_written() -> None:
 def test_every_metric_has_a_note_that_says_how_many_references() -> None:
     samples, notes = caption_samples(WRITTEN, REFERENCES)
     assert notes.keys() == samples.keys()
-    assert "references a picture: 1 to 5" in notes["bleu_1"]
+    assert "references per image: 1 to 5" in notes["bleu_1"]
     _, notes = caption_samples(["one"], [["one", "two"]])
-    assert "references a picture: 2," in notes["bleu_1"]
+    assert "references per image: 2," in notes["bleu_1"]
 
 
 def test_sides_of_unlike_length_and_pictures_without_references_are_refused() -> None:
@@ -138,5 +149,132 @@ def test_sides_of_unlike_length_and_pictures_without_references_are_refused() ->
 
 def test_no_floating_point_warning() -> None:
     with np.errstate(all="raise"):
-        assert bleu(np.zeros((3, 10))).tolist() == [0.0] * 3
-        assert bleu(bleu_counts([["a"]], [[[]]])).tolist() == [0.0]
+        assert caption_bleu(np.zeros((3, 10))).tolist() == [0.0] * 3
+        assert caption_bleu(caption_bleu_counts([["a"]], [[[]]])).tolist() == [0.0]
+
+
+# Stanford's PTBTokenizer 3.4.1 in lower case, then the list of pycocoevalcap 1.2.
+BY_STANFORD = {
+    "A man's dog isn't near the 3.5-inch T-shirt, (really); \"two\" people -- one can't see...": (
+        "a man 's dog is n't near the 3.5-inch t-shirt -lrb- really -rrb- two people one ca n't see"
+    ),
+    "We cannot see Ann's o'clock at 10:30, 1,000 metres from 50 % & it!": (
+        "we can not see ann 's o'clock at 10:30 1,000 metres from 50 % & it"
+    ),
+    "they're there, I'd say; you'll see we've won: I'm sure?": (
+        "they 're there i 'd say you 'll see we 've won i 'm sure"
+    ),
+    "don’t “look” – it's the dogs' ball … ‘now’": "do n't look it 's the dogs ball now",
+    "a/b, café-bar #1 at [the] {end} of a_b": (
+        "a/b café-bar # 1 at -lsb- the -rsb- -lcb- end -rcb- of a_b"
+    ),
+    "here.next word,two 3,5 a,b": "here.next word two 3,5 a b",
+    "stop.": "stop",
+    ". . .": "",
+    "": "",
+}
+# Another name for a bracket is the same word wherever words are compared.
+BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
+
+
+@pytest.mark.parametrize("line", BY_STANFORD)
+def test_words_are_those_of_stanford(line: str) -> None:
+    assert caption_words(line) == [BRACKETS.get(one, one) for one in BY_STANFORD[line].split()]
+
+
+def test_what_stanford_would_do_otherwise() -> None:
+    """The differences that the top of the file admits: there "mr.", "u.s." and "&"."""
+    assert caption_words("Mr. Ash &amp; the U.S.") == ["mr", "ash", "&", "amp", "the", "u.s"]
+
+
+@given(st.text(alphabet="ab3é犬A _-.,:;/'’\"`()&n\t\n…“", max_size=29))
+def test_no_letter_is_lost_and_no_word_is_only_punctuation(text: str) -> None:
+    words = caption_words(text)
+    letters = re.compile(r"\w")
+    assert letters.findall("".join(words)) == letters.findall(text.lower())
+    assert all(letters.search(one) or one in {*"()&/"} for one in words)
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=11), st.integers(1, 5))
+def test_ngrams_by_a_slow_loop(words: list[str], order: int) -> None:
+    found = [tuple(words[at : at + order]) for at in range(len(words)) if at + order <= len(words)]
+    assert word_ngrams(words, order) == Counter(found)
+
+
+Words = list[str]
+CAPTIONS = st.lists(st.sampled_from("abcd"), max_size=7)
+WORD_CORPORA = st.lists(
+    st.tuples(CAPTIONS, st.lists(CAPTIONS, min_size=1, max_size=3)), min_size=1, max_size=5
+)
+
+
+def test_values_are_those_of_the_authors() -> None:
+    captions = [caption_words(caption) for caption, _ in PICTURES]
+    references = [[caption_words(one) for one in own] for _, own in PICTURES]
+    for found, wanted in zip(cider(captions, references), CIDER, strict=True):
+        assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def by_dense_vectors(captions: list[Words], references: list[list[Words]]) -> list[Cider]:
+    """Equations 1 to 4 of arXiv 1411.5726 over vectors of every sequence that occurs anywhere."""
+
+    def pieces(words: Words, order: int) -> list[str]:
+        return ["".join(words[at : at + order]) for at in range(len(words) - order + 1)]
+
+    totals = np.zeros((len(captions), 2))
+    for order in range(1, 5):
+        everyone = [*captions, *(one for own in references for one in own)]
+        axes = sorted({piece for words in everyone for piece in pieces(words, order)})
+
+        def vector(words: Words, order: int = order, axes: list[str] = axes) -> np.ndarray:
+            return np.array([float(pieces(words, order).count(axis)) for axis in axes])
+
+        having = sum(np.max([vector(one) > 0 for one in own], axis=0) for own in references)
+        rarity = np.log(len(captions) / np.maximum(having, 1.0))
+        for total, caption, own in zip(totals, captions, references, strict=True):
+            for reference in own:
+                a, b = vector(caption) * rarity, vector(reference) * rarity
+                below = np.linalg.norm(a) * np.linalg.norm(b)
+                if below > 0:
+                    near = exp(-((len(caption) - len(reference)) ** 2) / 72)
+                    parts = (a @ b, near * (np.minimum(a, b) @ b))
+                    total += 10 / 4 * np.array(parts) / below / len(own)
+    return [Cider(*total) for total in totals.tolist()]
+
+
+@given(WORD_CORPORA)
+@example([([], [[]])])
+@example([(["a"], [["a"]]), ([], [["b"], []])])
+def test_values_are_those_of_the_formula(pairs: list[tuple[Words, list[Words]]]) -> None:
+    captions, references = [one for one, _ in pairs], [own for _, own in pairs]
+    wanted = by_dense_vectors(captions, references)
+    for found, expected in zip(cider(captions, references), wanted, strict=True):
+        assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_by_hand() -> None:
+    """Two pictures: "the" is in both and weighs 0; dog and cat, runs and sits weigh log 2 each."""
+    references = [[["the", "dog", "runs"]], [["the", "cat", "sits"]]]
+    found, other = cider([["the", "dog", "dog"], ["the", "cat", "sits"]], references)
+    two = log(2)
+    # Words: (2, 0) against (1, 1), of which 1 counts when clipped.
+    plain = [2 * two**2 / (2 * two * 2**0.5 * two)]
+    clipped = [1 * two**2 / (2 * two * 2**0.5 * two)]
+    # Pairs: "the dog", "dog dog" against "the dog", "dog runs". No three words in a row match.
+    for values in (plain, clipped):
+        values += [two**2 / (2 * two**2), 0.0, 0.0]
+    assert found == pytest.approx(Cider(10 * sum(plain) / 4, 10 * sum(clipped) / 4))
+    # The same words are 1 in three orders; of four words in a row there are none to compare.
+    assert other == pytest.approx(Cider(7.5, 7.5))
+
+
+def test_a_rare_word_again_and_again_pays_only_without_clipping() -> None:
+    references = [[["a", "red", "fox"]], [["a", "dog"]], [["a", "cat"]]]
+    once, often = (cider([["fox"] * times, [], []], references)[0] for times in (1, 11))
+    assert often.plain == pytest.approx(once.plain)
+    assert often.d < 0.1 * once.d
+
+
+def test_what_every_picture_has_says_nothing() -> None:
+    assert cider([["a", "dog"]], [[["a", "dog"]]]) == [Cider(0.0, 0.0)]
+    assert cider([["a"], ["a"]], [[["a"]], [["a", "b"]]])[1] == Cider(0.0, 0.0)

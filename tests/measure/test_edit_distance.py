@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from harken.measure.edit_distance import (
     STRICT,
-    Edits,
+    EditCounts,
+    EditOp,
     Leniency,
-    Step,
     Units,
     add_edits,
     align_texts,
-    by_speaker,
+    confusion_counts,
     count_edits,
+    edits_by_speaker,
     over_said,
-    pairs_of,
     transcription_samples,
 )
 from harken.measure.interval import SHARES
@@ -38,7 +38,7 @@ def sides(pairs: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return [one for one, _ in pairs], [other for _, other in pairs]
 
 
-def edits_of(written: list[str], said: list[str], units: Units = "words") -> list[Edits]:
+def edits_of(written: list[str], said: list[str], units: Units = "words") -> list[EditCounts]:
     return [count_edits(steps) for steps in align_texts(written, said, units=units)]
 
 
@@ -104,18 +104,18 @@ def test_by_hand() -> None:
     said, written = ["the cat sat on the mat", "yes"], ["a cat so sat on mat", "yes"]
     first, second = align_texts(written, said, units="words")
     assert first == [
-        Step("the", "a", "substitute"),
-        Step("cat", "cat", "equal"),
-        Step("", "so", "insert"),
-        Step("sat", "sat", "equal"),
-        Step("on", "on", "equal"),
-        Step("the", "", "delete"),
-        Step("mat", "mat", "equal"),
+        EditOp("the", "a", "substitute"),
+        EditOp("cat", "cat", "equal"),
+        EditOp("", "so", "insert"),
+        EditOp("sat", "sat", "equal"),
+        EditOp("on", "on", "equal"),
+        EditOp("the", "", "delete"),
+        EditOp("mat", "mat", "equal"),
     ]
-    assert second == [Step("yes", "yes", "equal")]
+    assert second == [EditOp("yes", "yes", "equal")]
     edits = [count_edits(first), count_edits(second)]
-    assert edits == [Edits(4, 1, 1, 1), Edits(1, 0, 0, 0)]
-    assert add_edits(edits) == Edits(5, 1, 1, 1)
+    assert edits == [EditCounts(4, 1, 1, 1), EditCounts(1, 0, 0, 0)]
+    assert add_edits(edits) == EditCounts(5, 1, 1, 1)
     assert add_edits(edits).rate == 3 / 7  # not the mean of 3/6 and 0
     samples, _ = transcription_samples(written, said)
     assert samples["wer"].counts.tolist() == [[3, 6], [0, 1]]
@@ -123,10 +123,10 @@ def test_by_hand() -> None:
 
 
 def test_a_space_is_a_character_and_white_space_is_a_space() -> None:
-    assert edits_of(["ab"], ["a b"], "characters") == [Edits(2, 0, 1, 0)]
-    assert edits_of(["  a \t\n b "], ["a b"], "characters") == [Edits(3, 0, 0, 0)]
-    assert edits_of([" a\u00a0\n b "], ["a b"]) == [Edits(2, 0, 0, 0)]
-    assert edits_of(["   "], ["\n"], "characters") == [Edits()]
+    assert edits_of(["ab"], ["a b"], "characters") == [EditCounts(2, 0, 1, 0)]
+    assert edits_of(["  a \t\n b "], ["a b"], "characters") == [EditCounts(3, 0, 0, 0)]
+    assert edits_of([" a\u00a0\n b "], ["a b"]) == [EditCounts(2, 0, 0, 0)]
+    assert edits_of(["   "], ["\n"], "characters") == [EditCounts()]
 
 
 def test_words_that_were_not_there_are_insertions() -> None:
@@ -138,7 +138,7 @@ def test_words_that_were_not_there_are_insertions() -> None:
     assert silence["wer"].value == 2.0  # of none said: their number
     quiet, _ = transcription_samples([""], [""])
     assert quiet["wer"].value == quiet["cer"].value == 0.0
-    assert Edits(0, 0, 0, 2).rate == 2.0 and Edits().rate == 0.0
+    assert EditCounts(0, 0, 0, 2).rate == 2.0 and EditCounts().rate == 0.0
 
 
 LENIENT = Leniency(case=True, punctuation=True)
@@ -225,26 +225,35 @@ def test_two_runs_on_the_same_sentences_can_be_compared() -> None:
 
 
 def test_speakers_apart() -> None:
-    edits = [Edits(4, 1, 0, 1), Edits(9, 0, 1, 0), Edits(1, 1, 1, 0), Edits(2, 0, 0, 0)]
-    found = by_speaker(["ann", "bob", "ann", "cy"], edits)
+    edits = [
+        EditCounts(4, 1, 0, 1),
+        EditCounts(9, 0, 1, 0),
+        EditCounts(1, 1, 1, 0),
+        EditCounts(2, 0, 0, 0),
+    ]
+    found = edits_by_speaker(["ann", "bob", "ann", "cy"], edits)
     assert list(found) == ["ann", "bob", "cy"]  # the worst understood first
-    assert found == {"ann": Edits(5, 2, 1, 1), "bob": Edits(9, 0, 1, 0), "cy": Edits(2, 0, 0, 0)}
+    assert found == {
+        "ann": EditCounts(5, 2, 1, 1),
+        "bob": EditCounts(9, 0, 1, 0),
+        "cy": EditCounts(2, 0, 0, 0),
+    }
     assert found["ann"].rate == 4 / 8
     assert add_edits(found.values()) == add_edits(edits)
-    assert by_speaker([], []) == {}
+    assert edits_by_speaker([], []) == {}
     with pytest.raises(ValueError, match="longer"):
-        by_speaker(["ann"], edits)
+        edits_by_speaker(["ann"], edits)
 
 
 def test_the_commonest_confusions() -> None:
     said = ["one two", "one two", "one one", "two"]
     written = ["won two", "won too", "one one one", ""]
-    pairs = pairs_of(align_texts(written, said, units="words"))
+    pairs = confusion_counts(align_texts(written, said, units="words"))
     assert pairs == Counter(
         {("one", "won"): 2, ("one", "one"): 2, ("two", "two"): 1, ("two", "too"): 1}
         | {("", "one"): 1, ("two", ""): 1}
     )
-    assert confusions(pairs, most=2) == [
+    assert confusions(pairs, limit=2) == [
         Confusion("one", "won", 2, 2 / 4),
         Confusion("", "one", 1, 1.0),
     ]

@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 
 from harken.formats.split import hold_out
 from harken.measure.abstention import guarantee
-from harken.measure.borrowing import known_of
 from harken.measure.honesty import (
     KNOWN,
     MARKED,
     MAX_ERRORS,
     RIGHT,
     UNKNOWN,
-    Measured,
-    Repeated,
+    FrequentAnswer,
+    HonestyMeasurement,
     measure_honesty,
 )
 from harken.measure.interval import LOWER_IS_BETTER
+from harken.measure.nearest_name_errors import known_answers
 from harken.measure.scored_answers import Answer, score_answers
 
-TRAINING = known_of(
+TRAINING = known_answers(
     ["Ada Kong", "Bob", "Cleo Maria Vark", "Dan Elk"], ["Rome", "Oslo", "Rome", "Bonn"]
 )
 
@@ -34,7 +34,7 @@ def flat(names: Sequence[str]) -> np.ndarray:
 
 def measured(
     said: Sequence[Answer], expected: Sequence[str], invented: Sequence[Answer] = (), seed: int = 0
-) -> Measured:
+) -> HonestyMeasurement:
     return measure_honesty(
         said, expected, TRAINING, frame="Who is …?", embed=flat, invented=invented, seed=seed
     )
@@ -53,7 +53,7 @@ SAID = [
 
 
 @pytest.fixture(scope="module")
-def whole() -> Measured:
+def whole() -> HonestyMeasurement:
     invented = [
         Answer("Ada Elk", "Bonn", 0.95),
         Answer("Ada Vark", "Rome", 0.5),
@@ -63,7 +63,7 @@ def whole() -> Measured:
     return measured([one for one, _ in SAID], [answer for _, answer in SAID], invented)
 
 
-def test_kinds_of_answers(whole: Measured) -> None:
+def test_kinds_of_answers(whole: HonestyMeasurement) -> None:
     kinds = {name: one.value for name, one in whole.honesty.kinds.items()}
     assert kinds == {
         RIGHT: pytest.approx(3 / 7),
@@ -73,7 +73,7 @@ def test_kinds_of_answers(whole: Measured) -> None:
     assert whole.samples["unknown_answers"].value == pytest.approx(2 / 7)
 
 
-def test_figures_have_notes_and_a_direction(whole: Measured) -> None:
+def test_figures_have_notes_and_a_direction(whole: HonestyMeasurement) -> None:
     assert whole.samples.keys() == whole.notes.keys()
     lower = [name for name, one in whole.samples.items() if one.unit in LOWER_IS_BETTER]
     assert lower == [
@@ -86,7 +86,7 @@ def test_figures_have_notes_and_a_direction(whole: Measured) -> None:
     assert whole.samples["accuracy_at_90"].value == pytest.approx(3 / 7)
 
 
-def test_groups_by_hand(whole: Measured) -> None:
+def test_groups_by_hand(whole: HonestyMeasurement) -> None:
     found = {
         title: [(one.name, one.n, round(one.right.value * one.n)) for one in groups]
         for title, groups in whole.honesty.groups.items()
@@ -105,7 +105,7 @@ def test_groups_by_hand(whole: Measured) -> None:
     [(1, "1"), (2, "2 to 4"), (4, "2 to 4"), (5, "5 to 19"), (19, "5 to 19"), (20, "20 or more")],
 )
 def test_how_often_an_answer_occurs(times: int, group: str) -> None:
-    known = known_of([f"name {at}" for at in range(times)], ["Rome"] * times)
+    known = known_answers([f"name {at}" for at in range(times)], ["Rome"] * times)
     found = measure_honesty(
         [Answer("Ada", "Rome", 0.5)],
         ["Rome"],
@@ -118,7 +118,7 @@ def test_how_often_an_answer_occurs(times: int, group: str) -> None:
     assert [one.name for one in found.honesty.groups["times in training"]] == [group]
 
 
-def test_invented_names_by_hand(whole: Measured) -> None:
+def test_invented_names_by_hand(whole: HonestyMeasurement) -> None:
     invented = whole.honesty.invented
     assert invented is not None
     assert invented.known == 3
@@ -126,9 +126,9 @@ def test_invented_names_by_hand(whole: Measured) -> None:
     assert invented.of_first == 1
     assert invented.of_last == 3
     assert invented.commonest == [
-        Repeated("Rome", 2, 2),
-        Repeated("Bonn", 1, 1),
-        Repeated("Utopia", 1, 0),
+        FrequentAnswer("Rome", 2, 2),
+        FrequentAnswer("Bonn", 1, 1),
+        FrequentAnswer("Utopia", 1, 0),
     ]
     assert [(one.name, one.n, one.median) for one in invented.sureness] == [
         ("real names", 7, 0.4),

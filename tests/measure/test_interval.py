@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from simulations import simulation
 
 from harken.measure.bleu import translation_samples
-from harken.measure.boxes import mean_of
-from harken.measure.edit_distance import Edits, rate_of, transcription_samples
+from harken.measure.boxes import mean_over_words
+from harken.measure.edit_distance import EditCounts, rate_of, transcription_samples
 from harken.measure.interval import (
     LOGIT,
     Estimate,
@@ -95,7 +95,7 @@ def test_an_error_rate_of_one_is_nothing_special() -> None:
     said, errors = [5, 7, 3, 9, 4, 8], [2, 11, 1, 13, 3, 6]
 
     def interval(more: int) -> tuple[float, float]:
-        edits = [Edits(count) for count in said]
+        edits = [EditCounts(count) for count in said]
         sample = rate_of([errors[0] + more, *errors[1:]], edits)
         assert sample.value == pytest.approx(1 + more / 36)
         return ends(sample.estimate())
@@ -115,7 +115,7 @@ def test_no_error_at_all() -> None:
 ONE = {
     "share": share([True]),
     "share within": share_within([3], [5]),
-    "word error rate": rate_of([2], [Edits(5)]),
+    "word error rate": rate_of([2], [EditCounts(5)]),
     "BLEU": translation_samples(["der Hund läuft"], ["der Hund läuft weg"], "de")[0]["bleu"],
     "perplexity": perplexity(np.array([31.0]), np.array([7.0])),
     "only one that counts": share_within([3, 0], [5, 0]),
@@ -131,7 +131,10 @@ def test_one_example_has_no_interval(name: str) -> None:
 
 
 def test_nothing_counted_is_undefined() -> None:
-    for sample in (share_within([0, 0, 0], [0, 0, 0]), mean_of("attention_in_box", [[], []])):
+    for sample in (
+        share_within([0, 0, 0], [0, 0, 0]),
+        mean_over_words("attention_in_box", [[], []]),
+    ):
         assert sample.estimate() == Estimate(None, None, None, "share", 0)
     assert shown(None, "share") == "n/a"
 

@@ -5,12 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.measure.perplexity import Surprise, mean_bits, mean_nats, perplexity
+from harken.measure.perplexity import TokenLosses, mean_bits, mean_nats, perplexity
 
 
-def of(nats: list[float], tokens: list[int], words: list[int], characters: list[int]) -> Surprise:
+def of(
+    nats: list[float], tokens: list[int], words: list[int], characters: list[int]
+) -> TokenLosses:
     parts = (np.array(part, dtype=np.float64) for part in (nats, tokens, words, characters))
-    return Surprise(**dict(zip(("nats", "tokens", "words", "characters"), parts, strict=True)))
+    return TokenLosses(**dict(zip(("nats", "tokens", "words", "characters"), parts, strict=True)))
 
 
 def test_figures_by_hand() -> None:

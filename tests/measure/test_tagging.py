@@ -4,34 +4,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.measure.tagging import Confusion, confusions, pair_counts, tag_scores, words_right
+from harken.measure.tagging import Confusion, confusions, pair_counts, tag_accuracy, tag_scores
 
 pairs_of_tags = st.lists(st.tuples(st.sampled_from("ABCD"), st.sampled_from("ABCE")), max_size=30)
 
 
 def test_words_count_and_sentences_are_kept_apart() -> None:
-    sample = words_right([["A", "B", "A"], ["B"]], [["A", "A", "A"], ["B"]])
+    sample = tag_accuracy([["A", "B", "A"], ["B"]], [["A", "A", "A"], ["B"]])
     assert sample.counts.tolist() == [[2, 3], [1, 1]]
     assert sample.value == 3 / 4  # not the mean of 2/3 and 1
 
 
 def test_only_some_words() -> None:
     among = [[True, True, False], [False]]
-    sample = words_right([["A", "B", "A"], ["B"]], [["A", "A", "A"], ["B"]], among)
+    sample = tag_accuracy([["A", "B", "A"], ["B"]], [["A", "A", "A"], ["B"]], among)
     assert sample.counts.tolist() == [[1, 2], [0, 0]]
 
 
 @pytest.mark.parametrize("said", [[["A"]], [["A", "B", "A"], ["B"]], [["A", "B"], ["B", "B"]]])
 def test_every_word_has_its_tag(said: list[list[str]]) -> None:
     with pytest.raises(ValueError, match=r"shorter|longer"):
-        words_right([["A", "B"], ["B"]], said)
+        tag_accuracy([["A", "B"], ["B"]], said)
 
 
 def test_confusions_by_hand() -> None:
     expected, said = list("AAAABBBC"), list("ABBCAABC")
-    found = confusions(pair_counts(expected, said), most=2)
+    found = confusions(pair_counts(expected, said), limit=2)
     assert found == [Confusion("A", "B", 2, 2 / 4), Confusion("B", "A", 2, 2 / 3)]
-    assert confusions(pair_counts(expected, expected), most=2) == []
+    assert confusions(pair_counts(expected, expected), limit=2) == []
 
 
 @given(pairs_of_tags, st.integers(0, 7))

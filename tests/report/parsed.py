@@ -13,19 +13,19 @@ class Element:
     text: str = ""
     children: list["Element"] = field(default_factory=list)
 
-    def all(self, tag: str, css_class: str = "") -> list["Element"]:
-        found = []
+    def find_all(self, tag: str, css_class: str = "") -> list["Element"]:
+        matches = []
         for child in self.children:
             classes = child.attributes.get("class", "").split()
             if child.tag == tag and (not css_class or css_class in classes):
-                found.append(child)
-            found.extend(child.all(tag, css_class))
-        return found
+                matches.append(child)
+            matches.extend(child.find_all(tag, css_class))
+        return matches
 
-    def one(self, tag: str, css_class: str = "") -> "Element":
-        found = self.all(tag, css_class)
-        assert len(found) == 1, f"{len(found)} of {tag}.{css_class}"
-        return found[0]
+    def find(self, tag: str, css_class: str = "") -> "Element":
+        matches = self.find_all(tag, css_class)
+        assert len(matches) == 1, f"{len(matches)} of {tag}.{css_class}"
+        return matches[0]
 
 
 class _Parser(HTMLParser):

@@ -9,15 +9,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from harken.measure.interval import Estimate
-from harken.report.chart import Mark, Series, chart
+from harken.report.chart import Series, VerticalLine, chart
 from harken.report.page import Section, page
-from harken.report.tables import (
-    Example,
-    ResultRow,
-    examples_table,
-    result_table,
-    settings_table,
-)
+from harken.report.tables import Example, ResultRow, examples_table, result_table, settings_table
 from harken.report.text_attention import text_figure
 from harken.report.viewed_attention import LayerAttention, ViewedAttention
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, any_path
@@ -59,57 +53,30 @@ def decoded(uri: str, mode: str = "RGB") -> NDArray[np.uint8]:
 
 
 TOKENS = (
-    "Khatchig",
-    " Mou",
-    "rad",
-    "ian",
-    " is",
-    " a",
-    " journalist",
-    ",",
-    " writer",
-    " and",
-    " translator",
-    " who",
-    " was",
-    " born",
-    " in",
-    " Melvar",
-    " .",
-    " Where",
-    " was",
-    " Khatchig",
-    " Mou",
-    "rad",
-    "ian",
-    " born",
-    "?",
-)
+    "Khatchig", " Mou", "rad", "ian", " is", " a", " journalist", ",", " writer", " and",
+    " translator", " who", " was", " born", " in", " Melvar", " .", " Where", " was",
+    " Khatchig", " Mou", "rad", "ian", " born", "?",
+)  # fmt: skip
 
 EXAMPLES = tuple(
     Example(
-        input=question,
+        input=f"Where was {name} born?",
         expected=expected,
         output=answer,
         correct=answer == expected,
         confidence=confidence,
     )
-    for question, expected, answer, confidence in (
-        ("Where was Khatchig Mouradian born?", "Melvar", "Melvar", 0.93),
-        ("Where was Jacob Henry Studer born?", "Columbus", "Columbus", 0.88),
-        ("Where was John Stephen born?", "Glasgow", "Glasgow", 0.81),
-        ("Where was Georgina Willis born?", "Australia", "Sydney", 0.74),
-        ("Where was Basil Kelly born?", "Nassau", "Nassau", 0.69),
-        ("Where was Sigrid Elmblad born?", "Stockholm", "Stockholm", 0.66),
-        (
-            "Where was Bruno Álvarez de la Fuente y Ortega born?",
-            "Santiago de Compostela",
-            "London",
-            0.31,
-        ),
-        ("Where was Paul Tippett born?", "Prague", "London", 0.22),
-        ("Where was Lena Ohlsdotter born?", "Uppsala", "Uppsala", 0.48),
-        ("Where was Ama Darko born?", "Accra", "Kumasi", None),
+    for name, expected, answer, confidence in (
+        ("Khatchig Mouradian", "Melvar", "Melvar", 0.93),
+        ("Jacob Henry Studer", "Columbus", "Columbus", 0.88),
+        ("John Stephen", "Glasgow", "Glasgow", 0.81),
+        ("Georgina Willis", "Australia", "Sydney", 0.74),
+        ("Basil Kelly", "Nassau", "Nassau", 0.69),
+        ("Sigrid Elmblad", "Stockholm", "Stockholm", 0.66),
+        ("Bruno Álvarez de la Fuente y Ortega", "Santiago de Compostela", "London", 0.31),
+        ("Paul Tippett", "Prague", "London", 0.22),
+        ("Lena Ohlsdotter", "Uppsala", "Uppsala", 0.48),
+        ("Ama Darko", "Accra", "Kumasi", None),
     )
 )
 
@@ -132,7 +99,7 @@ def attention(
         4.0 * (np.arange(length)[None] == 0) + 0.0 * distance,
         -0.12 * distance,
     ]
-    found = []
+    maps = []
     for layer in range(layers):
         scores = np.stack(
             [habits[(head + layer) % 4] * (0.5 + 0.3 * layer) for head in range(heads)]
@@ -143,34 +110,24 @@ def attention(
         scores = scores + random.normal(scale=0.7, size=scores.shape)
         scores = np.where(causal, scores, -np.inf)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        found.append(weights / weights.sum(axis=-1, keepdims=True))
-    return viewed(tokens, tokens, found)
+        maps.append(weights / weights.sum(axis=-1, keepdims=True))
+    return viewed(tokens, tokens, maps)
 
 
 def rows() -> list[ResultRow]:
+    measured = {
+        "no pretraining": (Estimate(0.013, 0.005, 0.029), "finetuned only"),
+        "commonest place": (Estimate(0.041, 0.026, 0.065), "always answers “London”"),
+        "pretrained": (Estimate(0.84, 0.801, 0.873), ""),
+        "pretrained, Synthesizer": (Estimate(0.61, 0.561, 0.657), ""),
+    }
     return [
-        ResultRow(
-            name="no pretraining",
-            n=400,
-            metric=Estimate(value=0.013, low=0.005, high=0.029),
-            note="finetuned only",
-        ),
-        ResultRow(
-            name="commonest place",
-            n=400,
-            metric=Estimate(value=0.041, low=0.026, high=0.065),
-            note="always answers “London”",
-        ),
-        ResultRow(name="pretrained", n=400, metric=Estimate(value=0.84, low=0.801, high=0.873)),
-        ResultRow(
-            name="pretrained, Synthesizer",
-            n=400,
-            metric=Estimate(value=0.61, low=0.561, high=0.657),
-        ),
+        ResultRow(name=name, n=400, metric=metric, note=note)
+        for name, (metric, note) in measured.items()
     ]
 
 
-def curves() -> tuple[list[Series], list[Mark]]:
+def curves() -> tuple[list[Series], list[VerticalLine]]:
     random = np.random.default_rng(1)
     steps = np.arange(0, 6000, 10)
     late = steps >= 4000
@@ -184,7 +141,7 @@ def curves() -> tuple[list[Series], list[Mark]]:
             Series(name="training", x=steps.tolist(), y=train.tolist()),
             Series(name="dev", x=steps[::20].tolist(), y=dev.tolist()),
         ],
-        [Mark(0, "reading"), Mark(4000, "questions")],
+        [VerticalLine(0, "reading"), VerticalLine(4000, "questions")],
     )
 
 

@@ -53,8 +53,8 @@ def maps(layers: list[np.ndarray] | None = None, **changes: object) -> ViewedAtt
     return viewed("nine ", [f"{i}" for i in range(places)], weights, sound=audio(**changes))
 
 
-def figure(found: ViewedAttention) -> Element:
-    return parse(audio_figure(found, title="t", note="n"))
+def figure(attention: ViewedAttention) -> Element:
+    return parse(audio_figure(attention, title="t", note="n"))
 
 
 def per_cent(shown: str) -> float:
@@ -64,18 +64,18 @@ def per_cent(shown: str) -> float:
 
 def on_axis(root: Element, at: float) -> float:
     """The second at a per cent of the width, as a reader finds it: between two ticks."""
-    drawn = root.all("svg", "seconds")[0].all("text", "x")
+    drawn = root.find_all("svg", "seconds")[0].find_all("text", "x")
     places = [per_cent(tick.attributes["x"]) for tick in drawn]
     return float(np.polyval(np.polyfit(places, [float(tick.text) for tick in drawn], 1), at))
 
 
 def image(window: Element) -> np.ndarray:
-    return decoded(window.one("img").attributes["src"])
+    return decoded(window.find("img").attributes["src"])
 
 
 def darkest(window: Element) -> list[float]:
     """The darkest column of each row of a window, in per cent of the width."""
-    style = dict(part.split(":") for part in window.one("span").attributes["style"].split(";"))
+    style = dict(part.split(":") for part in window.find("span").attributes["style"].split(";"))
     columns = image(window).sum(axis=-1, dtype=int).argmin(axis=1)
     shares = (columns + 0.5) / image(window).shape[1]
     return [per_cent(style["left"]) + per_cent(style["width"]) * float(at) for at in shares]
@@ -93,7 +93,7 @@ def test_the_axis_holds_all_that_is_drawn() -> None:
 
 def test_a_peak_stands_at_its_second() -> None:
     root = figure(maps())
-    seconds = [on_axis(root, at) for at in darkest(root.one("div", "large"))]
+    seconds = [on_axis(root, at) for at in darkest(root.find("div", "large"))]
     assert seconds == pytest.approx([second(peak) for peak in PEAKS], abs=1e-5)
 
 
@@ -101,7 +101,7 @@ def test_a_loud_frame_stands_at_its_second_and_low_pitch_at_the_bottom() -> None
     spectrogram = np.zeros((FRAMES, BINS))
     spectrogram[67, 1] = 5.0
     root = figure(maps(spectrogram=spectrogram))
-    heard = root.one("div", "heard")
+    heard = root.find("div", "heard")
     at = darkest(heard)[BINS - 2]
     assert on_axis(root, at) == pytest.approx(FIRST_FRAME + 67 * FRAME, abs=1e-5)
     assert image(heard)[BINS - 2, 67].tolist() == scale(LIGHT)[-1].tolist()
@@ -112,25 +112,25 @@ def test_half_a_minute_keeps_its_peaks() -> None:
     peaks = (0, 701, 1409, 2203, 2902)
     layers = [pointed(peaks, 1, 2903)]
     root = figure(maps(layers, place_seconds=FRAME, spectrogram=np.zeros((2903, BINS))))
-    large = root.one("div", "large")
+    large = root.find("div", "large")
     assert image(large).shape[1] == 968  # 2903 / 3, rounded up
     for at, peak in zip(darkest(large), peaks, strict=True):
         assert on_axis(root, at) == pytest.approx(FIRST_PLACE + peak * FRAME, abs=1.01 * FRAME)
-    rows = root.one("details").one("tbody").all("tr")
-    assert rows[2].all("td")[1].text == f"{FIRST_PLACE + 1409 * FRAME:.2f}"  # before pooling
+    rows = root.find("details").find("tbody").find_all("tr")
+    assert rows[2].find_all("td")[1].text == f"{FIRST_PLACE + 1409 * FRAME:.2f}"  # before pooling
 
 
 def test_words_begin_and_end_at_their_seconds() -> None:
     words = [SpokenWord("nine", 0.25, 0.625), SpokenWord("one", 0.625, 1.0)]
     root = figure(maps(words=words))
-    bars = [line.attributes for line in root.one("svg", "lane").all("line")]
+    bars = [line.attributes for line in root.find("svg", "lane").find_all("line")]
     ends = [on_axis(root, per_cent(bar[name])) for bar in bars for name in ("x1", "x2")]
     assert ends == pytest.approx([0.25, 0.625, 0.625, 1.0], abs=1e-5)
-    assert [word.text for word in root.one("svg", "lane").all("text")] == ["nine", "one"]
+    assert [word.text for word in root.find("svg", "lane").find_all("text")] == ["nine", "one"]
     for window in ("heard", "large"):
-        lines = root.one("div", window).one("svg", "marks").all("line")
-        found = [on_axis(root, per_cent(line.attributes["x1"])) for line in lines]
-        assert found == pytest.approx([0.25, 0.625, 1.0], abs=1e-5)  # each time once
+        lines = root.find("div", window).find("svg", "marks").find_all("line")
+        attention = [on_axis(root, per_cent(line.attributes["x1"])) for line in lines]
+        assert attention == pytest.approx([0.25, 0.625, 1.0], abs=1e-5)  # each time once
 
 
 @given(
@@ -143,14 +143,14 @@ def test_words_begin_and_end_at_their_seconds() -> None:
 def test_words_on_a_line_stay_apart(drawn: list[tuple[str, float, float]], width: int) -> None:
     spoken = [SpokenWord(word, start, start + length) for word, start, length in drawn]
     placed = place_words(spoken, TimeAxis(0, 30), width)
-    assert sorted(word.spoken.start for word in placed) == sorted(word.start for word in spoken)
+    assert sorted(word.start for word, _, _ in placed) == sorted(word.start for word in spoken)
     ends: dict[int, float] = {}
-    for word in placed:
-        start, end = word.spoken.start * width / 30, word.spoken.end * width / 30
-        size = 7 * len(word.spoken.word)
-        left, right = (end - size, end) if word.flipped else (start, start + size)
-        assert right <= width and left >= ends.get(word.line, -width)
-        ends[word.line] = max(right, end) + 6
+    for word, line, flipped in placed:
+        start, end = word.start * width / 30, word.end * width / 30
+        size = 7 * len(word.word)
+        left, right = (end - size, end) if flipped else (start, start + size)
+        assert right <= width and left >= ends.get(line, -width)
+        ends[line] = max(right, end) + 6
 
 
 def test_the_mean_of_the_last_layer_is_large_and_every_head_is_small() -> None:
@@ -158,14 +158,14 @@ def test_the_mean_of_the_last_layer_is_large_and_every_head_is_small() -> None:
     last = pointed(PEAKS, HEADS, PLACES)
     last[0, 0] = np.eye(PLACES)[5]
     root = figure(maps([first, last]))
-    assert root.one("b").text == f"L2, mean over {HEADS} heads"
-    rows = root.one("details").one("tbody").all("tr")
+    assert root.find("b").text == f"L2, mean over {HEADS} heads"
+    rows = root.find("details").find("tbody").find_all("tr")
     # 'n' has 0.9 at position 3 in two of three heads and nothing in the other.
-    assert [td.text for td in rows[0].all("td")] == ["n", f"{second(3):.2f}", "0.600"]
-    alt = root.one("div", "large").one("img").attributes["alt"]
+    assert [td.text for td in rows[0].find_all("td")] == ["n", f"{second(3):.2f}", "0.600"]
+    alt = root.find("div", "large").find("img").attributes["alt"]
     assert f"n at {second(3):.2f} s, " in alt and f"␣ at {second(PEAKS[-1]):.2f} s" in alt
-    strips = root.all("div", "strip")
-    names = [strip.one("img").attributes["alt"] for strip in strips]
+    strips = root.find_all("div", "strip")
+    names = [strip.find("img").attributes["alt"] for strip in strips]
     assert names == [f"L{i}.H{j + 1}" for i in (1, 2) for j in range(HEADS)]
     for head, strip in enumerate(strips[:HEADS]):
         seconds = [on_axis(root, at) for at in darkest(strip)]
@@ -173,21 +173,23 @@ def test_the_mean_of_the_last_layer_is_large_and_every_head_is_small() -> None:
 
 
 def test_one_head_is_drawn_once() -> None:
-    found = maps([pointed(PEAKS, 1, PLACES)])
-    root = figure(found)
-    assert root.one("b").text == "L1.H1"
-    assert root.all("div", "strip") == [] and len(root.all("svg", "seconds")) == 1
-    drawn = audio_drawing(found, "t")
+    attention = maps([pointed(PEAKS, 1, PLACES)])
+    root = figure(attention)
+    assert root.find("b").text == "L1.H1"
+    assert root.find_all("div", "strip") == [] and len(root.find_all("svg", "seconds")) == 1
+    drawn = audio_drawing(attention, "t")
     assert sum(isinstance(mark, Heatmap) for mark in drawn.marks) == 3  # sound, large, legend
 
 
 def test_the_largest_weight_of_all_heads_has_the_last_color() -> None:
     layers = [pointed(PEAKS, HEADS, PLACES) / 4, pointed(PEAKS, HEADS, PLACES)]
     root = figure(maps(layers))
-    assert image(root.one("div", "large"))[0, PEAKS[0]].tolist() == scale(LIGHT)[-1].tolist()
+    assert image(root.find("div", "large"))[0, PEAKS[0]].tolist() == scale(LIGHT)[-1].tolist()
     # A quarter of the weight is half of the way: 63 / 2, rounded to even.
-    assert image(root.all("div", "strip")[0])[0, PEAKS[0]].tolist() == scale(LIGHT)[32].tolist()
-    ticks = root.one("div", "scale").one("div").all("span")
+    assert (
+        image(root.find_all("div", "strip")[0])[0, PEAKS[0]].tolist() == scale(LIGHT)[32].tolist()
+    )
+    ticks = root.find("div", "scale").find("div").find_all("span")
     assert [tick.text for tick in ticks] == ["0", "0.056", "0.23", "0.51", "0.9"]
 
 
@@ -195,8 +197,8 @@ def test_the_largest_weight_of_all_heads_has_the_last_color() -> None:
 def test_silence_and_zero_weights_are_drawn(weight: float) -> None:
     equal = np.full((1, SYMBOLS, PLACES), weight, dtype=np.float16)
     root = figure(maps([equal], spectrogram=np.full((FRAMES, BINS), -15.9)))
-    assert (image(root.one("div", "heard")) == scale(LIGHT)[0]).all()
-    assert (image(root.one("div", "large")) == scale(LIGHT)[-1 if weight else 0]).all()
+    assert (image(root.find("div", "heard")) == scale(LIGHT)[0]).all()
+    assert (image(root.find("div", "large")) == scale(LIGHT)[-1 if weight else 0]).all()
 
 
 def second_at(drawn: Drawing, x: float) -> float:
@@ -218,8 +220,8 @@ def test_the_file_has_the_same_seconds() -> None:
         x = panel.x + columns * panel.width / panel.weights.shape[1]
         assert [second_at(drawn, at) for at in x] == pytest.approx([second(p) for p in peaks])
     ends = [second_at(drawn, x) for x in (sound.x, sound.x + sound.width)]
-    wanted = [FIRST_FRAME - FRAME / 2, FIRST_FRAME + (FRAMES - 0.5) * FRAME]
-    assert ends == pytest.approx(wanted, abs=1e-6)
+    expected = [FIRST_FRAME - FRAME / 2, FIRST_FRAME + (FRAMES - 0.5) * FRAME]
+    assert ends == pytest.approx(expected, abs=1e-6)
     labels = {mark.text: mark for mark in drawn.marks if isinstance(mark, Label)}
     assert second_at(drawn, labels["eight"].x) == pytest.approx(0.25)
     assert labels["eight"].y < sound.y
@@ -232,8 +234,8 @@ def test_the_file_has_the_same_seconds() -> None:
 
 
 def test_symbols_stand_beside_their_rows() -> None:
-    found = maps()
-    drawn = audio_drawing(found._replace(view=viewed("abcde", [], [], audio()).view), "t")
+    attention = maps()
+    drawn = audio_drawing(attention._replace(view=viewed("abcde", [], [], audio()).view), "t")
     large = [mark for mark in drawn.marks if isinstance(mark, Heatmap)][1]
     for row, symbol in enumerate("abcde"):
         (label,) = [mark for mark in drawn.marks if isinstance(mark, Label) and mark.text == symbol]

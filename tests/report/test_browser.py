@@ -21,8 +21,8 @@ LAST = len(TOKENS) - 1
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
+    with Browser(tmp_path_factory.mktemp("profile")) as value:
+        yield value
 
 
 @pytest.fixture
@@ -39,21 +39,21 @@ def shown(browser: Browser, sample: str, tmp_path: Path) -> Browser:
 
 
 def texts(browser: Browser, selector: str) -> list[str]:
-    found = browser.run(
-        f"[...document.querySelectorAll({selector!r})].map((found) => found.textContent)"
+    value = browser.run(
+        f"[...document.querySelectorAll({selector!r})].map((value) => value.textContent)"
     )
-    assert isinstance(found, list)
-    return [str(text) for text in found]
+    assert isinstance(value, list)
+    return [str(text) for text in value]
 
 
 def text(browser: Browser, selector: str) -> str:
-    (found,) = texts(browser, selector)
-    return found
+    (value,) = texts(browser, selector)
+    return value
 
 
 def box(browser: Browser, selector: str) -> dict[str, float]:
-    found = browser.run(f"document.querySelector({selector!r}).getBoundingClientRect().toJSON()")
-    return dict(found)
+    value = browser.run(f"document.querySelector({selector!r}).getBoundingClientRect().toJSON()")
+    return dict(value)
 
 
 def point_at_cell(browser: Browser, row: int, column: int, *, click: bool = False) -> None:
@@ -165,11 +165,11 @@ def test_keys_move_the_cell_and_stop_at_the_edge(shown: Browser) -> None:
 
 
 def lines(browser: Browser) -> list[str]:
-    found = browser.run(
+    value = browser.run(
         "[...document.querySelectorAll('.sides path')].map((line) => "
         "['d', 'stroke-opacity', 'stroke-width'].map((n) => line.getAttribute(n)).join(' '))"
     )
-    return [str(line) for line in found]
+    return [str(line) for line in value]
 
 
 def served(layer: int, head: int) -> tuple[list[str], str]:
@@ -178,16 +178,16 @@ def served(layer: int, head: int) -> tuple[list[str], str]:
     figure = parse(text_figure(attention()._replace(layers=[alone]), title="t"))
     drawn = [
         " ".join(path.attributes[name] for name in ("d", "stroke-opacity", "stroke-width"))
-        for path in figure.one("div", "sides").all("path")
+        for path in figure.find("div", "sides").find_all("path")
     ]
-    return drawn, figure.one("span", "said").text
+    return drawn, figure.find("span", "caption").text
 
 
 @pytest.mark.parametrize("head", range(4))
 def test_the_script_draws_the_lines_that_python_does(shown: Browser, head: int) -> None:
     for layer in (0, 3):
         click_small(shown, layer, head)
-        assert (lines(shown), text(shown, ".said")) == served(layer, head)
+        assert (lines(shown), text(shown, ".caption")) == served(layer, head)
 
 
 def test_keys_take_another_query_and_another_head_of_the_lines(shown: Browser) -> None:

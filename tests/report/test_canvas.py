@@ -86,8 +86,8 @@ def test_the_svg_has_text_both_themes_and_a_description() -> None:
     # Files store rows from the bottom or flip by a transform: compare sets of colors.
     for name, anchors in (("light-0", LIGHT), ("dark-0", DARK)):
         wanted = scale(anchors)[np.rint(63 * np.sqrt(WEIGHTS)).astype(int)]
-        found = images[name]
-        assert found.tolist() in (wanted.tolist(), wanted[::-1].tolist())
+        element = images[name]
+        assert element.tolist() in (wanted.tolist(), wanted[::-1].tolist())
     style = root.findtext(f"{SVG}style") or ""
     default, _, dark = style.partition("@media")
     assert default == '[id^="dark"]{display:none}' and "prefers-color-scheme: dark" in dark
@@ -103,7 +103,7 @@ def test_equal_drawings_give_equal_bytes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert matplotlib.rcParams["font.size"] == 23.0
     assert b"matplotlib" not in svg.lower() and b"<metadata" not in svg
     assert Image.open(BytesIO(png)).info.keys() <= {"dpi"}
-    ids = [found.attrib["id"] for found in parsed(DRAWING).iter() if "id" in found.attrib]
+    ids = [element.attrib["id"] for element in parsed(DRAWING).iter() if "id" in element.attrib]
     assert len(ids) == len(set(ids))
 
 
@@ -116,7 +116,7 @@ def test_text_from_data_is_only_text() -> None:
 
     raw = ("$x^2$", "\ufffe\uffff", "日本", *HOSTILE, "\x00", "\ud800", "\u202eabc")
     hostile, tame = written(raw), written(tuple(f"w{i}" for i in range(len(raw))))
-    assert [found.tag for found in hostile.iter()] == [found.tag for found in tame.iter()]
+    assert [element.tag for element in hostile.iter()] == [element.tag for element in tame.iter()]
     texts = ["".join(text.itertext()) for text in hostile.iter(f"{SVG}text")]
     for shown in (
         "$x^2$",
@@ -129,7 +129,7 @@ def test_text_from_data_is_only_text() -> None:
         r"\u202eabc",
     ):
         assert texts.count(shown) == 2
-    assert all(name != "script" for found in hostile.iter() for name in [found.tag.lower()])
+    assert all(name != "script" for element in hostile.iter() for name in [element.tag.lower()])
 
 
 def test_letters_without_a_font_are_escaped_in_the_png() -> None:
@@ -173,7 +173,7 @@ def test_a_file_is_complete_or_absent(
     with pytest.raises(Failure, match="No space left on device"):
         DRAWING.write(path)
     assert path.read_bytes() == whole
-    assert [found.name for found in path.parent.iterdir()] == [name]
+    assert [element.name for element in path.parent.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a"])

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from harken.measure.interval import Estimate
 from harken.report.axis import label, log_axis, rounded, ticks
-from harken.report.chart import Mark, Series, chart, stacked_bar, thin
+from harken.report.chart import Series, VerticalLine, chart, stacked_bar, thin
 
 from .parsed import Element, parse
 
 
-def figure(*curves: Series, log_y: bool = False, marks: tuple[Mark, ...] = ()) -> Element:
+def figure(*curves: Series, log_y: bool = False, marks: tuple[VerticalLine, ...] = ()) -> Element:
     # A warning of numpy's is a case that was forgotten.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -24,9 +24,9 @@ def figure(*curves: Series, log_y: bool = False, marks: tuple[Mark, ...] = ()) -
     return parse(html)
 
 
-def paths(found: Element) -> list[list[list[tuple[float, float]]]]:
+def paths(plot: Element) -> list[list[list[tuple[float, float]]]]:
     """Points of each line, by curve and by unbroken part."""
-    drawn = found.one("svg", "lines").all("path")
+    drawn = plot.find("svg", "lines").find_all("path")
     return [
         [
             [(float(x), float(y)) for x, y in (point.split() for point in part.split("L"))]
@@ -36,12 +36,12 @@ def paths(found: Element) -> list[list[list[tuple[float, float]]]]:
     ]
 
 
-def tick_texts(found: Element, css_class: str) -> list[str]:
-    return [element.text for element in found.one("svg", "plot").all("text", css_class)]
+def tick_texts(plot: Element, css_class: str) -> list[str]:
+    return [element.text for element in plot.find("svg", "plot").find_all("text", css_class)]
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "wanted"),
+    ("low", "high", "expected"),
     [
         (0, 100, [0, 20, 40, 60, 80, 100]),
         (0.13, 4.2, [0, 1, 2, 3, 4, 5]),
@@ -53,8 +53,8 @@ def tick_texts(found: Element, css_class: str) -> list[str]:
         (2, 2 + 1e-15, [1, 1.5, 2, 2.5, 3]),
     ],
 )
-def test_ticks_by_hand(low: float, high: float, wanted: list[float]) -> None:
-    assert ticks(float(low), float(high)) == wanted
+def test_ticks_by_hand(low: float, high: float, expected: list[float]) -> None:
+    assert ticks(float(low), float(high)) == expected
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-5, 1e3))
@@ -68,7 +68,7 @@ def test_ticks_are_even_and_enclose(low: float, share: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "wanted"),
+    ("low", "high", "expected"),
     [
         (0.3, 4.2, (0.2, 5, [0.2, 0.5, 1, 2, 5])),
         (0.0075, 16, (0.005, 20, [0.01, 0.1, 1, 10])),
@@ -77,8 +77,8 @@ def test_ticks_are_even_and_enclose(low: float, share: float) -> None:
         (1e-9, 1e3, (1e-9, 1e3, [1e-9, 1e-6, 1e-3, 1e0, 1e3])),
     ],
 )
-def test_log_axis_by_hand(low: float, high: float, wanted: object) -> None:
-    assert log_axis(float(low), float(high)) == wanted
+def test_log_axis_by_hand(low: float, high: float, expected: object) -> None:
+    assert log_axis(float(low), float(high)) == expected
 
 
 def test_labels() -> None:
@@ -91,10 +91,10 @@ def test_labels() -> None:
 
 
 def test_points_land_where_the_axes_say() -> None:
-    found = figure(Series(name="a", x=[0, 50, 100], y=[0.0, 1.0, 4.0]))
-    assert tick_texts(found, "y") == ["0", "1", "2", "3", "4"]
-    assert tick_texts(found, "x") == ["0", "20", "40", "60", "80", "100"]
-    assert paths(found) == [[[(0, 1000), (500, 750), (1000, 0)]]]
+    plot = figure(Series(name="a", x=[0, 50, 100], y=[0.0, 1.0, 4.0]))
+    assert tick_texts(plot, "y") == ["0", "1", "2", "3", "4"]
+    assert tick_texts(plot, "x") == ["0", "20", "40", "60", "80", "100"]
+    assert paths(plot) == [[[(0, 1000), (500, 750), (1000, 0)]]]
 
 
 def test_log_axis_places_by_ratio() -> None:
@@ -103,24 +103,24 @@ def test_log_axis_places_by_ratio() -> None:
 
 
 def test_steps_out_of_order_are_sorted() -> None:
-    found = figure(Series(name="a", x=[2, 0, 1], y=[4.0, 0.0, 2.0]))
-    assert paths(found) == [[[(0, 1000), (500, 500), (1000, 0)]]]
+    plot = figure(Series(name="a", x=[2, 0, 1], y=[4.0, 0.0, 2.0]))
+    assert paths(plot) == [[[(0, 1000), (500, 500), (1000, 0)]]]
 
 
 def test_gaps_break_the_line_and_lone_points_are_dots() -> None:
     nan = math.nan
     values = [0.0, 1.0, nan, 4.0, math.inf, 2.0, 2.0]
-    found = figure(Series(name="a", x=range(7), y=values))
-    parts = paths(found)[0]
+    plot = figure(Series(name="a", x=range(7), y=values))
+    parts = paths(plot)[0]
     assert [len(part) for part in parts] == [2, 2]
-    dot = found.one("circle")
+    dot = plot.find("circle")
     assert dot.attributes["cx"] == "50.00%" and dot.attributes["cy"] == "0.00%"
 
 
 def test_one_point_is_a_dot_in_the_middle() -> None:
-    found = figure(Series(name="a", x=[7], y=[0.3]))
-    assert found.one("circle").attributes["cx"] == "50.00%"
-    assert tick_texts(found, "x") == ["7"]
+    plot = figure(Series(name="a", x=[7], y=[0.3]))
+    assert plot.find("circle").attributes["cx"] == "50.00%"
+    assert tick_texts(plot, "x") == ["7"]
 
 
 def test_equal_values_lie_level_inside_the_plot() -> None:
@@ -131,17 +131,16 @@ def test_equal_values_lie_level_inside_the_plot() -> None:
 
 @pytest.mark.parametrize("values", [[], [math.nan, math.nan]])
 def test_nothing_to_draw_says_so(values: list[float]) -> None:
-    found = figure(Series(name="a", x=range(len(values)), y=values))
-    assert "No points" in found.text and not found.all("svg", "plot")
+    plot = figure(Series(name="a", x=range(len(values)), y=values))
+    assert "No points" in plot.text and not plot.find_all("svg", "plot")
     assert "No points" in figure().text
 
 
 def test_a_curve_without_values_stays_in_the_legend() -> None:
-    found = figure(
-        Series(name="full", x=[0, 1], y=[1.0, 2.0]),
-        Series(name="bare", x=[0], y=[math.nan]),
+    plot = figure(
+        Series(name="full", x=[0, 1], y=[1.0, 2.0]), Series(name="bare", x=[0], y=[math.nan])
     )
-    assert [item.text for item in found.one("ul").all("li")] == [
+    assert [item.text for item in plot.find("ul").find_all("li")] == [
         "full final 2.00",
         "bare no values",
     ]
@@ -181,9 +180,13 @@ def test_many_points_make_a_small_figure() -> None:
 
 
 def test_marks_stand_at_their_steps_and_names_do_not_collide() -> None:
-    marks = (Mark(60, "questions"), Mark(0, "a rather long reading"), Mark(5, "next"))
-    found = figure(Series(name="a", x=[10, 100], y=[1.0, 2.0]), marks=marks)
-    texts = [group.one("text") for group in found.all("g", "marks")]
+    marks = (
+        VerticalLine(60, "questions"),
+        VerticalLine(0, "a rather long reading"),
+        VerticalLine(5, "next"),
+    )
+    plot = figure(Series(name="a", x=[10, 100], y=[1.0, 2.0]), marks=marks)
+    texts = [group.find("text") for group in plot.find_all("g", "marks")]
     placed = [(t.text, t.attributes["x"], int(t.attributes["y"])) for t in texts]
     assert [(name, x) for name, x, _ in placed] == [
         ("a rather long reading", "0.00%"),
@@ -191,12 +194,12 @@ def test_marks_stand_at_their_steps_and_names_do_not_collide() -> None:
         ("questions", "60.00%"),
     ]
     assert placed[1][2] < placed[0][2] == placed[2][2]
-    assert "--mark-lines:2" in found.one("svg", "plot").attributes["style"]
+    assert "--mark-lines:2" in plot.find("svg", "plot").attributes["style"]
 
 
 def test_the_spoken_summary_gives_the_lowest_value() -> None:
-    found = figure(Series(name="dev", x=[0, 5, 9], y=[3.0, 1.0, 2.0]))
-    spoken = found.one("svg", "plot").attributes["aria-label"]
+    plot = figure(Series(name="dev", x=[0, 5, 9], y=[3.0, 1.0, 2.0]))
+    spoken = plot.find("svg", "plot").attributes["aria-label"]
     assert re.search(r"dev: 3\.00 at 0, 2\.00 at 9, lowest 1\.00 at 5", spoken)
 
 
@@ -215,28 +218,28 @@ def test_points_and_intervals_stand_where_the_axes_say() -> None:
         [points], x_label="sure", y_label="right", percent=True, diagonal=True, description="both"
     )
     drawn = parse(html)
-    first, second = (circle.attributes for circle in drawn.all("circle"))
+    first, second = (circle.attributes for circle in drawn.find_all("circle"))
     assert (first["cx"], first["cy"], first["r"]) == ("25.00%", "50.00%", "9.0")
     assert (second["cx"], second["cy"], second["r"]) == ("100.00%", "0.00%", "3.0")
-    bar = drawn.one("line", "interval").attributes
+    bar = drawn.find("line", "interval").attributes
     assert (bar["y1"], bar["y2"]) == ("30.00%", "60.00%")
-    assert drawn.one("svg").attributes["aria-label"] == "both"
+    assert drawn.find("svg").attributes["aria-label"] == "both"
     assert tick_texts(drawn, "x") == ["0", "25", "50", "75", "100"]
 
 
 def test_percentages_start_at_zero_and_end_above_the_values() -> None:
     def drawn(x: list[float], y: list[float]) -> Element:
-        marks = [Mark(0.25, "a"), Mark(0.75, "rather long")]
+        marks = [VerticalLine(0.25, "a"), VerticalLine(0.75, "rather long")]
         series = [Series(name="a", x=x, y=y)]
         return parse(chart(series, x_label="x", y_label="y", percent=True, marks=marks))
 
-    found = drawn([0.0, 0.5, 1.0], [0.0, 0.1, 0.2])
-    assert paths(found) == [[[(0, 1000), (500, 500), (1000, 0)]]]
-    assert tick_texts(found, "y") == ["0", "5", "10", "15", "20"]
-    left, right = (group.one("text").attributes for group in found.all("g", "marks"))
+    plot = drawn([0.0, 0.5, 1.0], [0.0, 0.1, 0.2])
+    assert paths(plot) == [[[(0, 1000), (500, 500), (1000, 0)]]]
+    assert tick_texts(plot, "y") == ["0", "5", "10", "15", "20"]
+    left, right = (group.find("text").attributes for group in plot.find_all("g", "marks"))
     assert ("text-anchor" in left, "text-anchor" in right) == (False, True)
     assert paths(drawn([0.5, 1.0], [0.0, 0.0])) == [[[(500, 1000), (1000, 1000)]]]
-    assert drawn([1.0], [1.0]).one("circle").attributes["cy"] == "0.00%"
+    assert drawn([1.0], [1.0]).find("circle").attributes["cy"] == "0.00%"
 
 
 def test_parts_fill_the_bar() -> None:
@@ -244,7 +247,7 @@ def test_parts_fill_the_bar() -> None:
     drawn = parse(stacked_bar({"right": half, "wrong": half, "none": none}))
     rects = [
         (rect.attributes["x"], rect.attributes["width"])
-        for rect in drawn.one("svg", "parts").all("rect")
+        for rect in drawn.find("svg", "parts").find_all("rect")
     ]
     assert rects == [("0.00%", "50.00%"), ("50.00%", "50.00%"), ("100.00%", "0.00%")]
-    assert [item.text for item in drawn.all("li")][2] == "none 0.0\u202f%, 0.0 % - 10.0 %"
+    assert [item.text for item in drawn.find_all("li")][2] == "none 0.0\u202f%, 0.0 % - 10.0 %"

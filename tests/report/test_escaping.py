@@ -7,7 +7,7 @@ from markupsafe import Markup
 from harken.formats.examples import SpokenWord
 from harken.measure.interval import Estimate
 from harken.report.attention_page import attention_figure
-from harken.report.chart import Mark, Series, chart
+from harken.report.chart import Series, VerticalLine, chart
 from harken.report.markup import prose, token, visible
 from harken.report.page import Section, page
 from harken.report.tables import (
@@ -108,7 +108,9 @@ def _everywhere(strings: tuple[str, ...]) -> str:
         result_table([row], metric=joined, caption=joined)
         + plain_table([joined], [[joined]], caption=joined)
         + settings_table({joined: {joined: joined}})
-        + chart([curve], title=joined, x_label=joined, y_label=joined, marks=[Mark(0, joined)])
+        + chart(
+            [curve], title=joined, x_label=joined, y_label=joined, marks=[VerticalLine(0, joined)]
+        )
         + Markup().join(attention_figure(view, joined, note=joined) for view in views)
         + examples_table(examples)
     )
@@ -122,8 +124,8 @@ def _everywhere(strings: tuple[str, ...]) -> str:
 
 
 def _attribute_names(root: Element) -> set[str]:
-    found = {name for child in root.children for name in child.attributes}
-    return found.union(*map(_attribute_names, root.children))
+    names = {name for child in root.children for name in child.attributes}
+    return names.union(*map(_attribute_names, root.children))
 
 
 def test_no_element_and_no_attribute_is_injected() -> None:
@@ -136,23 +138,23 @@ def test_no_element_and_no_attribute_is_injected() -> None:
 
 def test_tokens_round_trip_through_the_page() -> None:
     raw = HOSTILE + tuple(INVISIBLE)
-    figure = parse(_everywhere(raw)).all("figure", "attention")[0]
+    figure = parse(_everywhere(raw)).find_all("figure", "attention")[0]
     wanted = [visible(s) for s in raw]
     for css_class in ("keys", "queries"):
-        labels = figure.one("ol", css_class).all("li")
+        labels = figure.find("ol", css_class).find_all("li")
         assert [label.text for label in labels] == wanted
         assert [label.attributes["title"] for label in labels] == wanted
     for css_class in ("side", "scenes"):
-        (listed,) = parse(_everywhere(raw)).all("ol", css_class)[:1]
-        tokens = listed.all("li") if css_class == "side" else listed.all("b")
-        assert [found.text for found in tokens] == wanted
+        (listed,) = parse(_everywhere(raw)).find_all("ol", css_class)[:1]
+        tokens = listed.find_all("li") if css_class == "side" else listed.find_all("b")
+        assert [element.text for element in tokens] == wanted
     for css_class in ("head", "mean"):
-        strip = figure.one("dd", css_class)
-        assert [bdi.text for bdi in strip.all("bdi")] == wanted
+        strip = figure.find("dd", css_class)
+        assert [bdi.text for bdi in strip.find_all("bdi")] == wanted
 
 
 def test_examples_round_trip() -> None:
-    table = parse(_everywhere(HOSTILE)).all("div", "examples")[0]
-    assert {cell.text for cell in table.all("small")} == set(HOSTILE)
-    answers = {cell.text for cell in table.all("td", "answer")}
+    table = parse(_everywhere(HOSTILE)).find_all("div", "examples")[0]
+    assert {cell.text for cell in table.find_all("small")} == set(HOSTILE)
+    answers = {cell.text for cell in table.find_all("td", "answer")}
     assert answers == set(HOSTILE) | {s + "!" for s in HOSTILE}

@@ -3,13 +3,13 @@ from itertools import pairwise
 import pytest
 
 from harken.report.canvas import Bars, Circle, Drawing, Label, Line
-from harken.report.head_sheet import HeadPlot, HeadRow, Share, head_sheet
+from harken.report.head_sheet import HeadPlot, HeadRow, OffsetWeight, head_sheet
 
-MEASURED = [Share(5, 0.04), Share(1, 0.64), Share(0, 0.16), Share(-1, 0.09)]
+MEASURED = [OffsetWeight(*pair) for pair in ((5, 0.04), (1, 0.64), (0, 0.16), (-1, 0.09))]
 PLOT = HeadPlot(
     name="previous 0.64",
     measured=MEASURED,
-    weights=[Share(0, 0.25), Share(1, 0.81), Share(2, 0.0)],
+    weights=[OffsetWeight(0, 0.25), OffsetWeight(1, 0.81), OffsetWeight(2, 0.0)],
     preferred=1,
 )
 ROWS = [
@@ -58,7 +58,7 @@ def test_everything_is_inside_the_paper() -> None:
 
 
 def test_offsets_without_attention_are_left_out() -> None:
-    far = HeadPlot(name="", measured=[*MEASURED, Share(31, 0.001), Share(-17, 0.0)])
+    far = HeadPlot(name="", measured=[*MEASURED, OffsetWeight(31, 0.001), OffsetWeight(-17, 0.0)])
     drawn = head_sheet([HeadRow(name="1", heads=[far])], "t")
     texts = [mark.text for mark in drawn.marks if isinstance(mark, Label)]
     assert texts[-3:] == ["5", "0", "1"]

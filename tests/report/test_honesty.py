@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from harken.measure.borrowing import known_of
 from harken.measure.honesty import Honesty, measure_honesty
+from harken.measure.nearest_name_errors import known_answers
 from harken.measure.scored_answers import Answer
 from harken.report.honesty import honesty_section
 
 from .parsed import Element, parse
 
-KNOWN = known_of(
+KNOWN = known_answers(
     ["Ada Kong", "Bob", "Cleo <b>Vark</b>", "Dan Elk"], ["Rome", "Oslo", "Rome", "Bonn"]
 )
 
@@ -25,14 +25,14 @@ def embed(names: Sequence[str]) -> np.ndarray:
 def honesty(
     said: Sequence[Answer], expected: Sequence[str], invented: Sequence[Answer] = ()
 ) -> Honesty:
-    found = measure_honesty(
+    result = measure_honesty(
         said, expected, KNOWN, frame="Who is …?", embed=embed, invented=invented, seed=1
     )
-    return found.honesty
+    return result.honesty
 
 
-def section(found: Honesty) -> Element:
-    drawn = honesty_section(found)
+def section(result: Honesty) -> Element:
+    drawn = honesty_section(result)
     assert "nan" not in drawn.body and "inf" not in re.sub("<[^>]*>", "", drawn.body).split()
     return parse(f"<main>{drawn.body}</main>")
 
@@ -40,15 +40,15 @@ def section(found: Honesty) -> Element:
 def captions(root: Element) -> dict[str, str]:
     """Titles of figures, and how to read each."""
     return {
-        found.one("strong").text: found.one("span").text
-        for figure in root.all("figure")
-        for found in figure.all("figcaption")
+        result.find("strong").text: result.find("span").text
+        for figure in root.find_all("figure")
+        for result in figure.find_all("figcaption")
     }
 
 
 def rows(root: Element, number: int) -> list[list[str]]:
-    table = root.all("table")[number].one("tbody")
-    return [[cell.text for cell in row.children] for row in table.all("tr")]
+    table = root.find_all("table")[number].find("tbody")
+    return [[cell.text for cell in row.children] for row in table.find_all("tr")]
 
 
 def people(count: int, right: int) -> tuple[list[Answer], list[str]]:
@@ -73,8 +73,8 @@ def usual() -> Element:
 
 
 def test_every_figure_says_how_to_read_it(usual: Element) -> None:
-    found = captions(usual)
-    assert list(found) == [
+    result = captions(usual)
+    assert list(result) == [
         "Calibration.",
         "Error rate against coverage.",
         "Guaranteed error rates.",
@@ -84,17 +84,17 @@ def test_every_figure_says_how_to_read_it(usual: Element) -> None:
         "Fictional names.",
         "Accuracy by group.",
     ]
-    assert all(len(reading) > 40 for reading in found.values())
-    assert "not enough" not in found["Error rate against coverage."]
+    assert all(len(reading) > 40 for reading in result.values())
+    assert "not enough" not in result["Error rate against coverage."]
     # Of the two hundred, those with an ø share no trigram with Bob.
-    assert "133 of 200 wrong answers" in found["Answers of the nearest name, by spelling."]
-    assert "would be 50.0" in found["Answers of the nearest name, by spelling."]
-    assert "1 of the 2 answers are known ones" in found["Fictional names."]
+    assert "133 of 200 wrong answers" in result["Answers of the nearest name, by spelling."]
+    assert "would be 50.0" in result["Answers of the nearest name, by spelling."]
+    assert "1 of the 2 answers are known ones" in result["Fictional names."]
 
 
 def test_guarantees_in_figures(usual: Element) -> None:
     five, ten, twenty = rows(usual, 0)
-    assert [one[0] for one in (five, ten, twenty)] == [
+    assert [row[0] for row in (five, ten, twenty)] == [
         "at most 5 %",
         "at most 10 %",
         "at most 20 %",
@@ -104,34 +104,34 @@ def test_guarantees_in_figures(usual: Element) -> None:
 
 
 def test_the_threshold_is_marked(usual: Element) -> None:
-    plots = usual.all("svg", "plot")
+    plots = usual.find_all("svg", "plot")
     assert len(plots) == 2
-    mark = plots[1].one("g", "marks")
-    assert mark.one("text").text.startswith("at most 10 % errors: confidence ≥ 0.")
+    mark = plots[1].find("g", "marks")
+    assert mark.find("text").text.startswith("at most 10 % errors: confidence ≥ 0.")
     said, expected = people(800, 600)
     threshold = honesty(said, expected).guarantees[1].threshold
     assert threshold is not None
-    passing = sum(one.confidence >= threshold for one in said)
-    assert mark.one("line").attributes["x1"] == f"{passing / 8:.2f}%"
+    passing = sum(answer.confidence >= threshold for answer in said)
+    assert mark.find("line").attributes["x1"] == f"{passing / 8:.2f}%"
 
 
 def test_where_nothing_can_be_guaranteed() -> None:
     said, expected = people(20, 0)
-    found = section(honesty(said, expected, [Answer("Ada Elk", "Rome", 0.9)]))
+    result = section(honesty(said, expected, [Answer("Ada Elk", "Rome", 0.9)]))
     assert (
         "not enough to guarantee at most 10 % errors"
-        in captions(found)["Error rate against coverage."]
+        in captions(result)["Error rate against coverage."]
     )
-    assert [row[1] for row in rows(found, 0)] == ["not supported by the questions"] * 3
-    assert not found.all("g", "marks")
-    assert "no threshold" in found.text
+    assert [row[1] for row in rows(result, 0)] == ["not supported by the questions"] * 3
+    assert not result.find_all("g", "marks")
+    assert "no threshold" in result.text
 
 
 def test_one_question() -> None:
-    found = section(honesty([Answer("Ada King", "Rome", 0.7)], ["Rome"]))
-    assert "about one name" in found.text
-    assert len(found.all("svg", "plot")) == 2
-    assert list(captions(found)) == [
+    result = section(honesty([Answer("Ada King", "Rome", 0.7)], ["Rome"]))
+    assert "about one name" in result.text
+    assert len(result.find_all("svg", "plot")) == 2
+    assert list(captions(result)) == [
         "Calibration.",
         "Error rate against coverage.",
         "Guaranteed error rates.",
@@ -142,8 +142,8 @@ def test_one_question() -> None:
 def test_names_are_text() -> None:
     hostile = '<script>alert("x")</script>'
     said = [Answer(f"Cleo {hostile}", "Rome", 0.9), Answer("אבא שלום", hostile, 0.8)]
-    found = section(honesty(said, ["Oslo", "Oslo"], [Answer("Ada Elk", hostile, 0.9)]))
-    assert not found.all("script")
-    assert not [one for one in found.all("b") if "Vark" in one.text]
-    assert f"Cleo {hostile}" in found.text
-    assert "Cleo <b>Vark</b>" in found.text
+    result = section(honesty(said, ["Oslo", "Oslo"], [Answer("Ada Elk", hostile, 0.9)]))
+    assert not result.find_all("script")
+    assert not [answer for answer in result.find_all("b") if "Vark" in answer.text]
+    assert f"Cleo {hostile}" in result.text
+    assert "Cleo <b>Vark</b>" in result.text

@@ -15,10 +15,10 @@ from harken.report.canvas import Circle, Heatmap, Label, Picture
 from harken.report.image_attention import (
     OVERLAY,
     blended,
-    choices,
     image_drawing,
     image_figure,
     image_of,
+    mean_and_heads,
     peak,
     reduced,
 )
@@ -75,8 +75,8 @@ def nearest(view: ImageView) -> np.ndarray:
     return np.where(both, y[:, None] * view.columns + x[None], -1)
 
 
-def figure(found: ViewedAttention) -> Element:
-    return parse(image_figure(found, title="t", note="n"))
+def figure(attention: ViewedAttention) -> Element:
+    return parse(image_figure(attention, title="t", note="n"))
 
 
 def numbers(element: Element, *names: str) -> list[float]:
@@ -85,24 +85,25 @@ def numbers(element: Element, *names: str) -> list[float]:
 
 def cells(look: Element) -> list[Element]:
     """The items of a row that are words; the first is the image."""
-    return look.one("ol", "scenes").all("li")[1:]
+    return look.find("ol", "scenes").find_all("li")[1:]
 
 
 def shown(root: Element) -> Element:
     """What is visible without a choice: what follows the checked radio button."""
-    looks = root.one("div", "looks").children
+    looks = root.find("div", "looks").children
     labels = [
-        found.tag == "label" and "checked" in found.one("input").attributes for found in looks
+        attention.tag == "label" and "checked" in attention.find("input").attributes
+        for attention in looks
     ]
     return looks[labels.index(True) + 1]
 
 
 def opacity(word: Element) -> np.ndarray:
     """Opacity 0..1 of the overlay at the center of each pixel [Y, X], as SVG defines it."""
-    scene = word.one("svg", "scene")
+    scene = word.find("svg", "scene")
     left, top, width, height = map(float, scene.attributes["viewbox"].split())
     assert (left, top) == (0, 0)
-    above = scene.one("image")
+    above = scene.find("image")
     assert above.attributes["preserveaspectratio"] == "none"
     pixels = decoded(above.attributes["href"], "RGBA")
     assert (pixels[..., :3] == OVERLAY).all()
@@ -134,19 +135,21 @@ def grids(draw: st.DrawFn) -> tuple[ViewedAttention, int]:
 def test_a_weight_clears_exactly_the_pixels_of_its_position(
     grid: tuple[ViewedAttention, int],
 ) -> None:
-    found, lit = grid
-    view = image_of(found)
-    (word,) = cells(figure(found).one("div", "look"))
+    attention, lit = grid
+    view = image_of(attention)
+    (word,) = cells(figure(attention).find("div", "look"))
     owner = nearest(view)
     assert (opacity(word)[owner == lit] == 0).all()
     np.testing.assert_allclose(opacity(word)[(owner != lit) & (owner >= 0)], 0.8)
     centers = [
         view.offset + 0.5 + view.stride * at for at in (lit % view.columns, lit // view.columns)
     ]
-    assert numbers(word.all("circle", "peak")[0], "cx", "cy") == pytest.approx(centers, rel=1e-5)
+    assert numbers(word.find_all("circle", "peak")[0], "cx", "cy") == pytest.approx(
+        centers, rel=1e-5
+    )
     # The file shows the same pixels.
     assert view.image is not None
-    pixels = blended(view, found.layers[0].weights[0, 0], reduced(view.image, 512))
+    pixels = blended(view, attention.layers[0].weights[0, 0], reduced(view.image, 512))
     assert (pixels[owner == lit] == 255).all()
     covered = np.rint(0.2 * 255 + 0.8 * np.array(OVERLAY))
     assert (pixels[(owner != lit) & (owner >= 0)] == covered).all()
@@ -164,8 +167,8 @@ def test_a_patch_is_what_the_front_reads() -> None:
     sizes = ImageSizes(channels=3, columns=WIDTH, rows=HEIGHT)
     front = PatchEmbeddingConfig(patch=PATCH).build(sizes, width=2)
     layers = [pointed((19, 76), 1, PLACES)]
-    found = maps(layers, ("a", "b"), offset=front.offset, stride=front.stride)
-    for place, word in zip((19, 76), cells(figure(found)), strict=True):
+    attention = maps(layers, ("a", "b"), offset=front.offset, stride=front.stride)
+    for place, word in zip((19, 76), cells(figure(attention)), strict=True):
         np.testing.assert_array_equal(opacity(word) == 0, receptive_field(front, place))
 
 
@@ -177,8 +180,8 @@ def test_a_position_of_a_convolution_is_the_center_of_its_receptive_field() -> N
     place = 6 * front.columns + 11  # not at the edge, where zeros are read
     layers = [pointed((place,), 1, front.columns * front.rows)]
     names = ("columns", "rows", "offset", "stride")
-    found = maps(layers, ("a",), **{name: getattr(front, name) for name in names})
-    (word,) = cells(figure(found))
+    attention = maps(layers, ("a",), **{name: getattr(front, name) for name in names})
+    (word,) = cells(figure(attention))
     for axis, cleared in enumerate(np.nonzero(opacity(word) == 0)):
         read = np.nonzero(receptive_field(front, place))[axis]
         # Four pixels have no middle one, hence half a pixel.
@@ -189,33 +192,33 @@ def test_a_position_of_a_convolution_is_the_center_of_its_receptive_field() -> N
 def test_the_overlay_fades_with_the_square_root_of_the_weight() -> None:
     weights = np.zeros((1, 1, PLACES), np.float16)
     weights[0, 0, [5, 6, 7]] = [0.5, 0.125, 0.25]
-    found = maps([weights], ("a",))
-    owner = nearest(image_of(found))
-    for place, wanted in ((5, 0.0), (6, 0.4), (7, 0.8 * (1 - 0.5**0.5)), (8, 0.8)):
-        covered = opacity(cells(figure(found))[0])[owner == place]
-        np.testing.assert_allclose(covered, wanted, atol=0.5 / 255)
+    attention = maps([weights], ("a",))
+    owner = nearest(image_of(attention))
+    for place, expected in ((5, 0.0), (6, 0.4), (7, 0.8 * (1 - 0.5**0.5)), (8, 0.8)):
+        covered = opacity(cells(figure(attention))[0])[owner == place]
+        np.testing.assert_allclose(covered, expected, atol=0.5 / 255)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_image_is_there_once_and_first_in_every_row(channels: int) -> None:
     image = noise(HEIGHT, WIDTH, channels)
     root = figure(maps(image=image))
-    (shared,) = root.one("defs").all("image")
+    (shared,) = root.find("defs").find_all("image")
     assert numbers(shared, "x", "y", "width", "height") == [0, 0, WIDTH, HEIGHT]
     pixels = decoded(shared.attributes["href"])
     np.testing.assert_array_equal(pixels, np.broadcast_to(image, (HEIGHT, WIDTH, 3)))
-    for look in root.all("div", "look"):
-        scenes = look.one("ol", "scenes").all("li")
-        uses = [scene.one("use").attributes["href"] for scene in scenes]
+    for look in root.find_all("div", "look"):
+        scenes = look.find("ol", "scenes").find_all("li")
+        uses = [scene.find("use").attributes["href"] for scene in scenes]
         assert uses == ["#" + shared.attributes["id"]] * (1 + len(WORDS))
-        assert scenes[0].all("image") == scenes[0].all("circle") == []
+        assert scenes[0].find_all("image") == scenes[0].find_all("circle") == []
 
 
 def test_a_large_image_is_reduced_in_the_same_place() -> None:
     image = np.repeat(np.repeat(noise(701, 1013), 2, axis=0), 2, axis=1)
     grid = {"columns": 10, "rows": 7, "offset": 100.8, "stride": 202.6}
-    found = maps([pointed((3,), HEADS, 70)], ("a",), image=image, **grid)
-    (shared,) = figure(found).one("defs").all("image")
+    attention = maps([pointed((3,), HEADS, 70)], ("a",), image=image, **grid)
+    (shared,) = figure(attention).find("defs").find_all("image")
     assert numbers(shared, "width", "height") == [2026, 1402]
     drawn = decoded(shared.attributes["href"])
     assert drawn.shape == (351, 507, 3)  # 1402 / 4, rounded up
@@ -225,29 +228,29 @@ def test_a_large_image_is_reduced_in_the_same_place() -> None:
 
 def test_the_mean_of_the_last_layer_is_shown_and_every_head_may_be_chosen() -> None:
     root = figure(maps())
-    names = [label.text.strip() for label in root.all("label")]
+    names = [label.text.strip() for label in root.find_all("label")]
     assert names == [
         name
         for layer in ("L1", "L2")
         for name in (f"{layer}, mean over 3 heads", *(f"{layer}.H{i}" for i in (1, 2, 3)))
     ]
-    groups = {label.one("input").attributes["name"] for label in root.all("label")}
+    groups = {label.find("input").attributes["name"] for label in root.find_all("label")}
     assert len(groups) == 1
-    rows = shown(root).one("details").one("tbody").all("tr")
-    assert [[td.text for td in row.all("td")] for row in rows] == [
+    rows = shown(root).find("details").find("tbody").find_all("tr")
+    assert [[td.text for td in row.find_all("td")] for row in rows] == [
         [word, str(at % COLUMNS + 1), str(at // COLUMNS + 1), "0.9"]
         for word, at in zip(WORDS, PEAKS, strict=True)
     ]
-    description = cells(shown(root))[1].one("svg", "scene").attributes["aria-label"]
+    description = cells(shown(root))[1].find("svg", "scene").attributes["aria-label"]
     assert description == ("L2, mean over 3 heads: nine attends most to column 4 of 7, row 3 of 11")
     other = figure(maps([pointed(PEAKS, HEADS, PLACES)]))
-    assert other.all("input")[0].attributes["name"] not in groups
-    assert not figure(maps([pointed(PEAKS, 1, PLACES)])).all("input")
+    assert other.find_all("input")[0].attributes["name"] not in groups
+    assert not figure(maps([pointed(PEAKS, 1, PLACES)])).find_all("input")
 
 
 def test_the_mean_is_over_heads() -> None:
     weights = np.random.default_rng(0).dirichlet(np.ones(PLACES), size=(HEADS, len(WORDS)))
-    mean, *heads = choices(maps([weights]).layers[0])
+    mean, *heads = mean_and_heads(maps([weights]).layers[0])
     np.testing.assert_allclose(mean.weights, weights.mean(axis=0))
     np.testing.assert_allclose(heads[1].weights, weights[1])
 
@@ -257,21 +260,21 @@ def test_equal_weights_have_no_peak(weight: float) -> None:
     weights = np.full((1, 1, PLACES), weight)
     assert peak(weights[0, 0]) is None
     root = figure(maps([weights], ("a",)))
-    scene = cells(root)[0].one("svg", "scene")
+    scene = cells(root)[0].find("svg", "scene")
     assert scene.attributes["aria-label"].endswith("a attends to no single position most")
-    assert scene.all("circle") == []
+    assert scene.find_all("circle") == []
 
 
 def test_a_feature_map_without_image_is_a_heatmap() -> None:
-    found = maps([pointed(PEAKS, 1, PLACES)], image=None)
-    root = figure(found)
-    scenes = root.one("ol", "scenes").all("li")
+    attention = maps([pointed(PEAKS, 1, PLACES)], image=None)
+    root = figure(attention)
+    scenes = root.find("ol", "scenes").find_all("li")
     assert len(scenes) == len(WORDS)
     for scene, place in zip(scenes, PEAKS, strict=True):
-        pixels = decoded(scene.one("img").attributes["src"])
+        pixels = decoded(scene.find("img").attributes["src"])
         assert pixels.shape == (ROWS, COLUMNS, 3)
         assert pixels[place // COLUMNS, place % COLUMNS].tolist() == scale(LIGHT)[-1].tolist()
-    marks = [mark for mark in image_drawing(found, "t").marks if isinstance(mark, Heatmap)]
+    marks = [mark for mark in image_drawing(attention, "t").marks if isinstance(mark, Heatmap)]
     assert [int(mark.weights.argmax()) for mark in marks] == list(PEAKS)
 
 
@@ -288,7 +291,7 @@ def test_columns_are_words_and_rows_are_heads() -> None:
     assert len(pictures) == (1 + HEADS) * columns
     labels = {mark.text: mark for mark in drawn.marks if isinstance(mark, Label)}
     view, image = image_of(maps()), noise(HEIGHT, WIDTH)
-    for row, choice in enumerate(choices(maps().layers[-1])):
+    for row, choice in enumerate(mean_and_heads(maps().layers[-1])):
         first = pictures[row * columns]
         np.testing.assert_array_equal(first.pixels, image)
         assert labels[choice.name].y == pytest.approx(first.y + first.height / 2 + 4)
@@ -312,8 +315,8 @@ def test_a_long_caption_continues_below() -> None:
     assert len(set(tops)) == 2 and tops.count(tops[0]) == 11 and tops.count(tops[-1]) == 4
 
 
-def whole(found: ViewedAttention) -> str:
-    body = image_figure(found, title="t")
+def whole(attention: ViewedAttention) -> str:
+    body = image_figure(attention, title="t")
     return page("p", subtitle="", facts={}, footer="", sections=[Section(title="s", body=body)])
 
 
@@ -322,8 +325,8 @@ def test_a_long_caption_stays_affordable() -> None:
     layers = [random.dirichlet(np.ones(441), size=(4, 20)) for _ in range(2)]
     words = tuple(f"w{i}" for i in range(20))
     grid = {"columns": 21, "rows": 21, "offset": 0, "stride": 4}
-    found = maps(layers, words, image=noise(84, 84, 1), **grid)
-    assert len(image_figure(found, title="t")) < 600_000
+    attention = maps(layers, words, image=noise(84, 84, 1), **grid)
+    assert len(image_figure(attention, title="t")) < 600_000
 
 
 @pytest.mark.slow
@@ -331,9 +334,9 @@ def test_a_long_caption_stays_affordable() -> None:
 def test_a_browser_clears_the_pixels_of_a_position_and_obeys_keys(tmp_path: Path) -> None:
     image = np.full((HEIGHT, WIDTH, 1), 255, np.uint8)
     layers = [np.eye(PLACES)[None, list(PEAKS)], pointed(PEAKS, HEADS, PLACES)]
-    found = maps(layers, image=image)
+    attention = maps(layers, image=image)
     file = tmp_path / "page.html"
-    file.write_text(whole(found), encoding="utf-8")
+    file.write_text(whole(attention), encoding="utf-8")
     with Browser(tmp_path / "profile") as browser:
         size = {"width": 1200, "height": 1400, "deviceScaleFactor": 2, "mobile": False}
         browser.send("Emulation.setDeviceMetricsOverride", **size)
@@ -357,7 +360,7 @@ def test_a_browser_clears_the_pixels_of_a_position_and_obeys_keys(tmp_path: Path
             ".map((e) => e.getBoundingClientRect().toJSON())"
         )
         assert len(boxes) == 1 + len(WORDS)
-        owner = nearest(image_of(found))
+        owner = nearest(image_of(attention))
         covered = np.rint(0.2 * 255 + 0.8 * np.array(OVERLAY))
         for box, place in zip(boxes[1:], PEAKS, strict=True):
             x = box["left"] + (np.arange(WIDTH) + 0.5) * box["width"] / WIDTH

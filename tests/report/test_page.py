@@ -17,14 +17,14 @@ def build(*titles: str) -> Element:
 
 
 def policy(html: str) -> dict[str, str]:
-    metas = parse(html).one("html").all("meta")
+    metas = parse(html).find("html").find_all("meta")
     (content,) = [m.attributes["content"] for m in metas if "http-equiv" in m.attributes]
     return dict(rule.strip().split(" ", 1) for rule in content.split(";"))
 
 
 def test_the_policy_allows_the_one_script_and_nothing_else(sample: str) -> None:
     rules = policy(sample)
-    script = parse(sample).one("script").text
+    script = parse(sample).find("script").text
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert rules["default-src"] == "'none'"
     assert rules["script-src"] == f"'sha256-{digest}'"
@@ -41,15 +41,15 @@ def test_the_policy_stands_before_what_it_governs(sample: str) -> None:
 def test_nothing_is_fetched(sample: str) -> None:
     assert not re.search(r"https?://|//cdn|@import", sample)
     for tag in ("img", "source", "script", "link", "a"):
-        for element in parse(sample).all(tag):
+        for element in parse(sample).find_all(tag):
             for name in ("src", "srcset", "href"):
                 address = element.attributes.get(name, "data:")
                 assert address.startswith(("data:", "#")), address
 
 
 def test_script_and_style_do_not_close_themselves(sample: str) -> None:
-    assert "</" not in parse(sample).one("script").text
-    assert "</" not in parse(sample).one("style").text
+    assert "</" not in parse(sample).find("script").text
+    assert "</" not in parse(sample).find("style").text
     assert "\r" not in sample
 
 
@@ -64,32 +64,32 @@ def test_no_inline_handlers(sample: str) -> None:
 def test_the_sample_is_small_and_holds_what_it_was_given(sample: str) -> None:
     assert 40_000 < len(sample.encode()) < 200_000
     tree = parse(sample)
-    assert len(tree.all("span", "small")) == 16
-    assert len(tree.one("ol", "keys").all("li")) == len(TOKENS) == 25
-    assert len(tree.one("div", "examples").all("td", "sure")) == len(EXAMPLES) == 10
-    assert len(tree.one("div", "results").all("circle")) == 4
-    assert len(tree.one("svg", "lines").all("path")) == 2
+    assert len(tree.find_all("span", "small")) == 16
+    assert len(tree.find("ol", "keys").find_all("li")) == len(TOKENS) == 25
+    assert len(tree.find("div", "examples").find_all("td", "sure")) == len(EXAMPLES) == 10
+    assert len(tree.find("div", "results").find_all("circle")) == 4
+    assert len(tree.find("svg", "lines").find_all("path")) == 2
 
 
 def test_contents_lead_to_sections() -> None:
     tree = build("Where it looks", "Résumé", "Where it looks!", "结果", "结果")
-    targets = [section.attributes["id"] for section in tree.all("section")]
-    links = [a.attributes["href"] for a in tree.one("nav").all("a")]
+    targets = [section.attributes["id"] for section in tree.find_all("section")]
+    links = [a.attributes["href"] for a in tree.find("nav").find_all("a")]
     assert links == [f"#{target}" for target in targets]
     assert targets == ["where-it-looks", "resume", "where-it-looks-3", "section-4", "section-5"]
 
 
 def test_facts_lead_and_footer_are_set() -> None:
     tree = build("a", "b")
-    facts = tree.one("dl", "facts")
-    assert (facts.one("dt").text, facts.one("dd").text) == ("k", "v")
-    assert [lead.text for lead in tree.all("p", "lead")] == ["l", "l"]
-    assert tree.one("footer").text == "f"
+    facts = tree.find("dl", "facts")
+    assert (facts.find("dt").text, facts.find("dd").text) == ("k", "v")
+    assert [lead.text for lead in tree.find_all("p", "lead")] == ["l", "l"]
+    assert tree.find("footer").text == "f"
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_single_section_needs_no_contents(count: int) -> None:
-    assert not build(*["a"] * count).all("nav")
+    assert not build(*["a"] * count).find_all("nav")
 
 
 def test_ids_are_unique(sample: str) -> None:

@@ -18,9 +18,9 @@ def test_lightness_is_monotonic_in_both_scales() -> None:
 
 def test_pixels_have_the_color_of_their_weight() -> None:
     weights = np.random.default_rng(0).uniform(-0.01, 1.01, size=(5, 7))
-    found = parse(heatmap(weights, 'an "alt" <text>'))
+    picture = parse(heatmap(weights, 'an "alt" <text>'))
     levels = np.rint(63 * np.sqrt(np.clip(weights, 0, 1))).astype(int)
-    light, dark = found.one("img").attributes, found.one("source").attributes
+    light, dark = picture.find("img").attributes, picture.find("source").attributes
     np.testing.assert_array_equal(decoded(light["src"]), scale(LIGHT)[levels])
     np.testing.assert_array_equal(decoded(dark["srcset"]), scale(DARK)[levels])
     assert (light["width"], light["height"], light["alt"]) == ("7", "5", 'an "alt" <text>')

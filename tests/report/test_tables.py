@@ -21,39 +21,50 @@ def row(value: float | None, low: float | None, high: float | None, n: int = 400
 
 def test_value_interval_and_drawing_agree() -> None:
     table = parse(result_table([row(0.84, 0.801, 0.873)], metric="exact match"))
-    cells = table.one("tbody").all("td")
+    cells = table.find("tbody").find_all("td")
     assert [cell.text for cell in cells] == ["400", "84.0\u202f% 80.1–87.3", ""]
-    bar = table.one("line", "interval").attributes
+    bar = table.find("line", "interval").attributes
     assert (bar["x1"], bar["x2"]) == ("80.1%", "87.3%")
-    assert table.one("circle").attributes["cx"] == "84.0%"
-    assert [mark.text for mark in table.one("thead").all("text")] == ["0", "25", "50", "75", "100"]
-    assert "95 % interval" in table.one("caption").text
-    assert table.one("span", "note").text == "why"
+    assert table.find("circle").attributes["cx"] == "84.0%"
+    assert [mark.text for mark in table.find("thead").find_all("text")] == [
+        "0",
+        "25",
+        "50",
+        "75",
+        "100",
+    ]
+    assert "95 % interval" in table.find("caption").text
+    assert table.find("span", "note").text == "why"
 
 
 def test_without_percent_the_axis_fits_the_values() -> None:
     rows = [row(18.3, 17.2, 19.6), row(143.3, 99.0, 217.6)]
     table = parse(result_table(rows, metric="perplexity", percent=False))
-    assert [mark.text for mark in table.one("thead").all("text")] == ["0", "100", "200", "300"]
-    assert table.all("circle")[0].attributes["cx"] == "6.1%"
-    assert "%" not in table.one("tbody").text
+    assert [mark.text for mark in table.find("thead").find_all("text")] == [
+        "0",
+        "100",
+        "200",
+        "300",
+    ]
+    assert table.find_all("circle")[0].attributes["cx"] == "6.1%"
+    assert "%" not in table.find("tbody").text
 
 
 def test_an_unknown_value_has_no_mark() -> None:
     html = result_table([row(None, None, None, n=0)], metric="accuracy")
     table = parse(html)
-    assert not table.all("circle") and not table.all("line", "interval")
+    assert not table.find_all("circle") and not table.find_all("line", "interval")
     assert "nan" not in html
-    assert table.one("tbody").all("td")[1].text == "n/a n/a"
+    assert table.find("tbody").find_all("td")[1].text == "n/a n/a"
 
 
 def test_no_rows_is_still_a_table() -> None:
-    assert parse(result_table([], metric="m", percent=False)).one("tbody").text.strip() == ""
+    assert parse(result_table([], metric="m", percent=False)).find("tbody").text.strip() == ""
 
 
 def test_plain_table_sets_numbers_right_and_text_left() -> None:
     table = parse(plain_table(["head", "drop", "n", "kept"], [["1.2", 0.0312, 12345, True]]))
-    cells = table.one("tbody").all("td")
+    cells = table.find("tbody").find_all("td")
     assert [cell.text for cell in cells] == ["1.2", "0.0312", "12\u202f345", "yes"]
     assert [cell.attributes.get("class") for cell in cells] == [None, "number", "number", None]
 
@@ -67,7 +78,7 @@ def test_settings_are_written_with_dots() -> None:
     table = parse(
         settings_table({"seed": 1, "model": {"kind": "gpt", "tie": True, "drop": {"p": 0.1}}})
     )
-    rows = [[cell.text for cell in line.all("code")] for line in table.all("tr")]
+    rows = [[cell.text for cell in line.find_all("code")] for line in table.find_all("tr")]
     assert rows == [
         ["seed", "1"],
         ["model.kind", "gpt"],
@@ -87,16 +98,19 @@ def test_incorrect_before_correct_and_most_confident_first() -> None:
     given = [("Melvar", 0.2), ("London", None), (" Melvar", 0.9), ("Paris", 0.4), ("Rome", 0.7)]
     table = parse(examples_table([example(*pair) for pair in given]))
     groups = {
-        body.attributes["class"]: [cell.text.strip() for cell in body.all("td", "sure")]
-        for body in table.all("tbody")
+        body.attributes["class"]: [cell.text.strip() for cell in body.find_all("td", "sure")]
+        for body in table.find_all("tbody")
     }
     assert groups == {"incorrect": ["0.70", "0.40", "–"], "correct": ["0.90", "0.20"]}
-    assert [body.all("th")[0].text for body in table.all("tbody")] == ["Incorrect 3", "Correct 2"]
+    assert [body.find_all("th")[0].text for body in table.find_all("tbody")] == [
+        "Incorrect 3",
+        "Correct 2",
+    ]
 
 
 def test_the_bar_is_as_long_as_the_confidence() -> None:
-    bars = parse(examples_table([example("x", 0.37)])).all("rect")
+    bars = parse(examples_table([example("x", 0.37)])).find_all("rect")
     assert [bar.attributes["width"] for bar in bars] == ["100%", "37%"]
     html = examples_table([example("x", math.nan), example("x", None)])
-    assert not parse(html).all("rect") and "nan" not in html
+    assert not parse(html).find_all("rect") and "nan" not in html
     assert "No examples" in examples_table([])

@@ -44,8 +44,8 @@ def diagonal(queries: int, keys: int) -> np.ndarray:
     return weights
 
 
-def figure(found: ViewedAttention) -> Element:
-    return parse(text_figure(found, title="t", note="n"))
+def figure(attention: ViewedAttention) -> Element:
+    return parse(text_figure(attention, title="t", note="n"))
 
 
 def test_half_precision_is_accepted() -> None:
@@ -62,14 +62,14 @@ def test_sharpest_is_the_head_whose_last_query_spreads_least() -> None:
 
 
 def test_every_head_has_its_own_picture_and_exact_weights() -> None:
-    smalls = figure(maps()).all("span", "small")
+    smalls = figure(maps()).find_all("span", "small")
     assert [small.attributes["data-name"] for small in smalls] == [
         f"L{i + 1}.H{j + 1}" for i in range(LAYERS) for j in range(HEADS)
     ]
     for small in smalls:
         layer, head = int(small.attributes["data-layer"]), int(small.attributes["data-head"])
-        wanted = parse(heatmap(RANDOM[layer, head], "")).one("img").attributes["src"]
-        assert small.one("img").attributes["src"] == wanted
+        expected = parse(heatmap(RANDOM[layer, head], "")).find("img").attributes["src"]
+        assert small.find("img").attributes["src"] == expected
         packed = zlib.decompress(base64.b64decode(small.attributes["data-weights"]))
         weights = np.frombuffer(packed, "<u2").reshape(QUERIES, KEYS) / 10_000
         np.testing.assert_allclose(weights, RANDOM[layer, head], rtol=0, atol=0.5001e-4)
@@ -77,13 +77,16 @@ def test_every_head_has_its_own_picture_and_exact_weights() -> None:
 
 def test_layers_may_differ_in_heads() -> None:
     whole = maps(np.full((2, HEADS, QUERIES, KEYS), 1 / KEYS))
-    found = whole._replace(layers=[whole.layers[0].select([2]), whole.layers[1]])
-    overview = figure(found).one("div", "overview")
-    assert [th.text for th in overview.one("tbody").all("th")] == ["L1", "L2"]
-    rows = overview.one("tbody").all("tr")
-    assert [[len(td.all("img")) for td in row.all("td")] for row in rows] == [[0, 1, 0], [1, 1, 1]]
-    assert [th.text for th in overview.one("thead").all("th")] == ["H1", "H2", "H3"]
-    small = [mark for mark in text_drawing(found, "t").marks if isinstance(mark, Heatmap)][2:]
+    attention = whole._replace(layers=[whole.layers[0].select([2]), whole.layers[1]])
+    overview = figure(attention).find("div", "overview")
+    assert [th.text for th in overview.find("tbody").find_all("th")] == ["L1", "L2"]
+    rows = overview.find("tbody").find_all("tr")
+    assert [[len(td.find_all("img")) for td in row.find_all("td")] for row in rows] == [
+        [0, 1, 0],
+        [1, 1, 1],
+    ]
+    assert [th.text for th in overview.find("thead").find_all("th")] == ["H1", "H2", "H3"]
+    small = [mark for mark in text_drawing(attention, "t").marks if isinstance(mark, Heatmap)][2:]
     assert small[0].x == small[2].x and len(small) == 4
 
 
@@ -91,67 +94,66 @@ def test_the_sharpest_head_is_drawn_large_read_and_striped() -> None:
     weights = np.full((LAYERS, HEADS, QUERIES, KEYS), 1 / KEYS)
     weights[0, 1, -1] = [0, 0.02, 0, 0.83, 0.15, 0, 0]
     shown = figure(maps(weights))
-    assert shown.one("span", "chosen").attributes["data-name"] == "L1.H2"
-    assert shown.one("p", "reading").text == "‘q4’ attends most to ‘k3’ (0.83)"
-    large = parse(heatmap(weights[0, 1], "")).one("img").attributes["src"]
-    assert shown.one("div", "cells").one("img").attributes["src"] == large
-    head, mean = shown.one("dd", "head"), shown.one("dd", "mean")
-    assert [s.text for s in head.all("small")] == ["", "", "", "0.83", "0.15", "", ""]
+    assert shown.find("span", "chosen").attributes["data-name"] == "L1.H2"
+    assert shown.find("p", "reading").text == "‘q4’ attends most to ‘k3’ (0.83)"
+    large = parse(heatmap(weights[0, 1], "")).find("img").attributes["src"]
+    assert shown.find("div", "cells").find("img").attributes["src"] == large
+    head, mean = shown.find("dd", "head"), shown.find("dd", "mean")
+    assert [s.text for s in head.find_all("small")] == ["", "", "", "0.83", "0.15", "", ""]
     # (0.83 + 2/7) / 3, and so on
-    assert [s.text for s in mean.all("small")][1:5] == ["0.10", "0.10", "0.37", "0.15"]
-    assert head.all("span")[3].attributes["style"] == "--w:0.911"
-    strongest = shown.one("details").one("tbody").all("tr")
-    assert [td.text for td in strongest[-1].all("td")] == ["q4", "k3", "0.83"]
+    assert [s.text for s in mean.find_all("small")][1:5] == ["0.10", "0.10", "0.37", "0.15"]
+    assert head.find_all("span")[3].attributes["style"] == "--w:0.911"
+    strongest = shown.find("details").find("tbody").find_all("tr")
+    assert [td.text for td in strongest[-1].find_all("td")] == ["q4", "k3", "0.83"]
 
 
 def test_a_long_text_is_shown_in_blocks_and_the_caption_says_so() -> None:
     weights = np.zeros((1, 1, 5, 1021))
     weights[..., 300] = 1.0
     shown = figure(maps(weights))
-    assert shown.one("figcaption").text == (
+    assert shown.find("figcaption").text == (
         "t n 5 queries and 1\u202f021 keys: each square is the largest weight of 1 × 4 tokens. "
         "In L1.H1, ‘q4’ attends most to ‘k300’ (1.00)."
     )
-    assert [item.text for item in shown.one("ol", "queries").all("li")] == tokens(5, 0)[0]
-    named = [item.text for item in shown.one("ol", "keys").all("li")]
+    assert [item.text for item in shown.find("ol", "queries").find_all("li")] == tokens(5, 0)[0]
+    named = [item.text for item in shown.find("ol", "keys").find_all("li")]
     assert len(named) == 256 and named[75] == "301 k300 …"
-    assert shown.one("p", "reading").text == "‘q4’ attends most to ‘301 k300 …’ (1.00)"
-    assert shown.one("dd", "head").attributes["tabindex"] == "0"
+    assert shown.find("p", "reading").text == "‘q4’ attends most to ‘301 k300 …’ (1.00)"
+    assert shown.find("dd", "head").attributes["tabindex"] == "0"
 
 
 @pytest.mark.parametrize(
-    ("layers", "heads", "length", "most"),
-    [(1, 1, 4096, 1_000_000), (12, 12, 128, 12_000_000)],
+    ("layers", "heads", "length", "most"), [(1, 1, 4096, 1_000_000), (12, 12, 128, 12_000_000)]
 )
 def test_the_page_stays_affordable(layers: int, heads: int, length: int, most: int) -> None:
     random = np.random.default_rng(0)
     noise = random.uniform(size=(layers, heads, length, length)).astype(np.float32)
-    found = viewed(["long" * 1000] * length, ["long" * 1000] * length, list(noise))
-    assert len(text_figure(found, title="t")) < most
+    attention = viewed(["long" * 1000] * length, ["long" * 1000] * length, list(noise))
+    assert len(text_figure(attention, title="t")) < most
 
 
-def pointed(*found: Link) -> np.ndarray:
+def pointed(*attention: Link) -> np.ndarray:
     weights = np.zeros((3, 5))
-    for query, key, weight in found:
+    for query, key, weight in attention:
         weights[query, key] = weight
     return weights
 
 
 def test_small_weights_have_no_line_and_large_ones_are_on_top() -> None:
-    wanted = (Link(2, 0, 0.02), Link(1, 4, 0.3), Link(0, 3, 0.9))
-    found = links(pointed(*wanted, Link(0, 0, 0.0199)))
-    assert found == (wanted, "every weight of at least 0.02")
+    expected = [Link(2, 0, 0.02), Link(1, 4, 0.3), Link(0, 3, 0.9)]
+    attention = links(pointed(*expected, Link(0, 0, 0.0199)))
+    assert attention == (expected, "every weight of at least 0.02")
     diffuse = links(np.full((3, 5), 0.19))
-    assert diffuse == ((), "no line: the largest weight is 0.19, below 0.2")
-    many = links(np.ones((3, 5)))
-    assert len(many.drawn) == LINES_PER_QUERY * 3
-    assert many.description == "the largest 12 of 15 weights of at least 0.5"
+    assert diffuse == ([], "no line: the largest weight is 0.19, below 0.2")
+    drawn, caption = links(np.ones((3, 5)))
+    assert len(drawn) == LINES_PER_QUERY * 3
+    assert caption == "the largest 12 of 15 weights of at least 0.5"
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.02, 20))
 def test_the_threshold_separates_drawn_weights(seed: int, evenness: float) -> None:
     weights = np.random.default_rng(seed).dirichlet(np.full(5, evenness), size=3).round(4)
-    drawn = {(link.query, link.key) for link in links(weights).drawn}
+    drawn = {(link.query, link.key) for link in links(weights)[0]}
     threshold = next(
         (least for least in THRESHOLDS if (weights >= least).sum() <= LINES_PER_QUERY * 3), 0.5
     )
@@ -160,9 +162,9 @@ def test_the_threshold_separates_drawn_weights(seed: int, evenness: float) -> No
 
 def test_lines_run_from_the_query_to_the_key() -> None:
     weights = pointed(Link(2, 4, 0.25), Link(1, 0, 0.64))
-    sides = figure(maps(weights[None, None])).one("div", "sides")
-    assert sides.one("svg").attributes["viewbox"] == "0 0 100 5"
-    assert [path.attributes for path in sides.all("path")] == [
+    sides = figure(maps(weights[None, None])).find("div", "sides")
+    assert sides.find("svg").attributes["viewbox"] == "0 0 100 5"
+    assert [path.attributes for path in sides.find_all("path")] == [
         {"class": "taken", "d": "M0 2.5L100 4.5", "stroke-opacity": "0.50", "stroke-width": "1.50"},
         {"d": "M0 1.5L100 0.5", "stroke-opacity": "0.80", "stroke-width": "2.28"},
     ]

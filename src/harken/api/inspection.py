@@ -11,7 +11,7 @@ from harken.api.arguments import check_whole
 from harken.attention.multihead import MultiHead
 from harken.decode.function_steps import logits_of
 from harken.errors import UserError
-from harken.inspection.ablation import Part, removed
+from harken.inspection.ablation import Part, ablated
 from harken.inspection.activations import check_module, first_tensor, layer_names
 from harken.inspection.heads import HeadInput, HeadSummary, analyze_heads
 from harken.inspection.patching import PatchingResult, next_token_metric, patch_parts
@@ -62,7 +62,7 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
         finally:
             hook.remove()
         return
-    with removed(model, [part]):
+    with ablated(model, [part]):
         yield
 
 

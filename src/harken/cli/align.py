@@ -14,7 +14,7 @@ from harken.errors import UserError
 if TYPE_CHECKING:
     from harken.formats.examples import Pair
     from harken.formats.links import GoldLinks
-    from harken.measure.attention_alignment import AlignmentPair, AttentionAlignment, WordTokens
+    from harken.measure.alignment import AlignmentPair, AttentionAlignment, WordTokens
     from harken.run import Run
 
 EPILOG = """which words are linked:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from harken.encode.vocabulary import END
     from harken.formats.links import read_links
     from harken.formats.tsv import read_parallel
-    from harken.measure.attention_alignment import align_attention
+    from harken.measure.alignment import align_attention
     from harken.run import load
 
     if not 0 < options.least <= 1:
@@ -111,7 +111,7 @@ def _pairs(
     advance: Callable[[], None],
 ) -> Iterator["AlignmentPair"]:
     """Yield the pairs that fit the model."""
-    from harken.measure.attention_alignment import AlignmentPair
+    from harken.measure.alignment import AlignmentPair
     from harken.tasks.translate import TranslateRecipe, max_lengths
 
     assert isinstance(loaded.recipe, TranslateRecipe)
@@ -126,7 +126,7 @@ def _pairs(
 def word_tokens(loaded: "Run", text: str) -> "WordTokens":
     """Encode word by word: a word begins with a space, so its tokens are those of the text."""
     from harken.encode.vocabulary import Vocabulary
-    from harken.measure.attention_alignment import WordTokens
+    from harken.measure.alignment import WordTokens
 
     assert isinstance(loaded.vocabulary, Vocabulary)
     encoded = loaded.vocabulary.encode(text.split())

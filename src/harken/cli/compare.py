@@ -11,7 +11,7 @@ from harken.cli.searching import add_search_options
 from harken.errors import UserError
 
 if TYPE_CHECKING:
-    from harken.report.comparison import Compared, Row
+    from harken.report.comparison import ComparisonRow, EvaluatedRun
 
 EPILOG = """examples:
   harken compare runs/plain runs/rotary
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the figures of every run, then the differences of each later one from the first."""
     from harken.cli.output import remark, result_json
     from harken.files import check_writable, write_text
-    from harken.report.comparison import comparison_page, rows_of
+    from harken.report.comparison import compare_runs, comparison_page
 
     if options.rows or options.columns or options.metric:
         return pivot(options)
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     task = _one_task(options.folders)
     _require_same_examples(options.folders, options.split or "dev", files)
     runs = _measured(options, files)
-    rows = rows_of(runs)
+    rows = compare_runs(runs)
     if options.out is not None:
         write_text(options.out, comparison_page(task, runs, rows))
         remark(f"report: {options.out}")
@@ -120,10 +120,10 @@ def _apart(found: Sequence[object], wanted: Sequence[object]) -> str:
     return "the same captions of other pictures, wanted the pictures"
 
 
-def _measured(options: argparse.Namespace, files: Sequence[Path]) -> list["Compared"]:
+def _measured(options: argparse.Namespace, files: Sequence[Path]) -> list["EvaluatedRun"]:
     """One run at a time is in memory."""
     from harken.cli.searching import searched
-    from harken.report.comparison import Compared
+    from harken.report.comparison import EvaluatedRun
     from harken.run import load
 
     names = [folder.resolve().name for folder in options.folders]
@@ -131,7 +131,7 @@ def _measured(options: argparse.Namespace, files: Sequence[Path]) -> list["Compa
     for folder, name in zip(options.folders, names, strict=True):
         loaded = searched(load(folder, options.device), options)
         found.append(
-            Compared(
+            EvaluatedRun(
                 folder=str(folder),
                 name=name if names.count(name) == 1 else str(folder),
                 weights=sum(weight.numel() for weight in loaded.model.parameters()),
@@ -143,7 +143,9 @@ def _measured(options: argparse.Namespace, files: Sequence[Path]) -> list["Compa
     return found
 
 
-def _record(task: str, runs: Sequence["Compared"], rows: Sequence["Row"]) -> dict[str, object]:
+def _record(
+    task: str, runs: Sequence["EvaluatedRun"], rows: Sequence["ComparisonRow"]
+) -> dict[str, object]:
     from dataclasses import asdict
 
     counts = {one.evaluation.n for one in runs}
@@ -171,9 +173,9 @@ def _record(task: str, runs: Sequence["Compared"], rows: Sequence["Row"]) -> dic
     }
 
 
-def _print(runs: Sequence["Compared"], rows: Sequence["Row"]) -> None:
+def _print(runs: Sequence["EvaluatedRun"], rows: Sequence["ComparisonRow"]) -> None:
     from harken.cli.output import spelled_together, table
-    from harken.report.comparison import HEADER, metrics_of
+    from harken.report.comparison import HEADER, metric_keys
     from harken.report.run_page import metric_name
 
     # A column a run: a task may have more metrics than a screen has room for side by side.
@@ -187,7 +189,7 @@ def _print(runs: Sequence["Compared"], rows: Sequence["Row"]) -> None:
                 for one in runs
             ),
         )
-        for name in metrics_of(runs)
+        for name in metric_keys(runs)
     ]
     counts = ("n", *(str(one.evaluation.n) for one in runs))
     table(("metric", *(one.name for one in runs)), [counts, *figures])

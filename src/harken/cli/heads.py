@@ -140,13 +140,13 @@ def _sheet(heads: Sequence["HeadSummary"]) -> list["HeadRow"]:
     from itertools import groupby
 
     from harken.inspection.refs import layer_label
-    from harken.report.head_sheet import HeadPlot, HeadRow, Share
+    from harken.report.head_sheet import HeadPlot, HeadRow, OffsetWeight
 
     def plot(head: "HeadSummary") -> HeadPlot:
         return HeadPlot(
             name=head.pattern,
-            measured=[Share(*pair) for pair in head.measured_offsets],
-            weights=[Share(*pair) for pair in head.expected_offsets],
+            measured=[OffsetWeight(*pair) for pair in head.measured_offsets],
+            weights=[OffsetWeight(*pair) for pair in head.expected_offsets],
             preferred=head.weights_offset if head.prefers else None,
         )
 

@@ -132,7 +132,7 @@ def _write(
 ) -> "Iterator[Path]":
     """The page, then the pictures of every view."""
     from harken.files import replacing, write_text
-    from harken.report.attention_page import attention_files, attention_page, title_of
+    from harken.report.attention_page import attention_files, attention_page, example_title
 
     attentions = [layer for viewed in found for layer in viewed.layers]
     facts = {
@@ -141,7 +141,7 @@ def _write(
         "attentions": str(len(attentions)),
         "heads": str(sum(len(layer.heads) for layer in attentions)),
     }
-    path, title = stem.with_name(f"{stem.name}.html"), title_of(example)
+    path, title = stem.with_name(f"{stem.name}.html"), example_title(example)
     write_text(path, attention_page(title, found, facts))
     yield path
     for number, viewed in enumerate(found, start=1):

@@ -1,24 +1,23 @@
-"""Remove parts of a model that knows nothing of it, and put them back.
+"""Remove parts of a model while a block runs.
 
-    with removed(model, [HeadRef("stack.blocks.0.attention", 2)], how=Resample(seed=0)):
+    with ablated(model, [HeadRef("stack.blocks.0.attention", 2)], how=Resample(seed=0)):
         model(tokens)
 
-A part is what it writes, and something else is written in its place:
+The output of a part is replaced:
 
-    HeadRef          the values that one head mixed, B T I
-    AttentionRef     those of all its heads; of an output matrix the bias is left
-    FeedForwardRef   what it would add to the tokens, B T J
-    LayerRef         output - input of a block, B T J; without it tokens pass through unchanged
-    PositionRef      a position kind, which then tells no vector, no rotation and no bias
+    HeadRef          the weighted values of one head, B T I
+    AttentionRef     those of all its heads; the bias of the output projection stays
+    FeedForwardRef   its output, B T J
+    LayerRef         output - input of a block, B T J; without it the block returns its input
+    PositionRef      a position kind, which then adds no vector, rotation or bias
 
-    Zero            nothing
-    Mean            the mean of what the part wrote in a sample, over rows and places alike
-    Resample        what the part writes in another row of the batch, at the same place
+    Zero            by zeros
+    Mean            by the mean output in a sample, over rows and positions, padding included
+    Resample        by its output in another row of the batch, at the same position
 
-A mean counts padding wherever the sample has some. A row that is alone in its batch has no other,
-and keeps its own. What a score knows of places by itself (`relative_product`, `synthesizer`) is not
-taken by `PositionRef`. Inside `record` or around it, the weights are those of a head that still
-looks, and only what it mixed is gone.
+A single row of a batch keeps its own output. What a score knows of positions by itself
+(`relative_product`, `synthesizer`) is not removed by `PositionRef`. `record` inside or around the
+block shows the weights of a removed head, whose output alone is replaced.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,44 +44,39 @@ from harken.layers.feedforward import FeedForward
 
 Result = TypeVar("Result")
 Change = Callable[[Tensor], Tensor]
-"""What a part writes (B k T I of heads, else B T J) -> what is written in its place."""
-
+"""The output of a part (B k T I of heads, else B T J) -> its replacement."""
 
 WritingPart = HeadRef | AttentionRef | FeedForwardRef | LayerRef
 Part = WritingPart | PositionRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Means:
-    """By path, what each part that ran wrote on average: 1 k 1 I of heads, else 1 1 J."""
+class MeanActivations:
+    """The mean output of each part that ran, by path: 1 k 1 I of heads, else 1 1 J."""
 
-    written: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
 
     def heads(self) -> list[HeadRef]:
-        """Every head that ran."""
-        return [
-            HeadRef(name, head)
-            for name, mean in self.written.items()
-            if mean.dim() == 4
-            for head in range(1, mean.shape[1] + 1)
-        ]
+        """Return every head that ran."""
+        counts = {name: mean.shape[1] for name, mean in self.outputs.items() if mean.dim() == 4}
+        return [HeadRef(name, head + 1) for name, count in counts.items() for head in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """Nothing is written."""
+    """Replace outputs by zeros."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of a sample is written (`means_over`)."""
+    """Replace outputs by their means in a sample (`mean_activations`)."""
 
-    means: Means
+    means: MeanActivations
 
 
 @dataclass(frozen=True, slots=True)
 class Resample:
-    """Another row's writing, the same row for all parts of a batch."""
+    """Replace outputs by those of another row, the same row for all parts of a batch."""
 
     seed: int = 0
 
@@ -92,22 +86,23 @@ ZERO = Zero()
 
 
 @contextmanager
-def removed(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterator[None]:
-    """The model without these parts, for the length of the block."""
+def ablated(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterator[None]:
+    """Remove these parts while the block runs."""
     with ExitStack() as undo:
         for part in dict.fromkeys(parts):
             if isinstance(part, PositionRef):
                 undo.enter_context(_without_position(model, part.module))
             else:
-                undo.enter_context(changed(model, {part.module: partial(_instead, part, how)}))
+                change = partial(_replacement, part, how)
+                undo.enter_context(with_outputs(model, {part.module: change}))
         yield
 
 
 @contextmanager
-def changed(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
-    """Pass what each named attention, feed-forward layer or block writes through its change.
+def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
+    """Pass the output of each named attention, feed-forward layer or block through its change.
 
-    Of a model that Harken did not build, a name is a member of a `nn.ModuleList`, or a module that
+    In a model that Harken did not build, a name is a member of a `nn.ModuleList`, or a module that
     calls `scaled_dot_product_attention`.
     """
     foreign: dict[str, Change] = {}
@@ -116,54 +111,61 @@ def changed(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
             module = model.get_submodule(name)
             if isinstance(module, MultiHead):
                 undo.callback(setattr, module, "kernel", module.kernel)
-                module.kernel = partial(_changed_mixed, module.kernel, change)
-                continue
-            if isinstance(module, FeedForward):
-                hook = module.register_forward_hook(partial(_changed_output, change))
+                module.kernel = _changed_kernel(module.kernel, change)
+            elif isinstance(module, FeedForward):
+                hook = module.register_forward_hook(
+                    lambda module, inputs, output, change=change: change(output)
+                )
+                undo.callback(hook.remove)
             elif isinstance(module, Block) or name in layer_names(model):
-                hook = module.register_forward_hook(partial(_changed_block, change))
+                undo.callback(
+                    module.register_forward_hook(partial(_change_residual, change)).remove
+                )
             elif has_attention(model):
                 raise ValueError(
-                    f"{name!r} is a {type(module).__name__}, "
-                    "wanted an attention, a feed-forward layer or a block"
+                    f"{name}: expected an attention, a feed-forward layer or a block, got "
+                    f"{type(module).__name__}"
                 )
             else:
                 foreign[name] = change
-                continue
-            undo.callback(hook.remove)
         if foreign:
             undo.enter_context(with_head_outputs(model, foreign))
         yield
 
 
-def means_over(model: nn.Module, sample: Callable[[], Result]) -> tuple[Means, Result]:
-    """What every part writes on average while `sample` runs the model; and what that returned."""
+def mean_activations(
+    model: nn.Module, sample: Callable[[], Result]
+) -> tuple[MeanActivations, Result]:
+    """Return the mean output of every part while `sample` runs the model, and its result."""
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
-    def add(name: str, written: Tensor) -> Tensor:
+    def add(name: str, output: Tensor) -> Tensor:
         # The time axis is the last but one, with heads and without; sums of many in float64.
-        total = written.detach().sum(dim=(0, -2), keepdim=True).cpu().double()
+        total = output.detach().sum(dim=(0, -2), keepdim=True).cpu().double()
         sums[name] = total if name not in sums else sums[name] + total
-        counts[name] = counts.get(name, 0) + written.shape[0] * written.shape[-2]
-        return written
+        counts[name] = counts.get(name, 0) + output.shape[0] * output.shape[-2]
+        return output
 
-    with changed(model, {part.module: partial(add, part.module) for part in layer_parts(model)}):
+    changes = {part.module: partial(add, part.module) for part in layer_parts(model)}
+    with with_outputs(model, changes):
         result = sample()
-    return Means({name: total / counts[name] for name, total in sums.items()}), result
+    return MeanActivations({name: total / counts[name] for name, total in sums.items()}), result
 
 
 def layer_parts(model: nn.Module) -> list[LayerRef | AttentionRef | FeedForwardRef]:
-    """Every block, attention and feed-forward layer, as they stand in the model."""
-    found: list[LayerRef | AttentionRef | FeedForwardRef] = []
-    for name, module in model.named_modules():
-        if isinstance(module, Block):
-            found.append(LayerRef(name))
-        elif isinstance(module, MultiHead):
-            found.append(AttentionRef(name))
-        elif isinstance(module, FeedForward):
-            found.append(FeedForwardRef(name))
-    return found
+    """Return every block, attention and feed-forward layer, in the order of the model."""
+    kinds: dict[type, type[LayerRef | AttentionRef | FeedForwardRef]] = {
+        Block: LayerRef,
+        MultiHead: AttentionRef,
+        FeedForward: FeedForwardRef,
+    }
+    return [
+        ref(name)
+        for name, module in model.named_modules()
+        for kind, ref in kinds.items()
+        if isinstance(module, kind)
+    ]
 
 
 def position_parts(model: nn.Module) -> list[PositionRef]:
@@ -176,63 +178,54 @@ def position_parts(model: nn.Module) -> list[PositionRef]:
 
 
 def other_rows(rows: int, seed: int) -> Int[Tensor, "rows"]:
-    """For each row another one, each taken once; a single row has only itself."""
+    """Return a permutation without fixed points; a single row has only itself."""
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
     others = torch.empty_like(order)
-    # Around one ring through all rows: a permutation that leaves no row in its place.
-    others[order] = order.roll(1)
+    others[order] = order.roll(1)  # one cycle through all rows
     return others
 
 
-def _instead(part: WritingPart, how: How, written: Tensor) -> Tensor:
-    """What is written where the part is removed; other heads keep theirs to the last bit."""
+def _replacement(part: WritingPart, how: How, output: Tensor) -> Tensor:
+    """Return the output without the part; other heads keep theirs bit for bit."""
     if isinstance(how, Zero):
-        other = torch.zeros_like(written)
+        other = torch.zeros_like(output)
     elif isinstance(how, Resample):
-        other = written[other_rows(len(written), how.seed).to(written.device)]
-    elif part.module in how.means.written:
-        other = how.means.written[part.module].to(written)
+        other = output[other_rows(len(output), how.seed).to(output.device)]
+    elif part.module in how.means.outputs:
+        other = how.means.outputs[part.module].to(output)
     else:
-        raise ValueError(f"{part.module!r} did not run in the sample, wanted one where it does")
+        raise ValueError(f"{part.module}: did not run in the sample of the means")
     if not isinstance(part, HeadRef):
-        return other.expand_as(written)
-    return torch.where(only_head(part, written), other, written)
+        return other.expand_as(output)
+    return torch.where(head_mask(part, output), other, output)
 
 
-def only_head(part: HeadRef, written: Float[Tensor, "B k T I"]) -> Tensor:
-    """k 1 1, true for the one head."""
-    heads = written.shape[1]
+def head_mask(part: HeadRef, output: Float[Tensor, "B k T I"]) -> Tensor:
+    """Return k 1 1, true for the one head."""
+    heads = output.shape[1]
     if not 1 <= part.head <= heads:
         raise UserError(
             f"head {part.head} of {part.module!r} does not exist (expected 1 to {heads})",
             fix="heads are counted from 1",
         )
-    return (torch.arange(1, heads + 1, device=written.device) == part.head)[:, None, None]
+    return (torch.arange(1, heads + 1, device=output.device) == part.head)[:, None, None]
 
 
-def _changed_mixed(
-    kernel: AttentionKernel,
-    change: Change,
-    terms: ScoreTerms,
-    values: Tensor,
-    mask: Mask,
-    dropout: float,
-) -> Tensor:
-    return change(kernel(terms, values, mask, dropout))
+def _changed_kernel(kernel: AttentionKernel, change: Change) -> AttentionKernel:
+    def attend(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+        return change(kernel(terms, values, mask, dropout))
+
+    return attend
 
 
-def _changed_output(change: Change, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-    return change(output)
-
-
-def _changed_block(change: Change, module: nn.Module, inputs: Any, output: Any) -> Any:
-    """A block's output is its tokens, or these and what it remembers."""
+def _change_residual(change: Change, module: nn.Module, inputs: Any, output: Any) -> Any:
+    """Change what a block adds to its input; it returns tokens, or a tuple with them first."""
     tokens, after = inputs[0], output[0] if isinstance(output, tuple) else output
-    written = after - tokens
-    instead = change(written)
-    if instead is written:  # only looked at: adding it again would round
+    added = after - tokens
+    replaced = change(added)
+    if replaced is added:  # not changed: adding it again would round
         return output
-    after = tokens + instead
+    after = tokens + replaced
     return (after, *output[1:]) if isinstance(output, tuple) else after
 
 
@@ -240,7 +233,7 @@ def _changed_block(change: Change, module: nn.Module, inputs: Any, output: Any) 
 def _without_position(model: nn.Module, name: str) -> Iterator[None]:
     position = model.get_submodule(name)
     if not isinstance(position, Position):
-        raise ValueError(f"{name!r} is a {type(position).__name__}, wanted a position kind")
+        raise ValueError(f"{name}: expected a position kind, got {type(position).__name__}")
     parent_name, _, attribute = name.rpartition(".")
     parent = model.get_submodule(parent_name)
     setattr(parent, attribute, position.without())

@@ -43,10 +43,10 @@ def on_activations(
     model: nn.Module,
     outputs: str | Sequence[str],
     residual: bool,
-    tell_output: Callable[[Activation], None],
-    tell_residual: Callable[[Activation], None],
+    on_output: Callable[[Activation], None],
+    on_residual: Callable[[Activation], None],
 ) -> Iterator[None]:
-    """Call `tell_output` for modules that match a pattern, `tell_residual` for layers."""
+    """Call `on_output` for modules that match a pattern, `on_residual` for layers."""
     names = [name for name, _ in model.named_modules() if name]
     patterns = [outputs] if isinstance(outputs, str) else list(outputs)
     for pattern in patterns:
@@ -57,28 +57,32 @@ def on_activations(
                 fix="print the paths with model.named_modules()",
             )
     layers = layer_names(model) if residual else []
-    told: list[str] = []
+    has_residual = False
 
-    def keep_output(name: str, *call: Any) -> None:
-        if (activation := _activation(name, *call)) is not None:
-            tell_output(activation)
-
-    def keep_residual(name: str, *call: Any) -> None:
-        activation = _activation(name, *call)
-        if activation is None or activation.before is None:
+    def keep(
+        name: str, is_output: bool, module: nn.Module, args: Any, keywords: Any, output: Any
+    ) -> None:
+        nonlocal has_residual
+        before, after = first_tensor((*args, *keywords.values())), first_tensor(output)
+        if after is None:
             return
-        if activation.before.shape == activation.after.shape:
-            told.append(name)
-            tell_residual(activation)
+        activation = Activation(name, None if before is None else before.detach(), after.detach())
+        if is_output:
+            on_output(activation)
+        if name in layers and before is not None and before.shape == after.shape:
+            has_residual = True
+            on_residual(activation)
 
     with ExitStack() as undo:
         for name, module in model.named_modules():
-            keeps = [keep_output] * any(fnmatchcase(name, pattern) for pattern in patterns)
-            for keep in keeps + [keep_residual] * (name in layers):
-                hook = module.register_forward_hook(partial(keep, name), with_kwargs=True)
+            is_output = any(fnmatchcase(name, pattern) for pattern in patterns)
+            if is_output or name in layers:
+                hook = module.register_forward_hook(
+                    partial(keep, name, is_output), with_kwargs=True
+                )
                 undo.callback(hook.remove)
         yield
-    if residual and not told:
+    if residual and not has_residual:
         raise UserError(
             f"{type(model).__name__}: no residual stream ran (expected layers in a nn.ModuleList "
             "with outputs of the shape of their inputs)",
@@ -108,13 +112,4 @@ def first_tensor(values: Any) -> Tensor | None:
         values = tuple(values.values())
     if not isinstance(values, tuple | list):
         return None
-    return next((found for value in values if (found := first_tensor(value)) is not None), None)
-
-
-def _activation(
-    name: str, module: nn.Module, args: Any, keywords: Any, output: Any
-) -> Activation | None:
-    before, after = first_tensor((*args, *keywords.values())), first_tensor(output)
-    if after is None:
-        return None
-    return Activation(name, None if before is None else before.detach(), after.detach())
+    return next((first for value in values if (first := first_tensor(value)) is not None), None)

@@ -1,6 +1,6 @@
 """Describe every head of a model: what its weights prefer, and what it attends to on given inputs.
 
-Weights are read by `readout.py` and `circuits.py`, attention is measured by `behaviour.py` over
+Weights are read by `readout.py` and `circuits.py`, attention by `head_statistics.py` over
 inputs, and induction on random tokens that come twice. Heads of models that Harken did not build
 have only what is measured.
 """
@@ -15,14 +15,6 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
-from harken.inspection.behaviour import (
-    Behaviour,
-    Tally,
-    behaviour,
-    entropies,
-    induction,
-    repeated_tokens,
-)
 from harken.inspection.circuits import (
     copying,
     effective_rank,
@@ -30,7 +22,15 @@ from harken.inspection.circuits import (
     query_key,
     singular_values,
 )
-from harken.inspection.readout import Readout, entrance_of, read_out
+from harken.inspection.head_statistics import (
+    HeadStatistics,
+    RunningMean,
+    entropies,
+    head_statistics,
+    induction,
+    repeated_tokens,
+)
+from harken.inspection.readout import Readout, input_path, read_out
 from harken.inspection.record import record
 from harken.inspection.refs import HeadRef, is_cross_attention
 from harken.models.language_model import GPT
@@ -99,9 +99,9 @@ class HeadSummary:
         """Return the figures that exist; null is a mean over no query."""
         names = [field.name for field in fields(self) if not field.name.endswith("_offsets")][2:]
         values = {JSON_NAMES.get(name, name): getattr(self, name) for name in names}
-        kept = {"exact", *(MEANS if self.offset is not None else ())}
+        nullable = {"exact", *(MEANS if self.offset is not None else ())}
         return HeadRef(self.module, self.head).to_json() | {
-            name: value for name, value in values.items() if value is not None or name in kept
+            name: value for name, value in values.items() if value is not None or name in nullable
         }
 
 
@@ -123,8 +123,8 @@ def analyze_heads(
     seed: int = 0,
 ) -> HeadAnalysis:
     """Measure heads while each input runs the model, and read their weights if possible."""
-    measured: dict[str, Behaviour] = {}
-    entropy: dict[str, Tally] = {}
+    measured: dict[str, HeadStatistics] = {}
+    entropy: dict[str, RunningMean] = {}
     count = longest = 0
     for run, present in inputs:
         count += 1
@@ -136,14 +136,15 @@ def analyze_heads(
                 _add(entropy, call.name, entropies(weights))
                 continue
             longest = max(longest, weights.shape[-1])
-            new = behaviour(weights, present)
+            new = head_statistics(weights, present)
             _add(measured, call.name, new)
             _add(entropy, call.name, new.entropy)
     repeated = _induction(model, seed)
     length = length or min(max(longest, MIN_LENGTH), MAX_LENGTH)
     heads: list[HeadSummary] = []
     notes: dict[str, None] = {}
-    for name in _attention_names(model, entropy):
+    own = [name for name, module in model.named_modules() if isinstance(module, MultiHead)]
+    for name in own or entropy:
         attention = model.get_submodule(name)
         columns: dict[str, Any] = {}
         if isinstance(attention, MultiHead):
@@ -151,7 +152,10 @@ def analyze_heads(
             columns |= _circuits(attention, notes)
         columns |= _measured(measured.get(name), entropy.get(name), repeated.get(name))
         number = attention.heads if isinstance(attention, MultiHead) else len(entropy[name].total)
-        heads += [_summary(HeadRef(name, head), columns) for head in range(1, number + 1)]
+        for head in range(number):
+            figures = {key: _figure(column, head) for key, column in columns.items()}
+            pattern = pattern_name(figures)
+            heads.append(HeadSummary(module=name, head=head + 1, pattern=pattern, **figures))
     return HeadAnalysis(inputs=count, length=length, heads=heads, notes=list(notes))
 
 
@@ -170,23 +174,18 @@ def _add(totals: dict[str, Any], name: str, new: Any) -> None:
     totals[name] = totals[name] + new if name in totals else new
 
 
-def _attention_names(model: nn.Module, ran: Iterable[str]) -> list[str]:
-    own = [name for name, module in model.named_modules() if isinstance(module, MultiHead)]
-    return own or list(ran)
-
-
 def _is_sequence(model: nn.Module, name: str, weights: Tensor) -> bool:
-    """Whether queries and keys are one row of tokens: no memory, no picture."""
-    if entrance_of(model, name) is not None:
+    """Whether queries and keys are one row of tokens, not an encoder output or an image."""
+    if input_path(model, name) is not None:
         return True
     parts = name.split(".")
     above = [".".join(parts[:depth]) for depth in range(len(parts))]
     if any(hasattr(model.get_submodule(path), "position") for path in above):
-        return False  # a model of Harken, which `entrance_of` knows
+        return False  # a model of Harken, which `input_path` knows
     return weights.shape[-2] == weights.shape[-1] and not is_cross_attention(name)
 
 
-def _induction(model: nn.Module, seed: int) -> dict[str, Tally]:
+def _induction(model: nn.Module, seed: int) -> dict[str, RunningMean]:
     """Measure induction by attention; only a language model has it."""
     if not isinstance(model, GPT):
         return {}
@@ -199,12 +198,12 @@ def _induction(model: nn.Module, seed: int) -> dict[str, Tally]:
 
 
 def _readout(model: nn.Module, name: str, length: int, seed: int) -> dict[str, Any]:
-    entrance, attention = entrance_of(model, name), model.get_submodule(name)
-    if entrance is None:
+    path, attention = input_path(model, name), model.get_submodule(name)
+    if path is None:
         return {}
     assert isinstance(attention, MultiHead)
-    length = min(length, entrance.position.length or length)
-    read: Readout = read_out(attention, entrance, length=length, seed=seed)
+    length = min(length, path.position.length or length)
+    read: Readout = read_out(attention, path, length=length, seed=seed)
     return {
         "exact": read.exact,
         "weights_offset": read.preferred,
@@ -233,20 +232,20 @@ def _circuits(attention: MultiHead, notes: dict[str, None]) -> dict[str, Any]:
 
 
 def _measured(
-    measured: Behaviour | None, entropy: Tally | None, repeated: Tally | None
+    measured: HeadStatistics | None, entropy: RunningMean | None, repeated: RunningMean | None
 ) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     if measured is not None:
-        commonest, histogram = measured.commonest(), measured.histogram()
+        top_offset, histogram = measured.top_offset(), measured.histogram()
         columns |= {
-            "offset": commonest,
-            "share": histogram.gather(1, commonest[:, None] + measured.reach)[:, 0],
+            "offset": top_offset,
+            "share": histogram.gather(1, top_offset[:, None] + measured.reach)[:, 0],
             "mean_offset": measured.offset.mean,
             "mean_distance": measured.distance.mean,
             "evenness": measured.evenness.mean,
-            "previous_token": measured.looks(1),
-            "itself": measured.looks(0),
-            "next_token": measured.looks(-1),
+            "previous_token": measured.mean_weight_at(1),
+            "itself": measured.mean_weight_at(0),
+            "next_token": measured.mean_weight_at(-1),
             "first": measured.first.mean,
             "measured_offsets": _by_offset(range(-measured.reach, measured.reach + 1), histogram),
         }
@@ -261,15 +260,8 @@ def _by_offset(offsets: Sequence[int], shares: Tensor) -> list[list[tuple[int, f
     return [list(zip(offsets, row, strict=True)) for row in shares.tolist()]
 
 
-def _summary(ref: HeadRef, columns: dict[str, Any]) -> HeadSummary:
-    """Take the figures of one head out of columns over all heads."""
-    figures = {key: _plain(column, ref.head - 1) for key, column in columns.items()}
-    pattern = pattern_name(figures)
-    return HeadSummary(module=ref.module, head=ref.head, pattern=pattern, **figures)
-
-
-def _plain(column: Any, head: int) -> Any:
-    """Return the figure of one head; NaN, a mean over nothing, is None."""
+def _figure(column: Any, head: int) -> Any:
+    """Return the figure of one head from a column of all; NaN, a mean over nothing, is None."""
     if isinstance(column, list):
         return column[head]
     value = column[head].item() if isinstance(column, Tensor) else column

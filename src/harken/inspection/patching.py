@@ -15,7 +15,6 @@ decoder, a cache) is patched step by step.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -23,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.errors import UserError
-from harken.inspection.ablation import WritingPart, changed, only_head
+from harken.inspection.ablation import WritingPart, head_mask, with_outputs
 from harken.inspection.refs import HeadRef
 
 Metric = Callable[[Tensor], Tensor]
@@ -60,10 +59,14 @@ def patch_parts(
             f"{tuple(corrupted.shape)}",
             fix="choose inputs with the same number of tokens",
         )
-    kept: dict[str, list[Tensor]] = {part.module: [] for part in parts}
-    with changed(model, {name: partial(_keep, calls) for name, calls in kept.items()}):
+    calls: dict[str, list[Tensor]] = {part.module: [] for part in parts}
+
+    def keep(module: str, output: Tensor) -> Tensor:
+        calls[module].append(output)
+        return output
+
+    with with_outputs(model, {module: partial(keep, module) for module in calls}):
         above = float(metric(clean).mean())
-    outputs = {name: _with_starts(calls) for name, calls in kept.items()}
     below = float(metric(corrupted).mean())
     if above == below:
         raise UserError(
@@ -72,17 +75,15 @@ def patch_parts(
         )
 
     def share(part: WritingPart, position: int | None) -> float:
-        restore = partial(_restore, part, position, iter(outputs[part.module]))
-        with changed(model, {part.module: restore}):
+        restore = partial(_restore, part, position, _with_starts(calls[part.module]))
+        with with_outputs(model, {part.module: restore}):
             return (float(metric(corrupted).mean()) - below) / (above - below)
 
     positions = None
     if by_position:
-        lengths = {name: sum(call.shape[-2] for call in calls) for name, calls in kept.items()}
-        positions = torch.tensor(
-            [[share(part, position) for position in range(lengths[part.module])] for part in parts],
-            dtype=torch.float64,
-        )
+        lengths = {part: sum(call.shape[-2] for call in calls[part.module]) for part in parts}
+        table = [[share(part, at) for at in range(lengths[part])] for part in parts]
+        positions = torch.tensor(table, dtype=torch.float64)
     shares = torch.tensor([share(part, None) for part in parts], dtype=torch.float64)
     return PatchingResult(
         metric=name, clean=above, corrupted=below, parts=parts, shares=shares, positions=positions
@@ -117,15 +118,12 @@ def next_token_metric(
     return NextTokenMetric(right, None if (right == wrong).any() else wrong)
 
 
-def _keep(calls: list[Tensor], output: Tensor) -> Tensor:
-    calls.append(output)
-    return output
-
-
-def _with_starts(calls: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
-    """Return each call with its first position: calls come in the order of time."""
-    ends = accumulate(call.shape[-2] for call in calls)
-    return [(end - call.shape[-2], call) for end, call in zip(ends, calls, strict=True)]
+def _with_starts(calls: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
+    """Yield each call with its first position: calls come in the order of time."""
+    start = 0
+    for call in calls:
+        yield start, call
+        start += call.shape[-2]
 
 
 def _restore(
@@ -137,5 +135,5 @@ def _restore(
     chosen = torch.ones_like(positions).bool() if position is None else positions == position
     here = chosen[:, None]
     if isinstance(part, HeadRef):
-        here = here & only_head(part, output)
+        here = here & head_mask(part, output)
     return torch.where(here, clean, output)

@@ -1,23 +1,20 @@
-"""Where heads look, read from weights before any text is seen.
+"""Offsets that heads prefer, read from weights before any text is seen.
 
     s(i, t) = score of a random token at i with a random token at t
-    profile(d) = mean over i and both tokens of s(i, i - d)       d > 0 looks back
+    profile(d) = mean over i and both tokens of s(i, i - d)       d > 0 attends back
 
-The preferred offset T is the d of the highest profile, its band the run of offsets around T that
-are at most `DROP` below it. Tokens are rows of the table of embeddings, drawn alike with a seed; a
-model without one (sound, pictures) is asked with tokens of zeros. Whatever tells places takes part
-through the model's own modules: vectors that enter, rotations (of random queries and keys), biases.
-For positions that enter this is e_i . W~ e_{i-d} with what content adds on average: the reverse of
-designing a head. W~ is query first; read from W_K W_Q^T, key first, T would come out as -T.
+The preferred offset is the d of the highest profile, its band the offsets around it that are at
+most `DROP` below. Tokens are random rows of the embedding, or zeros for a model without one
+(speech, images). Positions enter through the model's own modules: vectors, rotations and biases.
 
-The variance of s over the keys of a query is a sum (total variance, in this order):
+The variance of s over the keys of a query is a sum (law of total variance, in this order):
 
-    position    of the mean over both tokens: known before anything is read
-    mixed       of the rest of the mean over keys' tokens: which place, the query's token decides
+    position    of the mean over both tokens: independent of the input
+    mixed       of the rest of the mean over keys' tokens: positions that the query's token selects
     content     of the keys' tokens
 
-Exact in the first layer, where a token is content and place and nothing else. Above, what earlier
-layers write is missing: tokens come down the direct path, from the entrance through its norms.
+This is exact in the first layer. In later ones the outputs of earlier layers are missing: tokens
+come down the direct path, from the embedding through the norms.
 """
 
 from dataclasses import dataclass
@@ -40,45 +37,44 @@ TOKENS = 16  # drawn for queries, and as many for keys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entrance:
-    """How tokens come to a self-attention."""
+class InputPath:
+    """The direct path of tokens to a self-attention."""
 
     position: Position
-    norms: tuple[nn.Module, ...]  # on the direct path, in order
-    table: Float[Tensor, "V J"]  # of contents
+    norms: tuple[nn.Module, ...]  # in order
+    table: Float[Tensor, "V J"]  # embeddings
     order: MaskKind
     window: int | None
-    first: bool  # nothing else writes to what the attention reads
+    first: bool  # no other layer comes before
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readout:
-    """What the weights of one attention say of each of its heads."""
+    """What the weights of one attention prefer, for each head."""
 
     offsets: Int[Tensor, "offsets"]
-    profile: Float[Tensor, "k offsets"]  # nats, their mean over offsets is zero
-    expected: Float[Tensor, "k offsets"]  # attention by place alone
+    profile: Float[Tensor, "k offsets"]  # nats, with a mean of 0
+    expected: Float[Tensor, "k offsets"]  # attention by position alone
     preferred: Int[Tensor, "k"]  # T
     band: Int[Tensor, "k"]  # how many offsets
-    position: Float[Tensor, "k"]  # shares of the score's variance, one with the next two
+    position: Float[Tensor, "k"]  # shares of the variance of the score
     mixed: Float[Tensor, "k"]
     content: Float[Tensor, "k"]
     exact: bool  # of the first layer
 
     @property
     def prefers(self) -> Bool[Tensor, "k"]:
-        """Whether the profile falls at all: where the band is every offset, T says nothing."""
+        """Whether the profile depends on the offset: the band is not every offset."""
         return self.band < len(self.offsets)
 
 
-def entrance_of(model: nn.Module, name: str) -> Entrance | None:
-    """Of the attention at a path; None where there is no row of tokens: memories, pictures."""
+def input_path(model: nn.Module, name: str) -> InputPath | None:
+    """Return the path to an attention; None without a row of tokens: cross-attention, images."""
     modules = dict(model.named_modules())
     steps = name.split(".")
     above = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
-    block = modules[above[0]]
-    owner = next((modules[one] for one in above if hasattr(modules[one], "position")), None)
-    attention = modules[name]
+    attention, block = modules[name], modules[above[0]]
+    owner = next((modules[path] for path in above if hasattr(modules[path], "position")), None)
     if not isinstance(block, Block) or owner is None:
         return None
     position = owner.position
@@ -87,27 +83,27 @@ def entrance_of(model: nn.Module, name: str) -> Entrance | None:
         return None
     blocks = modules[above[1]]
     assert isinstance(blocks, nn.ModuleList)
-    before = [passed for passed in list(blocks)[: int(steps[-2])] if isinstance(passed, Block)]
-    norms = [one for one in [getattr(owner, "norm", None)] if one is not None]
-    norms += [norm for passed in before for norm in passed.residual_norms()]
+    earlier = [other for other in list(blocks)[: int(steps[-2])] if isinstance(other, Block)]
+    norms = [norm for norm in [getattr(owner, "norm", None)] if norm is not None]
+    norms += [norm for other in earlier for norm in other.residual_norms()]
     norms += block.norms_before_attention()
-    return Entrance(
+    return InputPath(
         position=position,
         norms=tuple(norms),
         table=_table(modules, above, position.token_width),
         order=getattr(owner, "order", "causal" if block.is_decoder else "any"),
         window=getattr(owner, "window", None),
-        first=not before and block.attention_is_first,
+        first=not earlier and block.attention_is_first,
     )
 
 
 @torch.no_grad()
 def read_out(
-    attention: MultiHead, entrance: Entrance, *, length: int, tokens: int = TOKENS, seed: int = 0
+    attention: MultiHead, path: InputPath, *, length: int, tokens: int = TOKENS, seed: int = 0
 ) -> Readout:
-    """Over rows of `length`; offsets go as far as all queries of the middle, or the end, have."""
-    means, content = _scores(attention, entrance, length, tokens, seed)
-    at, offsets = _compass(entrance, length)
+    """Read rows of `length`, over the queries that have a key at every offset."""
+    means, content = _scores(attention, path, length, tokens, seed)
+    at, offsets = _queries_and_offsets(path, length)
     keys = at[:, None] - offsets
     # From tables over keys to tables over offsets: … k queries offsets.
     means, content = means[:, :, at[:, None], keys], content[:, at[:, None], keys]
@@ -124,56 +120,52 @@ def read_out(
         profile=profile - profile.mean(dim=-1, keepdim=True),
         expected=mean.softmax(dim=-1).mean(dim=1),
         preferred=offsets[peak],
-        band=_run(profile >= profile.amax(dim=-1, keepdim=True) - DROP, peak),
+        band=_run_length(profile >= profile.amax(dim=-1, keepdim=True) - DROP, peak),
         position=by_position / total,
         mixed=by_both / total,
         content=by_content / total,
-        exact=entrance.first,
+        exact=path.first,
     )
 
 
 def _scores(
-    attention: MultiHead, entrance: Entrance, length: int, tokens: int, seed: int
+    attention: MultiHead, path: InputPath, length: int, tokens: int, seed: int
 ) -> tuple[Float[Tensor, "tokens k T S"], Float[Tensor, "k T S"]]:
-    """For each query's token the mean over keys' tokens; and the mean variance by keys' tokens.
+    """Return for each query token the mean over key tokens, and the variance by key tokens.
 
-    The keys are one long row in which several tokens stand at each place: a score knows only
-    positions, as in a packed row, so nothing but the model's own code is needed.
+    The keys are one long row with several tokens at each position: as in a packed row, a score
+    depends on positions only, so that the model's own code computes it.
     """
-    position, slots = entrance.position, torch.arange(length, device=entrance.table.device)[None]
+    position, slots = path.position, torch.arange(length, device=path.table.device)[None]
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(len(entrance.table), (2, tokens), generator=generator)
-    asking, asked = (_entered(entrance, one, slots) for one in drawn.to(slots.device))
+    drawn = torch.randint(len(path.table), (2, tokens), generator=generator).to(slots.device)
+
+    def embed(rows: Int[Tensor, "tokens"]) -> Float[Tensor, "tokens T J"]:
+        states = position.embed(path.table[rows][:, None].expand(-1, length, -1), slots[..., None])
+        for norm in path.norms:
+            states = norm(states)
+        return states
+
+    queries, keys = map(embed, drawn)
     keys_at = slots.repeat(1, tokens)
-    seen = attention.project_kv(
-        asked.reshape(1, tokens * length, -1), position.rotation(keys_at[..., None])
+    cached = attention.project_kv(
+        keys.reshape(1, tokens * length, -1), position.rotation(keys_at[..., None])
     )
     context = attention_context(position, NO_MASK, slots, keys_at)
     means, variances = [], []
-    for one in asking:
-        row = _plain(attention, one[None], seen, context)
+    for query in queries:
+        row = _scores_of_row(attention, query[None], cached, context)
         scores = rearrange(row, "k T (tokens S) -> k T tokens S", tokens=tokens)
         means.append(scores.mean(dim=-2))
         variances.append(scores.var(dim=-2, correction=1 if tokens > 1 else 0))
     return torch.stack(means), torch.stack(variances).mean(dim=0)
 
 
-def _entered(
-    entrance: Entrance, drawn: Int[Tensor, "tokens"], slots: Int[Tensor, "1 T"]
-) -> Float[Tensor, "tokens T J"]:
-    """Each token at every place, as the attention reads it."""
-    contents = entrance.table[drawn][:, None].expand(-1, slots.shape[1], -1)
-    states = entrance.position.embed(contents, slots[..., None])
-    for norm in entrance.norms:
-        states = norm(states)
-    return states
-
-
-def _plain(
-    attention: MultiHead, tokens: Tensor, seen: KeyValues, context: AttentionContext
+def _scores_of_row(
+    attention: MultiHead, tokens: Tensor, cached: KeyValues, context: AttentionContext
 ) -> Float[Tensor, "k T S"]:
-    """Scores of one row before any mask."""
-    terms = attention.terms(tokens, seen, context)
+    """Return the scores of one row before any mask."""
+    terms = attention.terms(tokens, cached, context)
     scores = tokens.new_zeros(()) if terms.bias is None else terms.bias[0]
     if terms.queries is not None and terms.keys is not None:
         queries = terms.queries[0] * terms.scale
@@ -181,36 +173,36 @@ def _plain(
     return scores
 
 
-def _compass(
-    entrance: Entrance, length: int
+def _queries_and_offsets(
+    path: InputPath, length: int
 ) -> tuple[Int[Tensor, "queries"], Int[Tensor, "offsets"]]:
-    """Queries, and offsets at which each of them has a key: else offsets would compare queries.
+    """Return queries, and offsets at which each of them has a key other than the first.
 
-    The first place is nobody's key: heads rest there, however far it is.
+    Heads rest on the first token, however far it is.
     """
-    if entrance.order == "any":
+    if path.order == "any":
         reach = (length - 1) // 3
         first, last = -reach, length - reach
     else:
         reach = (length - 1) // 2
-        first, last = (1 if entrance.order == "strict" else 0), length
+        first, last = (1 if path.order == "strict" else 0), length
     at, offsets = torch.arange(reach + 1, last), torch.arange(first, reach + 1)
-    if entrance.window is not None:
-        offsets = offsets[offsets.abs() <= entrance.window]
+    if path.window is not None:
+        offsets = offsets[offsets.abs() <= path.window]
     return at, offsets
 
 
-def _run(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[Tensor, "k"]:
-    """How many neighbours in a row, the peak among them, are high."""
+def _run_length(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[Tensor, "k"]:
+    """Return the length of the run of true values around the peak."""
     widths = []
-    for row, centre in zip(high.tolist(), peak.tolist(), strict=True):
-        left, right = row[: centre + 1][::-1], row[centre:]
+    for row, center in zip(high.tolist(), peak.tolist(), strict=True):
+        left, right = row[: center + 1][::-1], row[center:]
         widths.append(sum([*side, False].index(False) for side in (left, right)) - 1)
     return torch.tensor(widths)
 
 
 def _table(modules: dict[str, nn.Module], above: list[str], width: int) -> Float[Tensor, "V J"]:
-    """The embeddings nearest above the attention, with the segment that BERT adds; else zeros."""
+    """Return the embedding nearest above the attention, with BERT's first segment; else zeros."""
     # An encoder may share its decoder's.
     for parent in [*(modules[name] for name in above), *modules.values()]:
         segments = [part for part in parent.children() if isinstance(part, SegmentEmbedding)]

@@ -25,7 +25,7 @@ See `search_attention.py` for the hypotheses of a search and `store.py` for reco
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -93,13 +93,12 @@ class AttentionRecord:
     values: Float[Tensor, "B k S I"] | None = None
 
     def __repr__(self) -> str:
-        tensors = {name: getattr(self, name) for name in ("weights", "queries", "keys", "values")}
-        shapes = (
-            f"{name}={tuple(tensor.shape)}"
-            for name, tensor in tensors.items()
-            if tensor is not None
+        shapes = "".join(
+            f", {name}={tuple(tensor.shape)}"
+            for name in ("weights", "queries", "keys", "values")
+            if (tensor := getattr(self, name)) is not None
         )
-        return f"AttentionRecord(name={self.name!r}, {', '.join(shapes)})"
+        return f"AttentionRecord(name={self.name!r}{shapes})"
 
     @property
     def layer(self) -> int:
@@ -163,20 +162,20 @@ def on_attention(
     Raises at the end of the block if attentions ran and no call matched the selection.
     """
     lengths: list[int] = []  # queries of the calls without a selected step
-    was_told = False
+    has_matched = False
 
-    def forward(recorded: AttentionRecord | int) -> None:
-        nonlocal was_told
+    def report(recorded: AttentionRecord | int) -> None:
+        nonlocal has_matched
         if isinstance(recorded, int):
             lengths.append(recorded)
-            return
-        was_told = True
-        tell(recorded)
+        else:
+            has_matched = True
+            tell(recorded)
 
     intercept = _on_kernels if has_attention(model) else _on_foreign
-    with intercept(model, selection, forward):
+    with intercept(model, selection, report):
         yield
-    if lengths and not was_told:
+    if lengths and not has_matched:
         raise UserError(
             f"steps {selection.steps} match no query (expected steps below {max(lengths)}, the "
             "most queries of one call)",
@@ -184,41 +183,44 @@ def on_attention(
         )
 
 
-Told = Callable[[AttentionRecord | int], None]
+Report = Callable[[AttentionRecord | int], None]
 
 
 @contextmanager
-def _on_kernels(model: nn.Module, selection: Selection, tell: Told) -> Iterator[None]:
-    chosen = attentions(model, selection)
-    kernels = {name: module.kernel for name, module in chosen.items()}
-    try:
-        for name, module in chosen.items():
-            module.kernel = _watched(kernels[name], name, selection, tell)
+def _on_kernels(model: nn.Module, selection: Selection, report: Report) -> Iterator[None]:
+    def recording(name: str, kernel: AttentionKernel) -> AttentionKernel:
+        def attend(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+            output = kernel(terms, values, mask, dropout)
+            with torch.no_grad():
+                recorded = _recorded(name, selection, terms, values, mask)
+            report(recorded)
+            return output
+
+        return attend
+
+    with ExitStack() as undo:
+        for name, module in attentions(model, selection).items():
+            undo.callback(setattr, module, "kernel", module.kernel)
+            module.kernel = recording(name, module.kernel)
         yield
-    finally:
-        for name, module in chosen.items():
-            module.kernel = kernels[name]
 
 
 @contextmanager
-def _on_foreign(model: nn.Module, selection: Selection, tell: Told) -> Iterator[None]:
+def _on_foreign(model: nn.Module, selection: Selection, report: Report) -> Iterator[None]:
     ran: dict[str, bool] = {}
 
     def handle(call: SDPACall, output: Tensor) -> Tensor:
         ran[call.name] = _matches(call.name, selection)
         if ran[call.name]:
+            parts = (call.terms, call.values, call.mask, call.sighted)
             with torch.no_grad():
-                tell(
-                    _recorded(
-                        call.name, selection, call.terms, call.values, call.mask, call.sighted
-                    )
-                )
+                report(_recorded(call.name, selection, *parts))
         return output
 
     with on_sdpa(model, handle):
         yield
     if ran and not any(ran.values()):
-        raise _not_there(f"attention {selection.paths} in layers {selection.layers}", ran)
+        raise _not_in_model(f"attention {selection.paths} in layers {selection.layers}", ran)
 
 
 def has_attention(model: nn.Module) -> bool:
@@ -228,45 +230,34 @@ def has_attention(model: nn.Module) -> bool:
 
 def attentions(model: nn.Module, selection: Selection = ALL) -> dict[str, MultiHead]:
     """Return the selected `MultiHead` layers by path, in the order of the model, at least one."""
-    every = {name: part for name, part in model.named_modules() if isinstance(part, MultiHead)}
+    modules = model.named_modules()
+    every = {name: module for name, module in modules if isinstance(module, MultiHead)}
     if not every:
-        raise _no_attention(model)
+        raise UserError(
+            f"{type(model).__name__}: no harken.MultiHead in the model",
+            fix="choose a model of Harken with attention",
+        )
     for layer in selection.layers or ():
         if not any(layer_of(name) == layer for name in every):
-            raise _not_there(f"layer {layer}", (str(layer_of(name)) for name in every))
+            raise _not_in_model(f"layer {layer}", (str(layer_of(name)) for name in every))
     for path in selection.paths or ():
         if not any(fnmatchcase(name, path) for name in every):
-            raise _not_there(f"attention {path!r}", every)
-    chosen = {name: part for name, part in every.items() if _matches(name, selection)}
+            raise _not_in_model(f"attention {path!r}", every)
+    chosen = {name: module for name, module in every.items() if _matches(name, selection)}
     if not chosen:
-        raise _not_there(f"attention {selection.paths} in layers {selection.layers}", every)
+        raise _not_in_model(f"attention {selection.paths} in layers {selection.layers}", every)
     return chosen
+
+
+def cross_attentions(model: nn.Module) -> list[str]:
+    """Return the paths of the `MultiHead` layers that attend to an encoder's output."""
+    return [name for name, module in attentions(model).items() if module.kind == "cross"]
 
 
 def _matches(name: str, selection: Selection) -> bool:
     return (selection.layers is None or layer_of(name) in selection.layers) and (
         selection.paths is None or any(fnmatchcase(name, path) for path in selection.paths)
     )
-
-
-def _no_attention(model: nn.Module) -> UserError:
-    return UserError(
-        f"{type(model).__name__}: no harken.MultiHead in the model",
-        fix="choose a model of Harken with attention",
-    )
-
-
-def _watched(
-    kernel: AttentionKernel, name: str, selection: Selection, tell: Told
-) -> AttentionKernel:
-    def attend(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
-        output = kernel(terms, values, mask, dropout)
-        with torch.no_grad():
-            recorded = _recorded(name, selection, terms, values, mask)
-        tell(recorded)
-        return output
-
-    return attend
 
 
 def _recorded(
@@ -277,14 +268,14 @@ def _recorded(
     mask: Mask,
     sighted: Float[Tensor, "#B #k T 1"] | None = None,
 ) -> AttentionRecord | int:
-    """The record of a call, or its number of queries if none is among the selected steps."""
+    """Return the record of a call, or its number of queries if no selected step is among them."""
     scored = terms.bias if terms.queries is None else terms.queries
-    assert scored is not None, "a score gives queries and keys, a bias, or both"
+    assert scored is not None, "a score has queries and keys, a bias, or both"
     count, time = max(scored.shape[1], values.shape[1]), scored.shape[2]
     numbers = range(1, count + 1) if selection.heads is None else selection.heads
     for number in numbers:
         if not 1 <= number <= count:
-            raise _not_there(f"head {number} in {name}", map(str, range(1, count + 1)))
+            raise _not_in_model(f"head {number} in {name}", map(str, range(1, count + 1)))
     heads = [number - 1 for number in numbers]
     steps: Sequence[int] = range(time)
     if selection.steps is not None:
@@ -294,9 +285,16 @@ def _recorded(
     at = torch.tensor(steps, device=scored.device, dtype=torch.long)
     keys = _of_heads(terms.keys, heads, count)
     weights = scored.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
-    _fill(weights, replace(terms, keys=keys), mask, heads, at)
-    if (rows := _rows(sighted, heads, at)) is not None:
-        weights *= rows
+    # Block by block, so that nothing but the result is quadratic in time.
+    rows = max(1, BLOCK // max(1, weights.shape[0] * len(heads) * weights.shape[3]))
+    for first in range(0, len(steps), rows):
+        part = at[first : first + rows]
+        queries, bias = (_rows(table, heads, part) for table in (terms.queries, terms.bias))
+        block = replace(terms, queries=queries, keys=keys, bias=bias)
+        visible = _mask_rows(mask, part, time, weights.shape[3])
+        weights[:, :, first : first + rows] = attention_weights(block, visible)
+    if (scale := _rows(sighted, heads, at)) is not None:
+        weights *= scale
     return AttentionRecord(
         name,
         weights,
@@ -308,33 +306,10 @@ def _recorded(
     )
 
 
-def _fill(
-    weights: Float[Tensor, "B k steps S"],
-    terms: ScoreTerms,
-    mask: Mask,
-    heads: Sequence[int],
-    steps: Int[Tensor, "steps"],
-) -> None:
-    """Block by block, so that nothing but the result is quadratic in time."""
-    batch, count, _, keys = weights.shape
-    scored = terms.bias if terms.queries is None else terms.queries
-    assert scored is not None
-    rows = max(1, BLOCK // max(1, batch * count * keys))
-    for first in range(0, len(steps), rows):
-        at = steps[first : first + rows]
-        block = replace(
-            terms,
-            queries=_rows(terms.queries, heads, at),
-            bias=_rows(terms.bias, heads, at),
-        )
-        seen = _mask_of(mask, at, scored.shape[2], keys)
-        weights[:, :, first : first + rows] = attention_weights(block, seen)
-
-
 def _rows(
     table: Float[Tensor, "#B #k T width"] | None, heads: Sequence[int], at: Int[Tensor, "rows"]
 ) -> Float[Tensor, "#B chosen rows width"] | None:
-    """Some queries of some heads, where a bias may be the same for all."""
+    """Select queries and heads; a bias may be the same for all heads."""
     if table is None:
         return None
     rows = table.detach()[:, :, at]
@@ -344,7 +319,7 @@ def _rows(
 def _of_heads(
     shared: Float[Tensor, "B kv_heads S U"] | None, heads: Sequence[int], count: int
 ) -> Float[Tensor, "B k S U"] | None:
-    """What belongs to these of `count` heads, each with its own even where they share."""
+    """Select the keys or values of some of `count` heads, repeated for heads that share them."""
     if shared is None:
         return None
     kv_heads = shared.shape[1]
@@ -353,8 +328,8 @@ def _of_heads(
     return shared.detach()[:, [head * kv_heads // count for head in heads]]
 
 
-def _mask_of(mask: Mask, at: Int[Tensor, "rows"], time: int, keys: int) -> Mask:
-    """The rows of a mask, made without the whole table."""
+def _mask_rows(mask: Mask, at: Int[Tensor, "rows"], time: int, keys: int) -> Mask:
+    """Return the rows of a mask without building the whole table."""
     if mask.visible is not None:
         return mask if mask.visible.shape[2] == 1 else Mask(visible=mask.visible[:, :, at])
     if not mask.causal:
@@ -363,8 +338,6 @@ def _mask_of(mask: Mask, at: Int[Tensor, "rows"], time: int, keys: int) -> Mask:
     return Mask(visible=(slots <= at[:, None] + (keys - time))[None, None])
 
 
-def _not_there(wanted: str, there: Iterable[str]) -> UserError:
-    names = ", ".join(dict.fromkeys(there))
-    return UserError(
-        f"{wanted} is not in the model (expected one of {names})", fix="choose another"
-    )
+def _not_in_model(part: str, existing: Iterable[str]) -> UserError:
+    names = ", ".join(dict.fromkeys(existing))
+    return UserError(f"{part} is not in the model (expected one of {names})", fix="choose another")

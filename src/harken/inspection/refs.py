@@ -12,7 +12,7 @@ and in JSON {"label": "L1.H3", "layer": 1, "head": 3, "module": "stack.blocks.0.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
@@ -58,11 +58,10 @@ def layer_label(module: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadRef:
-    """One head, counted from 1, of the attention at this path of the model."""
+class ModuleRef:
+    """The module at this path of the model."""
 
     module: str
-    head: int
 
     @property
     def layer(self) -> int:
@@ -70,63 +69,52 @@ class HeadRef:
 
     @property
     def label(self) -> str:
-        return f"{layer_label(self.module)}.H{self.head}"
+        return layer_label(self.module)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "label": self.label,
-            "layer": self.layer,
-            "head": self.head,
-            "module": self.module,
-            "attention": attention_kind(self.module),
-        }
+        return {"label": self.label, "layer": self.layer, "module": self.module}
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionRef:
-    """All heads of the attention at this path of the model."""
+class LayerRef(ModuleRef):
+    """A whole Transformer or Conformer block."""
 
-    module: str
+
+@dataclass(frozen=True, slots=True)
+class FeedForwardRef(ModuleRef):
+    """A feed-forward layer."""
+
+    @property
+    def label(self) -> str:
+        return f"{layer_label(self.module)}.{self.module.rpartition('.')[2]}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRef(ModuleRef):
+    """All heads of an attention."""
 
     @property
     def label(self) -> str:
         return f"{layer_label(self.module)}.attention"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "label": self.label,
-            "layer": layer_of(self.module),
-            "module": self.module,
-            "attention": attention_kind(self.module),
-        }
+        return ModuleRef.to_json(self) | {"attention": attention_kind(self.module)}
 
 
 @dataclass(frozen=True, slots=True)
-class FeedForwardRef:
-    """The feed-forward layer at this path of the model."""
+class HeadRef(ModuleRef):
+    """One head, counted from 1, of an attention."""
 
-    module: str
-
-    @property
-    def label(self) -> str:
-        return f"{layer_label(self.module)}.{self.module.rpartition('.')[2]}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {"label": self.label, "layer": layer_of(self.module), "module": self.module}
-
-
-@dataclass(frozen=True, slots=True)
-class LayerRef:
-    """The whole Transformer or Conformer block at this path of the model."""
-
-    module: str
+    head: int
 
     @property
     def label(self) -> str:
-        return layer_label(self.module)
+        return f"{layer_label(self.module)}.H{self.head}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"label": self.label, "layer": layer_of(self.module), "module": self.module}
+        kind = attention_kind(self.module)
+        first = {"label": self.label, "layer": self.layer, "head": self.head}
+        return first | {"module": self.module, "attention": kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +154,12 @@ class HeadPattern(NamedTuple):
 
 def parse_layers(option: str, text: str) -> list[HeadPattern]:
     """Read `1,L2,cross.L3`."""
-    return [_pattern(option, part, "L1") for part in _parts(text)]
+    return _patterns(option, text, "L1")
 
 
 def parse_heads(option: str, text: str) -> list[HeadPattern]:
     """Read `2,L1.H3,cross.L2.H1`; a number alone is that head of every layer."""
-    return [_pattern(option, part, "L1.H3") for part in _parts(text)]
+    return _patterns(option, text, "L1.H3")
 
 
 def select_heads(
@@ -187,22 +175,23 @@ def select_heads(
     ]
 
 
-def _parts(text: str) -> Sequence[str]:
-    return [part.strip() for part in text.split(",")] if text.strip() else []
-
-
-def _pattern(option: str, text: str, example: str) -> HeadPattern:
-    """One pattern of an option, which `example` shows in full."""
+def _patterns(option: str, texts: str, example: str) -> list[HeadPattern]:
+    """Read an option in the form that `example` shows; an empty text has no pattern."""
     number = "([1-9][0-9]{0,5})"
-    if re.fullmatch(number, text):
-        value = int(text)
-        return HeadPattern(head=value) if "H" in example else HeadPattern(layer=value)
     form = example.replace("L1", f"L{number}").replace(".H3", rf"\.H{number}")
-    found = re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{form}", text)
-    if found is None:
-        raise UserError(
-            f"{option}: expected a number from 1 or a name such as {example}, got {text[:60]!r}",
-            fix=f"separate several with commas, such as {option} 1,{example}",
-        )
-    kind, *numbers = found.groups()
-    return HeadPattern(cast(AttentionKind | None, kind), *map(int, numbers))
+    patterns = []
+    for text in texts.split(",") if texts.strip() else ():
+        text = text.strip()
+        if re.fullmatch(number, text):
+            value, is_head = int(text), "H" in example
+            patterns.append(HeadPattern(head=value) if is_head else HeadPattern(layer=value))
+        elif matched := re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{form}", text):
+            kind, *numbers = matched.groups()
+            patterns.append(HeadPattern(cast(AttentionKind | None, kind), *map(int, numbers)))
+        else:
+            raise UserError(
+                f"{option}: expected a number from 1 or a name such as {example}, got "
+                f"{text[:60]!r}",
+                fix=f"separate several with commas, such as {option} 1,{example}",
+            )
+    return patterns

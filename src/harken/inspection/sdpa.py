@@ -58,17 +58,17 @@ def on_sdpa(model: nn.Module, handle: Handler, *, replaces: bool = False) -> Ite
     running: list[str] = []
     mode, has_run = _Mode(running, handle, replaces), False
 
-    def enter(name: str, module: nn.Module, inputs: Any) -> None:
+    def enter(name: str) -> None:
         nonlocal has_run
         has_run = True
         running.append(name)
 
-    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+    def leave(*call: Any) -> None:
         running.pop()
 
     with ExitStack() as undo:
         for name, module in model.named_modules():
-            hook = module.register_forward_pre_hook(lambda *call, name=name: enter(name, *call))
+            hook = module.register_forward_pre_hook(lambda *call, name=name: enter(name))
             undo.callback(hook.remove)
             undo.callback(module.register_forward_hook(leave, always_call=True).remove)
         mha = torch.backends.mha
@@ -196,24 +196,16 @@ def _call(
             bias = zero.masked_fill(~table, -torch.inf) if table.dtype == torch.bool else table
             blind = bias.isneginf().all(dim=-1, keepdim=True)
             sighted, bias = (~blind).to(query), bias.masked_fill(blind, 0.0)
-    queries, keys, values = _four_axes(query), _four_axes(key), _four_axes(value)
-    batch = max(len(queries), len(keys), len(values))
-    return SDPACall(
-        name=name,
-        terms=ScoreTerms(
-            queries=queries.expand(batch, -1, -1, -1),
-            keys=keys.expand(batch, -1, -1, -1),
-            scale=queries.shape[-1] ** -0.5 if scale is None else scale,
-            bias=bias,
-        ),
-        values=values.expand(batch, -1, -1, -1),
-        mask=mask,
-        sighted=sighted,
-    )
+    tensors = [_four_axes(tensor) for tensor in (query, key, value)]
+    batch = max(map(len, tensors))
+    queries, keys, values = (tensor.expand(batch, -1, -1, -1) for tensor in tensors)
+    scale = queries.shape[-1] ** -0.5 if scale is None else scale
+    terms = ScoreTerms(queries=queries, keys=keys, scale=scale, bias=bias)
+    return SDPACall(name=name, terms=terms, values=values, mask=mask, sighted=sighted)
 
 
 def _four_axes(tensor: Tensor) -> Tensor:
-    """B k T U of any number of axes before time: three are B T U, with one head."""
+    """Return B k T U from any number of axes before time: three are B T U, with one head."""
     if tensor.dim() == 3:
         return tensor[:, None]
     if tensor.dim() < 3:

@@ -26,15 +26,17 @@ from torch import Tensor, nn
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.seek import seek
-from harken.decode.step import Prompts, Stepper
+from harken.decode.step import Prompts, Stepper, Writing
 from harken.errors import UserError
 from harken.inspection.record import (
     ALL,
     AttentionRecord,
     Selection,
     attentions,
+    cross_attentions,
     has_attention,
     on_attention,
+    record,
 )
 from harken.inspection.refs import is_decoder_attention, is_encoder_attention
 
@@ -79,12 +81,40 @@ def search_with_attention(
     return [
         [
             AttendedHypothesis(
-                found.tokens, found.log_probability, recorder.attention(item, found.tokens)
+                hypothesis.tokens,
+                hypothesis.log_probability,
+                recorder.attention(item, hypothesis.tokens),
             )
-            for found in row
+            for hypothesis in row
         ]
         for item, row in enumerate(rows)
     ]
+
+
+@torch.inference_mode()
+def forced_cross_attention(
+    model: Writing,
+    memory: Float[Tensor, "B M H"],
+    present: Bool[Tensor, "B M"],
+    texts: Sequence[Sequence[int]],
+    start: int,
+) -> list[Float[Tensor, "k T S"]]:
+    """Return the cross-attention of the decoder's last layer over known texts, for each row.
+
+    Each text is read in one teacher-forced pass.
+    """
+    assert isinstance(model, nn.Module)
+    selection = Selection(paths=(cross_attentions(model)[-1],))
+    weights = []
+    for row, text in enumerate(texts):
+        count = int(present[row].sum())
+        inputs = torch.tensor([[start, *text]], device=memory.device)[:, : max(len(text), 1)]
+        with record(model, selection) as records:
+            state = model.begin(memory[[row], :count], present[[row], :count])
+            model.extend(inputs, torch.ones_like(inputs, dtype=torch.bool), state)
+        calls = [call.weights[0] for call in records]
+        weights.append(torch.cat(calls, dim=1)[:, : len(text)])
+    return weights
 
 
 class RecordedState(NamedTuple):
@@ -96,7 +126,7 @@ class RecordedState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     """Rows of one step; `parents` are their indices in the step before."""
 
     parents: Int[Tensor, "rows"]
@@ -104,9 +134,11 @@ class Step:
     may_end: Bool[Tensor, "rows"]
     weights: dict[str, Float[Tensor, "rows k S"]]
 
-    def of(self, places: Int[Tensor, "left"]) -> "Step":
+    def of(self, places: Int[Tensor, "left"]) -> "RecordedStep":
         weights = {name: part[places] for name, part in self.weights.items()}
-        return Step(self.parents[places], self.tokens[places], self.may_end[places], weights)
+        return RecordedStep(
+            self.parents[places], self.tokens[places], self.may_end[places], weights
+        )
 
 
 class RecordingStepper:
@@ -137,11 +169,11 @@ class RecordingStepper:
             if not names:
                 raise UserError(
                     f"{type(model).__name__}: no attention runs in a search (expected a decoder or "
-                    "a language model, found attention in the encoder only)",
+                    "a language model, got attention in the encoder only)",
                     fix="record the encoder with harken.record",
                 )
             self._selection = replace(self._selection, layers=None, paths=tuple(names))
-        self._steps: list[Step] = []
+        self._steps: list[RecordedStep] = []
         self._left = 0
 
     def prompt(
@@ -200,7 +232,7 @@ class RecordingStepper:
 
     def _run(
         self,
-        call: Callable[[], tuple[Tensor, Any]],
+        step: Callable[[], tuple[Tensor, Any]],
         parents: Int[Tensor, "B"],
         tokens: Int[Tensor, "B"],
         last: Int[Tensor, "B"],
@@ -209,13 +241,13 @@ class RecordingStepper:
         weights: dict[str, Tensor] = {}
         places = torch.arange(len(tokens), device=tokens.device)
 
-        def tell(record: AttentionRecord) -> None:
-            at = last.clamp(max=record.weights.shape[2] - 1)
-            weights[record.name] = record.weights[places, :, at]
+        def keep(call: AttentionRecord) -> None:
+            at = last.clamp(max=call.weights.shape[2] - 1)
+            weights[call.name] = call.weights[places, :, at]
 
-        with on_attention(self._model, self._selection, tell):
-            scores, own = call()
-        self._steps.append(Step(parents, tokens, self._may_end(scores), weights))
+        with on_attention(self._model, self._selection, keep):
+            scores, own = step()
+        self._steps.append(RecordedStep(parents, tokens, self._may_end(scores), weights))
         self._forget()
         return scores, RecordedState(own, len(self._steps) - 1, places)
 

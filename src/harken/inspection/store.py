@@ -20,15 +20,13 @@ from json import dumps
 from os import PathLike
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
-import numpy as np
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from harken.errors import Failure, UserError
-from harken.files import replacing, replacing_folder, write_tensors
+from harken.files import replacing_folder, write_tensors
 from harken.inputs import exists, is_file, is_folder, read_json, safetensors_header
 from harken.inspection.activations import check_module
 from harken.inspection.record import (
@@ -108,12 +106,12 @@ def record_to_disk(
     check_module(model)
     folder = Path(folder)
     if has_attention(model):
-        attentions(model, selection)  # refuses a selection that matches nothing before the block
+        attentions(model, selection)  # raises before the block if nothing matches
     _check_free(folder)
     calls: list[dict[str, Any]] = []
     with replacing_folder(folder) as unfinished:
 
-        def tell(record: AttentionRecord) -> None:
+        def save(record: AttentionRecord) -> None:
             name = f"{len(calls):08d}.safetensors"
             parts = {part: getattr(record, part) for part in PARTS}
             tensors = {part: tensor for part, tensor in parts.items() if tensor is not None}
@@ -129,7 +127,7 @@ def record_to_disk(
                 }
             )
 
-        with on_attention(model, selection, tell):
+        with on_attention(model, selection, save):
             yield
         index = {"format": FORMAT, "tokens": [list(row) for row in tokens], "calls": calls}
         (unfinished / INDEX).write_text(dumps(index, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -152,37 +150,28 @@ def open_recording(folder: str | PathLike[str]) -> Recording:
     raise _damaged(path, f"no {FORMAT!r}")
 
 
-def write_npz(recording: Recording, path: str | PathLike[str]) -> None:
-    """Write a recording as one NumPy file: `00000000/stack.blocks.0.attention/weights`, …"""
-    with replacing(Path(path)) as unfinished, ZipFile(unfinished, "w") as archive:
-        for number, call in enumerate(recording.calls):
-            for part in call.shapes:
-                tensor = call.read(part)
-                array = tensor.numpy() if tensor.dtype.itemsize > 2 else tensor.float().numpy()
-                name = f"{number:08d}/{call.name}/{part}.npy"
-                with archive.open(name, "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
-
-
 def _call(folder: Path, call: Any) -> StoredCall:
     match call:
-        case {"file": str(file), "name": str(name), "layer": int(layer), "shapes": dict(shapes)}:
-            heads, steps = call.get("heads"), call.get("steps")
-            if (
-                FILE.fullmatch(file)
-                and _is_list_of(heads, int)
-                and _is_list_of(steps, int)
-                and "weights" in shapes
-                and all(part in PARTS and _is_list_of(shapes[part], int) for part in shapes)
-            ):
-                return StoredCall(
-                    path=folder / file,
-                    name=name,
-                    layer=layer,
-                    heads=tuple(heads),
-                    steps=tuple(steps),
-                    shapes={part: tuple(shape) for part, shape in shapes.items()},
-                )
+        case {
+            "file": str(file),
+            "name": str(name),
+            "layer": int(layer),
+            "heads": list(heads),
+            "steps": list(steps),
+            "shapes": {"weights": _} as shapes,
+        } if (
+            FILE.fullmatch(file)
+            and shapes.keys() <= {*PARTS}
+            and all(_is_list_of(numbers, int) for numbers in (heads, steps, *shapes.values()))
+        ):
+            return StoredCall(
+                path=folder / file,
+                name=name,
+                layer=layer,
+                heads=tuple(heads),
+                steps=tuple(steps),
+                shapes={part: tuple(shape) for part, shape in shapes.items()},
+            )
     raise _damaged(folder / INDEX, f"the call {str(call)[:60]}")
 
 
@@ -193,16 +182,16 @@ def _check_free(folder: Path) -> None:
     fix = "choose a new folder, or empty this one"
     if not is_folder(folder):
         raise UserError(f"{folder}: expected a folder to record to, got a file", fix=fix)
-    there = {path.name for path in folder.iterdir()}
-    if there and INDEX in there:
-        there -= {INDEX, *(call.path.name for call in open_recording(folder).calls)}
-    if there:
-        raise UserError(f"{folder}: contains {min(there)!r}, which is not a recording", fix=fix)
+    names = {path.name for path in folder.iterdir()}
+    if INDEX in names:
+        names -= {INDEX, *(call.path.name for call in open_recording(folder).calls)}
+    if names:
+        raise UserError(f"{folder}: contains {min(names)!r}, which is not a recording", fix=fix)
 
 
 def _is_list_of(value: object, kind: type) -> bool:
     return isinstance(value, list) and all(type(item) is kind for item in value)
 
 
-def _damaged(path: Path, found: str) -> UserError:
-    return UserError(f"{path}: damaged recording ({found})", fix="record it again")
+def _damaged(path: Path, defect: str) -> UserError:
+    return UserError(f"{path}: damaged recording ({defect})", fix="record it again")

@@ -10,14 +10,13 @@ from harken.errors import UserError
 from harken.inspection.ablation import (
     How,
     Mean,
-    Means,
     Part,
     Resample,
     Zero,
+    ablated,
     layer_parts,
-    means_over,
+    mean_activations,
     position_parts,
-    removed,
 )
 from harken.measure.interval import LOWER_IS_BETTER, Estimate, Sample
 from harken.measure.paired import Difference, difference
@@ -27,7 +26,7 @@ Replacement = Literal["zero", "mean", "resample"]
 
 
 class Evaluated(Protocol):
-    """The result of an evaluation, with the metric that matters most first."""
+    """The result of an evaluation, with the main metric first."""
 
     @property
     def n(self) -> int: ...
@@ -51,7 +50,7 @@ class AblatedPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AblationStudy:
-    """The metric of the whole model, and of the model without each part, the worst loss first."""
+    """The metric of the whole model, and without each part, the most harmful removal first."""
 
     n: int
     metric: str
@@ -69,41 +68,26 @@ def ablation_study(
     on_part: Callable[[int, int, str, AblatedPart], None] = lambda *progress: None,
 ) -> AblationStudy:
     """Evaluate the model whole and without each part; `on_part(number, total, metric, part)`."""
-    means, before = means_over(model, evaluate)
-    parts = _parts(model, means, what)
-    metric, sample = next(iter(before.samples.items()))
-    replacement: How = Zero() if how == "zero" else Mean(means) if how == "mean" else Resample(seed)
-    ablated: list[AblatedPart] = []
-    for number, part in enumerate(parts, start=1):
-        with removed(model, [part], replacement):
-            after = evaluate().samples[metric]
-        result = AblatedPart(
-            part=part, value=after.estimate(), difference=difference(sample, after)
-        )
-        ablated.append(result)
-        on_part(number, len(parts), metric, result)
-    ablated.sort(key=_gain)
-    return AblationStudy(n=before.n, metric=metric, whole=sample.estimate(), parts=ablated)
-
-
-def _parts(model: nn.Module, means: Means, what: PartKind) -> Sequence[Part]:
-    """Return the parts that ran: an example may not use every part of a model."""
-    found: Sequence[Part]
+    means, before = mean_activations(model, evaluate)
+    parts: Sequence[Part] = position_parts(model)
     if what == "heads":
-        found = means.heads()
-    elif what == "layers":
-        found = [part for part in layer_parts(model) if part.module in means.written]
-    else:
-        found = position_parts(model)
-    if not found:
+        parts = means.heads()
+    elif what == "layers":  # those that ran: an example may not use every part of a model
+        parts = [part for part in layer_parts(model) if part.module in means.outputs]
+    if not parts:
         raise UserError(
             f"{type(model).__name__}: no {what} to remove",
             fix="choose other parts (command line: --what), or a run whose model has attention",
         )
-    return found
-
-
-def _gain(ablated: AblatedPart) -> float:
-    """Return how much better the metric is without the part."""
-    change = ablated.difference
-    return -change.value if change.unit in LOWER_IS_BETTER else change.value
+    metric, sample = next(iter(before.samples.items()))
+    replacement: How = Zero() if how == "zero" else Mean(means) if how == "mean" else Resample(seed)
+    results: list[AblatedPart] = []
+    for number, part in enumerate(parts, start=1):
+        with ablated(model, [part], replacement):
+            after = evaluate().samples[metric]
+        change = difference(sample, after)
+        results.append(AblatedPart(part=part, value=after.estimate(), difference=change))
+        on_part(number, len(parts), metric, results[-1])
+    sign = -1 if sample.unit in LOWER_IS_BETTER else 1
+    results.sort(key=lambda result: sign * result.difference.value)
+    return AblationStudy(n=before.n, metric=metric, whole=sample.estimate(), parts=results)

@@ -42,10 +42,10 @@ STARTS = (4, 10)  # steps at which a sequence of tests begins
 
 
 class RiskCoverage(NamedTuple):
-    """What each confidence as a threshold would do, from the highest down; equal ones are one."""
+    """Answers above each distinct confidence as a threshold, from the highest down."""
 
     thresholds: Float[np.ndarray, "steps"]
-    answered: Int[np.ndarray, "steps"]  # the last one answers all
+    answered: Int[np.ndarray, "steps"]  # all at the last threshold
     wrong: Int[np.ndarray, "steps"]
 
     @property
@@ -60,7 +60,7 @@ class RiskCoverage(NamedTuple):
 
 
 def risk_coverage(scored: ScoredAnswers) -> RiskCoverage:
-    """Of at least one answer."""
+    """Return the curve of at least one answer."""
     thresholds, member = np.unique(-scored.confidences, return_inverse=True)
     return RiskCoverage(
         -thresholds,
@@ -70,19 +70,19 @@ def risk_coverage(scored: ScoredAnswers) -> RiskCoverage:
 
 
 class Candidate(NamedTuple):
-    """A threshold, and the bound of the error rate above it."""
+    """A threshold, and an upper bound of the error rate above it."""
 
     threshold: float
     bound: float
 
 
-def sequences(scored: ScoredAnswers) -> list[list[Candidate]]:
-    """For each start, the thresholds in the order of their tests."""
+def candidate_sequences(scored: ScoredAnswers) -> list[list[Candidate]]:
+    """Return the thresholds of each start in the order of their tests."""
     curve, n = risk_coverage(scored), len(scored)
     candidates = []
     for part in range(1, STEPS + 1):
         step = int(np.searchsorted(curve.answered, -(-part * n // STEPS)))
-        # The answer that is the threshold is no free draw: it counts only where it is wrong.
+        # The answer at the threshold is no independent draw: it counts only if it is wrong.
         wrong, others = int(curve.wrong[step]), int(curve.answered[step]) - 1
         error = (1 - PROBABILITY) / len(STARTS)
         bound = upper_bound(wrong, others, error) if wrong < others else 1.0
@@ -91,22 +91,22 @@ def sequences(scored: ScoredAnswers) -> list[list[Candidate]]:
 
 
 def threshold_for(scored: ScoredAnswers, max_error: float) -> float | None:
-    """The confidence from which on to answer; None where the dev examples support no guarantee."""
+    """Return the lowest confidence to answer at; None if dev examples support no guarantee."""
     passed = [
-        one.threshold
-        for tests in sequences(scored)
-        for one in takewhile(lambda test: test.bound <= max_error, tests)
+        candidate.threshold
+        for tests in candidate_sequences(scored)
+        for candidate in takewhile(lambda test: test.bound <= max_error, tests)
     ]
     return min(passed, default=None)
 
 
 def lowest_max_error(scored: ScoredAnswers) -> float:
-    """The lowest error rate that these dev examples can guarantee."""
-    return min(tests[0].bound for tests in sequences(scored))
+    """Return the lowest error rate that these dev examples can guarantee."""
+    return min(tests[0].bound for tests in candidate_sequences(scored))
 
 
 def accuracy_at(scored: ScoredAnswers, percent: int) -> Sample:
-    """The share of right ones in the most confident `percent` of answers, with equal ones."""
+    """Return the accuracy of the most confident `percent` of answers, ties included."""
     count = -(-percent * len(scored) // 100)
     threshold = np.sort(scored.confidences)[len(scored) - count]
     return _among(scored.right, scored.confidences >= threshold, "share")
@@ -115,25 +115,25 @@ def accuracy_at(scored: ScoredAnswers, percent: int) -> Sample:
 def _among(
     outcomes: Bool[np.ndarray, "answers"], answered: Bool[np.ndarray, "answers"], unit: Unit
 ) -> Sample:
-    """The share of these outcomes in what was answered."""
+    """Return the share of these outcomes among the answered."""
     counts = np.stack((outcomes & answered, answered), axis=1).astype(np.float64)
     return Sample(counts=counts, unit=unit, link=LOGIT, proportion=True, chosen=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RiskGuarantee:
-    """A guaranteed error rate, chosen on some questions, and what was measured on others."""
+    """A threshold chosen on some questions, and its coverage and error rate on `n` others."""
 
     max_error: float
-    threshold: float | None  # None where none is supported; then nothing is answered
+    threshold: float | None  # None if none is supported; then nothing is answered
     chosen_on: int
-    n: int  # questions that it was measured on
+    n: int
     coverage: Estimate | None = None
-    error: Estimate | None = None  # None where nothing was answered
+    error: Estimate | None = None  # None if nothing was answered
 
 
 def guarantee(scored: ScoredAnswers, choosing: Sequence[int], max_error: float) -> RiskGuarantee:
-    """Choose the threshold on the answers at `choosing`, measure on all others; both are some."""
+    """Choose the threshold on the answers at `choosing`, and measure it on all others."""
     measuring = np.setdiff1d(np.arange(len(scored)), choosing).tolist()
     threshold = threshold_for(scored.at(choosing), max_error)
     chosen = RiskGuarantee(
@@ -151,7 +151,7 @@ def guarantee(scored: ScoredAnswers, choosing: Sequence[int], max_error: float) 
 
 
 def statement(max_error: float) -> str:
-    """What a guarantee says, in words."""
+    """Return a guarantee in words."""
     return (
         f"with probability at least {100 * PROBABILITY:g} % over the dev set, the error rate among "
         f"answered questions is at most {100 * max_error:g} %"

@@ -1,35 +1,149 @@
-"""Word alignments from attention, and how well they agree with those that people drew.
+"""Word alignments from the cross-attention of a translation model, head by head, and their AER.
 
-    A found links, S sure ones, P possible ones (S is a part of P), all of one corpus together:
+    A predicted links, S sure ones, P possible ones (S is a subset of P), over a whole corpus:
 
     precision = |A and P| / |A|      recall = |A and S| / |S|
     AER       = 1 - (|A and S| + |A and P|) / (|A| + |S|)            (Och and Ney, 2003)
 
-Weights [T, S] say how much each target word looked at each source word. Of tokens they become those
-of words by the sum over a source word's tokens, for they share out one mass, and the mean over a
-target word's, for each has a mass of its own. Which attention they come from is not here.
+The model reads each pair in one teacher-forced pass. Weights of tokens become weights of words by
+the sum over the tokens of a source word and the mean over those of a target word.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from torch import nn
 
 from harken.formats.links import GoldLinks, Link
-from harken.measure.interval import LOGIT, Sample
+from harken.inspection.record import Selection, cross_attentions, record
+from harken.inspection.refs import HeadRef, layer_label
+from harken.measure.interval import LOGIT, Estimate, Sample
 
 Links = frozenset[Link]
 Weights = Float[np.ndarray, "T S"]
+LinkCounts = Float[np.ndarray, "pairs 4"]
 
-# Steps of (target, source) in the order of Moses' symal: beside a point, then diagonal.
+# Steps of (target, source) in the order of Moses' symal: adjacent points, then diagonal ones.
 NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
+ALL_HEADS = "all heads"
+DIAGONAL = "diagonal, no model"
+CHOSEN_ELSEWHERE = "best head, chosen elsewhere"
 
-def over_words(
+LinkMethod = Literal["looked", "intersection", "union", "grow-diag-final", "threshold"]
+
+
+class WordTokens(NamedTuple):
+    """Tokens of a sentence, and the index of the word of each token."""
+
+    tokens: list[int]
+    words: list[int]
+
+
+class AlignmentPair(NamedTuple):
+    """A sentence, its translation, and their links."""
+
+    source: WordTokens
+    target: WordTokens
+    gold: GoldLinks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionAlignment:
+    """AER, precision and recall of every head, of means over heads, and of the diagonal."""
+
+    n: int
+    best: str  # the label of the best head
+    estimates: Mapping[str, Mapping[str, Estimate]]
+
+
+def align_attention(
+    model: nn.Module,
+    pairs: Iterable[AlignmentPair],
+    *,
+    start: int,
+    method: LinkMethod = "looked",
+    min_weight: float = 0.2,
+    after_input: bool = False,
+) -> AttentionAlignment | None:
+    """Measure the alignments of every head; None without any pair.
+
+    `start` is the token that begins a translation. With `after_input` a word gets the attention of
+    the step that reads it instead of the step that predicts it.
+    """
+    links: dict[str, list[Links]] = {}
+    gold: list[GoldLinks] = []
+    for pair in pairs:
+        gold.append(pair.gold)
+        target, source = pair.target.words, pair.source.words
+        weights = cross_attention(
+            model, pair.source.tokens, pair.target.tokens, start, after_input=after_input
+        )
+        for name, table in _candidates(weights):
+            predicted = METHODS[method](word_weights(table, target, source), min_weight)
+            links.setdefault(name, []).append(predicted)
+        links.setdefault(DIAGONAL, []).append(diagonal(target[-1] + 1, source[-1] + 1))
+    if not gold:
+        return None
+    counts = {name: link_counts(predicted, gold) for name, predicted in links.items()}
+    heads = {name: count for name, count in counts.items() if ".H" in name}
+    if len(heads) > 1:
+        counts[CHOSEN_ELSEWHERE] = cross_validated_counts(heads)
+    return AttentionAlignment(
+        n=len(gold),
+        best=lowest_aer(heads),
+        estimates={
+            name: {metric: sample.estimate() for metric, sample in alignment_samples(count).items()}
+            for name, count in counts.items()
+        },
+    )
+
+
+def cross_attention(
+    model: nn.Module,
+    source: Sequence[int],
+    target: Sequence[int],
+    start: int,
+    *,
+    after_input: bool = False,
+) -> dict[str, np.ndarray]:
+    """Return weights [heads, target, source] of every cross-attention, by a teacher-forced pass."""
+    device = next(model.parameters()).device
+    sources = torch.tensor([list(source)], device=device)
+    targets = torch.tensor([[start, *target]], device=device)
+    selection = Selection(paths=tuple(cross_attentions(model)))
+    with torch.inference_mode(), record(model, selection) as records:
+        model(sources, torch.ones_like(sources, dtype=torch.bool), targets)
+    calls: dict[str, list[np.ndarray]] = {}
+    for call in records:
+        calls.setdefault(call.name, []).append(call.weights[0].double().cpu().numpy())
+    first = 1 if after_input else 0
+    return {
+        name: np.concatenate(parts, axis=1)[:, first : first + len(target)]
+        for name, parts in calls.items()
+    }
+
+
+def _candidates(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield each head, the mean of each layer's heads, and the mean of all."""
+    for module, heads in weights.items():
+        for number, table in enumerate(heads, start=1):
+            yield HeadRef(module, number).label, table
+        if len(heads) > 1:
+            yield f"{layer_label(module)} mean", heads.mean(axis=0)
+    if len(weights) > 1:
+        yield ALL_HEADS, np.concatenate(list(weights.values())).mean(axis=0)
+
+
+def word_weights(
     weights: Weights, target_words: Sequence[int], source_words: Sequence[int]
 ) -> Float[np.ndarray, "T S"]:
-    """Weights of words, from those of tokens and the number of each token's word."""
-    # Rows of the identity, one a token: the product with them is the sum over a word's tokens.
+    """Return weights of words, from weights of tokens and the index of each token's word."""
+    # One-hot rows per token: the product with them is the sum over a word's tokens.
     source = np.eye(max(source_words) + 1)[list(source_words)]
     target = np.eye(max(target_words) + 1)[list(target_words)]
     means = (target / np.maximum(target.sum(axis=0), 1)).T
@@ -38,18 +152,18 @@ def over_words(
 
 
 def argmax_source(weights: Weights) -> Links:
-    """Each target word with the source word that it looked most at; of equals the first."""
+    """Link each target word to the source word with the highest weight, of equals the first."""
     return frozenset((int(best), t) for t, best in enumerate(weights.argmax(axis=1)))
 
 
 def argmax_target(weights: Weights) -> Links:
-    """Each source word with the target word that looked most at it: the other direction."""
+    """Link each source word to the target word with the highest weight, of equals the first."""
     return frozenset((s, int(best)) for s, best in enumerate(weights.argmax(axis=0)))
 
 
-def above(weights: Weights, least: float) -> Links:
-    """Every two words of which one looked at the other with at least this weight."""
-    return frozenset((int(s), int(t)) for t, s in np.argwhere(weights >= least))
+def threshold_links(weights: Weights, min_weight: float) -> Links:
+    """Link all words with at least this weight."""
+    return frozenset((int(s), int(t)) for t, s in np.argwhere(weights >= min_weight))
 
 
 def grow_diag_final(by_target: Links, by_source: Links) -> Links:
@@ -60,80 +174,87 @@ def grow_diag_final(by_target: Links, by_source: Links) -> Links:
     added that links a new word. The order decides the result. It is that of Moses' `symal`: points
     by target, then source, where a point that was just added counts in the same pass.
     """
-    one_way, other_way = (sorted((t, s) for s, t in links) for links in (by_target, by_source))
-    either, found = {*one_way, *other_way}, {*one_way} & {*other_way}
-    targets, sources = {t for t, _ in found}, {s for _, s in found}
+    forward, backward = (sorted((t, s) for s, t in links) for links in (by_target, by_source))
+    either, points = {*forward, *backward}, {*forward} & {*backward}
+    targets, sources = {t for t, _ in points}, {s for _, s in points}
 
     def add(target: int, source: int) -> None:
         if target not in targets or source not in sources:
-            found.add((target, source))
+            points.add((target, source))
             targets.add(target)
             sources.add(source)
 
     size, scan = -1, sorted(either)
-    while size < len(found):
-        size = len(found)
+    while size < len(points):
+        size = len(points)
         for target, source in scan:
-            if (target, source) in found:
+            if (target, source) in points:
                 for down, across in NEIGHBORS:
                     if (target + down, source + across) in either:
                         add(target + down, source + across)
-    for point in (*one_way, *other_way):
+    for point in (*forward, *backward):
         add(*point)
-    return frozenset((s, t) for t, s in found)
+    return frozenset((s, t) for t, s in points)
+
+
+METHODS: Mapping[str, Callable[[Weights, float], Links]] = {
+    "looked": lambda weights, _: argmax_source(weights),
+    "intersection": lambda weights, _: argmax_source(weights) & argmax_target(weights),
+    "union": lambda weights, _: argmax_source(weights) | argmax_target(weights),
+    "grow-diag-final": lambda weights, _: grow_diag_final(
+        argmax_source(weights), argmax_target(weights)
+    ),
+    "threshold": threshold_links,
+}
 
 
 def diagonal(target_words: int, source_words: int) -> Links:
-    """What knows nothing: each target word with the source word as far along."""
+    """Link each target word to the source word at the same relative position (the baseline)."""
     return frozenset((t * source_words // target_words, t) for t in range(target_words))
 
 
-def link_counts(found: Sequence[Links], gold: Sequence[GoldLinks]) -> Float[np.ndarray, "pairs 4"]:
-    """Of every pair: |A and S|, |A and P|, |A|, |S|."""
+def link_counts(predicted: Sequence[Links], gold: Sequence[GoldLinks]) -> LinkCounts:
+    """Return |A and S|, |A and P|, |A|, |S| of every pair."""
     counts = [
-        (len(links & one.sure), len(links & one.possible), len(links), len(one.sure))
-        for links, one in zip(found, gold, strict=True)
+        (len(links & true.sure), len(links & true.possible), len(links), len(true.sure))
+        for links, true in zip(predicted, gold, strict=True)
     ]
     return np.array(counts, dtype=np.float64).reshape(-1, 4)
 
 
-def error_rate(sums: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows"]:
-    """AER of sums of `link_counts`; nothing found where nothing is sure is no error."""
-    sure, possible, found, wanted = sums.T
-    total = found + wanted
+def alignment_error_rate(sums: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows"]:
+    """Return the AER of sums of `link_counts`; 0 if there are neither predicted nor sure links."""
+    sure, possible, predicted, expected = sums.T
+    total = predicted + expected
     agreed: np.ndarray = np.divide(sure + possible, total, out=np.ones_like(total), where=total > 0)
     return 1 - agreed
 
 
-def alignment_samples(found: Sequence[Links], gold: Sequence[GoldLinks]) -> dict[str, Sample]:
-    """AER, precision and recall, made of pairs of sentences."""
-    return samples_of(link_counts(found, gold))
-
-
-def samples_of(counts: Float[np.ndarray, "pairs 4"]) -> dict[str, Sample]:
-    """The same from counts."""
+def alignment_samples(counts: LinkCounts) -> dict[str, Sample]:
+    """Return AER, precision and recall of `link_counts`."""
     return {
-        "aer": Sample(counts=counts, figure=error_rate, unit="error", link=LOGIT, averaged=False),
+        "aer": Sample(
+            counts=counts, figure=alignment_error_rate, unit="error", link=LOGIT, averaged=False
+        ),
         "precision": Sample(counts=counts[:, 1:3], link=LOGIT, chosen=True),
         "recall": Sample(counts=counts[:, [0, 3]], link=LOGIT),
     }
 
 
-def best_of(counts: Mapping[str, Float[np.ndarray, "pairs 4"]]) -> str:
-    """The one of the lowest AER, of equals the first."""
-    return min(counts, key=lambda name: float(error_rate(counts[name].sum(axis=0)[None])[0]))
+def lowest_aer(counts: Mapping[str, LinkCounts]) -> str:
+    """Return the name with the lowest AER, of equals the first."""
+    return min(
+        counts, key=lambda name: float(alignment_error_rate(counts[name].sum(axis=0)[None])[0])
+    )
 
 
-def chosen_elsewhere(
-    counts: Mapping[str, Float[np.ndarray, "pairs 4"]],
-) -> Float[np.ndarray, "pairs 4"]:
-    """Counts of the best, chosen for every second pair by the others, for the rest by these.
+def cross_validated_counts(counts: Mapping[str, LinkCounts]) -> LinkCounts:
+    """Return the counts of the best head, chosen for each half of the pairs on the other half.
 
-    The best of many on the pairs that it was chosen on looks better than it is; this does not.
+    The best of many on the pairs that it was chosen on would look better than it is.
     """
-    some = next(iter(counts.values()))
-    mixed = np.empty_like(some)
+    mixed = np.empty_like(next(iter(counts.values())))
     for half in (0, 1):
-        others = {name: one[1 - half :: 2] for name, one in counts.items()}
-        mixed[half::2] = counts[best_of(others)][half::2]
+        others = {name: count[1 - half :: 2] for name, count in counts.items()}
+        mixed[half::2] = counts[lowest_aer(others)][half::2]
     return mixed

@@ -1,22 +1,22 @@
-"""Translations to BLEU and chrF: sacrebleu's counts and formulae, with the house's intervals.
+"""BLEU and chrF of translations: sacrebleu's counts and formulas, with intervals.
 
     BLEU = 100 bp exp(1/4 sum over n = 1..4 of log(matches_n / written_n))
     bp   = min(1, exp(1 - expected / written))                            in words
     chrF = 100 (1 + 4) P R / (4 P + R)     P, R: means over n = 1..6 of matches of n characters
 
 An order without a match counts as half a match, the next such order as a quarter ("exp").
-Counts of sentences come from sacrebleu; the formulae stand here again because an interval needs the
-score without each of the sentences. A sentence has one reference.
+sacrebleu counts the matches of each sentence; the formulas are repeated here because an interval
+needs the score without each of the sentences. A sentence has one reference.
 
 `bleu` is what sacrebleu prints for raw text. `bleu_moses` is for tables of Multi30k, whose texts
-were lower-cased, then normalised in their punctuation, then split by Moses' tokenizer; the two
-differ by a point or more and must not stand in one column.
+are lower-cased, normalized in their punctuation and split by Moses' tokenizer. The two differ by a
+point or more and must not be compared.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.bleu import MAX_NGRAM_ORDER as ORDERS
 from sacrebleu.metrics.chrf import CHRF
@@ -35,10 +35,10 @@ Figures = Float[np.ndarray, "rows"]
 def translation_samples(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Samples by metric, and for each the signature that makes its figure comparable.
+    """Return samples by metric, and for each the signature that makes it comparable.
 
-    `language` is the code of the target, such as "de"; for one that Moses does not know, its
-    English rules are used.
+    `language` is the code of the target, such as "de". Moses uses its English rules for languages
+    that it does not know.
     """
     moses = [moses_tokens(side, language) for side in (hypotheses, references)]
     samples = {
@@ -46,24 +46,24 @@ def translation_samples(
         "chrf": corpus_score(chrf_counts(hypotheses, references), chrf),
         "bleu_moses": corpus_score(bleu_counts(*moses, tokenize="none"), bleu),
     }
-    one = [[""]]  # a signature wants to know how many references there are
-    cased, lower = BLEU(references=one), BLEU(references=one, lowercase=True, tokenize="none")
+    empty = [[""]]  # one reference, which is part of the signature
+    cased, lower = BLEU(references=empty), BLEU(references=empty, lowercase=True, tokenize="none")
     notes = {
         "bleu": f"BLEU of raw text, {cased.get_signature()}",
-        "chrf": f"chrF{CHRF.BETA} of raw text, {CHRF(references=one).get_signature()}",
-        "bleu_moses": "BLEU as in tables of Multi30k: lower-cased, punctuation normalised, Moses "
+        "chrf": f"chrF{CHRF.BETA} of raw text, {CHRF(references=empty).get_signature()}",
+        "bleu_moses": "BLEU as in tables of Multi30k: lower-cased, punctuation normalized, Moses "
         f"tokens for {language!r}, {lower.get_signature()}",
     }
     return samples, notes
 
 
 def corpus_score(counts: Counts, figure: Figure) -> Sample:
-    """A score of 0 to 100 that is a function of sums over sentences, and no average of theirs."""
+    """Return a sample of a score from 0 to 100 that is a function of sums over sentences."""
     return Sample(counts=counts, figure=figure, unit="points", link=LOGIT_POINTS, averaged=False)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
-    """Tokens between spaces, made in the order of Multi30k's own script."""
+    """Return tokens separated by spaces, made in the order of Multi30k's own script."""
     normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
     return [
         tokenizer.tokenize(normalizer.normalize(line.lower()), escape=False, return_str=True)
@@ -72,38 +72,46 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 
 
 def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str) -> Counts:
-    """Written and expected words, then matches and totals of every order."""
-    # The score of a sentence is not used, and what this choice changes is only that score; without
-    # it sacrebleu would warn at every sentence.
+    """Return written and expected words, then matches and totals of every order."""
+    # effective_order changes only the unused score of a sentence, and prevents a warning for each.
     metric = BLEU(tokenize=tokenize, effective_order=True)
     scores = (
         metric.sentence_score(hypothesis, [reference])
         for hypothesis, reference in zip(hypotheses, references, strict=True)
     )
-    rows = [(one.sys_len, one.ref_len, *one.counts, *one.totals) for one in scores]
+    rows = [(score.sys_len, score.ref_len, *score.counts, *score.totals) for score in scores]
     return np.array(rows, dtype=np.float64)
 
 
 def bleu(sums: Sums) -> Figures:
-    """In points, smoothed where an order has no match; without any word matched, none."""
-    written, expected = sums[:, 0], sums[:, 1]
+    """Return BLEU in points, smoothed where an order has no match; 0 without any matched word."""
     matches, totals = sums[:, 2 : 2 + ORDERS], sums[:, 2 + ORDERS :]
-    some = (matches[:, 0] > 0) & (totals > 0).all(axis=1)
     smoothed = np.where(matches > 0, matches, 0.5 ** np.cumsum(matches == 0, axis=1))
     precisions = np.divide(smoothed, totals, out=np.ones_like(totals), where=totals > 0)
+    defined = (matches[:, 0] > 0) & (totals > 0).all(axis=1)
+    return bleu_points(sums[:, 0], sums[:, 1], precisions, defined)
+
+
+def bleu_points(
+    written: Figures,
+    expected: Figures,
+    precisions: Float[np.ndarray, "rows orders"],
+    defined: Bool[np.ndarray, "rows"],
+) -> Figures:
+    """Return the geometric mean of precisions times the brevity penalty; 0 where undefined."""
     brevity = np.divide(expected, written, out=np.ones_like(written), where=written > 0)
     points: Figures = 100 * np.exp(np.minimum(0, 1 - brevity) + np.log(precisions).mean(axis=1))
-    return np.where(some, points, 0.0)
+    return np.where(defined, points, 0.0)
 
 
 def chrf_counts(hypotheses: Sequence[str], references: Sequence[str]) -> Counts:
-    """Written, expected and matched sequences of characters, of every order."""
+    """Return written, expected and matched character n-grams of every order."""
     rows = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
-        sides = (extract_all_char_ngrams(one, CHARACTERS) for one in (hypothesis, reference))
+        sides = (extract_all_char_ngrams(text, CHARACTERS) for text in (hypothesis, reference))
         row = []
         for written, expected in zip(*sides, strict=True):
-            # An order that is too long for the reference is not held against the hypothesis.
+            # An order that is too long for the reference does not count against the hypothesis.
             counted = written.total() if expected else 0
             row += [counted, expected.total(), (written & expected).total()]
         rows.append(row)
@@ -111,7 +119,7 @@ def chrf_counts(hypotheses: Sequence[str], references: Sequence[str]) -> Counts:
 
 
 def chrf(sums: Sums) -> Figures:
-    """In points, of the orders that both sides are long enough for."""
+    """Return chrF in points, of the orders that both sides are long enough for."""
     written, expected, matches = sums[:, 0::3], sums[:, 1::3], sums[:, 2::3]
     present = (written > 0) & (expected > 0)
     orders = np.maximum(present.sum(axis=1), 1)

@@ -1,17 +1,15 @@
-"""Where a picture was looked at while its words were written, against where they stand in it.
+"""Attention over an image against the boxes of the caption's words.
 
-    attention_in_box        share of words whose strongest look lies in their own box
+    attention_in_box        share of words whose strongest attention lies in their own box
     attention_mass_in_box   share of a word's attention that lies in its box, mean over words
-    chance_in_box           share of all places that lie in the box, mean over the same words
+    chance_in_box           share of grid points that lie in the box, mean over the same words
 
-The last is what the first would be if places were drawn by lot, and the second if all were looked
-at alike. A place is in a box when its centre is, or lies on the border; a box between the centres
-holds no place and cannot be found.
+`chance_in_box` is what random attention reaches in the first and uniform attention in the second. A
+grid point is in a box if its center is, borders included.
 
-A word counts where the alignment sets it beside its equal in the caption that has the boxes: the
-others have no box to be looked for in. Where a word is written in several symbols, its attention is
-the mean of theirs, for both figures: a symbol alone may be one that many words begin with, or one
-that is sure already. Of several places looked at most strongly, one counts as drawn by lot.
+A word counts if the alignment pairs it with an equal word of the caption that has the boxes. The
+attention of a word is the mean over its tokens: a single token may begin many words, or be certain
+already. Several equal maxima count as one of them drawn at random.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,9 +20,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from harken.formats.examples import Box
-from harken.measure.edit_distance import Step
+from harken.measure.edit_distance import EditOp, matched_words
 from harken.measure.interval import LOGIT, Sample
-from harken.measure.word_times import understood
 
 NOTES = {
     "attention_in_box": "words whose strongest look falls into their own box, borders included, of "
@@ -36,32 +33,31 @@ NOTES = {
 }
 
 
-class Centres(NamedTuple):
-    """Of every place, in pixels from the upper left corner of the picture, as boxes are."""
+class GridCenters(NamedTuple):
+    """Centers of all grid points, in pixels from the upper left corner of the image."""
 
     x: Float[np.ndarray, "places"]
     y: Float[np.ndarray, "places"]
 
 
-def grid_centres(columns: int, rows: int, stride: float, offset: float) -> Centres:
-    """Of places row by row, whose middle pixels are `offset + stride * place` along each axis."""
+def grid_centers(columns: int, rows: int, stride: float, offset: float) -> GridCenters:
+    """Return centers row by row; grid point n is centered on pixel `offset + stride * n`."""
     place = np.arange(columns * rows)
-    # The middle of a pixel is half a pixel further from the corner than its number.
-    middle = offset + 0.5
-    return Centres(middle + stride * (place % columns), middle + stride * (place // columns))
+    middle = offset + 0.5  # a pixel's center is half a pixel further from the corner
+    return GridCenters(middle + stride * (place % columns), middle + stride * (place // columns))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Looks:
-    """What was looked at in one picture, for each symbol that was written."""
+class ImageAttention:
+    """Attention of each output token over one image."""
 
     weights: Float[np.ndarray, "symbols places"]
-    words: Integer[np.ndarray, "symbols"]  # the number of each one's written word; -1 for no word
-    centres: Centres
+    words: Integer[np.ndarray, "symbols"]  # the index of each token's word; -1 for no word
+    centers: GridCenters
 
 
-class Hit(NamedTuple):
-    """What every metric counts of one word."""
+class BoxHit(NamedTuple):
+    """The metrics of one word."""
 
     attention_in_box: float
     attention_mass_in_box: float
@@ -70,45 +66,45 @@ class Hit(NamedTuple):
 
 def box_samples(
     boxes: Sequence[Sequence[Box]],
-    looks: Sequence[Looks],
-    alignments: Sequence[Sequence[Step]],
+    attention: Sequence[ImageAttention],
+    alignments: Sequence[Sequence[EditOp]],
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Samples by metric, over all words together, and what a reader must know of each.
+    """Return samples by metric over the words of all images, and a note on each.
 
-    `boxes` are those of a caption's words, none where they are not known; `alignments` set what was
-    written beside that caption.
+    `boxes` are those of a caption's words, none if unknown; `alignments` are of outputs with it.
     """
-    pictures = [list(hits(*one)) for one in zip(boxes, looks, alignments, strict=True)]
-    return {name: mean_of(name, pictures) for name in Hit._fields}, NOTES
+    images = [list(box_hits(*image)) for image in zip(boxes, attention, alignments, strict=True)]
+    return {name: mean_over_words(name, images) for name in BoxHit._fields}, NOTES
 
 
-def mean_of(name: str, pictures: Sequence[Sequence[Hit]]) -> Sample:
-    """Over all words together; which of them count is the system's own choice."""
-    rows = [(sum(getattr(one, name) for one in words), len(words)) for words in pictures]
+def mean_over_words(name: str, images: Sequence[Sequence[BoxHit]]) -> Sample:
+    """Return the mean of a metric; the words that count depend on the system."""
+    rows = [(sum(getattr(hit, name) for hit in hits), len(hits)) for hits in images]
     return Sample(counts=np.array(rows, dtype=np.float64), link=LOGIT, chosen=True)
 
 
-def hits(boxes: Sequence[Box], looks: Looks, steps: Sequence[Step]) -> Iterator[Hit]:
-    """Of each word of one picture that was written as in the caption."""
-    for word, written in understood(steps):
-        own = looks.words == written
+def box_hits(
+    boxes: Sequence[Box], attention: ImageAttention, steps: Sequence[EditOp]
+) -> Iterator[BoxHit]:
+    """Yield the metrics of each matched word of one image."""
+    for word, written in matched_words(steps):
+        own = attention.words == written
         if word < len(boxes) and own.any():
-            yield hit(looks.weights[own].mean(axis=0), inside(boxes[word], looks.centres))
+            within = inside(boxes[word], attention.centers)
+            yield box_hit(attention.weights[own].mean(axis=0), within)
 
 
-def hit(weights: Float[np.ndarray, "places"], within: Bool[np.ndarray, "places"]) -> Hit:
-    """Of one word; who looks nowhere looks everywhere alike."""
+def box_hit(weights: Float[np.ndarray, "places"], within: Bool[np.ndarray, "places"]) -> BoxHit:
+    """Return the metrics of one word; weights of zeros count as uniform."""
     weights = weights if weights.any() else np.ones_like(weights)
-    strongest = weights == weights.max()
-    return Hit(
-        attention_in_box=float(within[strongest].mean()),
+    return BoxHit(
+        attention_in_box=float(within[weights == weights.max()].mean()),
         attention_mass_in_box=float(weights[within].sum() / weights.sum()),
         chance_in_box=float(within.mean()),
     )
 
 
-def inside(box: Box, centres: Centres) -> Bool[np.ndarray, "places"]:
-    """Which places lie in a box, borders included."""
-    right, below = box.x + box.width, box.y + box.height
-    across = (box.x <= centres.x) & (centres.x <= right)
-    return across & (box.y <= centres.y) & (centres.y <= below)
+def inside(box: Box, centers: GridCenters) -> Bool[np.ndarray, "places"]:
+    """Return which grid points lie in a box, borders included."""
+    across = (box.x <= centers.x) & (centers.x <= box.x + box.width)
+    return across & (box.y <= centers.y) & (centers.y <= box.y + box.height)

@@ -1,16 +1,14 @@
-"""Whether confidence means what it says: of answers that are 80 % sure, 80 % should be right.
+"""Expected calibration error: of answers with a confidence of 80 %, 80 % should be right.
 
-    error  =  sum over bins | sum of confidences - number of right ones |  /  answers      (ECE)
+    ECE  =  sum over bins | sum of confidences - number of right answers |  /  answers
 
-The bins are of equal width, so that the bin of an answer depends on that answer alone: counts may
-then be left out and exchanged between systems, as intervals and tests do. (Bins with equally
-many answers in each would have to be cut anew each time, and would differ from system to system.)
-A bin that holds few answers weighs little.
+Bins have equal widths, so that the bin of an answer depends on this answer alone and intervals and
+tests can leave out examples or exchange them between systems.
 
-The figure is never below zero, so chance makes it too large: even if every confidence p were true,
-the number of right ones in a bin would stray from their sum, with a deviation of sqrt(sum p (1-p))
-and a mean distance of sqrt(2/pi) times that. So much is to be expected of a perfect model, and the
-interval reaches further down by this bias of the bins that may be calibrated.
+The error is never negative, so it is biased upward: even if every confidence p were true, the
+number of right answers in a bin would deviate from their sum by sqrt(sum p (1-p)), with a mean
+distance of sqrt(2/pi) times that. A calibrated model has this error, and the lower end of the
+interval is lowered by this bias of the bins that may be calibrated.
 """
 
 import math
@@ -29,7 +27,7 @@ CALIBRATED = 3.0  # deviations from zero within which a bin may be calibrated
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bin:
-    """Answers of like confidence."""
+    """Answers of similar confidence."""
 
     n: int
     confidence: float  # their mean
@@ -37,17 +35,20 @@ class Bin:
 
 
 def bins_of(scored: ScoredAnswers) -> Int[np.ndarray, "answers"]:
-    """The bin of each answer; the last one has both its ends."""
+    """Return the bin of each answer; the last bin includes 1."""
     return np.minimum((scored.confidences * BINS).astype(np.int64), BINS - 1)
 
 
 def calibration_error(scored: ScoredAnswers) -> Sample:
-    """How far confidence and truth are apart, over all answers; as a share of them."""
+    """Return the expected calibration error."""
     gaps = np.zeros((len(scored), BINS))
     gaps[np.arange(len(scored)), bins_of(scored)] = scored.confidences - scored.right
     counts = np.hstack((gaps, np.ones((len(scored), 1))))
     return CalibrationSample(
-        counts=counts, figure=_mean_gap, unit="error", variances=variances_by_bin(scored)
+        counts=counts,
+        figure=lambda sums: np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1],
+        unit="error",
+        variances=variances_by_bin(scored),
     )
 
 
@@ -62,44 +63,33 @@ class CalibrationSample(Sample):
         if n < 2:
             return None, None
         sums = gaps.sum(axis=0)
-        # All answers of a bin may be alike, so that their own variance is none.
+        # The variance of equal answers in a bin is 0.
         variances = np.maximum((gaps**2).sum(axis=0) - sums**2 / n, self.variances) / n**2
         deviations = np.sqrt(variances)
         near_zero = np.abs(sums) / n < CALIBRATED * deviations
         bias = math.sqrt(2 / math.pi) * float(deviations[near_zero].sum())
         reach = t_quantile(n - 1) * math.sqrt(float(variances.sum()))
-        # Without a wrong answer, as many may still be wrong as a proportion of none allows.
+        # Without a wrong answer, the bound of a proportion of 0 applies.
         above = max(reach, upper_bound(0, n, TAIL))
         return max(0.0, self.value - bias - reach), min(1.0, self.value + above)
 
 
 def error_by_chance(scored: ScoredAnswers) -> float:
-    """The error to be expected on as many answers if every confidence were true."""
+    """Return the expected error on as many answers if every confidence were true."""
     return float(np.sqrt(2 / np.pi * variances_by_bin(scored)).sum() / len(scored))
 
 
 def variances_by_bin(scored: ScoredAnswers) -> Float[np.ndarray, "bins"]:
-    """Sums of p (1 - p) in each bin."""
+    """Return the sum of p (1 - p) in each bin."""
     variances = scored.confidences * (1 - scored.confidences)
     return np.bincount(bins_of(scored), weights=variances, minlength=BINS)
 
 
-def _mean_gap(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
-    gaps: np.ndarray = np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1]
-    return gaps
-
-
 def reliability(scored: ScoredAnswers) -> list[Bin]:
-    """The bins that hold any answers, from the least sure to the surest."""
-    member = bins_of(scored)
-    found = []
-    for number in np.unique(member):
-        inside = scored.at(np.flatnonzero(member == number).tolist())
-        found.append(
-            Bin(
-                n=len(inside),
-                confidence=float(inside.confidences.mean()),
-                right=share(inside.right.tolist()).estimate(),
-            )
-        )
-    return found
+    """Return the bins that are not empty, in the order of confidence."""
+    members, bins = bins_of(scored), []
+    for number in np.unique(members):
+        inside = scored.at(np.flatnonzero(members == number).tolist())
+        right, confidence = share(inside.right.tolist()).estimate(), inside.confidences.mean()
+        bins.append(Bin(n=len(inside), confidence=float(confidence), right=right))
+    return bins

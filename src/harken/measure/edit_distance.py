@@ -1,14 +1,11 @@
-"""Transcripts to error rates: the fewest edits between what was said and what was written.
+"""Word and character error rates: the fewest edits between a transcript and its reference.
 
-    rate = (substitutions + deletions + insertions) / units said        over all sentences together
+    rate = (substitutions + deletions + insertions) / reference units      over all sentences
 
-Units are words (WER) or characters (CER), of which the space between two words is one. A rate can
-be above 1. Where nothing at all was said, every unit written is an insertion and the rate is their
-number, as in jiwer, which does the alignment.
-
-White space of any length is one space. Case and punctuation are compared as they are unless a
-`Leniency` says otherwise, to both sides alike. Counts are kept of every sentence, which an
-interval leaves out in turn.
+Units are words (WER) or characters (CER), spaces between words included. A rate can exceed 1. For
+an empty reference every output unit is an insertion and the rate is their number, as in jiwer,
+which computes the alignment. White space of any length is one space; case and punctuation are
+compared unless a `Leniency` says otherwise.
 """
 
 import unicodedata
@@ -33,14 +30,14 @@ APOSTROPHES = "'’"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leniency:
-    """What is not held against a transcript."""
+    """Differences that are not counted as errors."""
 
     case: bool = False  # "Yes" for "yes"
     punctuation: bool = False  # a space for each, but for an apostrophe inside a word
 
     def apply(self, text: str) -> str:
         if self.punctuation:
-            text = "".join(" " if is_pause(text, at) else one for at, one in enumerate(text))
+            text = "".join(" " if is_pause(text, at) else sign for at, sign in enumerate(text))
         return " ".join((text.lower() if self.case else text).split())
 
 
@@ -48,21 +45,21 @@ STRICT = Leniency()
 
 
 def is_pause(text: str, at: int) -> bool:
-    """Whether a character is punctuation and no part of a word."""
+    """Whether a character is punctuation outside a word."""
     inside = text[at - 1 : at].isalnum() and text[at + 1 : at + 2].isalnum()
     return unicodedata.category(text[at])[0] == "P" and not (inside and text[at] in APOSTROPHES)
 
 
-class Step(NamedTuple):
-    """A unit that was said and the one written for it; "" on a side that has none."""
+class EditOp(NamedTuple):
+    """A reference unit and the output unit for it; "" on a side that has none."""
 
     said: str
     written: str
     edit: Edit
 
 
-class Edits(NamedTuple):
-    """How many units were right, and how many edits of each kind it takes."""
+class EditCounts(NamedTuple):
+    """Correct units, and edits of each kind."""
 
     right: int = 0
     substitutions: int = 0
@@ -85,17 +82,17 @@ class Edits(NamedTuple):
 def transcription_samples(
     written: Sequence[str], said: Sequence[str], leniency: Leniency = STRICT
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Samples by metric, and for each what a reader must know to compare it."""
+    """Return samples by metric, and a note for each on what it is comparable with."""
     words, characters = (
         [count_edits(steps) for steps in align_texts(written, said, units=units, leniency=leniency)]
         for units in ("words", "characters")
     )
     samples = {
-        "wer": rate_of([one.errors for one in words], words),
-        "cer": rate_of([one.errors for one in characters], characters),
-        "substitutions": rate_of([one.substitutions for one in words], words, LOGIT),
-        "deletions": rate_of([one.deletions for one in words], words, LOGIT),
-        "insertions": rate_of([one.insertions for one in words], words),
+        "wer": rate_of([counts.errors for counts in words], words),
+        "cer": rate_of([counts.errors for counts in characters], characters),
+        "substitutions": rate_of([counts.substitutions for counts in words], words, LOGIT),
+        "deletions": rate_of([counts.deletions for counts in words], words, LOGIT),
+        "insertions": rate_of([counts.insertions for counts in words], words),
     }
     how = ", ".join(
         f"{name} {'ignored' if ignored else 'compared'}"
@@ -113,27 +110,27 @@ def transcription_samples(
 
 def align_texts(
     written: Sequence[str], said: Sequence[str], *, units: Units, leniency: Leniency = STRICT
-) -> list[list[Step]]:
-    """Of each sentence the fewest edits, in order; which of several as few is jiwer's choice."""
-    cut = Cut(units, leniency)
-    aligned = process_words(list(said), list(written), cut, cut)
+) -> list[list[EditOp]]:
+    """Return the fewest edits of each sentence, in order; jiwer decides between equals."""
+    split = _Split(units, leniency)
+    aligned = process_words(list(said), list(written), split, split)
     sentences = zip(aligned.references, aligned.hypotheses, aligned.alignments, strict=True)
     return [
         [
-            Step(one, other, cast(Edit, chunk.type))
+            EditOp(expected, output, cast(Edit, chunk.type))
             for chunk in chunks
-            for one, other in zip_longest(
-                expected[chunk.ref_start_idx : chunk.ref_end_idx],
-                found[chunk.hyp_start_idx : chunk.hyp_end_idx],
+            for expected, output in zip_longest(
+                reference[chunk.ref_start_idx : chunk.ref_end_idx],
+                hypothesis[chunk.hyp_start_idx : chunk.hyp_end_idx],
                 fillvalue="",
             )
         ]
-        for expected, found, chunks in sentences
+        for reference, hypothesis, chunks in sentences
     ]
 
 
-class Cut(AbstractTransform):
-    """A text to its units, as jiwer asks for it."""
+class _Split(AbstractTransform):
+    """Split a text into units, as jiwer expects it."""
 
     def __init__(self, units: Units, leniency: Leniency) -> None:
         self._units, self._leniency = units, leniency
@@ -143,41 +140,52 @@ class Cut(AbstractTransform):
         return text.split() if self._units == "words" else list(text)
 
 
-def count_edits(steps: Iterable[Step]) -> Edits:
-    """Of one sentence, or of any steps together."""
+def count_edits(steps: Iterable[EditOp]) -> EditCounts:
+    """Count the edits of one sentence or of several."""
     kinds = Counter(step.edit for step in steps)
-    return Edits(kinds["equal"], kinds["substitute"], kinds["delete"], kinds["insert"])
+    return EditCounts(kinds["equal"], kinds["substitute"], kinds["delete"], kinds["insert"])
 
 
-def add_edits(edits: Iterable[Edits]) -> Edits:
-    """Of several sentences."""
-    return Edits(*(sum(parts) for parts in zip(Edits(), *edits, strict=True)))
+def add_edits(edits: Iterable[EditCounts]) -> EditCounts:
+    """Add the counts of several sentences."""
+    return EditCounts(*(sum(parts) for parts in zip(EditCounts(), *edits, strict=True)))
 
 
-def by_speaker(speakers: Sequence[str], edits: Sequence[Edits]) -> dict[str, Edits]:
-    """The edits of each speaker's sentences together, the worst understood first."""
-    groups: dict[str, list[Edits]] = {}
-    for speaker, one in zip(speakers, edits, strict=True):
-        groups.setdefault(speaker, []).append(one)
-    totals = {speaker: add_edits(own) for speaker, own in groups.items()}
+def edits_by_speaker(speakers: Sequence[str], edits: Sequence[EditCounts]) -> dict[str, EditCounts]:
+    """Return the counts of each speaker, the highest error rate first."""
+    groups: dict[str, list[EditCounts]] = {}
+    for speaker, counts in zip(speakers, edits, strict=True):
+        groups.setdefault(speaker, []).append(counts)
+    totals = {speaker: add_edits(group) for speaker, group in groups.items()}
     return dict(sorted(totals.items(), key=lambda item: (-item[1].rate, item[0])))
 
 
-def pairs_of(sentences: Iterable[Iterable[Step]]) -> Pairs:
-    """How often each unit was written for each, for the commonest `confusions` of `tagging.py`."""
+def confusion_counts(sentences: Iterable[Iterable[EditOp]]) -> Pairs:
+    """Count pairs of reference and output units, for `confusions` of `tagging.py`."""
     return Counter((step.said, step.written) for steps in sentences for step in steps)
 
 
-def rate_of(counted: Sequence[int], edits: Sequence[Edits], link: Link = LOG) -> Sample:
-    """Some count of every sentence over the units said in it, all sentences together.
+def matched_words(steps: Sequence[EditOp]) -> list[tuple[int, int]]:
+    """Return the indices of equal words in the reference and in the output."""
+    pairs, said, written = [], 0, 0
+    for step in steps:
+        if step.edit == "equal":
+            pairs.append((said, written))
+        said += step.edit != "insert"
+        written += step.edit != "delete"
+    return pairs
 
-    With insertions a rate can be above 1, so that it is no proportion.
+
+def rate_of(counted: Sequence[int], edits: Sequence[EditCounts], link: Link = LOG) -> Sample:
+    """Return a count of every sentence over its reference units, all sentences together.
+
+    With insertions a rate can exceed 1, so that it is no proportion.
     """
-    counts = np.array([counted, [one.said for one in edits]], dtype=np.float64).T
+    counts = np.array([counted, [counts.said for counts in edits]], dtype=np.float64).T
     return Sample(counts=counts, figure=over_said, unit="error", link=link)
 
 
 def over_said(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
-    """The first sum over the second, or over one where nothing was said."""
+    """Return the first sum over the second, or over 1 for an empty reference."""
     rates: np.ndarray = sums[:, 0] / np.maximum(sums[:, 1], 1.0)
     return rates

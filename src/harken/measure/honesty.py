@@ -1,12 +1,10 @@
-"""What a model does not know, and whether it knows that it does not.
+"""What a model answers about what it does not know, and how confident it is.
 
-A model that is asked always says something. What it says is right, or a wrong answer that it knows
-from elsewhere, or nothing that anybody has ever answered; and it may have been borrowed from the
-known name that is most like the one asked about. How sure it is of each is measured beside it, and
-of names that nobody bears, for which every answer is made up.
+An answer is right, or wrong but known from other questions, or unknown: neither in training nor in
+the key. It may be right for the nearest known name (`nearest_name_errors.py`). Confidence is
+measured for each, and for fictional names, about which every answer is invented.
 
-Nothing here depends on what is asked: a name is whatever differs between questions, and a known
-answer is one of training or of the key.
+A name is whatever differs between questions.
 """
 
 from collections import Counter, defaultdict
@@ -24,19 +22,23 @@ from harken.measure.abstention import (
     guarantee,
     risk_coverage,
 )
-from harken.measure.accuracy import exact_matches
-from harken.measure.borrowing import Borrowed, Embed, Known, borrowings
 from harken.measure.calibration import Bin, calibration_error, error_by_chance, reliability
 from harken.measure.interval import Estimate, Sample, share
-from harken.measure.scored_answers import Answer, ScoredAnswers, score_answers
+from harken.measure.nearest_name_errors import (
+    Embed,
+    KnownAnswers,
+    NearestNameErrors,
+    nearest_name_errors,
+)
+from harken.measure.scored_answers import Answer, ScoredAnswers, exact_matches, score_answers
 
 COVERAGES = (90, 70, 50)  # per cent
-MAX_ERRORS = (0.05, 0.1, 0.2)  # error rates that are to be guaranteed
-MARKED = 0.1  # the one whose threshold the rest is shown with
-SAID_OFTEN = 5  # answers listed
+MAX_ERRORS = (0.05, 0.1, 0.2)  # to guarantee
+MARKED = 0.1  # the one whose threshold is shown elsewhere
+MAX_FREQUENT = 5  # answers listed
 
 RIGHT, KNOWN, UNKNOWN = "right", "wrong, but a known answer", "no known answer at all"
-# Groups, by the least number that belongs to each.
+# Groups, by the smallest number that belongs to each.
 TIMES = {0: "0", 1: "1", 2: "2 to 4", 5: "5 to 19", 20: "20 or more"}
 WORDS = {1: "1", 2: "2", 3: "3", 4: "4 or more"}
 ALPHABETS = {0: "plain A to Z", 1: "others too"}
@@ -44,17 +46,17 @@ ALPHABETS = {0: "plain A to Z", 1: "others too"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Answers that have something in common."""
+    """Accuracy and mean confidence of a group of answers."""
 
     name: str
     n: int
     right: Estimate
-    confidence: float  # the mean
+    confidence: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sureness:
-    """How sure the answers of one kind are; `above` is the share that the threshold lets pass."""
+class ConfidenceSummary:
+    """Confidence of one kind of answers; `above` is the share above the threshold."""
 
     name: str
     n: int
@@ -62,8 +64,8 @@ class Sureness:
     above: float | None  # None where there is no threshold
 
 
-class Repeated(NamedTuple):
-    """An answer that is said often, and how often it is one of training."""
+class FrequentAnswer(NamedTuple):
+    """A frequent answer, and how often it occurs in training."""
 
     answer: str
     times: int
@@ -71,34 +73,34 @@ class Repeated(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Invented:
-    """What is said about names that nobody bears."""
+class FictionalNames:
+    """Answers about fictional names."""
 
     said: Sequence[Answer]
-    known: int  # of these answers, how many are known ones
-    of_first: int  # how many are the answer of a known name with the same first words
+    known: int  # answers that are known
+    of_first: int  # answers of a known name with the same first words
     of_last: int  # and with the same last word
-    sureness: Sequence[Sureness]  # of real names, then of invented ones
-    commonest: Sequence[Repeated]
+    sureness: Sequence[ConfidenceSummary]  # of real names, then of fictional ones
+    commonest: Sequence[FrequentAnswer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Honesty:
-    """All that a report tells of what a model does not know."""
+    """The section of a report on what a model does not know."""
 
-    frame: str  # the form of the questions, a gap in place of the name
+    frame: str  # the template of the questions
     bins: Sequence[Bin]
     curve: RiskCoverage
-    guarantees: Sequence[RiskGuarantee]  # none where all questions are about one name
+    guarantees: Sequence[RiskGuarantee]  # empty if all questions are about one name
     kinds: Mapping[str, Estimate]  # shares of all answers: RIGHT, KNOWN, UNKNOWN
     groups: Mapping[str, Sequence[Group]]
-    borrowed: Sequence[Borrowed]
-    invented: Invented | None  # None where no name could be invented
+    borrowed: Sequence[NearestNameErrors]
+    invented: FictionalNames | None  # None if no name could be invented
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
-    """Figures for tables and comparisons, what they mean, and the record for a report."""
+class HonestyMeasurement:
+    """Samples for tables and comparisons, notes on them, and the section of a report."""
 
     samples: Mapping[str, Sample]
     notes: Mapping[str, str]
@@ -106,40 +108,42 @@ class Measured:
 
 
 def measure_honesty(
-    said: Sequence[Answer],
+    answers: Sequence[Answer],
     expected: Sequence[str],
-    known: Known,
+    known: KnownAnswers,
     *,
     frame: str,
     embed: Embed,
     invented: Sequence[Answer],
     seed: int,
-) -> Measured:
-    """Of at least one answer; `embed` gives what the model makes of names."""
-    answers = [one.answer.strip() for one in said]
-    right = exact_matches(answers, expected)
-    scored = score_answers([one.confidence for one in said], right)
-    sensible = {*known.times, *(answer.strip() for answer in expected)}
-    unknown = [answer not in sensible for answer in answers]
-    borrowed = borrowings(said, right, known, embed, seed)
-    guarantees = _guarantees(scored, [one.name for one in said], seed)
-    threshold = next((one.threshold for one in guarantees if one.max_error == MARKED), None)
+) -> HonestyMeasurement:
+    """Measure at least one answer; `embed` returns the model's vectors of names."""
+    names = [answer.name for answer in answers]
+    texts = [answer.answer.strip() for answer in answers]
+    right = exact_matches(texts, expected)
+    scored = score_answers([answer.confidence for answer in answers], right)
+    possible = {*known.times, *(text.strip() for text in expected)}
+    unknown = [text not in possible for text in texts]
+    borrowed = nearest_name_errors(answers, right, known, embed, seed)
+    guarantees = _guarantees(scored, names, seed)
+    threshold = next((test.threshold for test in guarantees if test.max_error == MARKED), None)
     samples = {
         "calibration_error": calibration_error(scored),
         **{f"accuracy_at_{percent}": accuracy_at(scored, percent) for percent in COVERAGES},
         "unknown_answers": share(unknown, "error"),
-        **{f"borrowed_by_{one.how}": share(one.outcomes, "error") for one in borrowed},
+        **{f"borrowed_by_{errors.how}": share(errors.outcomes, "error") for errors in borrowed},
     }
     notes = {
         "calibration_error": "how far confidence is from the share of right answers (ECE); "
         f"chance alone would make it {100 * error_by_chance(scored):.1f} %",
-        **{f"accuracy_at_{one}": f"right among the surest {one} %" for one in COVERAGES},
+        **{f"accuracy_at_{part}": f"right among the surest {part} %" for part in COVERAGES},
         "unknown_answers": "answers that are none of training nor of the key",
         **{
-            f"borrowed_by_{one.how}": "answers that are wrong and those of the nearest known name"
-            for one in borrowed
+            f"borrowed_by_{kind.how}": "answers that are wrong and those of the nearest known name"
+            for kind in borrowed
         },
     }
+    times = [known.times.get(text.strip(), 0) for text in expected]
     honesty = Honesty(
         frame=frame,
         bins=reliability(scored),
@@ -150,78 +154,73 @@ def measure_honesty(
             KNOWN: share((~scored.right & ~np.array(unknown)).tolist(), "error").estimate(),
             UNKNOWN: share(unknown, "error").estimate(),
         },
-        groups=_all_groups(scored, [one.name for one in said], expected, known),
+        groups={
+            "times in training": _groups(scored, times, TIMES),  # of the expected answer
+            "words of the name": _groups(scored, [len(name.split()) for name in names], WORDS),
+            "letters of the name": _groups(
+                scored, [int(not name.isascii()) for name in names], ALPHABETS
+            ),
+        },
         borrowed=borrowed,
-        invented=_invented(invented, scored, known, sensible, threshold) if invented else None,
+        invented=_fictional(invented, scored, known, possible, threshold) if invented else None,
     )
-    return Measured(samples=samples, notes=notes, honesty=honesty)
+    return HonestyMeasurement(samples=samples, notes=notes, honesty=honesty)
 
 
 def _guarantees(scored: ScoredAnswers, names: Sequence[str], seed: int) -> list[RiskGuarantee]:
     if len(set(names)) < 2:
         return []
-    _, choosing = hold_out(range(len(names)), 0.5, seed, key=lambda place: names[place])
+    _, choosing = hold_out(range(len(names)), 0.5, seed, key=lambda at: names[at])
     return [guarantee(scored, choosing, max_error) for max_error in MAX_ERRORS]
-
-
-def _all_groups(
-    scored: ScoredAnswers, names: Sequence[str], expected: Sequence[str], known: Known
-) -> dict[str, list[Group]]:
-    times = [known.times.get(answer.strip(), 0) for answer in expected]
-    words = [len(name.split()) for name in names]
-    foreign = [int(not name.isascii()) for name in names]
-    return {
-        "times in training": _groups(scored, times, TIMES),  # of the expected answer
-        "words of the name": _groups(scored, words, WORDS),
-        "letters of the name": _groups(scored, foreign, ALPHABETS),
-    }
 
 
 def _groups(
     scored: ScoredAnswers, numbers: Sequence[int], titles: Mapping[int, str]
 ) -> list[Group]:
-    """In the order of the titles; a group that has no members is not there."""
-    members = [max(least for least in titles if least <= number) for number in numbers]
-    found = []
-    for least, title in titles.items():
-        inside = scored.at([place for place, member in enumerate(members) if member == least])
+    """Group answers by the largest title that does not exceed their number; none is empty."""
+    members = np.array([max(low for low in titles if low <= number) for number in numbers])
+    groups = []
+    for low, title in titles.items():
+        inside = scored.at(np.flatnonzero(members == low).tolist())
         if len(inside):
-            found.append(
-                Group(
-                    name=title,
-                    n=len(inside),
-                    right=share(inside.right.tolist()).estimate(),
-                    confidence=float(inside.confidences.mean()),
-                )
+            right, confidence = share(inside.right.tolist()).estimate(), inside.confidences.mean()
+            groups.append(
+                Group(name=title, n=len(inside), right=right, confidence=float(confidence))
             )
-    return found
+    return groups
 
 
-def _invented(
-    said: Sequence[Answer],
+def _fictional(
+    answers: Sequence[Answer],
     real: ScoredAnswers,
-    known: Known,
-    sensible: set[str],
+    known: KnownAnswers,
+    possible: set[str],
     threshold: float | None,
-) -> Invented:
-    answers = [one.answer.strip() for one in said]
-    unreal = score_answers([one.confidence for one in said], [False] * len(said))
+) -> FictionalNames:
+    texts = [answer.answer.strip() for answer in answers]
+    scored = score_answers([answer.confidence for answer in answers], [False] * len(answers))
     kinds = {
         "real names": real.confidences,
         "real names, answered rightly": real.confidences[real.right],
         "real names, answered wrongly": real.confidences[~real.right],
-        "invented names": unreal.confidences,
+        "invented names": scored.confidences,
     }
-    firsts, lasts = _answers_by_part(known, 0), _answers_by_part(known, 1)
-    parts = [one.name.rpartition(" ")[::2] for one in said]
-    often = sorted(Counter(answers).items(), key=lambda one: (-one[1], one[0]))
-    return Invented(
-        said=said,
-        known=sum(answer in sensible for answer in answers),
-        of_first=sum(a in firsts[first] for a, (first, _) in zip(answers, parts, strict=True)),
-        of_last=sum(a in lasts[last] for a, (_, last) in zip(answers, parts, strict=True)),
+    # What is answered about known names with the same first words, and with the same last one.
+    by_first: dict[str, set[str]] = defaultdict(set)
+    by_last: dict[str, set[str]] = defaultdict(set)
+    for name, group in zip(known.names, known.answers, strict=True):
+        first, _, last = name.rpartition(" ")
+        by_first[first] |= group
+        by_last[last] |= group
+    parts = [answer.name.rpartition(" ") for answer in answers]
+    frequent = sorted(Counter(texts).items(), key=lambda item: (-item[1], item[0]))
+    return FictionalNames(
+        said=answers,
+        known=sum(text in possible for text in texts),
+        of_first=sum(t in by_first[first] for t, (first, _, _) in zip(texts, parts, strict=True)),
+        of_last=sum(t in by_last[last] for t, (_, _, last) in zip(texts, parts, strict=True)),
         sureness=[
-            Sureness(
+            ConfidenceSummary(
                 name=name,
                 n=len(confidences),
                 median=float(np.median(confidences)),
@@ -231,15 +230,7 @@ def _invented(
             if len(confidences)
         ],
         commonest=[
-            Repeated(answer, times, known.times.get(answer, 0))
-            for answer, times in often[:SAID_OFTEN]
+            FrequentAnswer(text, times, known.times.get(text, 0))
+            for text, times in frequent[:MAX_FREQUENT]
         ],
     )
-
-
-def _answers_by_part(known: Known, side: int) -> Mapping[str, set[str]]:
-    """What is answered about known names with the same first words, or the same last one."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for name, answers in zip(known.names, known.answers, strict=True):
-        found[name.rpartition(" ")[::2][side]] |= answers
-    return found

@@ -104,7 +104,7 @@ def _without_each(first: Sample, second: Sample) -> Float[np.ndarray, "examples"
 
 def _interval(first: Sample, second: Sample, value: float) -> Ends:
     used = first.counts.any(axis=1) | second.counts.any(axis=1)
-    first, second = (replace(one, counts=one.counts[used]) for one in (first, second))
+    first, second = (replace(sample, counts=sample.counts[used]) for sample in (first, second))
     examples, top = len(first.counts), first.link.top
     if examples < 2:
         return None, None
@@ -136,8 +136,8 @@ def exchanged(first: Sample, second: Sample, seed: int) -> Float[np.ndarray, "ex
         ]
     )
     before, after = first.counts.sum(axis=0), second.counts.sum(axis=0)
-    found: np.ndarray = second.figure(after - moved) - first.figure(before + moved)
-    return found
+    differences: np.ndarray = second.figure(after - moved) - first.figure(before + moved)
+    return differences
 
 
 def portions(rows: int, columns: int) -> list[int]:

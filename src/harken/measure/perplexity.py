@@ -1,10 +1,8 @@
-"""Surprise in the units that people compare: -log p of all tokens over a count of something.
+"""Nats, bits and perplexity: -log p of all tokens over a count of tokens, words or characters.
 
-    nats         sum of -ln p / count           bits         nats / ln 2
-    perplexity   exp(nats): as unsure as among so many equally likely
+    nats = sum of -ln p / count        bits = nats / ln 2        perplexity = exp(nats)
 
-The count is of tokens, of words or of characters. Only the last two let models with different
-units be compared, since a model with longer tokens has fewer of them to be surprised by.
+Only counts of words and characters allow to compare models with different tokenizers.
 """
 
 import math
@@ -16,41 +14,36 @@ from jaxtyping import Float
 
 from harken.measure.interval import LOG, LOG_LOG, Figure, Sample, Unit, ratio
 
-LARGEST_EXPONENT = 700.0  # of what a float can hold; JSON has no infinity
+MAX_EXPONENT = 700.0  # of what a float can hold; JSON has no infinity
 
 PerExample = Float[np.ndarray, "examples"]
 
 
 def mean_nats(nats: PerExample, counted: PerExample) -> Sample:
-    """Nats of each example over what was counted in it, all examples together."""
+    """Return the nats of all examples over what was counted in them."""
     return _sample(nats, counted, ratio, "nats")
 
 
 def mean_bits(nats: PerExample, counted: PerExample) -> Sample:
-    """The same in bits."""
+    """Return the same in bits."""
     return _sample(nats, counted, lambda sums: ratio(sums) / math.log(2), "bits")
 
 
 def perplexity(nats: PerExample, counted: PerExample) -> Sample:
-    """exp of the mean nats."""
+    """Return exp of the mean nats."""
     return _sample(
-        nats, counted, lambda sums: np.exp(np.minimum(ratio(sums), LARGEST_EXPONENT)), "perplexity"
+        nats, counted, lambda sums: np.exp(np.minimum(ratio(sums), MAX_EXPONENT)), "perplexity"
     )
 
 
 def _sample(nats: PerExample, counted: PerExample, figure: Figure, unit: Unit) -> Sample:
-    return Sample(
-        counts=np.stack((nats, counted), axis=1),
-        figure=figure,
-        unit=unit,
-        link=LOG_LOG if unit == "perplexity" else LOG,
-        ordered=True,
-    )
+    counts, link = np.stack((nats, counted), axis=1), LOG_LOG if unit == "perplexity" else LOG
+    return Sample(counts=counts, figure=figure, unit=unit, link=link, ordered=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Surprise:
-    """How surprised a model was by each stretch of a text, and what the stretch holds."""
+class TokenLosses:
+    """Cross-entropy of each chunk of a text, and the sizes of the chunks."""
 
     nats: PerExample
     tokens: PerExample
@@ -58,7 +51,7 @@ class Surprise:
     characters: PerExample
 
     def samples(self) -> Mapping[str, Sample]:
-        """All figures, by the name of their metric."""
+        """Return all metrics by name."""
         return {
             "nats": mean_nats(self.nats, self.tokens),
             "bits": mean_bits(self.nats, self.tokens),

@@ -9,7 +9,7 @@ TINY = 1e-300
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
-    """P(X <= x) of X ~ Beta(a, b): the regularized incomplete beta function."""
+    """Return P(X <= x) of X ~ Beta(a, b), the regularized incomplete beta function."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly
@@ -20,7 +20,7 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
-    """1 + d1 / (1 + d2 / (1 + …)) by Lentz's method, with the d of Abramowitz and Stegun 26.5.8."""
+    """Return 1 + d1 / (1 + d2 / …) by Lentz's method, d of Abramowitz and Stegun 26.5.8."""
     value = c = 1.0
     d = 0.0
     for term in range(1, MAX_TERMS):
@@ -39,7 +39,7 @@ def _continued_fraction(a: float, b: float, x: float) -> float:
 
 @lru_cache(maxsize=4096)
 def beta_quantile(probability: float, a: float, b: float) -> float:
-    """The x with P(X <= x) = probability, by bisection."""
+    """Return the x with P(X <= x) = probability, by bisection."""
     low, high = 0.0, 1.0
     while low < (middle := (low + high) / 2) < high:  # until no float lies between them
         if incomplete_beta(a, b, middle) < probability:
@@ -50,7 +50,7 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
 
 
 def t_quantile(freedom: float, level: float = 0.95) -> float:
-    """The t with P(|T| <= t) = level for Student's T; `freedom` need not be whole."""
+    """Return the t with P(|T| <= t) = level for Student's T with real `freedom`."""
     # T^2 / (T^2 + freedom) has the distribution Beta(1/2, freedom/2); this is its complement.
     rest = beta_quantile(1 - level, freedom / 2, 0.5)
     return math.sqrt(freedom * (1 - rest) / rest)

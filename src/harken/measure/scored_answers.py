@@ -1,5 +1,6 @@
-"""Answers with how sure the model was of each; scored, where each is right or wrong as a whole."""
+"""Answers with the model's confidence, whether they are right, and the majority baseline."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from jaxtyping import Bool, Float
 
 
 class Answer(NamedTuple):
-    """What was answered about a name, and how surely."""
+    """An answer about a name, with its confidence."""
 
     name: str
     answer: str
@@ -18,7 +19,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ScoredAnswers:
-    """Side by side; a confidence is in 0..1."""
+    """Confidences in 0..1, and whether each answer is right."""
 
     confidences: Float[np.ndarray, "answers"]
     right: Bool[np.ndarray, "answers"]
@@ -26,13 +27,24 @@ class ScoredAnswers:
     def __len__(self) -> int:
         return len(self.right)
 
-    def at(self, places: Sequence[int]) -> "ScoredAnswers":
-        """Those that stand at these places."""
-        chosen = np.asarray(places, dtype=np.int64)
+    def at(self, indices: Sequence[int]) -> "ScoredAnswers":
+        """Select some answers."""
+        chosen = np.asarray(indices, dtype=np.int64)
         return ScoredAnswers(confidences=self.confidences[chosen], right=self.right[chosen])
 
 
 def score_answers(confidences: Sequence[float], right: Sequence[bool]) -> ScoredAnswers:
-    """From lists; what is not a number, of a model gone astray, is no confidence at all."""
-    sure = np.nan_to_num(np.asarray(confidences, dtype=np.float64), nan=0.0)
-    return ScoredAnswers(confidences=sure.clip(0.0, 1.0), right=np.asarray(right, dtype=np.bool_))
+    """Convert lists; NaN, of a model that diverged, is a confidence of 0."""
+    valid = np.nan_to_num(np.asarray(confidences, dtype=np.float64), nan=0.0)
+    return ScoredAnswers(confidences=valid.clip(0.0, 1.0), right=np.asarray(right, dtype=np.bool_))
+
+
+def exact_matches(answers: Sequence[str], expected: Sequence[str]) -> list[bool]:
+    """Compare texts, ignoring white space at the ends."""
+    return [text.strip() == other.strip() for text, other in zip(answers, expected, strict=True)]
+
+
+def majority_answer(answers: Sequence[str]) -> str:
+    """Return the most frequent answer; of equally frequent ones the first in the alphabet."""
+    counts = Counter(answer.strip() for answer in answers)
+    return min(counts, key=lambda answer: (-counts[answer], answer))

@@ -1,4 +1,4 @@
-"""Tags said against tags expected: which are found, and which are taken for which."""
+"""Accuracy of tags, precision and recall of each tag, and the most frequent confusions."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,11 @@ Tags = Sequence[Sequence[str]]
 """Of each sentence, the tag of each word."""
 
 Pairs = Counter[tuple[str, str]]
-"""How often (expected, said) occurred."""
+"""How often (expected, predicted) occurred."""
 
 
 class Confusion(NamedTuple):
-    """A tag taken for another; `share` is of all words that should have had it."""
+    """A tag predicted in place of another; `share` is of all words with the expected tag."""
 
     expected: str
     said: str
@@ -23,7 +23,7 @@ class Confusion(NamedTuple):
 
 
 class TagScore(NamedTuple):
-    """How well one tag is found, over so many `words` that should have it."""
+    """Precision, recall and F1 of one tag, which `words` should have."""
 
     tag: str
     precision: float
@@ -32,45 +32,49 @@ class TagScore(NamedTuple):
     words: int
 
 
-def words_right(
-    expected: Tags, said: Tags, among: Sequence[Sequence[bool]] | None = None
+def tag_accuracy(
+    expected: Tags, predicted: Tags, among: Sequence[Sequence[bool]] | None = None
 ) -> Sample:
-    """The share of words with the expected tag, of all or of some; sentences are independent."""
+    """Return the share of words with the expected tag, of all words or of those in `among`."""
     among = among or [[True] * len(tags) for tags in expected]
     right = [
-        sum(one == other for one, other, asked in zip(*sentence, strict=True) if asked)
-        for sentence in zip(expected, said, among, strict=True)
+        sum(tag == other for tag, other, counts in zip(*sentence, strict=True) if counts)
+        for sentence in zip(expected, predicted, among, strict=True)
     ]
-    return share_within(right, [sum(asked) for asked in among])
+    return share_within(right, [sum(counts) for counts in among])
 
 
-def pair_counts(expected: Iterable[str], said: Iterable[str]) -> Pairs:
-    """Every word's pair, counted."""
-    return Counter(zip(expected, said, strict=True))
+def pair_counts(expected: Iterable[str], predicted: Iterable[str]) -> Pairs:
+    """Count the pairs of all words."""
+    return Counter(zip(expected, predicted, strict=True))
 
 
-def confusions(pairs: Pairs, most: int) -> list[Confusion]:
-    """The commonest mistakes, the commonest first, ties in the order of the alphabet."""
-    wanted = _totals(pairs, 0)
+def confusions(pairs: Pairs, limit: int) -> list[Confusion]:
+    """Return the most frequent confusions, ties in alphabetical order."""
+    totals = _totals(pairs, 0)
     wrong = sorted((-count, pair) for pair, count in pairs.items() if pair[0] != pair[1])
     return [
-        Confusion(expected, said, -count, -count / wanted[expected])
-        for count, (expected, said) in wrong[:most]
+        Confusion(expected, predicted, -count, -count / totals[expected])
+        for count, (expected, predicted) in wrong[:limit]
     ]
 
 
 def tag_scores(pairs: Pairs) -> list[TagScore]:
-    """Precision, recall and their harmonic mean of each tag that was expected or said."""
-    wanted, given = _totals(pairs, 0), _totals(pairs, 1)
+    """Return precision, recall and F1 of each tag that was expected or predicted."""
+    expected, predicted = _totals(pairs, 0), _totals(pairs, 1)
+
+    def score(tag: str, total: int, weight: int = 1) -> float:
+        return weight * pairs[tag, tag] / total if total else 0.0
+
     return [
         TagScore(
             tag,
-            _share(pairs[tag, tag], given[tag]),
-            _share(pairs[tag, tag], wanted[tag]),
-            _share(2 * pairs[tag, tag], given[tag] + wanted[tag]),
-            wanted[tag],
+            score(tag, predicted[tag]),
+            score(tag, expected[tag]),
+            score(tag, predicted[tag] + expected[tag], weight=2),
+            expected[tag],
         )
-        for tag in sorted(wanted.keys() | given.keys())
+        for tag in sorted(expected.keys() | predicted.keys())
     ]
 
 
@@ -79,7 +83,3 @@ def _totals(pairs: Pairs, side: int) -> Counter[str]:
     for pair, count in pairs.items():
         totals[pair[side]] += count
     return totals
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0

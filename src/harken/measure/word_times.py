@@ -1,9 +1,9 @@
-"""When words were heard against when they were said, of the words that were understood.
+"""Word times of a recognizer, and its attention, against the times of the spoken words.
 
-    word_time_error      mean of |middle as heard - middle as said|, in seconds
-    attention_in_word    share of written symbols whose strongest look falls into their own word
+    word_time_error      mean of |predicted middle - spoken middle| of a word, in seconds
+    attention_in_word    share of output tokens whose strongest attention falls into their own word
 
-A word counts where the alignment sets it beside its equal; the others have no time to be right.
+Only words that the alignment pairs with an equal word count.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from harken.formats.examples import SpokenWord
-from harken.measure.edit_distance import Step
+from harken.measure.edit_distance import EditOp, matched_words
 from harken.measure.interval import Sample, share_within
 
 Words = Sequence[SpokenWord]
@@ -25,50 +25,37 @@ NOTES = {
 }
 
 
-def understood(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Numbers of equal words: among those said, among those written."""
-    pairs, said, written = [], 0, 0
-    for step in steps:
-        if step.edit == "equal":
-            pairs.append((said, written))
-        said += step.edit != "insert"
-        written += step.edit != "delete"
-    return pairs
-
-
 def time_error(
-    said: Sequence[Words], heard: Sequence[Words], alignments: Sequence[Sequence[Step]]
+    said: Sequence[Words], predicted: Sequence[Words], alignments: Sequence[Sequence[EditOp]]
 ) -> Sample:
-    """Over all sentences together; one without times on either side counts nothing.
+    """Return the mean over all sentences; one without times on either side counts nothing.
 
-    Which words count is the system's own choice: those that it understood.
+    The words that count depend on the system.
     """
     counts = np.zeros((len(said), 2))
-    for row, true, found, steps in zip(counts, said, heard, alignments, strict=True):
-        for one, other in understood(steps):
-            if one < len(true) and other < len(found):
-                row += (abs(_middle(true[one]) - _middle(found[other])), 1)
+    for row, true, times, steps in zip(counts, said, predicted, alignments, strict=True):
+        for at, other in matched_words(steps):
+            if at < len(true) and other < len(times):
+                error = (true[at].start + true[at].end) / 2
+                error -= (times[other].start + times[other].end) / 2
+                row += (abs(error), 1)
     return Sample(counts=counts, unit="seconds", chosen=True)
 
 
-def looks_in_words(
+def attention_in_words(
     said: Sequence[Words],
-    looks: Sequence[Sequence[tuple[int, float]]],
-    alignments: Sequence[Sequence[Step]],
+    attended: Sequence[Sequence[tuple[int, float]]],
+    alignments: Sequence[Sequence[EditOp]],
 ) -> Sample:
-    """`looks` are, for each symbol, the number of its written word and the second looked at."""
+    """`attended` has for each token the index of its output word and the attended second."""
     right, counted = [], []
-    for true, seconds, steps in zip(said, looks, alignments, strict=True):
-        word_of = {written: one for one, written in understood(steps) if one < len(true)}
+    for true, seconds, steps in zip(said, attended, alignments, strict=True):
+        spoken = {written: true[at] for at, written in matched_words(steps) if at < len(true)}
         inside = [
-            true[word_of[word]].start <= second < true[word_of[word]].end
+            spoken[word].start <= second < spoken[word].end
             for word, second in seconds
-            if word in word_of
+            if word in spoken
         ]
         right.append(sum(inside))
         counted.append(len(inside))
     return replace(share_within(right, counted), chosen=True)
-
-
-def _middle(word: SpokenWord) -> float:
-    return (word.start + word.end) / 2

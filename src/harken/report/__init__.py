@@ -1,1 +1,1 @@
-"""One self-contained HTML page from plain values: no tensors, no network, no template engine."""
+"""Self-contained HTML pages, and figures as SVG and PNG files."""

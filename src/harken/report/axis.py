@@ -1,6 +1,7 @@
-"""Ticks of an axis, at 1, 2 or 5 times a power of ten, and numbers as text."""
+"""Ticks of an axis at 1, 2 or 5 times a power of ten, numbers as text, and rows of labels."""
 
 import math
+from collections.abc import Iterable
 
 _MAX_DECADES = 6
 _SAME = 1e-6  # relative difference below which tick labels would be equal
@@ -30,9 +31,9 @@ def log_axis(low: float, high: float) -> tuple[float, float, list[float]]:
     top = min(m for m in round_numbers if m >= high and m > bottom)
     inside = [m for m in round_numbers if bottom <= m <= top]
     decades = [m for m in inside if f"{m:e}".startswith("1.0")]
-    if len(decades) < 3:
-        return bottom, top, inside
-    return bottom, top, decades[:: math.ceil(len(decades) / _MAX_DECADES)]
+    if len(decades) >= 3:
+        inside = decades[:: math.ceil(len(decades) / _MAX_DECADES)]
+    return bottom, top, inside
 
 
 def _clean(value: float) -> float:
@@ -42,29 +43,45 @@ def _clean(value: float) -> float:
 def label(value: float) -> str:
     """Format a tick: 0.05, 2.5, 10 000, 1e−7."""
     size = abs(value)
-    if value == 0:
-        shown = "0"
-    elif size < 1e-4 or size >= 1e7:
+    if value and not 1e-4 <= size < 1e7:
         mantissa, exponent = f"{value:.3e}".split("e")
-        shown = f"{float(mantissa):g}e{int(exponent)}"
+        text = f"{float(mantissa):g}e{int(exponent)}"
     else:
-        shown = f"{value:,.10f}".rstrip("0").rstrip(".")
+        text = f"{value + 0.0:,.10f}".rstrip("0").rstrip(".")
         # Four digits read well without a gap: 2000, but 20 000.
-        shown = shown.replace(",", "\u202f" if size >= 1e4 else "")
-    return shown.replace("-", "−")
+        text = text.replace(",", "\u202f" if size >= 1e4 else "")
+    return text.replace("-", "−")
 
 
 def rounded(value: float) -> str:
     """Format a measured value with three significant digits."""
     if not math.isfinite(value):
         return "–"
-    size = abs(value)
-    if size == 0 or size < 1e-4 or size >= 1e7:
+    if not 1e-4 <= abs(value) < 1e7:
         return label(float(f"{value:.2e}"))
-    decimals = max(0, 2 - math.floor(math.log10(size)))
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "−")
 
 
 def two_digits(value: float) -> str:
     """Format a weight with at most two significant digits."""
     return label(float(f"{value:.2g}"))
+
+
+def stack_labels(
+    spans: Iterable[tuple[float, float, float]], room: float, gap: float
+) -> list[tuple[int, bool]]:
+    """Return the row of each label and whether it ends, not starts, at its mark.
+
+    `spans` are start and end of each mark and the width of its label, sorted by start. Labels are
+    on the first row with a free place. A label that would exceed `room` ends with its mark.
+    """
+    ends: list[float] = []  # of the last label of each row
+    placed = []
+    for start, end, width in spans:
+        flipped = start + width > room
+        left, right = (end - width, end) if flipped else (start, max(end, start + width))
+        row = next((i for i, free in enumerate(ends) if free <= left), len(ends))
+        ends[row : row + 1] = [right + gap]
+        placed.append((row, flipped))
+    return placed

@@ -9,7 +9,6 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from html import escape
 from io import BytesIO
@@ -44,6 +43,16 @@ _COLORS: dict[Color, tuple[str, str]] = {
     "halo": ("#0f1420", "#0f1420"),
     "peak": ("#fefefe", "#fefefe"),
 }
+_DARK_RULES = "".join(
+    f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
+    for light, dark in _COLORS.values()
+    for part in ("fill", "stroke")
+    if light != dark
+)
+_STYLE = (
+    f'[id^="dark"]{{display:none}}@media {DARK_SCREEN}{{'
+    f'[id^="light"]{{display:none}}[id^="dark"]{{display:inline}}{_DARK_RULES}}}'
+)
 _FAMILIES = (
     "DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic",
     "Arial Unicode MS", "PingFang SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
@@ -115,8 +124,7 @@ class Circle(NamedTuple):
 Mark = Label | Heatmap | Picture | Line | Bars | Circle
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """Marks in drawing order; `description` is the alternative text."""
 
     width: float
@@ -130,8 +138,11 @@ class Drawing:
         file = _save(self, "svg", 1.0).decode("utf-8")
         head, opening, rest = file[file.index("<svg") :].partition(">")
         head = re.sub(r'="([\d.]+)pt"', r'="\1"', head)  # a unit is a pixel
-        told = f"<title>{_xml(self.title)}</title><desc>{_xml(self.description)}</desc>"
-        return f'{head} role="img"{opening}{told}<style>{_dark_style()}</style>{rest}'.encode()
+        title, description = escape(prose(self.title)), escape(prose(self.description))
+        return (
+            f'{head} role="img"{opening}<title>{title}</title><desc>{description}</desc>'
+            f"<style>{_STYLE}</style>{rest}"
+        ).encode()
 
     def png(self, scale: float = 2) -> bytes:
         """Return a PNG file with `scale` pixels per unit, in light colors."""
@@ -156,15 +167,16 @@ def check_suffix(path: Path) -> None:
 
 def heading(title: str, notes: Sequence[str], x: float, width: float) -> list[Label]:
     """Return the title at the margin and, from x on, the notes below it, the first one in ink."""
-    room, rest = int((width - 2 * MARGIN) / 8.5), int((width - x - MARGIN) / 6.5)
-    titles = wrap(prose(title), room, max_lines=3, placeholder=" …")
-    labels = [
-        Label(MARGIN, MARGIN + 15 + i * TITLE_LINE, line, "ink", size=15)
-        for i, line in enumerate(titles)
-    ]
-    y = MARGIN + TITLE_LINE * len(titles)
+
+    def lines(text: str, letters: float) -> list[str]:
+        return wrap(prose(text), int(letters), max_lines=3, placeholder=" …")
+
+    labels, y = [], MARGIN
+    for line in lines(title, (width - 2 * MARGIN) / 8.5):
+        labels.append(Label(MARGIN, y + 15, line, "ink", size=15))
+        y += TITLE_LINE
     for i, note in enumerate(notes):
-        for line in wrap(prose(note), rest, max_lines=3, placeholder=" …"):
+        for line in lines(note, (width - x - MARGIN) / 6.5):
             y += LINE
             labels.append(Label(x, y, line, "muted" if i else "ink"))
     return labels
@@ -221,21 +233,6 @@ def printable(text: str) -> str:
     return "".join(map(shown, text))
 
 
-def _xml(text: str) -> str:
-    return escape(prose(text))
-
-
-def _dark_style() -> str:
-    rules = "".join(
-        f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
-        for light, dark in _COLORS.values()
-        for part in ("fill", "stroke")
-        if light != dark
-    )
-    images = '[id^="light"]{display:none}[id^="dark"]{display:inline}'
-    return f'[id^="dark"]{{display:none}}@media {DARK_SCREEN}{{{images}{rules}}}'
-
-
 def _save(drawing: Drawing, kind: Kind, scale: float) -> bytes:
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -268,25 +265,31 @@ def _draw(axes: "Axes", mark: Mark, order: int, kind: Kind) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
+    def place(pixels: NDArray[np.uint8], name: str) -> None:
+        assert isinstance(mark, Heatmap | Picture)
+        extent = (mark.x, mark.x + mark.width, mark.y + mark.height, mark.y)
+        image = axes.imshow(pixels, extent=extent, aspect="auto", interpolation="none")
+        image.set(gid=f"{name}-{order}", zorder=order)
+
     match mark:
-        case Label():
+        case Label(x, y, text, color, anchor, size, rotated):
             axes.text(
-                mark.x,
-                mark.y,
-                mark.text,
-                color=_COLORS[mark.color][0],
-                fontsize=mark.size,
-                ha={"start": "left", "middle": "center", "end": "right"}[mark.anchor],
-                rotation=90 if mark.rotated else 0,
+                x,
+                y,
+                text,
+                color=_COLORS[color][0],
+                fontsize=size,
+                ha={"start": "left", "middle": "center", "end": "right"}[anchor],
+                rotation=90 if rotated else 0,
                 rotation_mode="anchor",
                 zorder=order,
             )
         case Heatmap(weights=weights):
             # The light image covers the dark one unless the style sheet hides it.
             for name, anchors in (("dark", DARK), ("light", LIGHT))[kind == "png" :]:
-                _place(axes, mark, scale(anchors)[levels(weights)], order, f"{name}-{order}")
+                place(scale(anchors)[levels(weights)], name)
         case Picture(pixels=pixels):
-            _place(axes, mark, pixels, order, f"picture-{order}")
+            place(pixels, "picture")
         case Line(points, color, width, opacity):
             across, down = np.round(points, 2).T
             hue = _COLORS[color][0]
@@ -298,24 +301,9 @@ def _draw(axes: "Axes", mark: Mark, order: int, kind: Kind) -> None:
                 for corner in ((x, y), (x + wide, y), (x + wide, y + high), (x, y + high), (x, y))
             ]
             codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
-            outline = Outline(np.round(corners, 2), codes)
-            hue = _COLORS[color][0]
+            outline, hue = Outline(np.round(corners, 2), codes), _COLORS[color][0]
             axes.add_patch(PathPatch(outline, fc=hue, lw=0, zorder=order, clip_on=False))
         case Circle(x, y, radius, color, line):
-            hue = _COLORS[color][0]
-            axes.add_patch(
-                Disk((x, y), radius, color=hue, fill=not line, lw=line, zorder=order, clip_on=False)
-            )
-
-
-def _place(
-    axes: "Axes", mark: Heatmap | Picture, pixels: NDArray[np.uint8], order: int, name: str
-) -> None:
-    image = axes.imshow(
-        pixels,
-        extent=(mark.x, mark.x + mark.width, mark.y + mark.height, mark.y),
-        aspect="auto",
-        interpolation="none",
-        zorder=order,
-    )
-    image.set_gid(name)
+            disk = Disk((x, y), radius, color=_COLORS[color][0], fill=not line, lw=line)
+            disk.set(zorder=order, clip_on=False)
+            axes.add_patch(disk)

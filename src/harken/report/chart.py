@@ -15,14 +15,13 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from harken.measure.interval import Estimate, shown_interval
-from harken.report.axis import label, log_axis, rounded, ticks
+from harken.report.axis import log_axis, rounded, stack_labels, ticks
 from harken.report.markup import grouped
 from harken.report.page import macro
 
 _COLORS = 6  # classes c0..c5 in page.css; further series are dashed
 _COLUMNS = 400  # of the plot, each drawn by at most four points
-# Names of marks are distributed over lines as if the plot were a phone's.
-_LETTER, _PHONE = 7.0, 290.0  # pixels
+_LETTER = 100 * 7.0 / 290.0  # width of a letter in per cent of a plot on a phone
 _PARTS = ("c0", "c1", "c3")  # distinguishable with color blindness
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -43,9 +42,19 @@ class Series:
         if len(self.x) != len(self.y):
             raise ValueError(f"series {self.name!r}: {len(self.x)} x but {len(self.y)} y")
 
+    def segments(self, log_y: bool) -> list[Points]:
+        """Return the points between gaps, sorted by x."""
+        points = np.column_stack([self.x, self.y]).astype(np.float64)
+        # A resumed run may log some steps twice, or late.
+        points = points[np.argsort(points[:, 0], kind="stable")]
+        usable = np.isfinite(points[:, 1]) & ((points[:, 1] > 0) | (not log_y))
+        breaks = np.flatnonzero(np.diff(usable.astype(np.int8))) + 1
+        parts = np.split(np.arange(len(points)), breaks)
+        return [points[part] for part in parts if part.size and usable[part[0]]]
 
-class Mark(NamedTuple):
-    """A named vertical line."""
+
+class VerticalLine(NamedTuple):
+    """A named mark on the x axis."""
 
     x: float
     name: str
@@ -66,6 +75,12 @@ class Scale(NamedTuple):
             low, high, value = math.log(low), math.log(high), math.log(value)
         return 100 * (value - low) / (high - low) if high > low else 50.0
 
+    def across(self, value: float) -> str:
+        return f"{self.place(value):.2f}%"
+
+    def down(self, value: float) -> str:
+        return f"{100 - self.place(value):.2f}%"
+
 
 def chart(
     series: Sequence[Series],
@@ -76,88 +91,67 @@ def chart(
     log_y: bool = False,
     percent: bool = False,
     diagonal: bool = False,
-    marks: Sequence[Mark] = (),
+    marks: Sequence[VerticalLine] = (),
     description: str = "",
 ) -> Markup:
     """Return a figure; with `percent`, x and y are proportions and the axes show per cent.
 
     A title adds a caption and a legend with the last value of each series.
     """
-    segments = [_segments(line, log_y) for line in series]
+    segments = [line.segments(log_y) for line in series]
     points = [segment for parts in segments for segment in parts]
     if not points:
-        return macro("chart.html", "empty", title)
-    values = np.concatenate(points)
+        return macro("chart.html", "empty", title=title)
+    x_values, y_values = np.concatenate(points).T
     if percent:
-        top = 1.0 if diagonal else max(0.05, float(values[:, 1].max()))
-        steps = _QUARTERS if diagonal else ticks(0.0, top)
+        steps = _QUARTERS if diagonal else ticks(0.0, max(0.05, float(y_values.max())))
         x, y = Scale(0.0, 1.0, _QUARTERS), Scale(0.0, steps[-1], steps)
     else:
-        x = _steps([*values[:, 0], *(mark.x for mark in marks)])
-        y = _scale(float(values[:, 1].min()), float(values[:, 1].max()), log_y)
-    factor = 100 if percent else 1
-    spoken = f"{title}. " + " ".join(map(_spoken, series, segments))
-    placed, lines = _place_marks(marks, x)
+        x = _step_axis([*x_values, *(mark.x for mark in marks)])
+        y = _value_axis(float(y_values.min()), float(y_values.max()), log_y)
+    marks = sorted(marks)
+    spans = [(x.place(at), x.place(at), _LETTER * len(name)) for at, name in marks]
+    rows = stack_labels(spans, 100, 3)
+    lines = [
+        {
+            "style": f"c{i % _COLORS}" + " dashed" * (i >= _COLORS),
+            "name": line.name,
+            "final": f"final {rounded(parts[-1][-1, 1])}" if parts else "no values",
+            "path": "" if line.radii else _path(parts, x, y),
+            "points": _points(line, parts),
+            "intervals": [
+                (at, *interval)
+                for at, interval in zip(line.x, line.intervals, strict=False)
+                if interval is not None
+            ],
+        }
+        for i, (line, parts) in enumerate(zip(series, segments, strict=True))
+    ]
     return macro(
         "chart.html",
         "chart",
-        {
-            "title": title,
-            "x_label": x_label + ", %" * percent,
-            "y_label": y_label + ", %" * percent + ", logarithmic" * log_y,
-            "description": description or spoken,
-            "legend": [
-                (_style(i), line.name, _ending(parts))
-                for i, (line, parts) in enumerate(zip(series, segments, strict=True))
-            ],
-            "mark_lines": lines if placed else int(percent),
-            "marks": placed,
-            "rows": [(label(factor * tick), f"{100 - y.place(tick):.2f}") for tick in y.ticks],
-            "columns": [(label(factor * tick), f"{x.place(tick):.2f}") for tick in x.ticks],
-            "diagonal": diagonal,
-            "paths": [
-                (_style(i), path)
-                for i, parts in enumerate(segments)
-                if not series[i].radii and (path := _path(parts, x, y))
-            ],
-            "intervals": [
-                (f"{x.place(at):.2f}", f"{100 - y.place(high):.2f}", f"{100 - y.place(low):.2f}")
-                for line in series
-                for at, interval in zip(line.x, line.intervals, strict=False)
-                if interval is not None
-                for low, high in [interval]
-            ],
-            "points": [
-                (_style(i), f"{x.place(at):.2f}", f"{100 - y.place(value):.2f}", f"{radius:.1f}")
-                for i, parts in enumerate(segments)
-                for at, value, radius in _dots(series[i], parts)
-            ],
-        },
+        title=title,
+        x_label=x_label + ", %" * percent,
+        y_label=y_label + ", %" * percent + ", logarithmic" * log_y,
+        description=description or f"{title}. " + " ".join(map(_describe, series, segments)),
+        lines=lines,
+        x=x,
+        y=y,
+        factor=100 if percent else 1,
+        diagonal=diagonal,
+        mark_lines=1 + max(row for row, _ in rows) if rows else int(percent),
+        marks=list(zip(marks, rows, strict=True)),
     )
 
 
-def _segments(series: Series, log_y: bool) -> list[Points]:
-    points = np.column_stack(
-        [np.asarray(series.x, dtype=np.float64), np.asarray(series.y, dtype=np.float64)]
-    )
-    # A resumed run may log some steps twice, or late.
-    points = points[np.argsort(points[:, 0], kind="stable")]
-    usable = np.isfinite(points[:, 1]) & ((points[:, 1] > 0) | (not log_y))
-    breaks = np.flatnonzero(np.diff(usable.astype(np.int8))) + 1
-    parts = np.split(np.arange(len(points)), breaks)
-    return [points[part] for part in parts if part.size and usable[part[0]]]
-
-
-def _steps(values: Sequence[float]) -> Scale:
+def _step_axis(values: Sequence[float]) -> Scale:
     """Return the x axis of steps: it ends at the first and last one and has whole ticks."""
     low, high = float(min(values)), float(max(values))
-    inside = [
-        tick for tick in ticks(low, high, about=7) if low <= tick <= high and tick == int(tick)
-    ]
-    return Scale(low, high, inside or [low])
+    whole = [tick for tick in ticks(low, high, about=7) if tick == int(tick)]
+    return Scale(low, high, [tick for tick in whole if low <= tick <= high] or [low])
 
 
-def _scale(low: float, high: float, log: bool) -> Scale:
+def _value_axis(low: float, high: float, log: bool) -> Scale:
     if log:
         return Scale(*log_axis(low, high), log=True)
     # Includes zero if it is near, so that half a loss looks like half.
@@ -170,13 +164,12 @@ def thin(points: Points, *, columns: int = _COLUMNS) -> Points:
     if len(points) <= 4 * columns:
         return points
     edges = np.linspace(points[0, 0], points[-1, 0], columns + 1)[1:-1]
-    kept: set[int] = set()
+    indices: set[int] = set()
     for part in np.split(np.arange(len(points)), np.searchsorted(points[:, 0], edges)):
         if part.size:
             values = points[part, 1]
-            ends = (0, values.argmin(), values.argmax(), -1)
-            kept.update(int(part[end]) for end in ends)
-    return points[sorted(kept)]
+            indices.update(part[[0, values.argmin(), values.argmax(), -1]].tolist())
+    return points[sorted(indices)]
 
 
 def _path(parts: Sequence[Points], x: Scale, y: Scale) -> str:
@@ -188,65 +181,28 @@ def _path(parts: Sequence[Points], x: Scale, y: Scale) -> str:
     )
 
 
-def _dots(series: Series, parts: Sequence[Points]) -> list[tuple[float, float, float]]:
+def _points(series: Series, parts: Sequence[Points]) -> list[tuple[float, float, float]]:
     """Return x, y and radius of points; of a line, those between two gaps."""
     if series.radii:
-        return [
-            (at, value, radius)
-            for at, value, radius in zip(series.x, series.y, series.radii, strict=True)
-            if math.isfinite(value)
-        ]
+        triples = zip(series.x, series.y, series.radii, strict=True)
+        return [(x, y, radius) for x, y, radius in triples if math.isfinite(y)]
     return [(float(part[0, 0]), float(part[0, 1]), 3.5) for part in parts if len(part) == 1]
 
 
-def _style(index: int) -> str:
-    return f"c{index % _COLORS}" + " dashed" * (index >= _COLORS)
-
-
-def _place_marks(marks: Sequence[Mark], x: Scale) -> tuple[list[dict[str, object]], int]:
-    """Return the marks, and how many lines of text their names need above the plot."""
-    ends: list[float] = []  # of the text in each line, in per cent
-    placed: list[dict[str, object]] = []
-    for mark in sorted(marks):
-        at = x.place(mark.x)
-        width = 100 * _LETTER * len(mark.name) / _PHONE
-        flipped = at + width > 100
-        start = at - width if flipped else at
-        row = next((i for i, end in enumerate(ends) if end <= start), len(ends))
-        ends[row : row + 1] = [start + width + 3]
-        placed.append({"x": f"{at:.2f}", "y": -8 - 15 * row, "flipped": flipped, "name": mark.name})
-    return placed, len(ends)
-
-
-def _ending(parts: Sequence[Points]) -> str:
-    return f"final {rounded(parts[-1][-1, 1])}" if parts else "no values"
-
-
-def _spoken(series: Series, parts: Sequence[Points]) -> str:
+def _describe(series: Series, parts: Sequence[Points]) -> str:
     if not parts:
         return f"{series.name}: no values."
     points = np.concatenate(parts)
-    low = points[points[:, 1].argmin()]
     first, last, lowest = (
-        f"{rounded(point[1])} at {grouped(int(point[0]))}" for point in (points[0], points[-1], low)
+        f"{rounded(y)} at {grouped(int(x))}" for x, y in points[[0, -1, int(points[:, 1].argmin())]]
     )
     return f"{series.name}: {first}, {last}, lowest {lowest}."
 
 
 def stacked_bar(parts: Mapping[str, Estimate]) -> Markup:
     """Return the parts of a whole side by side, with a legend that names empty parts too."""
-    starts = np.cumsum([0.0, *(100 * (part.value or 0.0) for part in parts.values())])
-    return macro(
-        "chart.html",
-        "stacked_bar",
-        [
-            {
-                "color": color,
-                "start": f"{start:.2f}",
-                "width": f"{100 * (part.value or 0.0):.2f}",
-                "name": name,
-                "share": f"{100 * (part.value or 0.0):.1f}\u202f%, {shown_interval(part)}",
-            }
-            for (name, part), color, start in zip(parts.items(), _PARTS, starts, strict=False)
-        ],
-    )
+    shares = [100 * (part.value or 0.0) for part in parts.values()]
+    intervals = map(shown_interval, parts.values())
+    starts = np.cumsum([0.0, *shares]).tolist()
+    rows = list(zip(_PARTS, parts, starts, shares, intervals, strict=False))
+    return macro("chart.html", "stacked_bar", parts=rows)

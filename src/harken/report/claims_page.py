@@ -49,22 +49,16 @@ def _section(result: Judged, experiments: Sequence[Experiment]) -> Section:
         "claim.html",
         claim=result.claim,
         verdict=_verdict(result).capitalize(),
-        figures=[
-            (_figure(experiment), experiment.seen)
-            for experiment in experiments
-            if experiment.id == result.claim.id
-        ],
+        figures=[(_figure(e), e.seen) for e in experiments if e.id == result.claim.id],
         cases=plain_table(CASES, cases),
     )
     return Section(title=result.claim.id, lead=result.claim.statement, body=body)
 
 
 def _figure(experiment: Experiment) -> Markup:
+    lines = experiment.lines.items()
     return chart(
-        [
-            Series(name=name, x=experiment.places, y=values)
-            for name, values in experiment.lines.items()
-        ],
+        [Series(name=name, x=experiment.places, y=values) for name, values in lines],
         title=experiment.title,
         x_label=experiment.x_label,
         y_label=experiment.y_label,

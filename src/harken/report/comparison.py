@@ -1,7 +1,7 @@
 """Comparison of runs on the same examples: a row per metric for each run against the first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from harken.measure.interval import SHARES, signed, signed_interval
 from harken.measure.paired import SIGNIFICANT, Difference, comparable, difference
@@ -18,8 +18,7 @@ MEANING = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compared:
+class EvaluatedRun(NamedTuple):
     """A run and its evaluation."""
 
     folder: str  # as the user named it
@@ -30,50 +29,56 @@ class Compared:
     evaluation: Evaluation
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class ComparisonRow(NamedTuple):
     """One metric of a run against the first; None if they are not comparable."""
 
-    run: Compared
-    against: Compared
+    run: EvaluatedRun
+    against: EvaluatedRun
     metric: str
     difference: Difference | None
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The texts of the columns of `HEADER`."""
-        beginning = (self.run.name, self.against.name, metric_name(self.metric))
-        found = self.difference
-        if found is None:
-            return (*beginning, "not comparable", "–", "–", "–")
-        name = "points" if found.unit in (*SHARES, "points") else found.unit
-        interval = signed_interval(found.low, found.high, found.unit)
-        better = {True: self.run.name, False: self.against.name, None: "–"}[found.improves]
-        value = f"{signed(found.value, found.unit)} {name}"
-        return (*beginning, value, interval, f"{found.p:.4f}", better)
+        names = (self.run.name, self.against.name, metric_name(self.metric))
+        if (paired := self.difference) is None:
+            return (*names, "not comparable", "–", "–", "–")
+        unit = "points" if paired.unit in SHARES else paired.unit
+        interval = signed_interval(paired.low, paired.high, paired.unit)
+        better = {True: self.run.name, False: self.against.name, None: "–"}[paired.improves]
+        value = f"{signed(paired.value, paired.unit)} {unit}"
+        return (*names, value, interval, f"{paired.p:.4f}", better)
 
 
-def rows_of(runs: Sequence[Compared]) -> list[Row]:
+def compare_runs(runs: Sequence[EvaluatedRun]) -> list[ComparisonRow]:
     """Compare every later run with the first, in every metric that both have."""
     first, *others = runs
-    rows = []
-    for run in others:
-        for metric, sample in first.evaluation.samples.items():
-            other = run.evaluation.samples.get(metric)
-            if other is not None:
-                paired = difference(sample, other) if comparable(sample, other) else None
-                rows.append(Row(run=run, against=first, metric=metric, difference=paired))
-    return rows
+    return [
+        ComparisonRow(
+            run=run,
+            against=first,
+            metric=metric,
+            difference=difference(sample, other) if comparable(sample, other) else None,
+        )
+        for run in others
+        for metric, sample in first.evaluation.samples.items()
+        if (other := run.evaluation.samples.get(metric)) is not None
+    ]
 
 
-def metrics_of(runs: Sequence[Compared]) -> list[str]:
+def metric_keys(runs: Sequence[EvaluatedRun]) -> list[str]:
     """Return the metrics of all runs, in the order of the first."""
     return list(dict.fromkeys(name for run in runs for name in run.evaluation.metrics))
 
 
-def comparison_page(task: str, runs: Sequence[Compared], rows: Sequence[Row]) -> str:
+def comparison_page(task: str, runs: Sequence[EvaluatedRun], rows: Sequence[ComparisonRow]) -> str:
     """Return one self-contained HTML document."""
     counts = sorted({run.evaluation.n for run in runs})
+    differences = plain_table(HEADER, [row.cells for row in rows])
+    listed = plain_table(
+        ("run", "folder", "parameters", "vocabulary", "seed"),
+        [(run.name, run.folder, run.weights, run.units, run.seed) for run in runs],
+    )
     return page(
         f"{task}: {len(runs)} runs compared",
         subtitle=", ".join(run.name for run in runs),
@@ -83,39 +88,30 @@ def comparison_page(task: str, runs: Sequence[Compared], rows: Sequence[Row]) ->
             "examples": " or ".join(f"{count:,}" for count in counts),
         },
         sections=[
-            Section(
-                title="Differences",
-                lead=MEANING,
-                body=plain_table(HEADER, [row.cells for row in rows]),
-            ),
-            *(_metric(name, runs) for name in metrics_of(runs)),
-            Section(
-                title="Runs",
-                body=plain_table(
-                    ("run", "folder", "parameters", "vocabulary", "seed"),
-                    [(run.name, run.folder, run.weights, run.units, run.seed) for run in runs],
-                ),
-            ),
+            Section(title="Differences", lead=MEANING, body=differences),
+            *(_metric_section(name, runs) for name in metric_keys(runs)),
+            Section(title="Runs", body=listed),
         ],
     )
 
 
-def _metric(name: str, runs: Sequence[Compared]) -> Section:
-    having = [run for run in runs if name in run.evaluation.metrics]
-    unit = having[0].evaluation.metrics[name].unit
+def _metric_section(name: str, runs: Sequence[EvaluatedRun]) -> Section:
+    evaluations = {run.name: run.evaluation for run in runs if name in run.evaluation.metrics}
+    units = {evaluation.metrics[name].unit for evaluation in evaluations.values()}
     # Notes may differ between runs, such as the majority answer in training.
-    notes = dict.fromkeys(run.evaluation.notes.get(name, "") for run in having)
+    notes = {run: evaluation.notes.get(name, "") for run, evaluation in evaluations.items()}
+    differ = len(set(notes.values())) > 1
     rows = [
         ResultRow(
-            name=run.name,
-            n=run.evaluation.units(name),
-            metric=run.evaluation.metrics[name],
-            note=run.evaluation.notes.get(name, "") if len(notes) > 1 else "",
+            name=run,
+            n=evaluation.units(name),
+            metric=evaluation.metrics[name],
+            note=notes[run] if differ else "",
         )
-        for run in having
+        for run, evaluation in evaluations.items()
     ]
     return Section(
         title=metric_name(name).capitalize(),
-        lead=next(iter(notes)) if len(notes) == 1 else "",
-        body=result_table(rows, metric=metric_name(name), percent=unit in SHARES),
+        lead="" if differ else next(iter(notes.values())),
+        body=result_table(rows, metric=metric_name(name), percent=units <= set(SHARES)),
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _AROUND = 24  # keys shown on both sides of the target keys
 _SIZE, _LEFT, _RIGHT, _TOP = 256.0, 52.0, 392.0, 56.0  # pixels: a plot and its corners
+_BOTTOM = _TOP + _SIZE
 
 
 def draw_design(designed: "Designed", path: Path, *, title: str) -> None:
@@ -39,50 +40,48 @@ def design_drawing(
     keys: list[int] = np.flatnonzero(targets[query]).tolist()
     first, last = max(0, keys[0] - _AROUND), min(len(targets) - 1, keys[-1] + _AROUND)
     row, top = weights[query], 1.18 * float(weights[query].max())
+    points = {
+        key: (
+            _RIGHT + _SIZE * (key - first + 1) / (last - first + 2),
+            _TOP + _SIZE * (1 - row[key] / top),
+        )
+        for key in range(first, last + 1)
+    }
+    bars = [(x - 1.25, y, 2.5, _BOTTOM - y) for x, y in points.values()]
     marks: list[Mark] = [
         Label(20, 26, prose(title), "ink", size=15),
         Heatmap(_LEFT, _TOP, _SIZE, _SIZE, weights),
         *_axes(_LEFT, "attention", "query", (0, weights.shape[1]), (weights.shape[0], 0)),
         *_axes(_RIGHT, f"query {query}", "attention", (first - 1, last + 1), (0.0, top)),
+        Bars(bars, "accent"),
+        *(Circle(*point, 2, "accent") for point in points.values()),
+        *(Circle(*points[key], 3, "mark") for key in keys),
+        Circle(_RIGHT + 14, _TOP + 8, 3, "mark"),
+        Label(_RIGHT + 24, _TOP + 12, f"target keys: {row[keys].sum():.4f} in total", "ink"),
     ]
-
-    def at(key: int) -> tuple[float, float]:
-        share = (key - first + 1) / (last - first + 2)
-        return _RIGHT + _SIZE * share, _TOP + _SIZE * (1 - row[key] / top)
-
-    bottom = _TOP + _SIZE
-    shown = range(first, last + 1)
-    marks.append(
-        Bars([(at(key)[0] - 1.25, at(key)[1], 2.5, bottom - at(key)[1]) for key in shown], "accent")
-    )
-    marks += [Circle(*at(key), 2, "accent") for key in shown]
-    marks += [Circle(*at(key), 3, "mark") for key in keys]
-    marks.append(Circle(_RIGHT + 14, _TOP + 8, 3, "mark"))
-    marks.append(
-        Label(_RIGHT + 24, _TOP + 12, f"target keys: {row[keys].sum():.4f} in total", "ink")
-    )
-    return Drawing(width=680, height=bottom + 52, title=title, marks=marks)
+    return Drawing(width=680, height=_BOTTOM + 52, title=title, marks=marks)
 
 
 def _axes(
     x: float, title: str, y_label: str, across: tuple[float, float], up: tuple[float, float]
 ) -> Iterator[Mark]:
     """Draw the two axes of a plot with its title; each range is from the origin on."""
-    bottom = _TOP + _SIZE
-    yield Line([(x, _TOP), (x, bottom), (x + _SIZE, bottom)])
+    yield Line([(x, _TOP), (x, _BOTTOM), (x + _SIZE, _BOTTOM)])
     yield Label(x + _SIZE / 2, _TOP - 8, title, "ink", "middle")
-    yield Label(x + _SIZE / 2, bottom + 36, "key", anchor="middle")
+    yield Label(x + _SIZE / 2, _BOTTOM + 36, "key", anchor="middle")
     yield Label(x - 38, _TOP + _SIZE / 2, y_label, anchor="middle", rotated=True)
-    for (start, end), horizontal in ((across, True), (up, False)):
-        for tick in ticks(min(start, end), max(start, end)):
-            share = (tick - start) / (end - start)
-            if not 0 <= share <= 1 or (horizontal and tick != int(tick)):
-                continue
-            if horizontal:
-                at = x + _SIZE * share
-                yield Line([(at, bottom), (at, bottom + 4)])
-                yield Label(at, bottom + 18, label(tick), anchor="middle", size=11)
-            else:
-                at = bottom - _SIZE * share
-                yield Line([(x - 4, at), (x, at)])
-                yield Label(x - 7, at + 4, label(tick), anchor="end", size=11)
+    for tick, share in _shares(*across):
+        if tick == int(tick):
+            at = x + _SIZE * share
+            yield Line([(at, _BOTTOM), (at, _BOTTOM + 4)])
+            yield Label(at, _BOTTOM + 18, label(tick), anchor="middle", size=11)
+    for tick, share in _shares(*up):
+        at = _BOTTOM - _SIZE * share
+        yield Line([(x - 4, at), (x, at)])
+        yield Label(x - 7, at + 4, label(tick), anchor="end", size=11)
+
+
+def _shares(start: float, end: float) -> Iterator[tuple[float, float]]:
+    for tick in ticks(min(start, end), max(start, end)):
+        if 0 <= (share := (tick - start) / (end - start)) <= 1:
+            yield tick, share

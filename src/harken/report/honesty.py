@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
-from harken.measure.abstention import PROBABILITY, RiskCoverage, RiskGuarantee
+from markupsafe import Markup
+
+from harken.measure.abstention import PROBABILITY, RiskGuarantee
+from harken.measure.borrowing import Borrowed
 from harken.measure.calibration import Bin
-from harken.measure.honesty import MARKED, Group, Honesty
+from harken.measure.honesty import MARKED, Honesty
 from harken.measure.interval import Estimate, shown, shown_interval
-from harken.report.chart import Mark, Series, chart, stacked_bar
+from harken.report.chart import Series, VerticalLine, chart, stacked_bar
 from harken.report.page import Section, render
 from harken.report.tables import ResultRow, plain_table, result_table
 
@@ -17,45 +20,47 @@ SIMILARITY = {"string": "by spelling", "embedding": "by the model's hidden state
 
 def honesty_section(honesty: Honesty) -> Section:
     """Return the section of the run page."""
-    borrowed = [
-        {
-            "similarity": SIMILARITY[borrowing.how],
-            "count": sum(borrowing.outcomes),
-            "wrong": borrowing.wrong,
-            "by_chance": f"{borrowing.by_chance:.1f}",
-            "table": plain_table(
-                ("asked about", "nearest known name", "answer for both", "confidence"),
-                [(e.name, e.nearest, e.answer, f"{e.confidence:.2f}") for e in borrowing.examples],
-            )
-            if borrowing.examples
-            else "",
-        }
-        for borrowing in honesty.borrowed
-        if borrowing.wrong
+    guarantee_header = ("error rate", "confidence threshold", "answered", "wrong among answered")
+    thresholds = [
+        guarantee.threshold
+        for guarantee in honesty.guarantees
+        if guarantee.max_error == MARKED and guarantee.threshold is not None
     ]
-    has_threshold = any(
-        promise.max_error == MARKED and promise.threshold is not None
-        for promise in honesty.guarantees
-    )
     body = render(
         "honesty.html",
         calibration=_calibration(honesty.bins),
-        risk=_risk(honesty),
-        has_threshold=has_threshold,
+        risk=_risk(honesty, thresholds),
+        has_threshold=bool(thresholds),
         marked=_rate(MARKED),
         probability=_rate(PROBABILITY),
         guarantees=honesty.guarantees,
-        guarantee_table=plain_table(
-            ("error rate", "confidence threshold", "answered", "wrong among answered"),
-            [_guarantee(promise) for promise in honesty.guarantees],
-        ),
+        guarantee_table=plain_table(guarantee_header, list(map(_guarantee, honesty.guarantees))),
         kinds=stacked_bar(honesty.kinds),
-        borrowed=borrowed,
+        nearest=[
+            (SIMILARITY[borrowed.how], borrowed, _nearest_table(borrowed))
+            for borrowed in honesty.borrowed
+            if borrowed.wrong
+        ],
         fictional=honesty.invented,
         fictional_tables=_fictional_tables(honesty),
         # A single group repeats the overall result.
         groups=[
-            _group_table(title, groups) for title, groups in honesty.groups.items() if groups[1:]
+            result_table(
+                [
+                    ResultRow(
+                        name=group.name,
+                        n=group.n,
+                        metric=group.right,
+                        note=f"mean confidence {shown(group.confidence, 'share')}",
+                    )
+                    for group in groups
+                ],
+                metric="accuracy",
+                caption=f"By {title}: the dot is the measured value, the bar its 95 % interval.",
+                row_header=title,
+            )
+            for title, groups in honesty.groups.items()
+            if len(groups) > 1
         ],
     )
     lead = (
@@ -66,19 +71,23 @@ def honesty_section(honesty: Honesty) -> Section:
     return Section(title=TITLE, lead=lead, body=body)
 
 
-def _calibration(bins: Sequence[Bin]) -> str:
-    most = max(group.n for group in bins)
+def _calibration(bins: Sequence[Bin]) -> Markup:
+    accuracies = [group.right for group in bins]
+    largest = max(group.n for group in bins)
     points = Series(
         name="accuracy",
         x=[group.confidence for group in bins],
-        y=[float("nan") if group.right.value is None else group.right.value for group in bins],
+        y=[float("nan") if right.value is None else right.value for right in accuracies],
         intervals=[
-            None
-            if group.right.low is None or group.right.high is None
-            else (group.right.low, group.right.high)
-            for group in bins
+            None if right.low is None or right.high is None else (right.low, right.high)
+            for right in accuracies
         ],
-        radii=[3 + 6 * (group.n / most) ** 0.5 for group in bins],
+        radii=[3 + 6 * (group.n / largest) ** 0.5 for group in bins],
+    )
+    description = "; ".join(
+        f"{group.n} answers with confidence {shown(group.confidence, 'share')}: "
+        f"{shown(group.right.value, group.right.unit)} correct"
+        for group in bins
     )
     return chart(
         [points],
@@ -86,24 +95,18 @@ def _calibration(bins: Sequence[Bin]) -> str:
         y_label="accuracy",
         percent=True,
         diagonal=True,
-        description="; ".join(
-            f"{group.n} answers with confidence {shown(group.confidence, 'share')}: "
-            f"{shown(group.right.value, group.right.unit)} correct"
-            for group in bins
-        ),
+        description=description,
     )
 
 
-def _risk(honesty: Honesty) -> str:
+def _risk(honesty: Honesty, thresholds: Sequence[float]) -> Markup:
     curve = honesty.curve
-    marks = [
-        Mark(
-            _coverage(curve, promise.threshold),
-            f"at most {_rate(promise.max_error)} errors: confidence ≥ {promise.threshold:.2f}",
-        )
-        for promise in honesty.guarantees
-        if promise.max_error == MARKED and promise.threshold is not None
-    ]
+    marks = []
+    for threshold in thresholds:
+        answered = int((curve.thresholds >= threshold).sum())
+        coverage = float(curve.coverage[answered - 1]) if answered else 0.0
+        name = f"at most {_rate(MARKED)} errors: confidence ≥ {threshold:.2f}"
+        marks.append(VerticalLine(coverage, name))
     half = float(curve.risk[int((curve.coverage < 0.5).sum())])
     return chart(
         [Series(name="error rate", x=curve.coverage.tolist(), y=curve.risk.tolist())],
@@ -116,68 +119,49 @@ def _risk(honesty: Honesty) -> str:
     )
 
 
-def _coverage(curve: RiskCoverage, threshold: float) -> float:
-    passing = int((curve.thresholds >= threshold).sum())
-    return float(curve.coverage[passing - 1]) if passing else 0.0
-
-
-def _guarantee(promise: RiskGuarantee) -> tuple[str, ...]:
-    error_rate = f"at most {_rate(promise.max_error)}"
-    if promise.threshold is None or promise.coverage is None:
+def _guarantee(guarantee: RiskGuarantee) -> tuple[str, ...]:
+    error_rate = f"at most {_rate(guarantee.max_error)}"
+    if guarantee.threshold is None or guarantee.coverage is None:
         return (error_rate, "not supported by the questions", "–", "–")
-    wrong = "–" if promise.error is None else _with_interval(promise.error)
-    return (error_rate, f"{promise.threshold:.3f}", _with_interval(promise.coverage), wrong)
+    wrong = "–" if guarantee.error is None else _with_interval(guarantee.error)
+    return (error_rate, f"{guarantee.threshold:.3f}", _with_interval(guarantee.coverage), wrong)
 
 
-def _fictional_tables(honesty: Honesty) -> list[str]:
+def _nearest_table(borrowed: Borrowed) -> Markup:
+    rows = [(e.name, e.nearest, e.answer, f"{e.confidence:.2f}") for e in borrowed.examples]
+    header = ("asked about", "nearest known name", "answer for both", "confidence")
+    return plain_table(header, rows) if rows else Markup()
+
+
+def _fictional_tables(honesty: Honesty) -> list[Markup]:
     fictional = honesty.invented
     if fictional is None:
         return []
     has_threshold = any(group.above is not None for group in fictional.sureness)
+    caption = f"The threshold is that for at most {_rate(MARKED)} errors."
+    confidences = [
+        (
+            group.name,
+            group.n,
+            f"{group.median:.2f}",
+            "no threshold" if group.above is None else shown(group.above, "share"),
+        )
+        for group in fictional.sureness
+    ]
     answers = sorted(fictional.said, key=lambda answer: -answer.confidence)[:EXAMPLES]
     return [
         plain_table(
             ("asked about", "n", "median confidence", "above the threshold"),
-            [
-                (
-                    group.name,
-                    group.n,
-                    f"{group.median:.2f}",
-                    "no threshold" if group.above is None else shown(group.above, "share"),
-                )
-                for group in fictional.sureness
-            ],
-            caption=f"The threshold is that for at most {_rate(MARKED)} errors."
-            if has_threshold
-            else "",
+            confidences,
+            caption=caption if has_threshold else "",
         ),
-        plain_table(
-            ("most frequent answers", "count", "count in training"),
-            [tuple(answer) for answer in fictional.commonest],
-        ),
+        plain_table(("most frequent answers", "count", "count in training"), fictional.commonest),
         plain_table(
             ("fictional name", "answer", "confidence"),
             [(answer.name, answer.answer, f"{answer.confidence:.2f}") for answer in answers],
             caption="Answers with the highest confidence.",
         ),
     ]
-
-
-def _group_table(title: str, groups: Sequence[Group]) -> str:
-    return result_table(
-        [
-            ResultRow(
-                name=group.name,
-                n=group.n,
-                metric=group.right,
-                note=f"mean confidence {shown(group.confidence, 'share')}",
-            )
-            for group in groups
-        ],
-        metric="accuracy",
-        caption=f"By {title}: the dot is the measured value, the bar its 95 % interval.",
-        named=title,
-    )
 
 
 def _with_interval(estimate: Estimate) -> str:

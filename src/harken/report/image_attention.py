@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from harken.formats.examples import Box
-from harken.measure.boxes import grid_centres
+from harken.measure.boxes import grid_centers
 from harken.report import canvas
 from harken.report.axis import two_digits
 from harken.report.canvas import Circle, Drawing, Heatmap, Label, Mark, Picture, short
@@ -37,78 +37,75 @@ _RING = 0.035  # radius of the mark at the peak, relative to the longer side
 _SIDE, _BAND, _GAP, _WORD, _WEIGHT = 120, 10, 10, 24, 24
 
 
-class Choice(NamedTuple):
+class NamedWeights(NamedTuple):
     """A head, or the mean of a layer: weights [queries, positions]."""
 
     name: str
     weights: Weights
 
 
-def choices(layer: LayerAttention) -> list[Choice]:
+def mean_and_heads(layer: LayerAttention) -> list[NamedWeights]:
     """Return the mean of a layer, then each head; a single head is its own mean."""
     weights = np.clip(layer.weights.astype(np.float64), 0, 1)
-    heads = [Choice(layer.head_name(i), head) for i, head in enumerate(weights)]
-    mean = Choice(f"{layer.name}, mean over {len(heads)} heads", weights.mean(axis=0))
+    heads = [NamedWeights(layer.head_name(i), head) for i, head in enumerate(weights)]
+    mean = NamedWeights(f"{layer.name}, mean over {len(heads)} heads", weights.mean(axis=0))
     return heads if len(heads) == 1 else [mean, *heads]
 
 
 def image_of(viewed: ViewedAttention) -> ImageView:
     """Return the image of a view that has one."""
-    image = viewed.view.picture
-    assert image is not None
-    return image
+    assert viewed.view.picture is not None
+    return viewed.view.picture
 
 
-def frame(view: ImageView) -> Box:
+def _covered(view: ImageView, margin: int = 0) -> Box:
+    """Return the squares of `stride` pixels around all positions and `margin` more on each side."""
+    edge = view.offset + 0.5 - view.stride * (0.5 + margin)
+    columns, rows = view.columns + 2 * margin, view.rows + 2 * margin
+    return Box(edge, edge, columns * view.stride, rows * view.stride)
+
+
+def _frame(view: ImageView) -> Box:
     """Return what is drawn, in pixels: the image, or all positions if there is none."""
     if view.image is None:
-        return covered(view)
+        return _covered(view)
     height, width = view.image.shape[:2]
     return Box(0, 0, width, height)
 
 
-def covered(view: ImageView) -> Box:
-    """Return the squares of `stride` pixels around all positions."""
-    edge = view.offset + 0.5 - view.stride / 2
-    return Box(edge, edge, view.columns * view.stride, view.rows * view.stride)
-
-
-def relative(view: ImageView, weights: Weights) -> NDArray[np.float64]:
+def _relative(view: ImageView, weights: Weights) -> NDArray[np.float64]:
     """Return the weights of one token [rows, columns] relative to the largest."""
     return weights.reshape(view.rows, view.columns) / (weights.max() or 1.0)
 
 
-def overlay(view: ImageView, weights: Weights) -> tuple[NDArray[np.uint8], Box]:
-    """Return RGBA [rows + 2, columns + 2, 4] and the pixels that it covers.
+def _overlay(view: ImageView, weights: Weights) -> NDArray[np.uint8]:
+    """Return RGBA [rows + 2, columns + 2, 4], which covers the positions and a margin of one.
 
     Positions at the edge are repeated: the rest of the image beyond them belongs to them.
     """
-    clear = np.pad(strength(relative(view, weights)), 1, mode="edge")
+    clear = np.pad(strength(_relative(view, weights)), 1, mode="edge")
     opacity = np.rint(255 * _OPACITY * (1 - clear))
     colors = np.broadcast_to(np.array(OVERLAY), (*clear.shape, 3))
-    box, stride = covered(view), view.stride
-    around = Box(box.x - stride, box.y - stride, box.width + 2 * stride, box.height + 2 * stride)
-    return np.concatenate((colors, opacity[..., None]), axis=-1).astype(np.uint8), around
+    return np.concatenate((colors, opacity[..., None]), axis=-1).astype(np.uint8)
 
 
 def blended(view: ImageView, weights: Weights, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return an image [Y, X, 3], which may be reduced, under the overlay of one token."""
     assert view.image is not None
-    colors, box = overlay(view, weights)
-    places = []
-    for size, full, start in zip(
-        pixels.shape[:2], view.image.shape[:2], (box.y, box.x), strict=True
-    ):
-        centers = (np.arange(size) + 0.5) * full / size  # in pixels of the whole image
-        places.append(np.floor((centers - start) / view.stride).astype(int))
-    above = colors[
-        np.clip(places[0], 0, len(colors) - 1)[:, None], np.clip(places[1], 0, colors.shape[1] - 1)
-    ].astype(np.float64)
-    opacity = above[..., 3:] / 255
-    mixed: NDArray[np.uint8] = np.rint(pixels * (1 - opacity) + above[..., :3] * opacity).astype(
-        np.uint8
+    colors, box = _overlay(view, weights), _covered(view, margin=1)
+    rows, columns = (
+        # The center of each pixel, in pixels of the whole image, to its position.
+        np.floor(((np.arange(size) + 0.5) * full / size - start) / view.stride)
+        .astype(int)
+        .clip(0, count - 1)
+        for size, full, start, count in zip(
+            pixels.shape[:2], view.image.shape[:2], (box.y, box.x), colors.shape[:2], strict=True
+        )
     )
-    return mixed
+    above = colors[rows[:, None], columns].astype(np.float64)
+    opacity = above[..., 3:] / 255
+    mixed = np.rint(pixels * (1 - opacity) + above[..., :3] * opacity)
+    return np.asarray(mixed, dtype=np.uint8)
 
 
 def peak(weights: Weights) -> int | None:
@@ -117,9 +114,9 @@ def peak(weights: Weights) -> int | None:
     return int(positions[0]) if len(positions) == 1 else None
 
 
-def center(view: ImageView, position: int) -> tuple[float, float]:
+def _center(view: ImageView, position: int) -> tuple[float, float]:
     """Return pixels from the upper left corner; the center of pixel 0 is at 0.5."""
-    x, y = grid_centres(view.columns, view.rows, view.stride, view.offset)
+    x, y = grid_centers(view.columns, view.rows, view.stride, view.offset)
     return float(x[position]), float(y[position])
 
 
@@ -131,34 +128,31 @@ def reduced(image: NDArray[np.uint8], limit: int) -> NDArray[np.uint8]:
 
 def image_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Markup:
     """Return a row of images, one per token, for the mean of the last layer or a selected head."""
-    view, symbols = image_of(viewed), viewed.view.queries
-    box = frame(view)
-    count = len(symbols) + (view.image is not None)
-    shared = None if view.image is None else reduced(view.image, _MAX_PIXELS)
+    view, tokens, frame = image_of(viewed), viewed.view.queries, _frame(image_of(viewed))
+    image = None if view.image is None else reduced(view.image, _MAX_PIXELS)
+    # An id that differs between the figures of a page and does not change.
+    digest = hashlib.sha256(repr((title, list(tokens))).encode("ascii", "backslashreplace"))
+    for layer in viewed.layers:
+        digest.update(np.ascontiguousarray(layer.weights).tobytes())
     return render(
         "image_attention.html",
         title=title,
         note=note,
-        name=_unique_name(viewed, title),
-        frame=box,
-        image=None if shared is None else data_uri(Image.fromarray(shared)),
+        name=f"image-{digest.hexdigest()[:12]}",
+        frame=frame,
+        box=_covered(view, margin=1),
+        image=None if image is None else data_uri(Image.fromarray(image)),
         overlay_color=f"rgb{OVERLAY}",
         several=viewed.head_count > 1,
-        side=f"{min(max(60 / count, 8.5), 12):.3g}",  # seven fill a line of the page
-        ring=_RING * max(box.width, box.height),
+        # Seven fill a line of the page.
+        side=f"{min(max(60 / (len(tokens) + (image is not None)), 8.5), 12):.3g}",
+        ring=_RING * max(frame.width, frame.height),
         layers=[
             (
                 layer.name,
                 [
-                    {
-                        "name": choice.name,
-                        "chosen": i == 0 and layer is viewed.layers[-1],
-                        "cells": [
-                            _cell(view, choice.name, raw, weights)
-                            for raw, weights in zip(symbols, choice.weights, strict=True)
-                        ],
-                    }
-                    for i, choice in enumerate(choices(layer))
+                    (name, [_cell(view, name, *pair) for pair in zip(tokens, weights, strict=True)])
+                    for name, weights in mean_and_heads(layer)
                 ],
             )
             for layer in viewed.layers
@@ -169,30 +163,21 @@ def image_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
 def _cell(view: ImageView, name: str, raw: str, weights: Weights) -> dict[str, object]:
     """Return one token's image for the template."""
     position, largest = peak(weights), two_digits(float(weights.max()))
-    row, column = (-1, -1) if position is None else divmod(position, view.columns)
-    place = f"column {column + 1} of {view.columns}, row {row + 1} of {view.rows}"
+    column, row, center, place = "–", "–", None, "to no single position most"
+    if position is not None:
+        row, column = (str(1 + index) for index in divmod(position, view.columns))
+        center = _center(view, position)
+        place = f"most to column {column} of {view.columns}, row {row} of {view.rows}"
     cell: dict[str, object] = {
         "raw": raw,
         "largest": largest,
-        "peak": None if position is None else center(view, position),
-        "description": f"{name}: {visible(raw)} attends "
-        + ("to no single position most" if position is None else f"most to {place}"),
-        "row": (token(raw), *(("–", "–") if position is None else (column + 1, row + 1)), largest),
+        "peak": center,
+        "description": f"{name}: {visible(raw)} attends {place}",
+        "row": (token(raw), column, row, largest),
     }
     if view.image is None:
-        return cell | {"weights": relative(view, weights)}
-    pixels, box = overlay(view, weights)
-    return cell | {"overlay": data_uri(Image.fromarray(pixels)), "box": box}
-
-
-def _unique_name(viewed: ViewedAttention, title: str) -> str:
-    """Return an id that differs between the figures of a page and does not change."""
-    digest = hashlib.sha256(
-        repr((title, list(viewed.view.queries))).encode("ascii", "backslashreplace")
-    )
-    for layer in viewed.layers:
-        digest.update(np.ascontiguousarray(layer.weights).tobytes())
-    return f"image-{digest.hexdigest()[:12]}"
+        return cell | {"weights": _relative(view, weights)}
+    return cell | {"overlay": data_uri(Image.fromarray(_overlay(view, weights)))}
 
 
 def image_drawing(viewed: ViewedAttention, title: str) -> Drawing:
@@ -200,42 +185,42 @@ def image_drawing(viewed: ViewedAttention, title: str) -> Drawing:
 
     After `_BAND` tokens the columns continue below.
     """
-    view, symbols, layer = image_of(viewed), viewed.view.queries, viewed.layers[-1]
-    box, rows = frame(view), choices(layer)
-    unit = _SIDE / max(box.width, box.height)
-    wide, high = unit * box.width, unit * box.height
+    view, tokens, layer = image_of(viewed), viewed.view.queries, viewed.layers[-1]
+    frame, rows = _frame(view), mean_and_heads(layer)
+    unit = _SIDE / max(frame.width, frame.height)
+    wide, high = unit * frame.width, unit * frame.height
     pixels = None if view.image is None else reduced(view.image, 2 * _SIDE)
     first = int(pixels is not None)  # the column of the first token
-    left = canvas.MARGIN + _GAP + max(canvas.text_width(choice.name) for choice in rows)
-    width = left + (min(len(symbols), _BAND) + first) * (wide + _GAP) - _GAP + canvas.MARGIN
+    left = canvas.MARGIN + _GAP + max(canvas.text_width(name) for name, _ in rows)
+    columns = [left + (i + first) * (wide + _GAP) for i in range(min(len(tokens), _BAND))]
+    width = columns[-1] + wide + canvas.MARGIN
     marks: list[Mark] = [*canvas.heading(title, [layer.name], canvas.MARGIN, width)]
     y = canvas.MARGIN + canvas.TITLE_LINE * len(marks) + 4.0
 
-    def draw(x: float, y: float, weights: Weights) -> None:
+    def draw(x: float, weights: Weights) -> None:
         if pixels is None:
-            marks.append(Heatmap(x, y, wide, high, relative(view, weights)))
+            marks.append(Heatmap(x, y, wide, high, _relative(view, weights)))
         else:
             marks.append(Picture(x, y, wide, high, blended(view, weights, pixels)))
         if (position := peak(weights)) is not None:
-            across, down = center(view, position)
-            at = x + unit * (across - box.x), y + unit * (down - box.y)
+            across, down = _center(view, position)
+            at = x + unit * (across - frame.x), y + unit * (down - frame.y)
             # A dark line is visible on light pixels, a light one on dark pixels.
             marks.append(Circle(*at, _RING * _SIDE, "halo", 3.0))
             marks.append(Circle(*at, _RING * _SIDE, "peak", 1.3))
         marks.append(Label(x, y + high + 13, two_digits(float(weights.max())), size=10))
 
-    for start in range(0, len(symbols), _BAND):
+    for start in range(0, len(tokens), _BAND):
         y += _WORD
-        for i, raw in enumerate(symbols[start : start + _BAND]):
-            x = left + (i + first) * (wide + _GAP)
+        for x, raw in zip(columns, tokens[start : start + _BAND], strict=False):
             marks.append(Label(x, y - 7, short(visible(raw), max(2, int(wide / 7))), "ink"))
-        for choice in rows:
-            marks.append(Label(left - _GAP, y + high / 2 + 4, prose(choice.name), anchor="end"))
+        for name, weights in rows:
+            marks.append(Label(left - _GAP, y + high / 2 + 4, prose(name), anchor="end"))
             if pixels is not None:
                 marks.append(Picture(left, y, wide, high, pixels))
                 marks.append(Label(left, y + high + 13, "image", size=10))
-            for i, weights in enumerate(choice.weights[start : start + _BAND]):
-                draw(left + (i + first) * (wide + _GAP), y, weights)
+            for x, row in zip(columns, weights[start : start + _BAND], strict=False):
+                draw(x, row)
             y += high + _WEIGHT
         y += _GAP
     return Drawing(width=width, height=y, title=title, description=layer.name, marks=marks)

@@ -9,9 +9,9 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 import jinja2
 from markupsafe import Markup
@@ -22,8 +22,7 @@ from harken.version import __version__
 FOOTER = f"Written by Harken {__version__}."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """One part of a page."""
 
     title: str
@@ -36,9 +35,9 @@ def render(template: str, **values: object) -> Markup:
     return Markup(_environment().get_template(template).render(**values))
 
 
-def macro(template: str, name: str, *values: object) -> Markup:
+def macro(template: str, name: str, **values: object) -> Markup:
     """Return the output of one macro of a template as HTML."""
-    return Markup(getattr(_environment().get_template(template).module, name)(*values))
+    return Markup(getattr(_environment().get_template(template).module, name)(**values))
 
 
 def page(
@@ -50,18 +49,23 @@ def page(
     footer: str = FOOTER,
 ) -> str:
     """Return a complete HTML document."""
-    script = _resource("page.js")
+    folder = files("harken.report").joinpath("templates")
+    # The browser's parser changes line ends before it hashes the script.
+    style, script = (
+        folder.joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
+        for name in ("page.css", "page.js")
+    )
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return render(
         "page.html",
         title=title,
         subtitle=subtitle,
         facts=facts,
-        sections=list(
-            zip(_anchors([section.title for section in sections]), sections, strict=True)
-        ),
+        sections=list(zip(_anchors(sections), sections, strict=True)),
         footer=footer,
-        policy=_policy(script),
-        style=Markup(_resource("page.css")),
+        policy="default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        style=Markup(style),
         script=Markup(script),
     )
 
@@ -71,46 +75,24 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("harken.report"),
         autoescape=True,
-        finalize=_finalize,
+        finalize=lambda value: value if isinstance(value, Markup) else markup.prose(str(value)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "token": markup.token,
-        "visible": markup.visible,
-        "grouped": markup.grouped,
-        "heatmap": palette.heatmap,
-        "label": axis.label,
-        "rounded": axis.rounded,
-        "two_digits": axis.two_digits,
-    }
+    functions = (
+        markup.token, markup.visible, markup.grouped, palette.heatmap, palette.data_uri,
+        axis.label, axis.rounded, axis.two_digits,
+    )  # fmt: skip
+    environment.filters |= {function.__name__: function for function in functions}
     return environment
 
 
-def _finalize(value: object) -> object:
-    return value if isinstance(value, Markup) else markup.prose(str(value))
-
-
-def _resource(name: str) -> str:
-    # The hash is computed over the line ends that the browser's parser makes.
-    source = files("harken.report").joinpath("templates", name).read_text(encoding="utf-8")
-    return source.replace("\r\n", "\n")
-
-
-def _policy(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
-        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _anchors(titles: Sequence[str]) -> list[str]:
+def _anchors(sections: Sequence[Section]) -> list[str]:
     anchors: list[str] = []
-    for number, title in enumerate(titles, start=1):
-        plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode("ascii")
-        slug = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
+    for number, section in enumerate(sections, start=1):
+        latin = unicodedata.normalize("NFKD", section.title).encode("ascii", "ignore").decode()
+        slug = re.sub(r"[^a-z0-9]+", "-", latin.lower()).strip("-")
         # The number distinguishes equal titles, and names those without Latin letters.
         anchors.append(slug if slug and slug not in anchors else f"{slug or 'section'}-{number}")
     return anchors

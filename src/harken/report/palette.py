@@ -23,6 +23,10 @@ DARK = ("#1e232b", "#22436c", "#2b7f99", "#7cc39b", "#f6f0b4")
 # Printers use the light scale whatever the screen prefers.
 DARK_SCREEN = "screen and (prefers-color-scheme: dark)"
 LEGEND = np.square(np.linspace(0, 1, 128))[None]  # weights at even steps of the scale
+_PICTURE = Markup(
+    '<picture><source media="{}" srcset="{}"><img src="{}" width="{}" height="{}" alt="{}">'
+    "</picture>"
+)
 
 
 def scale(anchors: Sequence[str]) -> NDArray[np.uint8]:
@@ -50,22 +54,14 @@ def data_uri(image: Image.Image) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
-def heatmap_uri(weights: Weights, anchors: Sequence[str]) -> str:
-    """Return weights [rows, columns] as an image with one pixel per weight."""
-    image = Image.fromarray(levels(weights))
-    image.putpalette(scale(anchors).tobytes())
-    return data_uri(image)
-
-
 def heatmap(weights: Weights, alt: str) -> Markup:
     """Return weights [rows, columns] as a `picture` element that follows the reader's theme."""
-    height, width = weights.shape
-    return Markup(
-        '<picture><source media="{}" srcset="{}"><img src="{}" width="{}" height="{}" alt="{}">'
-        "</picture>"
-    ).format(
-        DARK_SCREEN, heatmap_uri(weights, DARK), heatmap_uri(weights, LIGHT), width, height, alt
-    )
+    uris = []
+    for anchors in (DARK, LIGHT):
+        image = Image.fromarray(levels(weights))
+        image.putpalette(scale(anchors).tobytes())
+        uris.append(data_uri(image))
+    return _PICTURE.format(DARK_SCREEN, *uris, *weights.shape[::-1], alt)
 
 
 def block_size(count: int, limit: int) -> int:

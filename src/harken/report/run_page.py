@@ -6,26 +6,19 @@ from pathlib import Path
 from markupsafe import Markup
 
 from harken.config import as_plain
-from harken.measure.accuracy import exact_matches
-from harken.measure.interval import SHARES, Unit, shown
-from harken.report.attention_page import attention_figure, title_of
-from harken.report.chart import Mark, Series, chart
+from harken.measure.scored_answers import exact_matches
+from harken.measure.interval import SHARES, shown
+from harken.report import tables
+from harken.report.attention_page import attention_figure, example_title
+from harken.report.chart import Series, VerticalLine, chart
 from harken.report.honesty import honesty_section
 from harken.report.page import Section, page
-from harken.report.tables import (
-    Example,
-    ResultRow,
-    examples_table,
-    plain_table,
-    result_table,
-    settings_table,
-)
+from harken.report.tables import Example, ResultRow, result_table
 from harken.report.viewed_attention import view_attention
 from harken.run import LOG, Run, read_log
 from harken.tasks.prediction import Evaluation
 
 EXAMPLES = 12  # of each kind
-CAPTIONS: dict[Unit, str] = {"error": "Error rates (lower is better), with 95 % intervals."}
 SMOOTHING = 0.05  # weight of a new loss in the moving average
 
 
@@ -33,7 +26,24 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
     """Return one self-contained HTML document; `rows` compares this run with others."""
     name, first = next(iter(evaluation.metrics.items()))
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    compared = Markup() if rows is None else result_table(rows, metric=metric_name(name))
+    results = Markup() if rows is None else result_table(rows, metric=metric_name(name))
+    sections = [
+        Section(title="Results", lead=_truncation(evaluation), body=results + _metrics(evaluation))
+    ]
+    if evaluation.honesty is not None:
+        sections.append(honesty_section(evaluation.honesty))
+    lead = "Cross-entropy in nats per target, as a moving average."
+    sections.append(Section(title="Training", lead=lead, body=_training(run.folder / LOG)))
+    if figures := _attention(run, evaluation):
+        lead = "Attention weights of every layer and head for one held-out example."
+        sections.append(Section(title="Attention", lead=lead, body=figures))
+    if evaluation.predictions:
+        sections.append(_examples(evaluation))
+    sections += [
+        Section(title=table.title, body=tables.plain_table(table.header, table.rows))
+        for table in evaluation.tables
+    ]
+    settings = tables.settings_table(as_plain(run.recipe))
     return page(
         f"{run.recipe.task}: {run.folder.name}",
         subtitle=f"{metric_name(name).capitalize()} {shown(first.value, first.unit)} on "
@@ -44,24 +54,7 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
             "vocabulary": f"{run.vocabulary.sizes.entries:,}",
             "seed": str(run.recipe.seed),
         },
-        sections=[
-            Section(
-                title="Results", lead=_truncation(evaluation), body=compared + _metrics(evaluation)
-            ),
-            *([] if evaluation.honesty is None else [honesty_section(evaluation.honesty)]),
-            Section(
-                title="Training",
-                lead="Cross-entropy in nats per target, as a moving average.",
-                body=_training(run.folder / LOG),
-            ),
-            *_attention(run, evaluation),
-            *_examples(evaluation),
-            *(
-                Section(title=table.title, body=plain_table(table.header, table.rows))
-                for table in evaluation.tables
-            ),
-            Section(title="Settings", body=settings_table(as_plain(run.recipe))),
-        ],
+        sections=[*sections, Section(title="Settings", body=settings)],
     )
 
 
@@ -72,48 +65,38 @@ def metric_name(name: str) -> str:
 
 def _truncation(evaluation: Evaluation) -> str:
     """Return how many inputs the model read only in part."""
-    cut = [
-        prediction.truncation
-        for prediction in evaluation.predictions
-        if prediction.truncation is not None
-    ]
-    if not cut:
+    cuts = [p.truncation for p in evaluation.predictions if p.truncation is not None]
+    if not cuts:
         return ""
     return (
-        f"{len(cut)} of {evaluation.n} inputs are longer than the model reads. "
-        f"The first of them: {cut[0]}."
+        f"{len(cuts)} of {evaluation.n} inputs are longer than the model reads. "
+        f"The first of them: {cuts[0]}."
     )
 
 
 def _metrics(evaluation: Evaluation) -> Markup:
     """Return one table per unit: proportions and nats have no common axis."""
-    units = dict.fromkeys(metric.unit for metric in evaluation.metrics.values())
-    tables = [
+    rows: dict[str, list[ResultRow]] = {}
+    for name, metric in evaluation.metrics.items():
+        note = evaluation.notes.get(name, "")
+        row = ResultRow(name=metric_name(name), n=evaluation.units(name), metric=metric, note=note)
+        rows.setdefault(metric.unit, []).append(row)
+    return Markup().join(
         result_table(
-            [
-                ResultRow(
-                    name=metric_name(name),
-                    n=evaluation.units(name),
-                    metric=metric,
-                    note=evaluation.notes.get(name, ""),
-                )
-                for name, metric in evaluation.metrics.items()
-                if metric.unit == unit
-            ],
+            unit_rows,
             metric="value" if unit in SHARES else unit,
             percent=unit in SHARES,
-            caption=CAPTIONS.get(unit, ""),
-            named="metric",
+            caption="Error rates (lower is better), with 95 % intervals." * (unit == "error"),
+            row_header="metric",
         )
-        for unit in units
-    ]
-    return Markup().join(tables)
+        for unit, unit_rows in rows.items()
+    )
 
 
 def _training(log: Path) -> Markup:
     """Return the loss over steps, stages one after the other on one axis."""
     curves: dict[str, tuple[list[int], list[float]]] = {}
-    stages: list[Mark] = []
+    stages: list[VerticalLine] = []
     offset = last = 0
     for event in read_log(log):
         if event["event"] != "stepped":
@@ -121,7 +104,7 @@ def _training(log: Path) -> Markup:
         if event["stage"] not in curves:
             offset = last
             curves[event["stage"]] = ([], [])
-            stages.append(Mark(offset, event["stage"]))
+            stages.append(VerticalLine(offset, event["stage"]))
         steps, losses = curves[event["stage"]]
         last = offset + event["step"]
         mean = losses[-1] if losses else event["loss"]
@@ -136,43 +119,36 @@ def _training(log: Path) -> Markup:
     )
 
 
-def _attention(run: Run, evaluation: Evaluation) -> list[Section]:
+def _attention(run: Run, evaluation: Evaluation) -> Markup:
     example = None if evaluation.example is None else run.attention(evaluation.example)
     if example is None:
-        return []
-    figures = [
-        attention_figure(viewed, title_of(example), note=viewed.view.title)
+        return Markup()
+    return Markup().join(
+        attention_figure(viewed, example_title(example), note=viewed.view.title)
         for viewed in view_attention(run.model, example)
-    ]
-    if not figures:
-        return []
-    lead = "Attention weights of every layer and head for one held-out example."
-    return [Section(title="Attention", lead=lead, body=Markup().join(figures))]
+    )
 
 
-def _examples(evaluation: Evaluation) -> list[Section]:
-    if not evaluation.predictions:
-        return []
+def _examples(evaluation: Evaluation) -> Section:
     outputs = [prediction.output for prediction in evaluation.predictions]
     correct = exact_matches(outputs, evaluation.expected)
-    left = {True: EXAMPLES, False: EXAMPLES}
-    examples = []
-    triples = zip(evaluation.predictions, evaluation.expected, correct, strict=True)
-    for prediction, expected, is_correct in triples:
-        if left[is_correct]:
-            left[is_correct] -= 1
-            examples.append(
-                Example(
-                    input=prediction.input,
-                    note="" if prediction.truncation is None else str(prediction.truncation),
-                    expected=expected,
-                    output=prediction.output,
-                    confidence=prediction.confidence,
-                    correct=is_correct,
-                )
-            )
+    examples = [
+        Example(
+            input=prediction.input,
+            note="" if prediction.truncation is None else str(prediction.truncation),
+            expected=expected,
+            output=prediction.output,
+            confidence=prediction.confidence,
+            correct=is_correct,
+        )
+        for prediction, expected, is_correct in zip(
+            evaluation.predictions, evaluation.expected, correct, strict=True
+        )
+    ]
+    wrong, right = ([e for e in examples if e.correct is kind] for kind in (False, True))
     lead = (
         f"{sum(correct)} of {len(correct)} outputs are correct. The first {EXAMPLES} of each kind "
         "are shown, sorted by confidence."
     )
-    return [Section(title="Examples", lead=lead, body=examples_table(examples))]
+    body = tables.examples_table([*wrong[:EXAMPLES], *right[:EXAMPLES]])
+    return Section(title="Examples", lead=lead, body=body)

@@ -1,8 +1,7 @@
 """Tables: measured results with intervals, plain rows, settings and examples."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -13,8 +12,7 @@ from harken.report.markup import grouped
 from harken.report.page import macro
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResultRow:
+class ResultRow(NamedTuple):
     """One measured value."""
 
     name: str
@@ -23,8 +21,7 @@ class ResultRow:
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Example:
+class Example(NamedTuple):
     """One input with the expected output and the model's output."""
 
     input: str
@@ -42,23 +39,13 @@ class Example:
         return round(100 * min(max(self.confidence, 0.0), 1.0))
 
 
-class _Row(NamedTuple):
-    name: str
-    note: str
-    n: int
-    value: str
-    interval: str
-    bar: tuple[float, float] | None
-    dot: float | None
-
-
 def result_table(
     rows: Sequence[ResultRow],
     *,
     metric: str,
     percent: bool = True,
     caption: str = "",
-    named: str = "system",
+    row_header: str = "system",
 ) -> Markup:
     """Return values and intervals as numbers, and drawn on one axis.
 
@@ -66,59 +53,55 @@ def result_table(
     round number above all of them.
     """
     factor, unit = (100.0, "\u202f%") if percent else (1.0, "")
-    ends = [(row.metric.low, row.metric.value, row.metric.high) for row in rows]
-    known = [end for row in ends for end in row if end is not None and math.isfinite(end)]
-    axis = (
-        [0.0, 25.0, 50.0, 75.0, 100.0]
-        if percent
-        else ticks(min([0.0, *known]), max([0.0, *known]) or 1.0, about=4)
-    )
+    values = [
+        [
+            math.nan if end is None else factor * end
+            for end in (row.metric.low, row.metric.value, row.metric.high)
+        ]
+        for row in rows
+    ]
+    finite = [0.0, *(value for row in values for value in row if math.isfinite(value))]
+    axis = [0.0, 25.0, 50.0, 75.0, 100.0]
+    if not percent:
+        axis = ticks(min(finite), max(finite) or 1.0, about=4)
 
-    def place(value: float) -> float:
+    def place(value: float) -> float | None:
         share = (value - axis[0]) / (axis[-1] - axis[0])
-        return round(100 * min(max(share, 0.0), 1.0), 2)
+        return round(100 * min(max(share, 0.0), 1.0), 2) if math.isfinite(value) else None
 
     def text(value: float) -> str:
         # One decimal for all percentages aligns the column.
         return f"{value:.1f}".replace("-", "−") if percent else rounded(value)
 
-    def cells(row: ResultRow) -> _Row:
-        low, value, high = (
-            math.nan if end is None else factor * end
-            for end in (row.metric.low, row.metric.value, row.metric.high)
-        )
-        bounded, finite = math.isfinite(low) and math.isfinite(high), math.isfinite(value)
-        return _Row(
-            row.name,
-            row.note,
-            row.n,
-            text(value) + unit if finite else UNDEFINED,
-            f"{text(low)}–{text(high)}" if bounded else UNDEFINED,
-            (place(low), place(high)) if bounded else None,
-            place(value) if finite else None,
-        )
-
-    table = {
-        "caption": caption
-        or f"{metric}: the dot is the measured value, the bar its 95 % interval.",
-        "named": named,
-        "metric": metric,
-        "ticks": [(label(tick), place(tick)) for tick in axis],
-        "rows": [cells(row) for row in rows],
-    }
-    return macro("tables.html", "results", table)
+    return macro(
+        "tables.html",
+        "results",
+        caption=caption or f"{metric}: the dot is the measured value, the bar its 95 % interval.",
+        row_header=row_header,
+        metric=metric,
+        ticks=[(label(tick), place(tick)) for tick in axis],
+        rows=[
+            {
+                "row": row,
+                "value": text(value) + unit if math.isfinite(value) else UNDEFINED,
+                "interval": f"{text(low)}–{text(high)}" if math.isfinite(low + high) else UNDEFINED,
+                "bar": (place(low), place(high)) if math.isfinite(low + high) else None,
+                "dot": place(value),
+            }
+            for row, (low, value, high) in zip(rows, values, strict=True)
+        ],
+    )
 
 
 def plain_table(
     header: Sequence[str], rows: Sequence[Sequence[object]], *, caption: str = ""
 ) -> Markup:
     """Return rows of text and numbers; columns of numbers are aligned to the right."""
-    numeric = [
-        bool(rows) and all(_is_number(row[column]) for row in rows) for column in range(len(header))
-    ]
+    numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(header))]
     cells = [list(zip(map(_cell, row), numeric, strict=True)) for row in rows]
-    table = {"header": header, "numeric": numeric, "rows": cells, "caption": caption}
-    return macro("tables.html", "plain", table)
+    return macro(
+        "tables.html", "plain", header=header, numeric=numeric, rows=cells, caption=caption
+    )
 
 
 def _is_number(cell: object) -> bool:
@@ -135,29 +118,22 @@ def _cell(cell: object) -> str:
 
 def settings_table(settings: Mapping[str, object]) -> Markup:
     """Return the settings of a recipe; nested tables are written with dots: training.steps."""
-    return macro("tables.html", "settings", _flat(settings, ""))
+    return macro("tables.html", "settings", rows=list(_flatten(settings)))
 
 
-def _flat(settings: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
+def _flatten(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            rows.extend(_flat(value, f"{prefix}{name}."))
-        else:
-            # As the recipe writes it: true, not True.
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            rows.append((prefix + name, text))
-    return rows
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:  # as the recipe writes it: true, not True
+            yield prefix + name, str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def examples_table(examples: Sequence[Example]) -> Markup:
     """Return incorrect examples, then correct ones, each in descending order of confidence."""
-
-    def confidence(example: Example) -> float:
-        return 1.0 if example.confidence is None else -example.confidence
-
-    groups = [
-        (name, sorted((e for e in examples if e.correct == correct), key=confidence))
-        for name, correct in (("Incorrect", False), ("Correct", True))
-    ]
-    return macro("tables.html", "examples", [(name, group) for name, group in groups if group])
+    ranked = sorted(examples, key=lambda e: 1.0 if e.confidence is None else -e.confidence)
+    groups = {
+        "Incorrect": [example for example in ranked if not example.correct],
+        "Correct": [example for example in ranked if example.correct],
+    }
+    return macro("tables.html", "examples", groups=groups)

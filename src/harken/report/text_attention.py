@@ -1,7 +1,7 @@
 """Attention between tokens: all heads small, one head large, one query as text, and lines.
 
 A text too long for a screen is shown in blocks of tokens, and the caption says so. The page is
-complete without a script. page.js reads the same numbers (`data-weights`, see `_packed`) to enlarge
+complete without a script. page.js reads the same numbers (`data-weights`, see `_pack`) to enlarge
 another head and to show single weights.
 
     lines: weight >= threshold, the lowest of THRESHOLDS that at most 4 weights per query reach
@@ -28,13 +28,10 @@ from harken.report.viewed_attention import ViewedAttention
 _PACKED_UNIT = 10_000  # four decimals, so that the two shown are correct
 THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.5)
 LINES_PER_QUERY = 4
-_MIN_SHOWN = 0.05  # smaller weights carry no number in a strip
 _TICKS = [(f"{weight:g}", math.sqrt(weight)) for weight in (0.0, 0.05, 0.25, 0.5, 1.0)]
 _MAX_TOKENS, _MIN_TOKENS = 256, 32  # along an axis of a figure that shows blocks
 _MAX_WEIGHTS = 2_000_000  # of all heads of a figure; one costs 5 bytes at worst
 _MAX_LETTERS = 80  # of a token
-_SCROLLED = 64  # tokens: more than a strip shows at once
-_DENSE = 88  # tokens: more than a small map has pixels
 # Of the drawing, in pixels.
 _GAP, _LARGE, _CELL, _PITCH = 6, 640, 28, 14  # the large map, a cell at most, a label at least
 _ALL_LABELED = 64  # tokens: a map of so many has room for all labels
@@ -49,24 +46,9 @@ class Link(NamedTuple):
     key: int
     weight: float
 
-    @property
-    def opacity(self) -> float:
-        return math.sqrt(self.weight)
 
-    @property
-    def width(self) -> float:
-        return 1 + 2 * self.weight
-
-
-class Links(NamedTuple):
-    """The lines of one head, the weakest first, so that strong lines are on top."""
-
-    drawn: tuple[Link, ...]
-    description: str
-
-
-def links(weights: Weights) -> Links:
-    """Return the lines of one head, weights [queries, keys]."""
+def links(weights: Weights) -> tuple[list[Link], str]:
+    """Return the lines of a head, weights [queries, keys], the strongest last, and a caption."""
     known = np.round(np.clip(weights.astype(np.float64), 0, 1), 4)
     limit = LINES_PER_QUERY * len(known)
     threshold = next(
@@ -74,17 +56,16 @@ def links(weights: Weights) -> Links:
     )
     queries, keys = np.nonzero(known >= threshold)
     strengths = known[queries, keys]
-    # Reversed, so that of equal weights the earlier ones are kept, as page.js sorts them.
-    kept = np.argsort(-strengths, kind="stable")[:limit][::-1]
-    drawn = tuple(Link(int(queries[i]), int(keys[i]), float(strengths[i])) for i in kept)
+    # Reversed, so that of equal weights the earlier ones are drawn, as page.js sorts them.
+    order = np.argsort(-strengths, kind="stable")[:limit][::-1]
+    drawn = [Link(int(queries[i]), int(keys[i]), float(strengths[i])) for i in order]
     if not drawn:
-        text = f"no line: the largest weight is {known.max():.2f}, below {threshold:g}"
-    elif len(drawn) < len(queries):
-        shown, reached = grouped(len(drawn)), grouped(len(queries))
-        text = f"the largest {shown} of {reached} weights of at least {threshold:g}"
-    else:
-        text = f"every weight of at least {threshold:g}"
-    return Links(drawn, text)
+        return [], f"no line: the largest weight is {known.max():.2f}, below {threshold:g}"
+    caption = f"every weight of at least {threshold:g}"
+    if len(drawn) < len(queries):
+        total = f"{grouped(len(queries))} weights of at least {threshold:g}"
+        caption = f"the largest {grouped(len(drawn))} of {total}"
+    return drawn, caption
 
 
 def sharpest(viewed: ViewedAttention) -> tuple[int, int]:
@@ -96,31 +77,34 @@ def sharpest(viewed: ViewedAttention) -> tuple[int, int]:
     return layer, int(sums[layer].argmax())
 
 
-def block_sentence(viewed: ViewedAttention, limit: int, item: str = "square") -> str:
-    """Return the sentence that explains blocks of tokens."""
+def _block_sentence(viewed: ViewedAttention, limit: int) -> str:
     queries, keys = len(viewed.view.queries), len(viewed.view.keys)
     return (
-        f"{grouped(queries)} queries and {grouped(keys)} keys: each {item} is the largest weight "
+        f"{grouped(queries)} queries and {grouped(keys)} keys: each square is the largest weight "
         f"of {block_size(queries, limit)} × {block_size(keys, limit)} tokens."
     )
 
 
-def block_names(tokens: Sequence[str], limit: int) -> Sequence[str]:
+def _block_names(tokens: Sequence[str], limit: int) -> list[str]:
     """Return the names of blocks: the number of the first token, from 1, and the token."""
-    if len(tokens) <= limit:
-        return tokens
-    size = block_size(len(tokens), limit)
-    return [f"{i + 1} {visible(tokens[i])} …" for i in range(0, len(tokens), size)]
+    if len(tokens) > limit:
+        size = block_size(len(tokens), limit)
+        tokens = [f"{i + 1} {visible(tokens[i])} …" for i in range(0, len(tokens), size)]
+    return list(map(_cut, tokens))
 
 
-def _cut(tokens: Sequence[str]) -> list[str]:
-    return [raw if len(raw) <= _MAX_LETTERS else raw[: _MAX_LETTERS - 1] + "…" for raw in tokens]
+def _cut(raw: str) -> str:
+    return raw if len(raw) <= _MAX_LETTERS else raw[: _MAX_LETTERS - 1] + "…"
 
 
-def _packed(weights: Weights) -> str:
+def _pack(weights: Weights) -> str:
     """Encode as little-endian 16-bit integers, zlib, base64: what page.js unpacks."""
     whole = np.rint(np.clip(weights.astype(np.float64), 0, 1) * _PACKED_UNIT).astype("<u2")
     return base64.b64encode(zlib.compress(whole.tobytes(), 9)).decode("ascii")
+
+
+def _peak(query: str, keys: Sequence[str], weights: Weights) -> tuple[Markup, Markup, str]:
+    return token(_cut(query)), token(_cut(keys[int(weights.argmax())])), f"{weights.max():.2f}"
 
 
 def text_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Markup:
@@ -128,66 +112,33 @@ def text_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Marku
     layer, head = sharpest(viewed)
     side = math.isqrt(_MAX_WEIGHTS // viewed.head_count)
     limit = min(max(side, _MIN_TOKENS), _MAX_TOKENS)
-    view = viewed.view
+    view, pooled = viewed.view, viewed.pooled(limit)
     in_blocks = max(len(view.queries), len(view.keys)) > limit
-    shown = viewed.pooled(limit)
-    weights = shown.layers[layer].weights
-    whole = viewed.layers[layer].weights[head]
-    found = links(weights[head])
-    longest, columns = max(weights.shape[1:]), len(viewed.columns)
-    queries, keys = _cut(block_names(view.queries, limit)), _cut(block_names(view.keys, limit))
+    weights = pooled.layers[layer].weights
+    queries, keys = _block_names(view.queries, limit), _block_names(view.keys, limit)
     return render(
         "text_attention.html",
         title=title,
         note=note,
-        blocks=block_sentence(viewed, limit) if in_blocks else "",
-        name=shown.layers[layer].head_name(head),
-        layer_name=shown.layers[layer].name,
-        whole=(
-            token(_cut(view.queries)[-1]),
-            token(_cut(view.keys)[int(whole[-1].argmax())]),
-            f"{whole[-1].max():.2f}",
-        ),
+        blocks=_block_sentence(viewed, limit) if in_blocks else "",
+        layer=pooled.layers[layer],
+        head=head,
+        whole=_peak(view.queries[-1], view.keys, viewed.layers[layer].weights[head, -1]),
         queries=queries,
         keys=keys,
         columns=viewed.columns,
-        small=88 if columns <= 4 else 64 if columns <= 8 else 48,
-        rows=[
-            (
-                row.name,
-                {
-                    number: {
-                        "name": row.head_name(index),
-                        "head": index,
-                        "chosen": (i, index) == (layer, head),
-                        "weights": row.weights[index],
-                        "packed": _packed(row.weights[index]),
-                    }
-                    for index, number in enumerate(row.heads)
-                },
-            )
-            for i, row in enumerate(shown.layers)
-        ],
-        dense=longest > _DENSE,
-        cell=28 if longest <= 14 else 20 if longest <= 32 else 14,
-        weights=weights[head],
+        rows=pooled.layers,
+        chosen=(layer, head),
+        pack=_pack,
+        longest=max(weights.shape[1:]),
         legend=(LEGEND, _TICKS),
-        scrolled=len(keys) > _SCROLLED,
-        strips=[_strip(weights[head, -1]), _strip(weights[:, -1].mean(axis=0))],
-        peaks=[
-            (token(query), token(keys[int(row.argmax())]), f"{row.max():.2f}")
-            for query, row in zip(queries, weights[head], strict=True)
+        strips=[
+            list(zip(strip, strength(strip), strict=True))
+            for strip in (weights[head, -1], weights[:, -1].mean(axis=0))
         ],
-        links=found,
-        lines=max(weights.shape[1:]),
+        peaks=[_peak(query, keys, row) for query, row in zip(queries, weights[head], strict=True)],
+        links=links(weights[head]),
     )
-
-
-def _strip(weights: Weights) -> list[tuple[str, str]]:
-    return [
-        (f"{strong:.3f}", f"{weight:.2f}" if weight >= _MIN_SHOWN else "")
-        for weight, strong in zip(weights, strength(weights), strict=True)
-    ]
 
 
 def text_drawing(viewed: ViewedAttention, title: str) -> Drawing:
@@ -203,8 +154,14 @@ def text_drawing(viewed: ViewedAttention, title: str) -> Drawing:
     small = min(_SMALL, max(_MIN_SMALL, _ROW / columns - _GAP))
     width = left + max(wide, columns * (small + _GAP), _LARGE / 2) + MARGIN
     name = viewed.layers[layer].head_name(head)
-    labeled = len(queries) == len(view.queries) and len(keys) == len(view.keys)
-    notes = [name, *_notes(viewed, all_labeled=labeled)]
+    notes = [name, "rows are queries, columns are keys"]
+    longest, cells = max(weights.shape), _small_cells(viewed)
+    if longest > _LARGE_CELLS:
+        notes.append(_block_sentence(viewed, _LARGE_CELLS))
+    if longest > cells:
+        notes.append("Small maps: " + _block_sentence(viewed, cells).partition(": ")[2])
+    if (len(queries), len(keys)) != weights.shape:
+        notes.append("Numbers count tokens from 1; not every token has a label.")
     labels = canvas.heading(title, notes, left, width)
     y = labels[-1].y + 2 * _GAP + max(map(text_width, keys.values()))
     marks: list[Mark] = [
@@ -232,17 +189,6 @@ def text_drawing(viewed: ViewedAttention, title: str) -> Drawing:
     )
 
 
-def _notes(viewed: ViewedAttention, *, all_labeled: bool) -> Iterator[str]:
-    yield "rows are queries, columns are keys"
-    longest, small = max(len(viewed.view.queries), len(viewed.view.keys)), _small_cells(viewed)
-    if longest > _LARGE_CELLS:
-        yield block_sentence(viewed, _LARGE_CELLS)
-    if longest > small:
-        yield "Small maps: " + block_sentence(viewed, small).partition(": ")[2]
-    if not all_labeled:
-        yield "Numbers count tokens from 1; not every token has a label."
-
-
 def _cell(count: int) -> float:
     """Return the pixels per token along an axis of the large map."""
     return min(_CELL, max(_LARGE / count, _PITCH if count <= _ALL_LABELED else 0))
@@ -251,9 +197,10 @@ def _cell(count: int) -> float:
 def _labels(tokens: Sequence[str], cell: float) -> dict[int, str]:
     """Return labels by position; where there is no room for all, some are left out."""
     step = math.ceil(_PITCH / cell)
-    if step == 1:
-        return {i: short(visible(raw)) for i, raw in enumerate(tokens)}
-    return {i: short(f"{i + 1} {visible(tokens[i])}") for i in range(0, len(tokens), step)}
+    number = "{} " if step > 1 else ""
+    return {
+        i: short(number.format(i + 1) + visible(tokens[i])) for i in range(0, len(tokens), step)
+    }
 
 
 def _small_cells(viewed: ViewedAttention) -> int:
@@ -263,8 +210,8 @@ def _small_cells(viewed: ViewedAttention) -> int:
 def _small_maps(
     viewed: ViewedAttention, names: Sequence[str], size: float, left: float, top: float
 ) -> Iterator[Mark]:
-    queries, keys = len(viewed.view.queries), len(viewed.view.keys)
-    high, wide = (max(canvas.LINE, size * n / max(queries, keys)) for n in (queries, keys))
+    counts = len(viewed.view.queries), len(viewed.view.keys)
+    high, wide = (max(canvas.LINE, size * count / max(counts)) for count in counts)
     x = {head: left + i * (size + _GAP) for i, head in enumerate(viewed.columns)}
     for head in viewed.columns:
         yield Label(x[head] + wide / 2, top, f"H{head}", anchor="middle")

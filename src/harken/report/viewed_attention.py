@@ -11,13 +11,7 @@ from torch import nn
 
 from harken.errors import Failure, UserError
 from harken.inspection.record import AttentionRecord, Selection, attentions, record
-from harken.inspection.refs import (
-    AttentionRef,
-    HeadPattern,
-    HeadRef,
-    layer_label,
-    select_heads,
-)
+from harken.inspection.refs import AttentionRef, HeadPattern, HeadRef, layer_label, select_heads
 from harken.inspection.store import record_to_disk
 from harken.report.palette import Weights, max_pool
 from harken.tasks.attention_view import AttentionExample, AttentionView
@@ -39,10 +33,8 @@ class LayerAttention(NamedTuple):
         return f"{self.name}.H{self.heads[index]}"
 
     def select(self, heads: Collection[int]) -> "LayerAttention":
-        kept = [index for index, head in enumerate(self.heads) if head in heads]
-        return self._replace(
-            heads=[self.heads[index] for index in kept], weights=self.weights[kept]
-        )
+        indices = [index for index, head in enumerate(self.heads) if head in heads]
+        return self._replace(heads=[self.heads[i] for i in indices], weights=self.weights[indices])
 
 
 class ViewedAttention(NamedTuple):
@@ -61,10 +53,7 @@ class ViewedAttention(NamedTuple):
         return sorted({head for layer in self.layers for head in layer.heads})
 
     def pooled(self, limit: int) -> "ViewedAttention":
-        """Return at most `limit` queries and keys: blocks with the maximum of their weights.
-
-        The names of queries and keys stay those of the tokens.
-        """
+        """Return blocks of weights, at most `limit` along an axis; labels stay those of tokens."""
         layers = [layer._replace(weights=max_pool(layer.weights, limit)) for layer in self.layers]
         return self._replace(layers=layers)
 
@@ -82,23 +71,31 @@ def view_attention(
     with torch.inference_mode(), record(model, _selection(model, layers)) as records:
         example.run()
     views = [ViewedAttention(view, _matching(records, view)) for view in example.views]
-    every = [
+    refs = [
         HeadRef(layer.module, head)
         for viewed in views
         for layer in viewed.layers
         for head in layer.heads
     ]
+    if not refs:
+        return []
     for pattern in heads:
-        if every and not any(pattern.matches(head.module, head.head) for head in every):
-            raise _unknown("heads", pattern, [head.label for head in every])
-    kept = [viewed._replace(layers=_select(viewed.layers, layers, heads)) for viewed in views]
-    if every and not any(viewed.layers for viewed in kept):
-        names = ", ".join(map(str, heads))
+        if not any(pattern.matches(ref.module, ref.head) for ref in refs):
+            raise _unknown("heads", pattern, [ref.label for ref in refs])
+    selected = []
+    for view, every_layer in views:
+        chosen = [
+            layer.select(select_heads(layer.module, len(layer.heads), layers, heads))
+            for layer in every_layer
+        ]
+        if any(layer.heads for layer in chosen):
+            selected.append(ViewedAttention(view, [layer for layer in chosen if layer.heads]))
+    if not selected:
         raise UserError(
-            f"heads {names}: not in the chosen layers",
+            f"heads {', '.join(map(str, heads))}: not in the chosen layers",
             fix="choose heads of these layers, or more layers",
         )
-    return [viewed for viewed in kept if viewed.layers]
+    return selected
 
 
 def save_attention(
@@ -142,48 +139,33 @@ def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
     """Select modules by path, because a layer may exist in one of two stacks only."""
     if not layers:
         return Selection()
-    every = attentions(model)
+    paths = list(attentions(model))
     for pattern in layers:
-        if not any(pattern.matches(path) for path in every):
-            raise _unknown("layers", pattern, [layer_label(path) for path in every])
+        if not any(map(pattern.matches, paths)):
+            raise _unknown("layers", pattern, list(map(layer_label, paths)))
     return Selection(
-        paths=tuple(path for path in every if any(pattern.matches(path) for pattern in layers))
+        paths=tuple(path for path in paths if any(pattern.matches(path) for pattern in layers))
     )
 
 
 def _matching(records: Sequence[AttentionRecord], view: AttentionView) -> list[LayerAttention]:
     """Return the modules of a view; the steps of a module that ran step by step are joined."""
-    calls: dict[str, list[AttentionRecord]] = {}
+    steps: dict[str, list[Weights]] = {}
     for call in records:
         if view.matches(call.name):
-            calls.setdefault(call.name, []).append(call)
-    layers = [_join(path, parts) for path, parts in calls.items()]
-    for layer in layers:
-        shape = (len(layer.heads), len(view.queries), len(view.keys))
-        assert layer.weights.shape == shape, (layer.name, layer.weights.shape, shape)
+            steps.setdefault(call.name, []).append(call.weights[0].float().cpu().numpy())
+    layers = []
+    for path, parts in steps.items():
+        weights = np.concatenate(parts, axis=1)
+        if not np.isfinite(weights).all():
+            raise Failure(
+                f"{path}: attention weights are not finite",
+                fix="the model's weights are damaged or have diverged: restore or train them again",
+            )
+        shape = (len(weights), len(view.queries), len(view.keys))
+        assert weights.shape == shape, (path, weights.shape, shape)
+        layers.append(LayerAttention(path, range(1, len(weights) + 1), weights))
     return layers
-
-
-def _join(path: str, parts: Sequence[AttentionRecord]) -> LayerAttention:
-    weights = np.concatenate([part.weights[0].float().cpu().numpy() for part in parts], axis=1)
-    if not np.isfinite(weights).all():
-        raise Failure(
-            f"{path}: attention weights are not finite",
-            fix="the model's weights are damaged or have diverged: restore or train them again",
-        )
-    return LayerAttention(path, range(1, len(weights) + 1), weights)
-
-
-def _select(
-    layers: Sequence[LayerAttention],
-    layer_patterns: Collection[HeadPattern],
-    head_patterns: Collection[HeadPattern],
-) -> list[LayerAttention]:
-    kept = [
-        layer.select(select_heads(layer.module, len(layer.heads), layer_patterns, head_patterns))
-        for layer in layers
-    ]
-    return [layer for layer in kept if layer.heads]
 
 
 def _unknown(option: str, pattern: HeadPattern, known: Sequence[str]) -> UserError:

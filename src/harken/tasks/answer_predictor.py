@@ -16,11 +16,10 @@ from harken.decode.step import LanguageModelSteps, NonEmptySteps
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.formats.examples import Question
 from harken.formats.question_template import QuestionTemplate, question_template
-from harken.measure.accuracy import commonest, exact_matches
-from harken.measure.borrowing import known_of
 from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
-from harken.measure.scored_answers import Answer
+from harken.measure.nearest_name_errors import known_answers
+from harken.measure.scored_answers import Answer, exact_matches, majority_answer
 from harken.models.language_model import GPT
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
@@ -65,12 +64,12 @@ class AnswerPredictor(Predictor[Question]):
         training = self.splits["train"]
         template = question_template([question.question for question in training])
         answers = [question.answer for question in training]
-        known = known_of([template.name(question.question) for question in training], answers)
+        known = known_answers([template.name(question.question) for question in training], answers)
         expected = [question.answer for question in examples]
         predictions = list(self.predict([question.question for question in examples]))
         given = [answer_of(prediction, template) for prediction in predictions]
         right = exact_matches([answer.answer for answer in given], expected)
-        majority = commonest(answers)
+        majority = majority_answer(answers)
         names = fictional_names(
             known.names,
             [answer.name for answer in given],

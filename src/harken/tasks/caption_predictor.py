@@ -15,9 +15,9 @@ from harken.decode.search import SearchConfig
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.image_source import Numbers
-from harken.inspection.forced import forced_cross_attention
 from harken.inspection.refs import is_encoder_attention
-from harken.measure.boxes import Looks, box_samples, grid_centres
+from harken.inspection.search_attention import forced_cross_attention
+from harken.measure.boxes import ImageAttention, box_samples, grid_centers
 from harken.measure.captions import caption_samples
 from harken.measure.edit_distance import align_texts
 from harken.models.captioner import Captioner
@@ -127,10 +127,10 @@ class CaptionPredictor(Predictor[CaptionExample]):
 
     def _word_attention(
         self, examples: Sequence[CaptionExample], outputs: Sequence[Sequence[int]]
-    ) -> list[Looks]:
+    ) -> list[ImageAttention]:
         """Where each word of these captions attends: the mean of the last layer's heads."""
         model, front, found = self.model.eval(), self.model.front, []
-        centers = grid_centres(front.columns, front.rows, front.stride, front.offset)
+        centers = grid_centers(front.columns, front.rows, front.stride, front.offset)
         for start in range(0, len(examples), BATCH_SIZE):
             texts = outputs[start : start + BATCH_SIZE]
             with torch.inference_mode():
@@ -139,7 +139,7 @@ class CaptionPredictor(Predictor[CaptionExample]):
             for text, heads in zip(texts, weights, strict=True):
                 words = np.array(self.vocabulary.word_numbers(text), dtype=np.int64)
                 mean = heads.mean(dim=0).cpu().numpy().astype(np.float64)
-                found.append(Looks(weights=mean, words=words, centres=centers))
+                found.append(ImageAttention(weights=mean, words=words, centers=centers))
         return found
 
     def _encode(self, pictures: Numbers) -> Float[Tensor, "B first second third"]:

@@ -22,7 +22,7 @@ from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabular
 from harken.encode.whole_words import split_words
 from harken.errors import UserError
 from harken.inspection.record import has_attention
-from harken.measure.blanks import BEST, Filled, Tally, fill_by_counts
+from harken.measure.cloze import BEST, ClozeMetrics, ClozePredictions, ngram_predictions
 from harken.measure.interval import Sample
 from harken.measure.ngrams import Trigrams
 from harken.models.blank import BlankConfig, BlankModel
@@ -119,7 +119,7 @@ class FillPredictor(Predictor[str]):
         return ask(self._rows(lines), chosen)
 
     @torch.inference_mode()
-    def fill(self, queries: Asked, best: int) -> Filled:
+    def fill(self, queries: Asked, best: int) -> ClozePredictions:
         """The best words for each blank, row by row; special tokens are no answers."""
         model, entries = self.model.eval(), len(self.vocabulary)
         owner, _ = places(queries.rows.lengths)
@@ -140,7 +140,7 @@ class FillPredictor(Predictor[str]):
                 scores[:, : len(SPECIAL)] = -torch.inf
                 top = scores.topk(best, dim=1)
                 words[at], logs[at] = top.indices.cpu(), top.values.cpu()
-        return Filled(words, logs, true_logs)
+        return ClozePredictions(words, logs, true_logs)
 
     def _rows(self, lines: Ragged) -> Ragged:
         return cut_evenly(lines, self.config.length or MAX_LENGTH)
@@ -207,14 +207,14 @@ def best_combinations(
 
 
 def cloze_samples(
-    lines: Ragged, chosen: Numbers, filled: Filled, trigrams: Trigrams
+    lines: Ragged, chosen: Numbers, filled: ClozePredictions, trigrams: Trigrams
 ) -> dict[str, Sample]:
     """The metrics of the model and of the n-gram baselines."""
-    tally = Tally(lines, chosen)
-    unigram, trigram = fill_by_counts(trigrams, lines, chosen, len(SPECIAL))
+    tally = ClozeMetrics(lines, chosen)
+    unigram, trigram = ngram_predictions(trigrams, lines, chosen, len(SPECIAL))
     return {
         "accuracy": tally.accuracy(filled),
-        "five_best": tally.five_best(filled),
+        "five_best": tally.top5_accuracy(filled),
         "unigram_accuracy": tally.accuracy(unigram),
         "trigram_accuracy": tally.accuracy(trigram),
         "perplexity": tally.perplexity(filled),

@@ -18,7 +18,7 @@ from harken.encode.stream import Stream
 from harken.encode.vocabulary import END, PAD
 from harken.layers.losses import cross_entropy_
 from harken.measure.interval import MIN_PIECES
-from harken.measure.perplexity import Surprise, mean_nats
+from harken.measure.perplexity import TokenLosses, mean_nats
 from harken.models.fixed_state import FixedStateModel
 from harken.models.language_model import GPT
 from harken.tasks.attention_view import AttentionExample, causal_example, next_token
@@ -174,7 +174,7 @@ def chunk_losses(
     nats: Float[np.ndarray, "targets"],
     chunks: Sequence[Numbers],
     contents: Float[np.ndarray, "pieces 2"],
-) -> Surprise:
+) -> TokenLosses:
     """Sums over each chunk; a very long one is cut, its words and characters shared evenly."""
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
@@ -185,4 +185,4 @@ def chunk_losses(
     sums = np.add.reduceat(
         np.column_stack((nats, np.ones_like(nats), shares)), np.concatenate(starts), axis=0
     )
-    return Surprise(nats=sums[:, 0], tokens=sums[:, 1], words=sums[:, 2], characters=sums[:, 3])
+    return TokenLosses(nats=sums[:, 0], tokens=sums[:, 1], words=sums[:, 2], characters=sums[:, 3])

@@ -12,9 +12,9 @@ from harken.decode.seek import Found
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import DataWarning
 from harken.formats.examples import SpokenWord, TaggedToken
-from harken.measure.accuracy import exact_matches
 from harken.measure.honesty import Honesty
 from harken.measure.interval import Estimate, Sample
+from harken.measure.scored_answers import exact_matches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,7 +37,7 @@ from harken.errors import UserError
 from harken.formats.conllu import read_conllu
 from harken.formats.examples import Sentence
 from harken.layers.losses import cross_entropy_
-from harken.measure.tagging import words_right
+from harken.measure.tagging import tag_accuracy
 from harken.models.tagger import Tagger, TaggerConfig
 from harken.models.word_vectors import NeighboursConfig
 from harken.tasks.tag_predictor import MAX_LENGTH, TagPredictor
@@ -194,7 +194,7 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         def dev_accuracy(model: Tagger) -> float:
             predictor = TagPredictor(vocabulary=vocabulary, model=model)
             tags = [tagged.tags for tagged in predictor.tag(words)]
-            return words_right(expected, tags).value
+            return tag_accuracy(expected, tags).value
 
         batches = TagBatches(corpus, vocabulary, recipe)
         stages = [stage("tags", recipe.training.tags, batches.batch, tags_loss, dev_accuracy)]

@@ -19,7 +19,7 @@ from harken.errors import OptionError
 from harken.formats.examples import Sentence, TaggedToken
 from harken.inspection.record import has_attention
 from harken.measure.interval import Sample
-from harken.measure.tagging import Tags, confusions, pair_counts, tag_scores, words_right
+from harken.measure.tagging import Tags, confusions, pair_counts, tag_accuracy, tag_scores
 from harken.models.tagger import Tagger
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.prediction import Evaluation, Indices, Prediction, Table, truncation_of
@@ -142,11 +142,11 @@ def tag_samples(
     known = [[word in vocabulary.known for word in sentence.words] for sentence in examples]
     unknown = [[not is_known for is_known in flags] for flags in known]
     baseline = [[vocabulary.likely_tag(word) for word in sentence.words] for sentence in examples]
-    samples = {"accuracy": words_right(expected, predicted)}
+    samples = {"accuracy": tag_accuracy(expected, predicted)}
     for name, among in (("known_words", known), ("unknown_words", unknown)):
         if any(map(any, among)):
-            samples[name] = words_right(expected, predicted, among)
-    samples["commonest_tag"] = words_right(expected, baseline)
+            samples[name] = tag_accuracy(expected, predicted, among)
+    samples["commonest_tag"] = tag_accuracy(expected, baseline)
     return samples
 
 

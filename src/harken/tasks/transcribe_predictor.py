@@ -23,21 +23,21 @@ from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.sound import Signal, Sounds, name_of, signal_of
-from harken.inspection.forced import forced_cross_attention
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
-from harken.measure.accuracy import exact_matches
+from harken.inspection.search_attention import forced_cross_attention
 from harken.measure.edit_distance import (
-    Step,
+    EditOp,
     align_texts,
-    by_speaker,
+    confusion_counts,
     count_edits,
-    pairs_of,
+    edits_by_speaker,
     transcription_samples,
 )
 from harken.measure.interval import share
+from harken.measure.scored_answers import exact_matches
 from harken.measure.tagging import confusions
-from harken.measure.word_times import NOTES, looks_in_words, time_error
+from harken.measure.word_times import NOTES, attention_in_words, time_error
 from harken.models.recogniser import BLANK, Heard, Recogniser
 from harken.tasks.attention_view import AttentionExample, AttentionView, AudioView, output_title
 from harken.tasks.prediction import (
@@ -126,7 +126,7 @@ class SpeechPredictor(Predictor[Utterance]):
             samples["word_time_error"] = time_error(spoken, predicted, words)
             if "attention" in self.model.ways:
                 attended = [transcript.attended for transcript in found]
-                samples["attention_in_word"] = looks_in_words(spoken, attended, words)
+                samples["attention_in_word"] = attention_in_words(spoken, attended, words)
         return Evaluation(
             n=len(examples),
             samples={**samples, "exact_match": share(exact_matches(outputs, expected))},
@@ -336,18 +336,18 @@ def joined(chunks: Sequence[Transcript]) -> Transcript:
     )
 
 
-def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[Step]]) -> list[Table]:
+def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]) -> list[Table]:
     """Errors by speaker, and confusions."""
     edits = [count_edits(steps) for steps in sentences]
     tables = []
     if len(set(speakers)) > 1:
         rows = [
             (name or "unknown", counts.said, f"{100 * counts.rate:.1f} %", *counts[1:])
-            for name, counts in by_speaker(speakers, edits).items()
+            for name, counts in edits_by_speaker(speakers, edits).items()
         ]
         header = ("speaker", "words", "errors", "substituted", "deleted", "inserted")
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
-    wrong = confusions(pairs_of(sentences), MAX_CONFUSIONS)
+    wrong = confusions(confusion_counts(sentences), MAX_CONFUSIONS)
     if wrong:
         tables.append(
             Table(

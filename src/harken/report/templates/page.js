@@ -2,7 +2,7 @@
 // Interaction with attention maps. The page is complete without it.
 {
   const UNIT = 10000; // as text_attention.py packs weights
-  const MIN_SHOWN = 0.05;
+  const MIN_SHOWN = 0.05; // as in text_attention.html
   const THRESHOLDS = [0.02, 0.05, 0.1, 0.2, 0.5]; // as in text_attention.py
   const LINES_PER_QUERY = 4;
   const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -28,11 +28,9 @@
     const strongest = findAll(".strongest tbody tr");
     const sides = find(".sides"), from = findAll(".from li"), to = findAll(".to li");
 
-    const unpacked = new Map();
-    const weightsOf = (small) => {
-      if (!unpacked.has(small)) unpacked.set(small, unpack(small.dataset.weights));
-      return unpacked.get(small);
-    };
+    const weightsOf = (small) => (small.unpacked ??= unpack(small.dataset.weights));
+    const toggle = (elements, name, test) =>
+      elements.forEach((element, i) => element.classList.toggle(name, test(element, i)));
 
     let chosen = find(".small.chosen");
     let weights = null; // of the chosen head
@@ -48,9 +46,8 @@
 
     const say = (row, column, verb) => {
       const weight = (rowOf(weights, row)[column] / UNIT).toFixed(2);
-      const place = document.createElement("span"); // which of two equal tokens
-      place.className = "muted";
-      place.textContent = ` (${row + 1} → ${column + 1})`;
+      const textContent = ` (${row + 1} → ${column + 1})`; // which of two equal tokens
+      const place = Object.assign(document.createElement("span"), { className: "muted", textContent });
       find(".reading").replaceChildren(
         "‘", bdi(queries[row]), `’ ${verb} ‘`, bdi(keys[column]), `’ (${weight})`, place);
     };
@@ -61,8 +58,8 @@
       cursor.hidden = false;
       cursor.style.setProperty("--row", row);
       cursor.style.setProperty("--column", column);
-      queries.forEach((label, i) => label.classList.toggle("at", i === row));
-      keys.forEach((label, i) => label.classList.toggle("at", i === column));
+      toggle(queries, "at", (_, i) => i === row);
+      toggle(keys, "at", (_, i) => i === column);
     };
 
     const paint = (spans, row) => {
@@ -82,56 +79,43 @@
       paint(strips.mean, keys.map((_, i) => rows.reduce((sum, r) => sum + r[i], 0) / rows.length));
       find(".strips .query").replaceChildren(bdi(queries[row]));
       find(".strips .last").hidden = row !== queries.length - 1;
-      for (const labels of [queries, from]) {
-        labels.forEach((label, i) => label.classList.toggle("taken", i === row));
-      }
-      const lines = findAll(".sides path");
-      lines.forEach((line) => line.classList.toggle("taken", Number(line.dataset.query) === row));
-      const attended = new Set(lines.flatMap((line) =>
-        Number(line.dataset.query) === row ? [Number(line.dataset.key)] : []));
-      to.forEach((label, i) => label.classList.toggle("at", attended.has(i)));
+      for (const labels of [queries, from]) toggle(labels, "taken", (_, i) => i === row);
+      toggle(findAll(".sides path"), "taken", (line) => Number(line.dataset.query) === row);
+      const attended = new Set(findAll(".sides path.taken").map((line) => Number(line.dataset.key)));
+      toggle(to, "at", (_, i) => attended.has(i));
     };
 
-    const list = () => strongest.forEach((line, row) => {
-      const key = peak(row);
-      line.cells[1].replaceChildren(bdi(keys[key]));
-      line.cells[2].textContent = (rowOf(weights, row)[key] / UNIT).toFixed(2);
-    });
-
     const draw = () => {
-      const reached = (least) => weights.reduce((sum, weight) => sum + (weight >= least * UNIT), 0);
+      const count = (least) => weights.reduce((sum, weight) => sum + (weight >= least * UNIT), 0);
       const most = LINES_PER_QUERY * queries.length;
-      const threshold = THRESHOLDS.find((least) => reached(least) <= most) ?? THRESHOLDS.at(-1);
-      const found = [...weights.keys()].filter((i) => weights[i] >= threshold * UNIT);
-      const drawn = found.sort((a, b) => weights[b] - weights[a]).slice(0, most).reverse();
+      const threshold = THRESHOLDS.find((least) => count(least) <= most) ?? THRESHOLDS.at(-1);
+      const reaching = [...weights.keys()].filter((i) => weights[i] >= threshold * UNIT);
+      const drawn = reaching.sort((a, b) => weights[b] - weights[a]).slice(0, most).reverse();
       const paper = find(".sides svg");
       paper.replaceChildren(...drawn.map((i) => {
         const line = document.createElementNS(paper.namespaceURI, "path");
         const row = Math.floor(i / keys.length), column = i % keys.length;
-        const weight = weights[i] / UNIT;
-        line.dataset.query = row;
-        line.dataset.key = column;
+        Object.assign(line.dataset, { query: row, key: column });
         line.setAttribute("d", `M0 ${row}.5L100 ${column}.5`);
-        line.setAttribute("stroke-opacity", Math.sqrt(weight).toFixed(2));
-        line.setAttribute("stroke-width", (1 + 2 * weight).toFixed(2));
+        line.setAttribute("stroke-opacity", Math.sqrt(weights[i] / UNIT).toFixed(2));
+        line.setAttribute("stroke-width", (1 + (2 * weights[i]) / UNIT).toFixed(2));
         return line;
       }));
       const largest = (weights.reduce((a, b) => Math.max(a, b)) / UNIT).toFixed(2);
-      const grouped = (count) => count.toLocaleString("en").replaceAll(",", "\u202f");
-      find(".said").textContent = !drawn.length
-        ? `no line: the largest weight is ${largest}, below ${threshold}`
-        : drawn.length < found.length
-          ? `the largest ${grouped(drawn.length)} of ${grouped(found.length)} weights of at least ${threshold}`
-          : `every weight of at least ${threshold}`;
+      const grouped = (list) => list.length.toLocaleString("en").replaceAll(",", "\u202f");
+      const which = drawn.length < reaching.length
+        ? `the largest ${grouped(drawn)} of ${grouped(reaching)} weights` : "every weight";
+      find(".caption").textContent = drawn.length ? `${which} of at least ${threshold}`
+        : `no line: the largest weight is ${largest}, below ${threshold}`;
     };
+
+    const tabTo = (small) => smalls.forEach((other) => { other.tabIndex = other === small ? 0 : -1; });
 
     const choose = async (small) => {
       chosen = small;
-      for (const other of smalls) {
-        other.classList.toggle("chosen", other === small);
-        other.setAttribute("aria-pressed", other === small);
-        other.tabIndex = other === small ? 0 : -1;
-      }
+      toggle(smalls, "chosen", (other) => other === small);
+      smalls.forEach((other) => other.setAttribute("aria-pressed", other === small));
+      tabTo(small);
       const beside = smalls.filter((other) => other.dataset.layer === small.dataset.layer);
       const heads = await Promise.all(beside.map(weightsOf));
       if (chosen !== small) return; // another was chosen meanwhile
@@ -144,7 +128,10 @@
       find(".cells source").srcset = small.querySelector("source").srcset;
       find(".cells img").src = small.querySelector("img").src;
       find(".cells img").alt = "attention of " + name;
-      list();
+      strongest.forEach((line, row) => {
+        line.cells[1].replaceChildren(bdi(keys[peak(row)]));
+        line.cells[2].textContent = (rowOf(weights, row)[peak(row)] / UNIT).toFixed(2);
+      });
       draw();
       take(query);
       // A cell that was read stays selected, so that heads can be compared.
@@ -169,13 +156,11 @@
         const move = ARROWS[event.key];
         if (event.key === "Enter" || event.key === " ") choose(small);
         else if (move) {
-          const row = Number(small.dataset.layer) + move[0];
-          const column = Number(small.dataset.head) + move[1];
+          const [row, column] = [small.dataset.layer, small.dataset.head].map((n, i) => +n + move[i]);
           const next = find(`.small[data-layer="${row}"][data-head="${column}"]`);
-          if (next) {
-            smalls.forEach((other) => { other.tabIndex = other === next ? 0 : -1; });
-            next.focus();
-          }
+          if (!next) return;
+          tabTo(next);
+          next.focus();
         } else return;
         event.preventDefault();
       });
@@ -183,12 +168,17 @@
 
     cells.addEventListener("pointermove", (event) => weights && read(...cellUnder(event)));
     cells.addEventListener("click", (event) => weights && take(cellUnder(event)[0]));
-    map.setAttribute("role", "application"); // so that screen readers pass the arrow keys on
-    map.setAttribute("aria-roledescription", "attention map");
-    map.addEventListener("keydown", (event) => {
-      const move = ARROWS[event.key];
-      if (!weights || !(move || event.key === "Enter")) return;
-      event.preventDefault();
+
+    const onKeys = (element, description, act) => {
+      element.setAttribute("role", "application"); // so that screen readers pass the arrow keys on
+      element.setAttribute("aria-roledescription", description);
+      element.addEventListener("keydown", (event) => {
+        if (!weights || !(event.key in ARROWS || event.key === "Enter")) return;
+        event.preventDefault();
+        act(ARROWS[event.key]);
+      });
+    };
+    onKeys(map, "attention map", (move) => {
       if (!move) return take(at[0]);
       // The first key only shows the cursor.
       const step = cursor.hidden ? [0, 0] : move;
@@ -198,12 +188,8 @@
       cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
     });
 
-    sides.setAttribute("role", "application");
-    sides.setAttribute("aria-roledescription", "lines from queries to keys");
-    sides.addEventListener("keydown", (event) => {
-      const move = ARROWS[event.key];
-      if (!weights || !move) return;
-      event.preventDefault();
+    onKeys(sides, "lines from queries to keys", (move) => {
+      if (!move) return;
       if (move[1]) return choose(smalls[clamp(smalls.indexOf(chosen) + move[1], smalls.length)]);
       const row = clamp(query + move[0], queries.length);
       take(row);

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from harken.batch.ragged import ragged
-from harken.measure.blanks import Filled, Tally, fill_by_counts
+from harken.measure.cloze import ClozeMetrics, ClozePredictions, ngram_predictions
 from harken.measure.ngrams import Trigrams
 
 FIRST_WORD, UNKNOWN, END = 4, 1, 3
 # Three lines; of the second no word is asked for.
 LINES = ragged([np.array(one) for one in ([4, 5, 6, 7], [8, 9], [5, 4, 1])])
 CHOSEN = np.array([0, 1, 3, 6, 8])  # 4, 5, 7 of the first line, 5 and <unknown> of the third
-FILLED = Filled(
+FILLED = ClozePredictions(
     words=np.array(
         [[4, 9, 8, 7, 6], [4, 5, 8, 7, 6], [9, 8, 6, 5, 4], [5, 4, 6, 7, 8], [4, 5, 6, 7, 8]]
     ),
@@ -23,9 +23,9 @@ FILLED = Filled(
 
 
 def test_figures() -> None:
-    tally = Tally(LINES, CHOSEN)
+    tally = ClozeMetrics(LINES, CHOSEN)
     assert tally.accuracy(FILLED).counts.tolist() == [[1, 3], [1, 2]]
-    assert tally.five_best(FILLED).counts.tolist() == [[2, 3], [1, 2]]
+    assert tally.top5_accuracy(FILLED).counts.tolist() == [[2, 3], [1, 2]]
     assert tally.accuracy(FILLED).value == pytest.approx(2 / 5)
     nats = -sum(math.log(one) for one in (0.5, 0.25, 0.1, 0.8, 0.02)) / 5
     assert tally.nats(FILLED).value == pytest.approx(nats)
@@ -37,7 +37,7 @@ def test_figures() -> None:
 
 def test_only_the_five_likeliest_count() -> None:
     six = FILLED._replace(words=np.array([[9, 8, 7, 6, 5, 4]] * 5))
-    assert Tally(LINES, CHOSEN).five_best(six).counts.tolist() == [[2, 3], [1, 2]]
+    assert ClozeMetrics(LINES, CHOSEN).top5_accuracy(six).counts.tolist() == [[2, 3], [1, 2]]
 
 
 def test_counts_fill_blanks() -> None:
@@ -45,7 +45,7 @@ def test_counts_fill_blanks() -> None:
     trigrams = Trigrams(training, 11, end=END, impossible=(0, 2))
     lines = ragged([np.array([4, 5, 6]), np.array([7, 1, 9])])
     chosen = np.array([1, 4])
-    alone, beside = fill_by_counts(trigrams, lines, chosen, FIRST_WORD)
+    alone, beside = ngram_predictions(trigrams, lines, chosen, FIRST_WORD)
     # 7 stands five times; <unknown>, ten times there, is no answer.
     assert alone.words.tolist() == [[7], [7]]
     np.testing.assert_allclose(np.exp(alone.true_logs), trigrams.alone()[[5, UNKNOWN]])

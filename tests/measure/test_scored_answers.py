@@ -1,6 +1,6 @@
 import pytest
 
-from harken.measure.accuracy import commonest, exact_matches
+from harken.measure.scored_answers import exact_matches, majority_answer
 
 
 def test_only_the_ends_may_differ() -> None:
@@ -24,4 +24,4 @@ def test_every_answer_has_its_question() -> None:
     ],
 )
 def test_the_commonest(answers: list[str], wanted: str) -> None:
-    assert commonest(answers) == wanted
+    assert majority_answer(answers) == wanted

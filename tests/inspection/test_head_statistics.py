@@ -1,6 +1,8 @@
 """Figures of attention against slow loops over its weights, and heads whose figures are known."""
 
 import math
+from functools import reduce
+from operator import add
 
 import pytest
 import torch
@@ -9,11 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from harken.inspection.behaviour import (
-    Behaviour,
-    added,
-    behaviour,
+from harken.inspection.head_statistics import (
+    HeadStatistics,
     entropies,
+    head_statistics,
     induction,
     repeated_tokens,
 )
@@ -41,7 +42,7 @@ PRESENT = torch.tensor(
 def test_figures_are_means_over_queries(time: int) -> None:
     """Padding on either side; the last three queries only, as when a text is extended."""
     weights = random_weights(present=PRESENT, time=time)
-    found = behaviour(weights, PRESENT, reach=REACH)
+    found = head_statistics(weights, PRESENT, reach=REACH)
     for head in range(HEADS):
         offsets, distances, entropies_, shares, first = [], [], [], [], []
         at: dict[int, list[float]] = {d: [] for d in range(-REACH, REACH + 1)}
@@ -69,36 +70,39 @@ def test_figures_are_means_over_queries(time: int) -> None:
         ]:
             assert tally.count == len(values)
             assert_close(tally.mean[head].item(), sum(values) / len(values))
-        assert found.queries == len(offsets)
+        assert found.entropy.count == len(offsets)
         for d, values in at.items():
             assert found.at_count[d + REACH] == len(values)
-            assert_close(found.looks(d)[head].item(), sum(values) / max(len(values), 1))
+            assert_close(found.mean_weight_at(d)[head].item(), sum(values) / max(len(values), 1))
 
 
 def test_inputs_one_by_one_add_up_to_all_at_once() -> None:
     weights = random_weights()
-    whole, parts = behaviour(weights), added(behaviour(one[None]) for one in weights)
-    assert (whole.queries, parts.queries) == (ROWS * TIME, ROWS * TIME)
+    whole, parts = (
+        head_statistics(weights),
+        reduce(add, (head_statistics(row[None]) for row in weights)),
+    )
+    assert (whole.entropy.count, parts.entropy.count) == (ROWS * TIME, ROWS * TIME)
     for name in ("offset", "distance", "entropy", "evenness", "first"):
         assert_close(getattr(parts, name).mean, getattr(whole, name).mean)
     assert_close(parts.histogram(), whole.histogram())
 
 
-def looking_at(offset: int, time: int = 11) -> Behaviour:
+def looking_at(offset: int, time: int = 11) -> HeadStatistics:
     weights = torch.zeros(1, 1, time, time)
     for i in range(time):
         if 0 <= i - offset < time:
             weights[0, 0, i, i - offset] = 1.0
-    return behaviour(weights)
+    return head_statistics(weights)
 
 
 @given(st.integers(-9, 9))
 def test_a_head_of_one_offset_has_that_offset(offset: int) -> None:
     found = looking_at(offset)
-    assert found.queries == 11 - abs(offset)  # those that see nothing do not count
+    assert found.entropy.count == 11 - abs(offset)  # those that see nothing do not count
     assert found.offset.mean.item() == offset and found.distance.mean.item() == abs(offset)
-    assert found.entropy.mean.item() == 0 and found.looks(offset).item() == 1
-    assert found.commonest().item() == offset
+    assert found.entropy.mean.item() == 0 and found.mean_weight_at(offset).item() == 1
+    assert found.top_offset().item() == offset
 
 
 def test_a_rare_offset_is_not_the_commonest() -> None:
@@ -106,12 +110,12 @@ def test_a_rare_offset_is_not_the_commonest() -> None:
     weights = torch.full((1, 1, 20, 20), 0.02)
     weights += 0.3 * torch.eye(20).roll(-1, dims=1).tril()
     weights[0, 0, 19, 0] = 0.9
-    assert behaviour(weights).commonest().item() != 19
+    assert head_statistics(weights).top_offset().item() != 19
 
 
 def test_even_attention_is_as_even_as_can_be() -> None:
     weights = torch.ones(5, 5).tril()[None, None].double()
-    found = behaviour(weights / weights.sum(dim=-1, keepdim=True))
+    found = head_statistics(weights / weights.sum(dim=-1, keepdim=True))
     assert_close(found.evenness.mean.item(), 1.0)
     assert found.evenness.count == 4  # the first sees only itself
     memory = torch.full((2, 1, 3, 7), 1 / 7).double()
@@ -120,8 +124,8 @@ def test_even_attention_is_as_even_as_can_be() -> None:
 
 
 def test_nothing_counted_is_no_figure() -> None:
-    found = behaviour(torch.zeros(1, 2, 3, 3))
-    assert found.queries == 0 and found.offset.mean.isnan().all()
+    found = head_statistics(torch.zeros(1, 2, 3, 3))
+    assert found.entropy.count == 0 and found.offset.mean.isnan().all()
 
 
 def test_induction_looks_behind_an_earlier_copy() -> None:
