@@ -13,7 +13,7 @@ stopped by SIGINT, SIGTERM or SIGKILL, sometimes twice, and resumed to its end:
 
 A run counts as equal if its weights, metrics and log (without times) are those of the
 uninterrupted run, and as unusable if it cannot be resumed. Temporary files count as leftovers.
-The last line, a JSON object, is the figure in docs/results.md.
+The last line, a JSON object, is the figure in docs/reproducibility.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Every block of the README and docs is run: Python, shell and recipes, on small data."""
+"""Execute the Markdown blocks of README and docs on small data, and check recipes and links."""
 
 import re
 import shlex
@@ -18,107 +18,151 @@ from huggingface_folder import save_gpt2
 from small_recipe import SMALL_OF
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")))
+}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+SMALL_DATA = {
+    "people": ("--people", "40", "--places", "8", "--biographies", "2"),
+    "sentences": ("--sentences", "150"),
+    "spoken": ("--utterances", "30", "--most", "2"),
+    "drawn": ("--scenes", "40"),
+}
+SMALL_MODEL = SMALL_OF | {"lm": (*SMALL_OF["lm"], "model.width=32", "model.layers=2")}
 
 
-def blocks(language: str) -> list[str]:
-    return [
-        text
-        for page in PAGES
-        for kind, text in BLOCK.findall(page.read_text(encoding="utf-8"))
-        if kind == language
-    ]
+def blocks(page: str, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(PAGES[page]) if kind == language]
 
 
-def test_every_block_has_a_language_that_is_run() -> None:
-    kinds = {kind for page in PAGES for kind, _ in BLOCK.findall(page.read_text(encoding="utf-8"))}
+def pages_with(*languages: str) -> list[str]:
+    return [page for page in PAGES if any(blocks(page, language) for language in languages)]
+
+
+def test_every_block_is_executed_or_parsed() -> None:
+    kinds = {kind for text in PAGES.values() for kind, _ in BLOCK.findall(text)}
     assert kinds == {"python", "sh", "toml"}
+    assert len(pages_with("python")) >= 3 and len(pages_with("sh")) >= 12
 
 
-@pytest.fixture
-def desk(
-    small_run: Path, people: PeopleFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """A folder with the files that the pages speak of."""
-    shutil.copy(people.read, tmp_path / "texts.txt")
-    shutil.copy(people.train, tmp_path / "questions.tsv")
-    asked = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
-    (tmp_path / "more-questions.txt").write_text("\n".join(asked))
-    shutil.copytree(small_run, tmp_path / "runs" / "demo")
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    save_gpt2(tmp_path / "models" / "gpt2")
-    made = tmp_path / "sentences"
-    made.mkdir()
-    (made / "blanks.txt").write_text("the ___ walks .\n")
-    (made / "prompts.txt").write_text("the old duck\n")
+def write_inputs(folder: Path, people: PeopleFiles) -> None:
+    """Write the user's files that the pages mention."""
+    shutil.copy(people.read, folder / "texts.txt")
+    shutil.copy(people.train, folder / "questions.tsv")
+    questions = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
+    (folder / "more-questions.txt").write_text("\n".join(questions))
+    (folder / "blanks.txt").write_text("the ___ walks .\n")
+    (folder / "prompts.txt").write_text("the old duck\n")
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
+
+
+def run_command(line: str, run: str) -> None:
+    """Run one line of a shell block with small sizes; `run` is the folder if `train` has none."""
+    words = shlex.split(line, comments=True)
+    if not words:
+        return
+    if words[0] == "make":
+        rules = (ROOT / "Makefile").read_text()
+        assert re.search(rf"^{words[1]}:", rules, re.MULTILINE), line
+        return
+    if words[0] == "python":
+        assert (ROOT / words[1]).is_file(), line
+        return
+    assert words[0] == "harken", line
+    command, *arguments = words[1:]
+    if command == "demo":
+        return  # tests/demo/ runs it
+    if command == "data" and arguments[0] in SMALL_DATA:
+        arguments += SMALL_DATA[arguments[0]]  # the last value of an option wins
+    if command == "train":
+        task = tomllib.loads(Path(arguments[0]).read_text())["task"]
+        small = [part for value in SMALL_MODEL[task] for part in ("--set", value)]
+        folder = [] if "--run" in arguments else ["--run", run]
+        page = [re.sub(r"steps=\d+$", "steps=5", part) for part in arguments[1:]]
+        arguments = [arguments[0], *small, *page, *folder]
+    assert main([command, *arguments]) == 0, line
+
+
+@pytest.mark.parametrize("page", pages_with("sh", "python"))
+def test_blocks_run_in_order(
+    page: str,
+    people: PeopleFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Shell commands run in this process, Python blocks in a separate one without type checks."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    write_inputs(tmp_path, people)
+    code = blocks(page, "python")
+    commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    if "runs/demo" in "\n".join(code + commands):
+        shutil.copytree(request.getfixturevalue("small_run"), tmp_path / "runs" / "demo")
+    if "models/gpt2" in "\n".join(code):
+        save_gpt2(tmp_path / "models" / "gpt2")
+    for number, line in enumerate(commands):
+        run_command(line, run=f"runs/{number}")
+    if code:
+        (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
+        done = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
-def test_python_blocks_run_in_order(desk: Path) -> None:
-    """In a process of their own, as a reader would: the tests' type checks know no new score."""
-    (desk / "pages.py").write_text("\n".join([*blocks("python"), "assert len(records) == 2"]))
-    done = subprocess.run([sys.executable, "pages.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert len(blocks("python")) >= 4
+@pytest.mark.parametrize("page", pages_with("toml"))
+def test_recipes_of_the_docs_are_valid(page: str, tmp_path: Path) -> None:
+    for text in blocks(page, "toml"):
+        assert config.loads(Recipe, text, base=tmp_path).task in SMALL_OF
 
 
-def test_shell_blocks_run_in_order(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Only the sizes are ours, and a folder for `train` where the page names none."""
-    ran = 0
-    for number, line in enumerate(one for block in blocks("sh") for one in block.splitlines()):
-        words = shlex.split(line, comments=True)
-        if not words or words[0] == "make":
-            continue
-        if words[0].startswith("python"):
-            assert (ROOT / words[1]).is_file(), line
-            continue
-        assert words[0] == "harken", line
-        command, arguments = words[1], words[2:]
-        if command == "demo":
-            continue  # `make demo` itself; tests/demo/ runs it small
-        if words[1:3] == ["data", "sentences"]:
-            arguments = [*arguments, "--sentences", "150"]  # the last one counts
-        if words[1:3] == ["data", "spoken"]:
-            arguments = [*arguments, "--utterances", "30", "--most", "2"]
-        if command == "train":
-            task = tomllib.loads(Path(arguments[0]).read_text())["task"]
-            small = [part for one in SMALL_OF[task] for part in ("--set", one)]
-            where = [] if "--run" in arguments else ["--run", f"runs/{number}"]
-            arguments = [arguments[0], *small, *arguments[1:], *where]
-        assert main([command, *arguments]) == 0, line
-        ran += 1
-    assert ran >= 18
-
-
-@pytest.mark.parametrize("text", blocks("toml"))
-def test_recipes_in_the_docs_are_legal(text: str, tmp_path: Path) -> None:
-    assert config.loads(Recipe, text, base=tmp_path).task in SMALL_OF
-
-
-def test_every_task_has_a_recipe_that_is_legal() -> None:
+def test_every_task_has_a_page_and_a_valid_recipe() -> None:
     for task in TASKS:
+        assert f"docs/tasks/{task}.md" in PAGES
         assert load_recipe(ROOT / "recipes" / f"{task}.toml").task == task
 
 
-def test_the_set_up_of_the_sources_is_legal_either_way() -> None:
-    recipe = ROOT / "recipes" / "answer_sources.toml"
-    for score in ("scaled", "synthesizer"):
-        loaded = load_recipe(recipe, [f"model.attention.score.kind={score}"])
-        assert loaded.task == "answer"
-        assert loaded.model.attention.score.kind == score
+@pytest.mark.parametrize("score", ["scaled", "synthesizer"])
+def test_the_recipe_of_the_assignment_is_valid(score: str) -> None:
+    recipe = load_recipe(
+        ROOT / "recipes" / "answer_sources.toml", [f"model.attention.score.kind={score}"]
+    )
+    assert recipe.task == "answer"
+    assert recipe.model.attention.score.kind == score
 
 
-def test_make_targets_in_the_docs_exist() -> None:
-    rules = (ROOT / "Makefile").read_text()
-    for block in blocks("sh"):
-        for target in re.findall(r"^make (\w+)", block, re.MULTILINE):
-            assert re.search(rf"^{target}:", rules, re.MULTILINE), target
+def anchors(page: str) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    text = BLOCK.sub("", PAGES[page])
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_lead_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+def test_anchors_of_headings() -> None:
+    assert {"conll-u", "parallel-text", "exit-codes"} <= anchors("docs/formats.md")
+    assert "results-on-cs224ns-wikitxt" in anchors("docs/tasks/fill.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for target in LINK.findall(PAGES[page]):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+        assert file.exists(), f"{page}: {target}"
+        if anchor:
+            assert anchor in anchors(str(file.relative_to(ROOT))), f"{page}: {target}"
+
+
+def test_sections_named_by_error_messages_exist() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    targets = set(re.findall(r"(docs/[\w/-]+\.md)#([\w-]+)", source))
+    assert ("docs/formats.md", "speech") in targets
+    for page, anchor in targets | {("docs/formats.md", "questions")}:
+        assert anchor in anchors(page), f"{page}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_are_short(page: str) -> None:
+    assert len(PAGES[page].splitlines()) <= (150 if page == "README.md" else 250)
