@@ -4,8 +4,8 @@
     run = harken.load("runs/demo")
     run.predict(["Where was Ada Lovelace born?"])
 
-`import harken` takes no time: PyTorch is imported when a name below is first used. docs/python-api.md
-shows every name.
+`import harken` takes no time: PyTorch is imported when a name below is first used.
+docs/python-api.md shows every name.
 """
 
 from typing import TYPE_CHECKING, Any
