@@ -26,7 +26,7 @@ from harken.attention.scores import (
 )
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.layers.norm import NormConfig
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 
 VOCABULARY, WIDTH, LENGTH, LAYERS = 19, 13, 11, 2
 HEADS, HEAD_WIDTH, KEY_WIDTH = 3, 5, 4

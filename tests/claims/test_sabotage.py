@@ -15,7 +15,7 @@ from harken.attention.scores import DotProductScore, ScaledConfig
 from harken.claims.claim import Setting, judge
 from harken.claims.laboratory import chosen
 from harken.design.waves import shift_matrix
-from harken.models.attentive_decoder import AttentiveDecoder
+from harken.models.decoders import AttentionRNNDecoder
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -75,13 +75,13 @@ def shares_over_queries(patch: pytest.MonkeyPatch) -> None:
 
 def credited_late(patch: pytest.MonkeyPatch) -> None:
     """Every state stands one word later than the look that made it."""
-    extend = AttentiveDecoder.extend
+    extend = AttentionRNNDecoder.extend
 
-    def late(self: AttentiveDecoder, tokens: Tensor, present: Tensor, state: object) -> object:
+    def late(self: AttentionRNNDecoder, tokens: Tensor, present: Tensor, state: object) -> object:
         states, after = extend(self, tokens, present, state)
         return states.roll(1, dims=1), after
 
-    patch.setattr(AttentiveDecoder, "extend", late)
+    patch.setattr(AttentionRNNDecoder, "extend", late)
 
 
 def forgets_the_future(patch: pytest.MonkeyPatch) -> None:

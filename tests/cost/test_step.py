@@ -20,7 +20,7 @@ from harken.cost.exercise import Workload, language_model_loss, workload
 from harken.cost.memory import footprint
 from harken.cost.recipes import trace_workload
 from harken.cost.step import Cost, trace_step
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 from harken.recipe import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"

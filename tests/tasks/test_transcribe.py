@@ -11,11 +11,11 @@ import torch
 
 from harken import config
 from harken.cli.main import main
-from harken.decode.found import Found
+from harken.decode.stepper import TokenHypothesis
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances, write_manifest
-from harken.models.recogniser import BLANK
+from harken.models.recognizer import BLANK
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.report.viewed_attention import view_attention
@@ -331,8 +331,8 @@ def test_a_long_sound_is_cut_where_it_is_quiet() -> None:
     assert [piece.first for piece in cut_at_silence(frames, None)] == [0]
     words = [SpokenWord("a", 0.0, 1.0)], [SpokenWord("b", 2.0, 3.0)]
     parts = [
-        Transcript(found=[Found([7], -1.0), Found([8], -2.0)], words=words[0]),
-        Transcript(found=[Found([9], -0.5)], words=words[1]),
+        Transcript(found=[TokenHypothesis([7], -1.0), TokenHypothesis([8], -2.0)], words=words[0]),
+        Transcript(found=[TokenHypothesis([9], -0.5)], words=words[1]),
     ]
     whole = joined(parts)
     assert [(one.tokens, one.log_probability) for one in whole.found] == [([7, 9], -1.5)]

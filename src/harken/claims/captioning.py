@@ -26,8 +26,8 @@ from harken.claims.layer import HEAD_WIDTH, HEADS, KEY_WIDTH, QUERIES, layer, ma
 from harken.layers.convolution import ConvPyramidConfig, Downsample
 from harken.layers.frontends import as_tokens
 from harken.layers.recurrent import TanhConfig
-from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig, AttentiveState
-from harken.models.blank import RecurrentBlankConfig
+from harken.models.cloze import BiRNNClozeConfig
+from harken.models.decoders import AttentionRNNDecoder, AttentionRNNDecoderConfig, AttentionRNNState
 
 SOURCE = "problems on language models"
 WORDS, TIME, WIDTH, HIDDEN, MEMORY = 23, 7, 5, 11, 13
@@ -120,7 +120,7 @@ def pair_weights(width: int, inner: int) -> int:
 def blanks(setting: Setting) -> Sequence[Case]:
     """C3: every word of a row as its blank."""
     generator, end = setting.generator(), 0
-    config = RecurrentBlankConfig(width=WIDTH, cell=TanhConfig(hidden=HIDDEN))
+    config = BiRNNClozeConfig(width=WIDTH, cell=TanhConfig(hidden=HIDDEN))
     model = filled(config.build(WORDS, mask=1, end=end, seed=0), generator).eval()
     tokens = torch.randint(2, WORDS, (TIME,), generator=generator)
     everywhere = torch.ones(1, TIME, dtype=torch.bool)
@@ -150,7 +150,7 @@ def translating(setting: Setting) -> Sequence[Case]:
     decoder = writer(generator)
     memory, first = normal(generator, 17, MEMORY), normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
-    begun = decoder.begin(memory[None], None, first[None])
+    begun = decoder.init_state(memory[None], None, first[None])
     measured = decoder.logits(decoder(tokens[None], begun))[0].softmax(dim=-1)
     return [
         worst(
@@ -173,21 +173,21 @@ def captioning(setting: Setting) -> Sequence[Case]:
     decoder, columns, rows = writer(generator), 3, 5
     picture, first = normal(generator, columns, rows, MEMORY), normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
-    begun = decoder.begin(as_tokens(picture[None]), None, first[None])
+    begun = decoder.init_state(as_tokens(picture[None]), None, first[None])
     measured = decoder.logits(decoder(tokens[None], begun))[0].softmax(dim=-1)
     places = [array(picture)[x, y] for x in range(columns) for y in range(rows)]
     predicted = written(decoder, np.stack(places), array(first), tokens.tolist())
     return [worst("P(w_{t+1}) of every word and step", predicted, measured)]
 
 
-def writer(generator: torch.Generator) -> AttentiveDecoder:
+def writer(generator: torch.Generator) -> AttentionRNNDecoder:
     """The sources' decoder, its CELL a tanh of all that it is given."""
-    config = AttentiveDecoderConfig(width=WIDTH, hidden=HIDDEN, cell=TanhConfig())
+    config = AttentionRNNDecoderConfig(width=WIDTH, hidden=HIDDEN, cell=TanhConfig())
     built = config.build(WORDS, memory_width=MEMORY, source_width=HIDDEN, seed=0)
     return filled(built, generator).eval()
 
 
-def written(decoder: AttentiveDecoder, memory: Array, state: Array, words: list[int]) -> Array:
+def written(decoder: AttentionRNNDecoder, memory: Array, state: Array, words: list[int]) -> Array:
     """The sources' four lines for each word that is consumed; the memory may be of places."""
     named = {name: array(weight) for name, weight in decoder.named_parameters()}
     factors = decoder.attention.score.factors()
@@ -206,7 +206,7 @@ def written(decoder: AttentiveDecoder, memory: Array, state: Array, words: list[
 
 
 def credited(
-    decoder: AttentiveDecoder, tokens: torch.Tensor, begun: AttentiveState, look: int
+    decoder: AttentionRNNDecoder, tokens: torch.Tensor, begun: AttentionRNNState, look: int
 ) -> int:
     """Disturb one look, and count from the word consumed then to the first word that changes."""
     kernel, looks = decoder.attention.kernel, 0

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.claims.claim import Setting
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 
 SYMBOLS, HALF, HEADS, KEY_WIDTH, WIDTH = 16, 8, 2, 16, 32
 STEPS, ROWS = 150, 64

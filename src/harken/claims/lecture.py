@@ -33,7 +33,7 @@ from harken.claims.layer import (
     weights,
 )
 from harken.design.waves import Waves, shift_matrix
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 
 SOURCE = "lecture on attention"
 SPAN, OFFSETS = 67, (1, 7, 31)

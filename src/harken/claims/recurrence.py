@@ -16,8 +16,8 @@ from harken.claims.backpropagation import TanhWeights, backpropagate
 from harken.claims.claim import Array, Case, Claim, Setting, worst
 from harken.claims.drawn import array, filled, normal
 from harken.layers.recurrent import TanhConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig, Location
-from harken.models.recogniser import RecogniserConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, Location
+from harken.models.recognizer import RecognizerConfig
 
 SOURCE = "lecture on attention"
 TIME, WIDTH, HIDDEN, TAGS = 11, 5, 7, 3
@@ -99,18 +99,18 @@ def gradient(weights: TanhWeights, inputs: torch.Tensor, targets: torch.Tensor) 
 
 def short_memory(setting: Setting) -> Sequence[Case]:
     """C9: a window over the past, and the recogniser's own."""
-    config = RecogniserConfig(decoder=AttentiveDecoderConfig(), memory_ms=BUFFER_MS)
+    config = RecognizerConfig(decoder=AttentionRNNDecoderConfig(), memory_ms=BUFFER_MS)
     stride = HOP_MS * config.front.factor
     predicted = BUFFER_MS / stride
     places = torch.arange(41)[None]
     past = build_mask("causal", places, places, window=round(predicted) - 1).visible
     assert past is not None
     decoder = config.windowed(HOP_MS)
-    assert isinstance(decoder, AttentiveDecoderConfig) and decoder.location is not None
+    assert isinstance(decoder, AttentionRNNDecoderConfig) and decoder.location is not None
     generator = setting.generator()
     location = filled(Location(decoder.location, HIDDEN, WIDTH), generator)
-    looked = location.begin(normal(generator, 1, 41, WIDTH))
-    looked = looked._replace(looked=F.one_hot(torch.tensor([20]), 41).double())
+    looked = location.init_state(normal(generator, 1, 41, WIDTH))
+    looked = looked._replace(weights=F.one_hot(torch.tensor([20]), 41).double())
     around = location.mask(looked, torch.ones(1, 41, dtype=torch.bool)).visible
     assert around is not None
     return [

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from harken.inspection.patching import PatchingResult
-    from harken.models.language_model import GPT
+    from harken.models.gpt import GPT
 
 EPILOG = """restored:
   100 %  the part alone restores the clean prediction; 0 %: it changes nothing; below 0 %: it moves
@@ -75,7 +75,7 @@ def _load(
 ) -> "tuple[GPT, Callable[[str], object], Callable[[Sequence[int]], list[str]]]":
     """Return the model, a function that makes it read a text, and the texts of tokens."""
     from harken.foreign import is_huggingface, load_huggingface
-    from harken.models.language_model import GPT
+    from harken.models.gpt import GPT
     from harken.run import load
 
     if is_huggingface(options.folder):

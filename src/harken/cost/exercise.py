@@ -81,7 +81,7 @@ def check_length(step: Workload, length: int) -> None:
     """Reject rows that are longer than the model's inputs."""
     with torch.device("meta"):
         model = step.build()
-    names = ("longest_frames", "longest_source", "longest_output", "length")
+    names = ("max_frames", "max_source", "max_target", "length")
     limits = [limit for name in names if (limit := getattr(model, name, None)) is not None]
     if limits and length > limits[0]:
         raise UserError(

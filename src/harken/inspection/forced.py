@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from harken.decode.step import Writing
+from harken.decode.stepper import Seq2SeqModel
 from harken.inspection.record import Selection, attentions, record
 from harken.inspection.refs import is_cross_attention
 
 
 @torch.inference_mode()
 def forced_cross_attention(
-    model: Writing,
+    model: Seq2SeqModel,
     memory: Float[Tensor, "B M H"],
     present: Bool[Tensor, "B M"],
     texts: Sequence[Sequence[int]],
@@ -32,8 +32,8 @@ def forced_cross_attention(
         count = int(present[row].sum())
         told = torch.tensor([[start, *text]], device=memory.device)[:, : max(len(text), 1)]
         with record(model, Selection(paths=(last,))) as records:
-            state = model.begin(memory[[row], :count], present[[row], :count])
-            model.extend(told, torch.ones_like(told, dtype=torch.bool), state)
+            state = model.init_state(memory[[row], :count], present[[row], :count])
+            model.step(told, torch.ones_like(told, dtype=torch.bool), state)
         calls = [call.weights[0] for call in records]
         weights.append(torch.cat(calls, dim=1)[:, : len(text)])
     return weights

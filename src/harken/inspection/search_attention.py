@@ -24,9 +24,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harken.decode.sampling import SampleKey
-from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
-from harken.decode.step import Prompts, Stepper
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import Prompts, Stepper
 from harken.errors import UserError
 from harken.inspection.record import (
     ALL,
@@ -65,16 +64,23 @@ def search_with_attention(
     *,
     search: SearchConfig,
     end: int,
-    most: int,
+    max_tokens: int,
     nbest: int = 1,
     keys: Sequence[SampleKey] | None = None,
     selection: Selection = ALL,
 ) -> list[list[AttendedHypothesis]]:
-    """Search as `seek` does with a stepper that runs `model`, and record its attention."""
+    """Search as `generate` does with a stepper that runs `model`, and record its attention."""
     beam = None if search.temperature is not None else max(search.beam, nbest)
     recorder = RecordingStepper(stepper, model, end=end, beam=beam, selection=selection)
-    rows = seek(
-        recorder, prompts, present, search=search, end=end, most=most, nbest=nbest, keys=keys
+    rows = generate(
+        recorder,
+        prompts,
+        present,
+        search=search,
+        end=end,
+        max_tokens=max_tokens,
+        nbest=nbest,
+        keys=keys,
     )
     return [
         [
@@ -144,13 +150,13 @@ class RecordingStepper:
         self._steps: list[Step] = []
         self._left = 0
 
-    def prompt(
+    def prefill(
         self, tokens: Prompts, present: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B V"], RecordedState]:
         self._present, self._steps, self._left = present, [], 0
         items = torch.arange(len(tokens), device=tokens.device)
         last = (torch.arange(present.shape[1], device=tokens.device) * present).amax(dim=1)
-        return self._run(lambda: self._stepper.prompt(tokens, present), items, items, last)
+        return self._run(lambda: self._stepper.prefill(tokens, present), items, items, last)
 
     def step(
         self, tokens: Int[Tensor, "B"], state: RecordedState
@@ -159,13 +165,13 @@ class RecordingStepper:
         last = torch.full_like(tokens, LAST)
         return self._run(lambda: self._stepper.step(tokens, state.own), state.place, tokens, last)
 
-    def logs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-        return self._stepper.logs(scores)
+    def log_probs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        return self._stepper.log_probs(scores)
 
-    def select(
+    def reorder(
         self, state: RecordedState, rows: Int[Tensor, "rows"], *, same_prompts: bool
     ) -> RecordedState:
-        own = self._stepper.select(state.own, rows, same_prompts=same_prompts)
+        own = self._stepper.reorder(state.own, rows, same_prompts=same_prompts)
         return RecordedState(own, state.step, state.place[rows])
 
     @property
@@ -222,7 +228,7 @@ class RecordingStepper:
     def _may_end(self, scores: Float[Tensor, "B V"]) -> Bool[Tensor, "B"]:
         if self._beam is None:
             return scores.new_ones(len(scores), dtype=torch.bool)
-        logs = self._stepper.logs(scores)
+        logs = self._stepper.log_probs(scores)
         return (logs > logs[:, self._end, None]).sum(dim=1) < 2 * self._beam
 
     def _forget(self) -> None:

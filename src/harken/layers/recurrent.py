@@ -130,7 +130,7 @@ class Recurrent(nn.Module):
             self.backwards = new_layers(config, reads, self.hidden)
         self.dropout = Dropout(config.dropout)
 
-    def begin(self, batch: int) -> RecurrentState:
+    def init_state(self, batch: int) -> RecurrentState:
         """The state before any token: zeros."""
         ways = (self.forwards is not None) + (self.backwards is not None)
         return zero_state(self, batch, ways * self.depth, self.hidden)
@@ -147,7 +147,7 @@ class Recurrent(nn.Module):
             assert (present[:, 1:] <= present[:, :-1]).all(), "padding stands on the right"
             # Zeros, since a NaN there would come back through a gradient of zero.
             inputs = inputs.masked_fill(~present[..., None], 0.0)
-        before = self.begin(inputs.shape[0]) if state is None else state
+        before = self.init_state(inputs.shape[0]) if state is None else state
         after: list[RecurrentState] = []
         for depth in range(self.depth):
             if depth > 0:
@@ -180,7 +180,7 @@ class RecurrentCell(nn.Module):
         self.forwards = new_layers(config, reads, hidden)
         self.dropout = Dropout(config.dropout)
 
-    def begin(self, batch: int) -> RecurrentState:
+    def init_state(self, batch: int) -> RecurrentState:
         """The state before any token: zeros."""
         return zero_state(self, batch, self.depth, self.hidden)
 

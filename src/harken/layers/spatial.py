@@ -24,7 +24,6 @@ from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.frontends import as_map, as_tokens, grid
 from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack
-from harken.layers.transformer import TransformerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,14 +61,8 @@ class SpatialEncoder(nn.Module):
         self.position = build_position(
             config.position, config.attention, width, max(columns, rows), axes=2
         )
-        block = TransformerConfig(
-            attention=config.attention,
-            feedforward=config.feedforward,
-            norm=config.norm,
-            dropout=config.dropout,
-        )
         self.dropout = Dropout(config.dropout)
-        self.stack = Stack(block, config.layers, self.width, columns * rows)
+        self.stack = Stack(config, config.layers, self.width, columns * rows)
 
     def forward(
         self,

@@ -33,7 +33,7 @@ from harken.formats.titles import title_of
 from harken.formats.tsv import read_questions
 from harken.layers.losses import cross_entropy_
 from harken.measure.accuracy import exact_matches
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 from harken.tasks.answer_predictor import AnswerPredictor, encode_prompts
 from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import (

@@ -10,9 +10,8 @@ from jaxtyping import Float
 from harken.batch.padding import pad
 from harken.batch.ragged import ragged
 from harken.decode.sampling import SampleKey
-from harken.decode.search import SearchConfig
-from harken.decode.seek import Found, seek
-from harken.decode.step import LanguageModelSteps, NonEmptySteps
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import LMStepper, NonEmptyStepper, TokenHypothesis
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.formats.examples import Question
 from harken.formats.question_template import QuestionTemplate, question_template
@@ -21,7 +20,7 @@ from harken.measure.borrowing import known_of
 from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.scored_answers import Answer
-from harken.models.language_model import GPT
+from harken.models.gpt import GPT
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
 from harken.tasks.prediction import (
@@ -150,16 +149,16 @@ class AnswerPredictor(Predictor[Question]):
 
     def _search(
         self, prompts: Sequence[Prompt], nbest: int = 1, keys: Sequence[SampleKey] | None = None
-    ) -> list[list[Found]]:
+    ) -> list[list[TokenHypothesis]]:
         """The best answers to each prompt, searched in one batch."""
         tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
-        return seek(
-            NonEmptySteps(LanguageModelSteps(self.model.eval()), END),  # no answer is empty
+        return generate(
+            NonEmptyStepper(LMStepper(self.model.eval()), END),  # no answer is empty
             tokens.to(self.device),
             present.to(self.device),
             search=self.search,
             end=END,
-            most=self.max_answer_tokens,
+            max_tokens=self.max_answer_tokens,
             nbest=nbest,
             keys=keys,
         )

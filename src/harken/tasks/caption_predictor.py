@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.decode.found import Found
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
+from harken.decode.stepper import TokenHypothesis
 from harken.encode.pixels import MapsConfig, PixelsConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.image_source import Numbers
@@ -108,9 +108,9 @@ class CaptionPredictor(Predictor[CaptionExample]):
             ),
         )
 
-    def search_examples(self, examples: Sequence[CaptionExample]) -> list[list[Found]]:
+    def search_examples(self, examples: Sequence[CaptionExample]) -> list[list[TokenHypothesis]]:
         """The best captions of each picture."""
-        found: list[list[Found]] = []
+        found: list[list[TokenHypothesis]] = []
         for start in range(0, len(examples), BATCH_SIZE):
             batch = examples[start : start + BATCH_SIZE]
             keys = [(index,) for index in range(start, start + len(batch))]
@@ -120,9 +120,9 @@ class CaptionPredictor(Predictor[CaptionExample]):
     @torch.inference_mode()
     def _search(
         self, pictures: Numbers, nbest: int = 1, keys: Sequence[SampleKey] | None = None
-    ) -> list[list[Found]]:
+    ) -> list[list[TokenHypothesis]]:
         model = self.model.eval()
-        encoded = model.look(self._encode(pictures))
+        encoded = model.encode(self._encode(pictures))
         return search_outputs(model, *encoded, self.search, nbest, keys)
 
     def _word_attention(
@@ -134,7 +134,7 @@ class CaptionPredictor(Predictor[CaptionExample]):
         for start in range(0, len(examples), BATCH_SIZE):
             texts = outputs[start : start + BATCH_SIZE]
             with torch.inference_mode():
-                encoded = model.look(self._encode(load(examples[start : start + BATCH_SIZE])))
+                encoded = model.encode(self._encode(load(examples[start : start + BATCH_SIZE])))
             weights = forced_cross_attention(model, *encoded, texts, END)
             for text, heads in zip(texts, weights, strict=True):
                 words = np.array(self.vocabulary.word_numbers(text), dtype=np.int64)

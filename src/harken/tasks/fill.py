@@ -27,7 +27,7 @@ from harken.encode.whole_words import WholeWordsConfig, split_words
 from harken.errors import UserError
 from harken.formats.text import read_lines
 from harken.layers.losses import cross_entropy_
-from harken.models.blank import BlankConfig, BlankModel, RecurrentBlankConfig
+from harken.models.cloze import BiRNNClozeConfig, ClozeConfig, ClozeModel
 from harken.tasks.fill_predictor import MAX_LENGTH, FillPredictor, choose_some
 from harken.tasks.task import (
     Layout,
@@ -86,7 +86,7 @@ class FillRecipe:
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: FillData
     encode: WholeWordsConfig = WholeWordsConfig()
-    model: BlankConfig = RecurrentBlankConfig()
+    model: ClozeConfig = BiRNNClozeConfig()
     training: FillTraining = field(default_factory=FillTraining)
 
     @property
@@ -95,7 +95,7 @@ class FillRecipe:
         return 1.0 if self.model.together else self.training.blanks
 
 
-class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
+class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
     """Cloze; an example is a line without a blank."""
 
     recipe_type = FillRecipe
@@ -134,16 +134,16 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
     def fit(self, recipe: FillRecipe, train: Sequence[str]) -> Vocabulary:
         return recipe.encode.fit(train)
 
-    def build(self, recipe: FillRecipe, sizes: VocabularySizes) -> BlankModel:
+    def build(self, recipe: FillRecipe, sizes: VocabularySizes) -> ClozeModel:
         return recipe.model.build(sizes.entries, mask=MASK, end=END, seed=recipe.seed)
 
     def stages(
         self, recipe: FillRecipe, splits: Splits[str], vocabulary: Vocabulary, cache: Path
-    ) -> list[Stage[BlankModel]]:
+    ) -> list[Stage[ClozeModel]]:
         dev = ragged(vocabulary.encode(splits["dev"]))
         chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
 
-        def dev_accuracy(model: BlankModel) -> float:
+        def dev_accuracy(model: ClozeModel) -> float:
             predictor = self.bind(recipe, splits, vocabulary, model)
             filled = predictor.fill(predictor.queries(dev, chosen), best=1)
             return float(np.mean(filled.words[:, 0] == dev.values[chosen]))
@@ -152,7 +152,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
         return [stage("blanks", recipe.training, batches.batch, cloze_loss, dev_accuracy)]
 
     def bind(
-        self, recipe: FillRecipe, splits: Splits[str], vocabulary: Vocabulary, model: BlankModel
+        self, recipe: FillRecipe, splits: Splits[str], vocabulary: Vocabulary, model: ClozeModel
     ) -> FillPredictor:
         return FillPredictor(config=recipe.model, splits=splits, vocabulary=vocabulary, model=model)
 
@@ -161,7 +161,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
 
     def probe(
         self, recipe: FillRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
-    ) -> MicroBatch[BlankModel]:
+    ) -> MicroBatch[ClozeModel]:
         generator = torch.Generator().manual_seed(0)
         shape = letters["B"], letters["T"]
         count = letters["B"] * letters["T"]
@@ -197,6 +197,6 @@ class ClozeBatches:
         return [Asked(take_slices(self._rows.values, starts, lengths), blanked).batch(PAD)]
 
 
-def cloze_loss(model: BlankModel, batch: BlankBatch) -> Tensor:
+def cloze_loss(model: ClozeModel, batch: BlankBatch) -> Tensor:
     """Cross-entropy, summed over the blanks."""
     return cross_entropy_(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()

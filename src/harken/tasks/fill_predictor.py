@@ -25,7 +25,7 @@ from harken.inspection.record import has_attention
 from harken.measure.blanks import BEST, Filled, Tally, fill_by_counts
 from harken.measure.interval import Sample
 from harken.measure.ngrams import Trigrams
-from harken.models.blank import BlankConfig, BlankModel
+from harken.models.cloze import ClozeConfig, ClozeModel
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.prediction import (
     Evaluation,
@@ -52,10 +52,10 @@ BATCH_LOGITS = 1 << 24  # in one product with the vocabulary: 64 MiB
 class FillPredictor(Predictor[str]):
     """A trained cloze model."""
 
-    config: BlankConfig
+    config: ClozeConfig
     splits: Splits[str]  # the baselines count n-grams of the training lines
     vocabulary: Vocabulary
-    model: BlankModel
+    model: ClozeModel
 
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False

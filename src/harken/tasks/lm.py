@@ -26,8 +26,8 @@ from harken.errors import Failure, UserError
 from harken.files import replacing
 from harken.formats.text import read_lines, read_whole
 from harken.inputs import file_size
-from harken.models.fixed_state import LanguageModelConfig
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
+from harken.models.recurrent_lm import LanguageModelConfig
 from harken.tasks.lm_predictor import (
     MAX_NEW_TOKENS,
     AnyLanguageModel,

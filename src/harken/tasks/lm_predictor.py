@@ -11,16 +11,15 @@ from torch import Tensor
 from harken.batch.padding import IGNORE, TokenBatch, pad
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.windows import cover, covering_batches
-from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
-from harken.decode.step import LanguageModelSteps
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import LMStepper
 from harken.encode.stream import Stream
 from harken.encode.vocabulary import END, PAD
 from harken.layers.losses import cross_entropy_
 from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import Surprise, mean_nats
-from harken.models.fixed_state import FixedStateModel
-from harken.models.language_model import GPT
+from harken.models.gpt import GPT
+from harken.models.recurrent_lm import FixedStateLM
 from harken.tasks.attention_view import AttentionExample, causal_example, next_token
 from harken.tasks.prediction import (
     Evaluation,
@@ -40,7 +39,7 @@ BATCH_TOKENS = 4096  # in one batch of evaluation
 MAX_CHUNK = 4096  # tokens; longer chunks, as of a text without spaces, are cut
 SHOWN, SHOWN_CHARACTERS, SHOWN_TOKENS = 3, 64, 100  # continuations, of prompts, of continuations
 
-AnyLanguageModel = GPT | FixedStateModel
+AnyLanguageModel = GPT | FixedStateLM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,13 +66,13 @@ class LanguageModelPredictor(Predictor[str]):
             texts = inputs[start : start + BATCH_SIZE]
             prompts = [self._prompt(text, max_prompt) for text in texts]
             tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
-            found = seek(
-                LanguageModelSteps(model),
+            found = generate(
+                LMStepper(model),
                 tokens.to(device),
                 present.to(device),
                 search=self.search,
                 end=END,
-                most=new_tokens,
+                max_tokens=new_tokens,
                 nbest=nbest,
                 keys=keys[start : start + BATCH_SIZE],
             )

@@ -38,8 +38,7 @@ from harken.formats.conllu import read_conllu
 from harken.formats.examples import Sentence
 from harken.layers.losses import cross_entropy_
 from harken.measure.tagging import words_right
-from harken.models.tagger import Tagger, TaggerConfig
-from harken.models.word_vectors import NeighboursConfig
+from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.tag_predictor import MAX_LENGTH, TagPredictor
 from harken.tasks.task import (
     Layout,
@@ -88,7 +87,7 @@ class VectorsConfig(StageConfig):
     steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimiserConfig = AdamWConfig(rate=5e-3, decay=0.0)
     batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)
-    neighbours: NeighboursConfig = NeighboursConfig()
+    neighbours: CBOWConfig = CBOWConfig()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

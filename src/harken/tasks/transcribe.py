@@ -29,7 +29,7 @@ from harken.batch.padding import IGNORE
 from harken.batch.ragged import Numbers, ragged
 from harken.batch.utterances import UtteranceBatch, utterance_batch
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.decode.speech import SpeechSearchConfig
+from harken.decode.joint import SpeechSearchConfig
 from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
@@ -39,7 +39,7 @@ from harken.formats.manifest import read_utterances
 from harken.formats.sound import MAX_SECONDS, Sounds, name_of, sound_rate, sound_seconds
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
-from harken.models.recogniser import BLANK, Recogniser, RecogniserConfig
+from harken.models.recognizer import BLANK, RecognizerConfig, SpeechRecognizer
 from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import (
     Layout,
@@ -145,7 +145,7 @@ class TranscribeRecipe:
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: TranscribeData
     encode: TranscribeEncoding = field(default_factory=TranscribeEncoding)
-    model: RecogniserConfig = field(default_factory=RecogniserConfig)
+    model: RecognizerConfig = field(default_factory=RecognizerConfig)
     training: TranscribeTraining = field(default_factory=TranscribeTraining)
     search: SpeechSearchConfig = SpeechSearchConfig()
 
@@ -181,7 +181,7 @@ def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[
     return chosen
 
 
-class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
+class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
     """Speech recognition."""
 
     inputs = "sounds"
@@ -210,7 +210,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
     def fit(self, recipe: TranscribeRecipe, train: Sequence[Utterance]) -> Vocabulary:
         return recipe.encode.units.fit(utterance.text for utterance in train)
 
-    def build(self, recipe: TranscribeRecipe, sizes: VocabularySizes) -> Recogniser:
+    def build(self, recipe: TranscribeRecipe, sizes: VocabularySizes) -> SpeechRecognizer:
         sound = recipe.encode.filterbank
         return recipe.model.build(sizes.entries, sound.bins, sound.hop_ms, recipe.seed)
 
@@ -220,7 +220,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
         splits: Splits[Utterance],
         vocabulary: Vocabulary,
         cache: Path,
-    ) -> list[Stage[Recogniser]]:
+    ) -> list[Stage[SpeechRecognizer]]:
         config = recipe.training.speech
         shards = stored_frames(recipe, splits["train"], cache / "frames")
         texts = vocabulary.encode([utterance.text for utterance in splits["train"]])
@@ -242,7 +242,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
         dev = splits["dev"][:DEV_UTTERANCES]
         greedy = replace(recipe, search=SpeechSearchConfig(by=recipe.search.by))
 
-        def dev_accuracy(model: Recogniser) -> float:
+        def dev_accuracy(model: SpeechRecognizer) -> float:
             predictor = self.bind(greedy, splits, vocabulary, model)
             return 1.0 - predictor.evaluate(dev).samples["wer"].value
 
@@ -253,7 +253,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
         recipe: TranscribeRecipe,
         splits: Splits[Utterance],
         vocabulary: Vocabulary,
-        model: Recogniser,
+        model: SpeechRecognizer,
     ) -> SpeechPredictor:
         return SpeechPredictor(
             model=model,
@@ -280,7 +280,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
 
     def probe(
         self, recipe: TranscribeRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
-    ) -> MicroBatch[Recogniser]:
+    ) -> MicroBatch[SpeechRecognizer]:
         generator, rows = torch.Generator().manual_seed(0), letters["B"]
         frames = torch.randn(rows, letters["S"], letters["F"], generator=generator)
         present = torch.ones(rows, letters["S"], dtype=torch.bool)
@@ -333,10 +333,10 @@ def fitting(recipe: TranscribeRecipe, lengths: Numbers, texts: Sequence[Numbers]
     return np.flatnonzero(fits)
 
 
-def speech_loss(config: TranscribeStage) -> Callable[[Recogniser, UtteranceBatch], Tensor]:
+def speech_loss(config: TranscribeStage) -> Callable[[SpeechRecognizer, UtteranceBatch], Tensor]:
     """CTC and cross-entropy, summed over the targets; one of them alone has weight 1."""
 
-    def loss(model: Recogniser, batch: UtteranceBatch) -> Tensor:
+    def loss(model: SpeechRecognizer, batch: UtteranceBatch) -> Tensor:
         counted = batch.targets != IGNORE
         ctc_logits, present, decoder_logits = model(
             batch.frames, batch.present, batch.inputs, at=counted

@@ -33,7 +33,7 @@ from harken.formats.examples import Pair
 from harken.formats.tsv import read_pairs_tsv, read_parallel
 from harken.layers.losses import cross_entropy_
 from harken.measure.bleu import bleu, bleu_counts
-from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from harken.models.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import (
     Layout,
@@ -280,7 +280,7 @@ def read_pairs(files: ParallelFiles | Path, *, keep_blank: bool = True) -> list[
 
 def max_lengths(model: EncoderDecoderConfig) -> tuple[int, int]:
     """The most tokens of a source and of a target."""
-    return model.longest_source, model.decoder.length
+    return model.max_source, model.decoder.length
 
 
 def encode_pairs(

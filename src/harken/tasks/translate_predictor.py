@@ -7,14 +7,14 @@ import torch
 
 from harken.batch.padding import pad
 from harken.batch.ragged import Numbers, ragged
-from harken.decode.found import Found, follow
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
+from harken.decode.stepper import TokenHypothesis, concatenate
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.formats.examples import Pair
 from harken.inspection.refs import is_encoder_attention
 from harken.measure.bleu import translation_samples
-from harken.models.encoder_decoder import LONGEST_SOURCE, EncoderDecoder
+from harken.models.seq2seq import MAX_SOURCE, EncoderDecoder
 from harken.tasks.attention_view import AttentionExample, output_title, self_view
 from harken.tasks.prediction import (
     Evaluation,
@@ -56,12 +56,14 @@ class TranslatePredictor(Predictor[Pair]):
                 chunks.append(chunk)
                 owners.append(owner)
                 chunk_keys.append((*keys[owner], number))
-        joined: list[list[Found]] = [[] for _ in inputs]
+        joined: list[list[TokenHypothesis]] = [[] for _ in inputs]
         found = self._search(chunks, chunk_keys, nbest)
         for owner, hypotheses in zip(owners, found, strict=True):
-            joined[owner] = follow(joined[owner], hypotheses) if joined[owner] else hypotheses
+            joined[owner] = concatenate(joined[owner], hypotheses) if joined[owner] else hypotheses
         for text, hypotheses in zip(inputs, joined, strict=True):
-            yield prediction_of(text, hypotheses or [Found([], 0.0)], self.vocabulary, nbest)
+            yield prediction_of(
+                text, hypotheses or [TokenHypothesis([], 0.0)], self.vocabulary, nbest
+            )
 
     def evaluate(self, examples: Sequence[Pair], condition: str | None = None) -> Evaluation:
         predictions = list(self.predict([pair.source for pair in examples]))
@@ -107,10 +109,10 @@ class TranslatePredictor(Predictor[Pair]):
 
     def _search(
         self, sources: Sequence[Numbers], keys: Sequence[SampleKey], nbest: int = 1
-    ) -> list[list[Found]]:
+    ) -> list[list[TokenHypothesis]]:
         """The best hypotheses for each source that fits the model, in order."""
         model = self.model.eval()
-        found: list[list[Found]] = [[] for _ in sources]
+        found: list[list[TokenHypothesis]] = [[] for _ in sources]
         # Similar lengths together, the longest first: what does not fit in memory fails at once.
         ranked = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         for start in range(0, len(ranked), BATCH_SIZE):
@@ -129,9 +131,7 @@ class TranslatePredictor(Predictor[Pair]):
         return found
 
     def _chunks(self, tokens: Numbers) -> list[Numbers]:
-        return cut_between_words(
-            tokens, self.model.longest_source or LONGEST_SOURCE, self.vocabulary
-        )
+        return cut_between_words(tokens, self.model.max_source or MAX_SOURCE, self.vocabulary)
 
 
 def cut_between_words(tokens: Numbers, most: int, vocabulary: Vocabulary) -> list[Numbers]:
