@@ -35,7 +35,7 @@ class Tables:
         self.scores = strength * torch.randn(shape, generator=generator, dtype=torch.float64)
         self.asked: list[int] = []  # rows at every step
 
-    def prompt(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, Written]:
+    def prefill(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, Written]:
         number = tokens[:, 0]
         return self.scores[number, 0], Written(number, torch.zeros_like(number))
 
@@ -44,10 +44,10 @@ class Tables:
         code = state.code * self.base + tokens + 1
         return self.scores[state.prompt, code], Written(state.prompt, code)
 
-    def logs(self, scores: Tensor) -> Tensor:
+    def log_probs(self, scores: Tensor) -> Tensor:
         return log_probabilities(scores)
 
-    def select(self, state: Written, rows: Tensor, *, same_prompts: bool) -> Written:
+    def reorder(self, state: Written, rows: Tensor, *, same_prompts: bool) -> Written:
         prompt = state.prompt[rows]
         if same_prompts:
             assert prompt.tolist() == state.prompt.tolist(), "a prompt has moved"

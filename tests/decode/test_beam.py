@@ -238,9 +238,9 @@ def test_hypotheses_change_places_within_their_prompt() -> None:
     moves: list[tuple[int, bool]] = []
 
     class Watched(Tables):
-        def select(self, state, rows: Tensor, *, same_prompts: bool):  # type: ignore[no-untyped-def]
+        def reorder(self, state, rows: Tensor, *, same_prompts: bool):  # type: ignore[no-untyped-def]
             moves.append((len(rows), same_prompts))
-            return super().select(state, rows, same_prompts=same_prompts)
+            return super().reorder(state, rows, same_prompts=same_prompts)
 
     tables = Watched(3, 11, 4, seed=1)
     tables.scores[:, :, 0] -= 30.0

@@ -72,7 +72,7 @@ class Script:
         shares = torch.full((len(rows), VOCABULARY), others, dtype=torch.float64)
         return shares.scatter(1, self.lines[rows, step : step + 1], self.sure).log() + 5.0
 
-    def prompt(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, tuple[Tensor, int]]:
+    def prefill(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, tuple[Tensor, int]]:
         rows = torch.arange(len(self.lines))
         return self.scores(rows, 0), (rows, 0)
 
@@ -81,10 +81,10 @@ class Script:
         self.told.append(tokens.tolist())
         return self.scores(rows, step + 1), (rows, step + 1)
 
-    def logs(self, scores: Tensor) -> Tensor:
+    def log_probs(self, scores: Tensor) -> Tensor:
         return log_probabilities(scores)
 
-    def select(
+    def reorder(
         self, state: tuple[Tensor, int], rows: Tensor, *, same_prompts: bool
     ) -> tuple[Tensor, int]:
         return state[0][rows], state[1]

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_steppers import Tables, numbered, padded, ragged_prompts, told
-from test_seek import END_WITH_MEMORY, MOST, forced, tokens_of, translator
+from test_search import END_WITH_MEMORY, MOST, forced, tokens_of, translator
 from torch import Tensor
 
 from harken.decode.beam import beam_search
 from harken.decode.ctc_prefix import CTCPrefixScorer
-from harken.decode.joint import JointScorer, jointly
+from harken.decode.joint import JointScorer
 from harken.decode.sampling import greedy_search
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Seq2SeqStepper, Stepper, TokenHypothesis
@@ -28,7 +28,7 @@ def together(
     tables: Tables, logs: Tensor, present: Tensor, weight: float, blank: int, end: int
 ) -> JointScorer:
     ctc = CTCPrefixScorer(logs, present, blank=blank, end=end)
-    return jointly(tables, ctc, weight)
+    return JointScorer(tables, ctc, weight)
 
 
 def searched(
@@ -167,7 +167,7 @@ def test_what_a_real_decoder_finds_is_scored_by_both(decoder: str, search: Searc
     logs = random_logs(13, 7, VOCABULARY, seed=6, strength=3.0)
     present = lengths_present([2 + row % 5 for row in range(13)], 7)  # too few for long texts
     ctc = CTCPrefixScorer(logs, present, blank=end, end=end)
-    stepper = jointly(Seq2SeqStepper(model, start), ctc, 0.4)
+    stepper = JointScorer(Seq2SeqStepper(model, start), ctc, 0.4)
     found = generate(stepper, *padded(rows), search=search, end=end, max_tokens=MOST, nbest=1)
     ended = 0
     for at, (row, (one,)) in enumerate(zip(rows, found, strict=True)):
@@ -187,7 +187,7 @@ def test_greedy_takes_the_best_of_the_sum() -> None:
     present = torch.ones(3, 6).bool()
     ctc = CTCPrefixScorer(logs, present, blank=0, end=0)
     scores, _ = ctc.prefill(*numbered(3))
-    first = 0.5 * tables.logs(tables.scores[:, 0]) + 0.5 * scores
+    first = 0.5 * tables.log_probs(tables.scores[:, 0]) + 0.5 * scores
     found = greedy_search(
         together(tables, logs, present, 0.5, 0, 0), *numbered(3), end=0, max_tokens=1
     )

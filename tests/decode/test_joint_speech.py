@@ -11,9 +11,9 @@ from harken.decode.ctc import best_paths
 from harken.decode.ctc_prefix import CTCPrefixScorer, search_prefixes
 from harken.decode.joint import (
     DecodingMode,
+    JointScorer,
     SpeechSearchConfig,
     decoding_mode,
-    jointly,
     search_speech,
 )
 from harken.decode.search import generate
@@ -114,7 +114,7 @@ def test_both_is_the_weighted_sum(weight: float) -> None:
     search = SpeechSearchConfig(by="both", ctc_weight=weight, beam=5)
     with torch.inference_mode():
         ctc = CTCPrefixScorer(model.ctc_log_probs(memory), present, blank=BLANK, end=END)
-        stepper = jointly(Seq2SeqStepper(model, END), ctc, weight)
+        stepper = JointScorer(Seq2SeqStepper(model, END), ctc, weight)
         expected = generate(stepper, memory, present, search=search, end=END, max_tokens=MOST)
     found = sought(model, search)
     assert [one[0].tokens for one in found] == [one[0].tokens for one in expected]

@@ -27,7 +27,7 @@ from harken.models.seq2seq import (
     DecoderConfig,
     EncoderDecoder,
     EncoderDecoderConfig,
-    init_decoder_state,
+    Seq2Seq,
 )
 from small_models import VOCABULARY, small_model
 
@@ -156,11 +156,11 @@ class FromMemory:
     """A translator that is handed what an encoder made: frames in place of tokens."""
 
     def __init__(self, model: EncoderDecoder) -> None:
-        self.extend, self.select, self.logits = model.extend, model.select, model.logits
-        self.decoder = model.decoder
+        self.step, self.reorder, self.logits = model.step, model.reorder, model.logits
+        self.model = model
 
     def init_state(self, source: Tensor, present: Tensor) -> Any:
-        return init_decoder_state(self.decoder, source, present, 0)
+        return Seq2Seq.init_state(self.model, source, present)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)

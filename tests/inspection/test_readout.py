@@ -25,7 +25,7 @@ from harken.inspection.readout import Readout, _run, entrance_of, read_out
 from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialConfig
 from harken.models.decoders import TransformerDecoderConfig
-from harken.models.encoders import Encoder, TextEncoderConfig, TransformerEncoderConfig
+from harken.models.encoders import TextEncoderConfig, TransformerEncoderConfig
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.recognizer import RecognizerConfig
 from harken.models.seq2seq import EncoderDecoderConfig
@@ -43,7 +43,7 @@ def reading(model: torch.nn.Module, name: str = FIRST, length: int = LENGTH) -> 
 
 def encoder_with(
     position: PositionConfig, queries: Tensor, keys: Tensor, bias: bool = False
-) -> Encoder:
+) -> TextEncoder:
     """One head and no norm before it; contents are noise of a tenth of the places' size."""
     config = TextEncoderConfig(
         layers=1,

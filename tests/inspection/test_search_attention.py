@@ -145,7 +145,7 @@ class Counting:
         self.random = torch.Generator().manual_seed(0)
         self.vocabulary, self.end = vocabulary, end
 
-    def prompt(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+    def prefill(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, tuple[Tensor]]:
         return self.scores(tokens[:, 0]), (tokens[:, 0],)
 
     def step(self, tokens: Tensor, state: tuple[Tensor]) -> tuple[Tensor, tuple[Tensor]]:
@@ -157,10 +157,10 @@ class Counting:
         scores[:, self.end] = -100.0
         return scores
 
-    def logs(self, scores: Tensor) -> Tensor:
+    def log_probs(self, scores: Tensor) -> Tensor:
         return scores.log_softmax(dim=-1)
 
-    def select(self, state: tuple[Tensor], rows: Tensor, *, same_prompts: bool) -> tuple[Tensor]:
+    def reorder(self, state: tuple[Tensor], rows: Tensor, *, same_prompts: bool) -> tuple[Tensor]:
         return (state[0][rows],)
 
 

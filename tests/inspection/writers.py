@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import RotaryConfig
 from harken.decode.ctc_prefix import CTCPrefixScorer
-from harken.decode.joint import jointly
+from harken.decode.joint import JointScorer
 from harken.decode.stepper import LMStepper, Seq2SeqStepper, Stepper
 from harken.layers.frontends import Conv2dSubsamplingConfig, FeatureProjectionConfig, ImageSizes
 from harken.layers.recurrent import GRUConfig
@@ -140,7 +140,7 @@ def recogniser(
                 blank=BLANK,
                 end=ENDS[f"joint {decoder}"],
             )
-            stepper = jointly(stepper, ctc, 0.3)
+            stepper = JointScorer(stepper, ctc, 0.3)
 
     def whole(some: list[int], told: Tensor) -> object:
         longest = 4 * int(lengths[some].max())

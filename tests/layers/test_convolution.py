@@ -251,7 +251,6 @@ def test_an_output_depends_on_its_receptive_field_and_on_nothing_else(
     config: Any, field: int, ahead: int
 ) -> None:
     module, inputs = drawn(config), some_inputs(1, 43).requires_grad_()
-    assert module.receptive_field == field
     (gradient,) = torch.autograd.grad(module(inputs)[0, 35].sum(), inputs)
     seen = gradient[0].any(dim=-1).nonzero().flatten().tolist()
     assert seen == list(range(35 + ahead - field + 1, 35 + ahead + 1))

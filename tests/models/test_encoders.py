@@ -23,7 +23,7 @@ from harken.attention.scores import AdditiveConfig, ScaledConfig, ScoreConfig, S
 from harken.config import dumps, loads
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.models.encoders import Encoder, TextEncoderConfig
+from harken.models.encoders import TextEncoder, TextEncoderConfig
 
 VOCABULARY, WIDTH, LENGTH, SEGMENTS = 19, 13, 11, 3
 TOKENS = torch.arange(1, 15).reshape(2, 7)
@@ -69,7 +69,7 @@ def small_config(
     )
 
 
-def stirred(model: Encoder, strength: float = 1.5) -> Encoder:
+def stirred(model: TextEncoder, strength: float = 1.5) -> TextEncoder:
     """Weights large enough that a wrong path shows."""
     generator = torch.Generator().manual_seed(0)
     model = model.double().eval()
@@ -85,7 +85,7 @@ def stirred(model: Encoder, strength: float = 1.5) -> Encoder:
 
 def small_encoder(
     score: str = "scaled", position: str = "learned", norm: Norm = "pre", layers: int = 2
-) -> Encoder:
+) -> TextEncoder:
     return stirred(small_config(score, position, norm, layers).build(VOCABULARY, seed=0))
 
 

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 
 from harken.config import dumps, loads
 from harken.errors import Failure, UserError
-from harken.models.encoders import Encoder, TextEncoderConfig
+from harken.models.encoders import TextEncoder, TextEncoderConfig
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.huggingface import LoadedModel, read_folder
 
@@ -74,8 +74,8 @@ def language_model(read: LoadedModel) -> GPT:
     return read.model
 
 
-def encoder(read: LoadedModel) -> Encoder:
-    assert isinstance(read.model, Encoder)
+def encoder(read: LoadedModel) -> TextEncoder:
+    assert isinstance(read.model, TextEncoder)
     return read.model
 
 

@@ -19,7 +19,7 @@ from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.gpt import GPTConfig
 from harken.models.recurrent_lm import (
     ConvLMConfig,
-    FixedStateModel,
+    FixedStateLM,
     LanguageModelConfig,
     RecurrentLMConfig,
 )
@@ -44,7 +44,7 @@ REACH = {"causal": 1 + (KERNEL - 1) * 3, "gated": 1 + (KERNEL - 1) * 2}  # dilat
 every_kind = pytest.mark.parametrize("kind", MODELS)
 
 
-def small(kind: str, seed: int = 0) -> FixedStateModel:
+def small(kind: str, seed: int = 0) -> FixedStateLM:
     """In float64, with weights large enough for a wrong one to show."""
     model = MODELS[kind].build(VOCABULARY, seed).double().eval()
     generator = torch.Generator().manual_seed(seed)

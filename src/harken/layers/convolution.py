@@ -227,11 +227,6 @@ class Convolutions(nn.Module):
         self.combine, self.causal = combine, causal
         self.reaches = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
 
-    @property
-    def receptive_field(self) -> int:
-        """How many tokens one output can depend on, itself among them."""
-        return 1 + sum(self.reaches)
-
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T J"]:
