@@ -1,15 +1,13 @@
-"""A Hugging Face folder -> Harken's own modules, with equal numbers.
+"""Load a Hugging Face folder into Harken's own modules, with equal numbers.
 
     config.json         -> GPTConfig or TextEncoderConfig    (bert, gpt2, llama; nothing else)
     model.safetensors   -> renamed, split and turned     (or the shards of an index)
 
-Strict on both sides. A setting that Harken does not know could change the numbers, so it is refused
-unless it is off; every weight of the model must be in the file in its shape, and every tensor of
-the file must be used or be a known extra. Nothing is run that a folder brings along: no pickle, no
-code named in a config, and sizes are compared with the file before a model is built.
-
-Not here: tokenizers, the heads that turn BERT's states into classes, dropout (it is of training,
-and a recipe's to choose), and writing such folders.
+Loading is strict. A setting that Harken does not know could change the numbers, so it is refused
+unless it is off. Every weight of the model must be in the file in its shape, and every tensor of
+the file must be used or be a known extra. Nothing is executed: no pickle, no code named in a config.
+Sizes are compared with the file before a model is built. Tokenizers, heads of BERT and dropout are
+not loaded.
 """
 
 import re
@@ -29,7 +27,7 @@ from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.models.encoders import TextEncoder, TextEncoderConfig
 from harken.models.gpt import GPT, GPTConfig
-from harken.models.huggingface_files import CONFIG, Settings, Stored, stored_in
+from harken.models.huggingface_files import CONFIG, Settings, Stored, rotary_base, stored_in
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 ACTIVATIONS: dict[str, Any] = {
@@ -128,19 +126,17 @@ def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedMo
 def _canonical(stored: list[Stored], prefix: str) -> dict[str, Stored]:
     """By one name, whichever of a class's names and spellings the file has."""
     named: dict[str, Stored] = {}
-    for one in stored:
-        name = one.name.removeprefix(prefix)
-        for old, new in (
-            ("LayerNorm.gamma", "LayerNorm.weight"),
-            ("LayerNorm.beta", "LayerNorm.bias"),
-        ):
-            name = name.replace(old, new)  # as the first BERT was saved
+    for tensor in stored:
+        name = tensor.name.removeprefix(prefix)
+        # The first BERT checkpoints have these names.
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+        name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name in named:
             raise UserError(
-                f"{one.path}: found both {named[name].name!r} and {one.name!r}, wanted one of them",
+                f"{tensor.path}: {named[name].name!r} and {tensor.name!r} are the same weight",
                 fix="save the model again",
             )
-        named[name] = one
+        named[name] = tensor
     return named
 
 
@@ -330,7 +326,7 @@ def _llama(settings: Settings) -> WeightMap:
             key_width=each,
             bias=settings.flag("attention_bias", False),
         ),
-        position=RotaryConfig(base=_rotary_base(settings)),
+        position=RotaryConfig(base=rotary_base(settings)),
         feedforward=FeedForwardConfig(
             activation="swiglu",
             inner=settings.size("intermediate_size"),
@@ -373,32 +369,6 @@ def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
     yield from _norm("norm", "stack.norm", width, bias=False)
     if not config.tied:
         yield "lm_head.weight", WeightSource("lm_head.weight", (vocabulary, width))
-
-
-def _rotary_base(settings: Settings) -> float:
-    """From `rope_theta`, or where newer files have it; angles that are scaled are refused."""
-    base = settings.number("rope_theta", 10000.0)
-    given = "rope_theta" in settings.values
-    for key in ("rope_scaling", "rope_parameters"):
-        settings.asked.add(key)
-        inside = settings.values.get(key) or {}
-        if not isinstance(inside, dict):
-            raise settings.unsupported(key, "null or an object")
-        kind = inside.get("rope_type", inside.get("type", "default"))
-        strange = inside.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-        if kind != "default" or strange or inside.get("partial_rotary_factor", 1.0) != 1.0:
-            raise settings.unsupported(key, "rotary positions that are not scaled")
-        if "rope_theta" in inside:
-            own = Settings(settings.path, inside).number("rope_theta", base)
-            if given and own != base:
-                raise settings.unsupported(key, f"the rope_theta {base} that stands beside it")
-            base, given = own, True
-    if base <= 1:
-        raise UserError(
-            f"{settings.path}: found rope_theta {base}, wanted more than 1",
-            fix="restore config.json from where the model came from",
-        )
-    return base
 
 
 WEIGHT_MAPS: dict[str, Callable[[Settings], WeightMap]] = {
