@@ -5,7 +5,7 @@
 
 Loading is strict. A setting that Harken does not know could change the numbers, so it is refused
 unless it is off. Every weight of the model must be in the file in its shape, and every tensor of
-the file must be used or be a known extra. Nothing is executed: no pickle, no code named in a config.
+the file must be used or be a known extra. Nothing is executed: no pickle, no code of a config.
 Sizes are compared with the file before a model is built. Tokenizers, heads of BERT and dropout are
 not loaded.
 """
