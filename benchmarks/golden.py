@@ -166,7 +166,7 @@ INSPECTED = (
     "lm score additive",
     "lm position rotary",
 )
-IGNORED = ("seconds", "error")
+IGNORED = ("seconds", "error", "title", "what")  # times, and texts for people
 
 
 class Collector:
@@ -300,7 +300,7 @@ def stopped_and_resumed(collector: Collector) -> None:
 
 
 def differences(old: Any, new: Any, where: str, renames: Mapping[str, str]) -> Iterator[str]:
-    """Paths at which two results differ; times and error messages are left out."""
+    """Paths at which two results differ; times and texts for people are left out."""
     if isinstance(old, dict) and isinstance(new, dict):
         before = {renames.get(key, key): value for key, value in old.items() if key not in IGNORED}
         after = {key: value for key, value in new.items() if key not in IGNORED}

@@ -58,7 +58,7 @@ def desk(
 
 def test_python_blocks_run_in_order(desk: Path) -> None:
     """In a process of their own, as a reader would: the tests' type checks know no new score."""
-    (desk / "pages.py").write_text("\n".join([*blocks("python"), "assert len(seen) == 2"]))
+    (desk / "pages.py").write_text("\n".join([*blocks("python"), "assert len(records) == 2"]))
     done = subprocess.run([sys.executable, "pages.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(blocks("python")) >= 4

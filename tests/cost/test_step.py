@@ -16,12 +16,13 @@ import harken
 from harken.attention.kernels import ScoreTerms
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits
-from harken.cost.exercise import Workload, language_model_loss, workload
+from harken.cost.exercise import Workload, workload
 from harken.cost.memory import footprint
 from harken.cost.recipes import trace_workload
 from harken.cost.step import Cost, trace_step
 from harken.models.gpt import GPTConfig
 from harken.recipe import load_recipe
+from harken.tasks.lm import random_text
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -168,7 +169,11 @@ def test_a_new_score_needs_no_description() -> None:
     object.__setattr__(attention, "score", score)  # the union of scores is closed to tests
     config, plain = GPTConfig(width=32, layers=2), GPTConfig(width=32, layers=2)
     object.__setattr__(config, "attention", attention)
-    model, loss = config.build(53, 0), language_model_loss(3, 11, 53)
+    model, batch = config.build(53, 0), random_text(3, 11, 53)
+
+    def loss(traced: Any) -> Tensor:
+        return batch.loss(traced, torch.device("cpu"))
+
     cost = trace_step(lambda _: config.build(53, 0), loss)
     check_against_run(cost, model, lambda: loss(model))
     assert cost.kept > trace_step(lambda _: plain.build(53, 0), loss).kept

@@ -140,7 +140,7 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
         "maps.npy#2",
     ]
     assert not METRICS & set(evaluation.metrics), "nobody has drawn boxes"
-    with pytest.raises(UserError, match="wanted one such as"):
+    with pytest.raises(UserError, match="expected a row of an array"):
         run.predict(["dog.jpg"])
 
 
