@@ -193,24 +193,3 @@ def test_greedy_takes_the_best_of_the_sum() -> None:
     )
     assert [one.log_probability for one in found] == pytest.approx(first.amax(dim=1).tolist())
     assert first.exp().sum(dim=1).max() < 0.99, "a mixture is no distribution"
-
-
-def test_three_may_write_together() -> None:
-    one, other, third = (Tables(2, 3, 2, seed=seed) for seed in range(3))
-    joint = JointScorer([(one, 0.5), (other, 0.2), (third, 0.3)])
-    found = searched(joint, numbered(2), 0, 2, nbest=7)
-    for row, ours in enumerate(found):
-        every = zip(*(list(part.sequences(row, 0)) for part in (one, other, third)), strict=True)
-        wanted = {
-            tuple(parts[0].tokens): sum(
-                weight * part.log_probability
-                for weight, part in zip((0.5, 0.2, 0.3), parts, strict=True)
-            )
-            for parts in every
-        }
-        assert {tuple(text.tokens): text.log_probability for text in ours} == pytest.approx(wanted)
-
-
-def test_nobody_cannot_write() -> None:
-    with pytest.raises(AssertionError, match="nobody"):
-        JointScorer([(Tables(1, 2, 1, seed=0), 0.0)])

@@ -140,7 +140,7 @@ def test_what_a_model_does_not_have_cannot_be_asked_for() -> None:
     )
     with pytest.raises(UserError, match="the model has no attention"):
         decoding_mode(only_ctc, "attention")
-    with pytest.raises(UserError, match="wanted 'attention'"):
+    with pytest.raises(UserError, match="expected 'attention'"):
         decoding_mode(only_attention, "ctc")
     with pytest.raises(UserError, match="temperature"):
         sought(only_ctc, SpeechSearchConfig(temperature=1.0))

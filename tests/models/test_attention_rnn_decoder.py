@@ -177,5 +177,5 @@ def test_heads_that_do_not_divide_are_refused() -> None:
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
 def test_a_decoder_has_one_direction(direction: Any) -> None:
-    with pytest.raises(ValueError, match="writes from left to right"):
+    with pytest.raises(ValueError, match="a decoder runs forward"):
         AttentionRNNDecoderConfig(cell=GRUConfig(direction=direction))

@@ -247,7 +247,7 @@ def test_a_body_needs_room_for_a_word() -> None:
 def test_a_body_must_fit_the_width() -> None:
     with pytest.raises(ValueError, match="does not divide"):
         MaskedLMConfig(width=13, body=TransformerEncoderConfig(attention=MultiHeadConfig(heads=4)))
-    with pytest.raises(ValueError, match="both sides"):
+    with pytest.raises(ValueError, match="bidirectional"):
         MaskedLMConfig(body=GatedConvolutionConfig(causal=True))
 
 

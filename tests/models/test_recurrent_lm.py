@@ -270,7 +270,7 @@ def test_one_line_chooses_the_model(line: str, told: LanguageModelConfig) -> Non
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
 def test_reading_from_the_right_is_refused(direction: str) -> None:
-    with pytest.raises(ValueError, match="still to come"):
+    with pytest.raises(ValueError, match="sees later tokens"):
         RecurrentLMConfig(recurrence=GRUConfig(direction=direction))
 
 
@@ -280,5 +280,7 @@ def test_a_centred_kernel_is_refused() -> None:
 
 
 def test_embeddings_of_another_width_cannot_read_out() -> None:
-    with pytest.raises(ValueError, match="width 11 cannot be read out by embeddings of width 7"):
+    with pytest.raises(
+        ValueError, match="width 11 cannot be multiplied with embeddings of width 7"
+    ):
         RecurrentLMConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN), tied=True)

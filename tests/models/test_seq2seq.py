@@ -146,5 +146,5 @@ def test_choices_that_do_not_fit_are_refused() -> None:
             encoder=TransformerEncoderConfig(attention=MultiHeadConfig(heads=5)),
             decoder=DECODERS["rnn"],
         )
-    with pytest.raises(ValueError, match="both sides"):
+    with pytest.raises(ValueError, match="bidirectional"):
         EncoderDecoderConfig(encoder=GatedConvolutionConfig(causal=True))
