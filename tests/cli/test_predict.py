@@ -278,7 +278,7 @@ def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
         ("--nbest 0", "--nbest: found 0, wanted at least 1"),
         ("--nbest 2000", "--nbest: found 2000, wanted at least 1 and at most 1024"),
         ("--beam 2 --nbest 3", "--beam 2: found fewer than --nbest 3"),
-        ("--beam 2 --temperature 0.5", "a beam takes no samples"),
+        ("--beam 2 --temperature 0.5", "beam search does not sample"),
         ("--top-k 5", "give a temperature too"),
         ("--top-p 0", "--top-p: found 0.0, wanted above 0.0 and at most 1.0"),
         ("--top-p 0.5", "give a temperature too"),

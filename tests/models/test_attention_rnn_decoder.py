@@ -81,7 +81,7 @@ def test_attention_of_a_step_decides_the_word_after_it() -> None:
     assert len(seen) == TIME
     state = begun
     for t in range(3):
-        _, state = decoder.step(decoder.embedding(tokens[:, t]), state)
+        _, state = decoder._step_word(decoder.embedding(tokens[:, t]), state)
     elsewhere = decoder.init_state(memory + 1.0, None, source)
     changed, _ = decoder.step(
         decoder.embedding(tokens[:, 3]), state._replace(memory=elsewhere.memory)
@@ -132,7 +132,7 @@ def test_steps_go_on_where_others_stopped(cut: int) -> None:
     memory, source, tokens = given_things()
     begun = state = decoder.init_state(memory, None, source)
     for token in tokens[:, :cut].unbind(dim=1):
-        _, state = decoder.step(decoder.embedding(token), state)
+        _, state = decoder._step_word(decoder.embedding(token), state)
     whole = decoder(tokens, begun)
     if cut < TIME:
         assert_close(decoder(tokens[:, cut:], state), whole[:, cut:], rtol=0, atol=1e-12)
@@ -164,9 +164,9 @@ def test_the_last_weights_are_felt() -> None:
     memory, source, tokens = given_things()
     begun = decoder.init_state(memory, None, source)
     assert begun.location is not None
-    moved = begun.location._replace(looked=begun.location.looked.roll(3, dims=1))
-    one, _ = decoder.step(decoder.embedding(tokens[:, 0]), begun)
-    other, _ = decoder.step(decoder.embedding(tokens[:, 0]), begun._replace(location=moved))
+    moved = begun.location._replace(weights=begun.location.weights.roll(3, dims=1))
+    one, _ = decoder._step_word(decoder.embedding(tokens[:, 0]), begun)
+    other, _ = decoder._step_word(decoder.embedding(tokens[:, 0]), begun._replace(location=moved))
     assert not torch.allclose(one, other)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from harken.models.tagger import CBOWConfig, context_means
+from harken.models.tagger import CBOW, CBOWConfig, context_means
 
 B, T, J = 3, 7, 5
 
@@ -43,7 +43,7 @@ def test_one_word_has_no_neighbours() -> None:
 
 
 def test_scores_are_of_the_present_words_in_order() -> None:
-    neighbours = CBOWConfig(window=1).build(J, 11)
+    neighbours = CBOW(CBOWConfig(window=1), J, 11)
     vectors = torch.randn(2, 3, J, generator=torch.Generator().manual_seed(0))
     present = torch.tensor([[True, True, False], [True, True, True]])
     scores = neighbours(vectors, present)
@@ -61,7 +61,7 @@ def test_words_used_alike_come_to_lie_together(window: int) -> None:
     kinds = torch.arange(12) % 3
     table = nn.Embedding(15, 8)
     nn.init.normal_(table.weight, generator=generator)
-    neighbours = CBOWConfig(window=window).build(8, 15)
+    neighbours = CBOW(CBOWConfig(window=window), 8, 15)
     nn.init.zeros_(neighbours.lm_head.weight)
     optimiser = torch.optim.Adam([*table.parameters(), *neighbours.parameters()], lr=0.03)
     present = torch.ones(16, 12, dtype=torch.bool)

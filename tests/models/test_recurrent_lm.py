@@ -280,7 +280,5 @@ def test_a_centred_kernel_is_refused() -> None:
 
 
 def test_embeddings_of_another_width_cannot_read_out() -> None:
-    with pytest.raises(
-        ValueError, match="width 11 cannot be multiplied with embeddings of width 7"
-    ):
+    with pytest.raises(ValueError, match="width 11 cannot be multiplied with"):
         RecurrentLMConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN), tied=True)

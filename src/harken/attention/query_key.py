@@ -56,7 +56,10 @@ class Score(nn.Module):
 
     not_a_product = "it does not declare a product of query and key"  # why `factors` is None
     key_width: int | None = None  # U of each head; None without query and key projections
-    table: nn.Parameter | None = None  # scores of all pairs of positions, k T S, if fixed
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: nn.Parameter | None = None  # scores of all pairs of positions, k T S, if fixed
 
     def queries(self, inputs: Tokens) -> Queries:
         return None

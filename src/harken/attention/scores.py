@@ -135,7 +135,6 @@ class SynthesizerScore(Score):
     def __init__(self, sizes: ScoreSizes, hidden: int | None) -> None:
         super().__init__()
         self.from_token: nn.Module | None = None
-        self.table: nn.Parameter | None = None
         heads, length = sizes.heads, sizes.length
         if hidden is None:
             self.table = nn.Parameter(torch.zeros(heads, length, length))
