@@ -83,7 +83,7 @@ def test_attention_of_a_step_decides_the_word_after_it() -> None:
     for t in range(3):
         _, state = decoder._step_word(decoder.embedding(tokens[:, t]), state)
     elsewhere = decoder.init_state(memory + 1.0, None, source)
-    changed, _ = decoder.step(
+    changed, _ = decoder._step_word(
         decoder.embedding(tokens[:, 3]), state._replace(memory=elsewhere.memory)
     )
     assert not torch.allclose(changed, states[:, 3])
