@@ -45,7 +45,8 @@ class FeedForward(nn.Module):
     def __init__(self, config: FeedForwardConfig, width: int) -> None:
         super().__init__()
         inner = config.inner or round(config.expansion * width)
-        self.activation = ACTIVATIONS[config.activation]
+        self.activate = ACTIVATIONS[config.activation]
+        self.activation = config.activation
         self.up_proj = nn.Linear(width, inner, bias=config.bias)
         self.gate_proj: nn.Linear | None = None
         if config.activation == "swiglu":
@@ -53,7 +54,7 @@ class FeedForward(nn.Module):
         self.down_proj = ResidualLinear(inner, width, bias=config.bias)
 
     def forward(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B T J"]:
-        hidden = self.activation(self.up_proj(inputs))
+        hidden = self.activate(self.up_proj(inputs))
         if self.gate_proj is not None:
             hidden = hidden * self.gate_proj(inputs)
         return cast(Tensor, self.down_proj(hidden))
