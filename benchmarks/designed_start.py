@@ -24,7 +24,7 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig
 from harken.attention.relative import RotaryConfig
 from harken.design.start import StartConfig, init_heads, stack_sites
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 from harken.training.runtime import prepare
 
 SYMBOLS, HALF = 32, 24  # of the copy task

@@ -21,7 +21,7 @@ from harken.attention.relative import RotaryConfig
 from harken.batch.views import ViewsConfig
 from harken.encode.subwords import WordsConfig
 from harken.measure.interval import Estimate, shown, shown_interval
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 from harken.pipeline import train
 from harken.run import RECIPE, read_metrics
 from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people

@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from harken.inspection.record import ALL, BLOCK, Selection, record
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 from harken.training.runtime import prepare
 
 LENGTH, HEADS, NUMBER = 4096, 4, 4  # bytes of a float32

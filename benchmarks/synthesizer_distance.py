@@ -19,7 +19,7 @@ from torch import Tensor
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import ScaledConfig, ScoreConfig, SynthesizerConfig
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 
 SYMBOLS, ROWS, WIDTH, HEADS, LAYERS = 32, 64, 64, 4, 2
 DISTANCES = (2, 3, 4, 6, 8, 12, 16, 24)

@@ -3,6 +3,7 @@
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from harken.attention.compatibility import conflict
 from harken.attention.multihead import MultiHeadConfig
@@ -25,8 +26,10 @@ from harken.attention.scores import (
     SynthesizerConfig,
 )
 from harken.attention.transformer_xl import TransformerXLConfig
+from harken.layers.frontends import as_map, as_tokens, grid
 from harken.layers.norm import NormConfig
-from harken.models.language_model import GPT, GPTConfig
+from harken.layers.spatial import SpatialEncoder
+from harken.models.gpt import GPT, GPTConfig
 
 VOCABULARY, WIDTH, LENGTH, LAYERS = 19, 13, 11, 2
 HEADS, HEAD_WIDTH, KEY_WIDTH = 3, 5, 4
@@ -126,3 +129,10 @@ def small_model(
 ) -> GPT:
     """A stirred model of few numbers."""
     return stirred(small_config(score, position, norm, seen), seed=seed, strength=strength)
+
+
+def over_map(encoder: SpatialEncoder, maps: Tensor, present: Tensor | None = None) -> Tensor:
+    """Run a spatial encoder on feature maps B X Y J."""
+    seen = None if present is None else present.transpose(1, 2).flatten(1)
+    states = encoder(as_tokens(maps), grid(*maps.shape[1:3], maps.device), seen)
+    return as_map(states, maps.shape[1])

@@ -14,9 +14,8 @@ from torch.testing import assert_close
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import harken
-from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
-from harken.decode.step import LanguageModelSteps
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import LMStepper
 from huggingface_folder import save_gpt2
 
 TOKENS = torch.arange(1, 15).reshape(2, 7)
@@ -208,13 +207,13 @@ def test_search(subject: Subject) -> None:
                 assert_close(step.weights, call.weights[0, :, len(prompt) - 1 :], atol=1e-5, rtol=0)
     if kind in ("run", "folder"):
         tokens = torch.tensor([[4, 5, 6]])
-        (expected,) = seek(
-            LanguageModelSteps(model),  # type: ignore[arg-type]
+        (expected,) = generate(
+            LMStepper(model),  # type: ignore[arg-type]
             tokens,
             tokens > 0,
             search=SearchConfig(beam=4),
             end=0,
-            most=6,
+            max_tokens=6,
             nbest=2,
         )
         assert [best.tokens for best in expected] == [best.tokens for best in results[0]]

@@ -1040,7 +1040,7 @@ def test_every_key_is_found_on_its_line(document: tuple[str, dict[Key, int]]) ->
 
 def test_another_kind_by_set_forgets_what_the_file_says_of_the_old_one(tmp_path: Path) -> None:
     from harken import config
-    from harken.models.encoder_decoder import EncoderDecoderConfig
+    from harken.models.seq2seq import EncoderDecoderConfig
 
     text = '[encoder]\nkind = "transformer"\nlayers = 7\nfeedforward.bias = false\n'
     sets = ["encoder.dropout=0.25", "encoder.kind=gated", "encoder.kernel=5"]

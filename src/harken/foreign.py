@@ -18,10 +18,10 @@ from tokenizers import Encoding, Tokenizer
 from harken.encode.tokenizer_file import load_tokenizer, tokenizer_errors
 from harken.errors import UserError
 from harken.inputs import is_file
-from harken.models.encoder import Encoder
-from harken.models.huggingface import FolderRead, read_folder
+from harken.models.encoders import TextEncoder
+from harken.models.gpt import GPT
+from harken.models.huggingface import LoadedModel, read_folder
 from harken.models.huggingface_files import CONFIG
-from harken.models.language_model import GPT
 from harken.tasks.attention_view import AttentionExample, next_token_example, self_view
 from harken.tasks.prediction import truncation_of
 from harken.training.runtime import Device, choose_device, prepare
@@ -36,11 +36,11 @@ class HuggingFaceModel:
     """A Hugging Face model with its tokenizer."""
 
     folder: Path
-    read: FolderRead = field(repr=False)
+    read: LoadedModel = field(repr=False)
     tokenizer: Tokenizer = field(repr=False)
 
     @property
-    def model(self) -> GPT | Encoder:
+    def model(self) -> GPT | TextEncoder:
         return self.read.model
 
     def attention(self, text: str) -> AttentionExample:
@@ -81,7 +81,7 @@ class HuggingFaceModel:
         """Tokens of the text, as many as the model reads, special ones among them."""
         with tokenizer_errors(f"{self.folder / TOKENIZER}: {text[:60]!r} cannot be encoded"):
             encoded = self.tokenizer.encode(text[:MAX_CHARACTERS])
-        kinds = self.model.segment if isinstance(self.model, Encoder) else None
+        kinds = self.model.segment if isinstance(self.model, TextEncoder) else None
         for numbers, size in (
             (encoded.ids, self.read.vocabulary),
             (encoded.type_ids, kinds.num_embeddings if kinds is not None else None),

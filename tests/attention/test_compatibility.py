@@ -17,7 +17,7 @@ from harken.attention.positions import (
 )
 from harken.attention.relative import RotaryConfig
 from harken.attention.scores import MergedConfig, ScoreConfig
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 HEADING = "Which pairs are legal today:\n\n"

@@ -135,7 +135,7 @@ def images(linear: nn.Linear, token: Tensor, head: int) -> list[float]:
 def test_pairs_with_shared_keys_equal_a_loop(
     config: AdditiveConfig | DotConfig, kv_heads: int
 ) -> None:
-    """Neighbours share: of six heads over two kv_heads, the first three read the first."""
+    """CBOW share: of six heads over two kv_heads, the first three read the first."""
     score = a_pair(config, kv_heads)
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, 13, dtype=torch.float64)

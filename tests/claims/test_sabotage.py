@@ -10,11 +10,12 @@ from torch import Tensor
 from harken.attention.masks import Mask, build_mask
 from harken.attention.merging import merge_pair
 from harken.attention.positions import interleave
+from harken.attention.query_key import DotProductScore
 from harken.attention.relative import angles
-from harken.attention.scores import DotProductScore, ScaledConfig
+from harken.attention.scores import ScaledConfig
 from harken.claims.claim import Setting, select_claims
 from harken.design.waves import Waves, shift_matrix, wave_vectors
-from harken.models.attentive_decoder import AttentiveDecoder
+from harken.models.decoders import AttentionRNNDecoder
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -77,13 +78,13 @@ def shares_over_queries(patch: pytest.MonkeyPatch) -> None:
 
 def credited_late(patch: pytest.MonkeyPatch) -> None:
     """Every state stands one word later than the look that made it."""
-    extend = AttentiveDecoder.extend
+    extend = AttentionRNNDecoder.extend
 
-    def late(self: AttentiveDecoder, tokens: Tensor, present: Tensor, state: object) -> object:
+    def late(self: AttentionRNNDecoder, tokens: Tensor, present: Tensor, state: object) -> object:
         states, after = extend(self, tokens, present, state)
         return states.roll(1, dims=1), after
 
-    patch.setattr(AttentiveDecoder, "extend", late)
+    patch.setattr(AttentionRNNDecoder, "extend", late)
 
 
 def forgets_the_future(patch: pytest.MonkeyPatch) -> None:

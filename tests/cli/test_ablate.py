@@ -7,15 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from harken.tasks.answer_predictor import AnswerPredictor
 from torch import nn
 
 from harken.cli.main import main
-from harken.inspection.ablation import HeadRef, How, Part, Resample, removed
+from harken.inspection.ablation import HeadRef, How, Part, Resample, ablated
 from harken.measure import ablation_study
 from harken.measure.interval import Unit
 from harken.measure.paired import Difference, difference
 from harken.run import load
+from harken.tasks.answer import AnswerPredictor
 
 
 def test_json_has_every_head_and_what_evaluate_says_without_it(
@@ -36,7 +36,7 @@ def test_json_has_every_head_and_what_evaluate_says_without_it(
     before = run.predictor.evaluate(examples)
     assert result["whole"]["value"] == before.samples["exact_match"].value
     first = result["parts"][0]
-    with removed(run.model, [HeadRef(first["module"], first["head"])]):
+    with ablated(run.model, [HeadRef(first["module"], first["head"])]):
         after = run.predictor.evaluate(examples)
     assert first["value"]["value"] == after.metrics["exact_match"].value
     result = difference(before.samples["exact_match"], after.samples["exact_match"])
@@ -51,13 +51,13 @@ def test_each_part_is_gone_while_it_is_measured(
 
     @contextmanager
     def noting(model: nn.Module, parts: Sequence[Part], how: How) -> Iterator[None]:
-        with removed(model, parts, how):
+        with ablated(model, parts, how):
             gone.append((parts, how))
             yield
             gone.append("measured")
 
     evaluate = AnswerPredictor.evaluate
-    monkeypatch.setattr(ablation_study, "removed", noting)
+    monkeypatch.setattr(ablation_study, "ablated", noting)
     monkeypatch.setattr(
         AnswerPredictor, "evaluate", lambda *given: (gone.append("evaluate"), evaluate(*given))[1]
     )

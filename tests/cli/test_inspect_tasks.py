@@ -10,7 +10,7 @@ import pytest
 from harken import config
 from harken.cli import inspect
 from harken.cli.main import main
-from harken.decode.found import Found
+from harken.decode.stepper import TokenHypothesis
 from harken.recipe import Recipe
 from harken.synthetic.scenes import DrawnConfig, write_drawn
 from harken.synthetic.sentences import SentencesConfig, write_sentences
@@ -59,7 +59,7 @@ WIDTHS = {
     "transcribe": ("model.width=12", "encode.filterbank.rate=8000", "encode.filterbank.bins=23"),
 }
 INPUTS = {"fill": "the ___ walks .", "answer": "Where was Ada born?"}
-EMPTY = Found([], 0.0)
+EMPTY = TokenHypothesis([], 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_every_model_shows_its_attention_or_says_why_not(
         if task not in ("transcribe", "translate", "caption", "answer"):
             pytest.skip("the task always writes something")
         for module, search in (
-            (transcribe_predictor, "seek_speech"),
+            (transcribe_predictor, "search_speech"),
             (seq2seq, "seek"),
         ):
             monkeypatch.setattr(module, search, lambda *_, **__: [[EMPTY]])

@@ -17,9 +17,9 @@ from harken.cost.step import trace_forward
 from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig, step_layer
 from harken.layers.spatial import SpatialConfig
-from harken.models.body import BodyConfig, TransformerBodyConfig, build_body
-from harken.models.fixed_state import ConvolutionalModelConfig, RecurrentModelConfig
-from harken.models.language_model import GPTConfig
+from harken.models.encoders import EncoderConfig, TransformerEncoderConfig, build_encoder
+from harken.models.gpt import GPTConfig
+from harken.models.recurrent_lm import ConvLMConfig, RecurrentLMConfig
 
 WIDTH, LAYERS, VOCABULARY = 20, 2, 37
 TIMES = 3, 6
@@ -82,7 +82,7 @@ class Unrolled(nn.Module):
         self.reader = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        begun = self.cells.begin(tokens.shape[0])
+        begun = self.cells.init_state(tokens.shape[0])
         # A state for each layer: in one tensor of all, every layer would wait for the last.
         states, written = [begun.layer(depth) for depth in range(LAYERS)], []
         for vector in self.embedding(tokens).unbind(dim=1):
@@ -102,10 +102,8 @@ class ReadOut(nn.Module):
 
 
 CONFIGS = {
-    "RNN": RecurrentModelConfig(width=WIDTH, recurrence=TanhConfig(layers=LAYERS)),
-    "CNN": ConvolutionalModelConfig(
-        width=WIDTH, convolutions=CausalConvolutionConfig(layers=LAYERS)
-    ),
+    "RNN": RecurrentLMConfig(width=WIDTH, recurrence=TanhConfig(layers=LAYERS)),
+    "CNN": ConvLMConfig(width=WIDTH, convolutions=CausalConvolutionConfig(layers=LAYERS)),
     "Transformer": GPTConfig(
         width=WIDTH, layers=LAYERS, length=64, attention=MultiHeadConfig(heads=2)
     ),
@@ -133,13 +131,15 @@ def test_agrees_with_the_graph_as_time_doubles(kind: str) -> None:
         assert found[1] - found[0] == graphed[1] - graphed[0]
 
 
-def growth(config: Callable[[int], BodyConfig], letters: str = "TJL", serial: bool = False) -> str:
+def growth(
+    config: Callable[[int], EncoderConfig], letters: str = "TJL", serial: bool = False
+) -> str:
     """Growth of the depth of an encoder with L layers of width J over T tokens."""
 
     def count(sizes: dict[str, int]) -> dict[str, int]:
         tokens = torch.zeros(1, sizes["T"], sizes["J"])
         found = trace_forward(
-            lambda _: build_body(config(sizes["L"]), sizes["J"]).eval(),
+            lambda _: build_encoder(config(sizes["L"]), sizes["J"]).eval(),
             lambda model: model(tokens, None),
         )
         return {"depth": found.serial if serial else found.depth}
@@ -155,8 +155,8 @@ def growth(config: Callable[[int], BodyConfig], letters: str = "TJL", serial: bo
 
 
 def test_what_the_sources_say() -> None:
-    def attention(layers: int) -> BodyConfig:
-        return TransformerBodyConfig(layers=layers)
+    def attention(layers: int) -> EncoderConfig:
+        return TransformerEncoderConfig(layers=layers)
 
     assert growth(attention) == "O(L ln J + L ln T)"
     assert growth(attention, serial=True) == "O(J L + L ln T)"

@@ -19,7 +19,7 @@ from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits
 from harken.cost.memory import footprint
 from harken.cost.step import Cost, trace_step
 from harken.cost.workload import Workload, trace_workload, workload
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 from harken.recipe import load_recipe
 from harken.tasks.lm import random_text
 

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harken.decode.found import Found
-from harken.decode.step import log_probabilities
-from harken.models.language_model import GPT
+from harken.decode.stepper import TokenHypothesis, log_probabilities
+from harken.models.gpt import GPT
 from small_models import VOCABULARY
 
 
@@ -36,7 +35,7 @@ class Tables:
         self.scores = strength * torch.randn(shape, generator=generator, dtype=torch.float64)
         self.asked: list[int] = []  # rows at every step
 
-    def prompt(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, Written]:
+    def prefill(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, Written]:
         number = tokens[:, 0]
         return self.scores[number, 0], Written(number, torch.zeros_like(number))
 
@@ -45,10 +44,10 @@ class Tables:
         code = state.code * self.base + tokens + 1
         return self.scores[state.prompt, code], Written(state.prompt, code)
 
-    def logs(self, scores: Tensor) -> Tensor:
+    def log_probs(self, scores: Tensor) -> Tensor:
         return log_probabilities(scores)
 
-    def select(self, state: Written, rows: Tensor, *, same_prompts: bool) -> Written:
+    def reorder(self, state: Written, rows: Tensor, *, same_prompts: bool) -> Written:
         prompt = state.prompt[rows]
         if same_prompts:
             assert prompt.tolist() == state.prompt.tolist(), "a prompt has moved"
@@ -62,14 +61,14 @@ class Tables:
         row = self.scores[prompt, code].tolist()
         return row[token] - math.log(math.fsum(map(math.exp, row)))
 
-    def sequences(self, prompt: int, end: int) -> Iterator[Found]:
+    def sequences(self, prompt: int, end: int) -> Iterator[TokenHypothesis]:
         """All that can be written: any tokens, then `end`, or as many as there is room for."""
         others = [token for token in range(self.base - 1) if token != end]
         for count in range(self.most + 1):
             for tokens in itertools.product(others, repeat=count):
                 told = tokens if count == self.most else (*tokens, end)
                 logs = [self.log(prompt, told[:at], one) for at, one in enumerate(told)]
-                yield Found(tokens, math.fsum(logs))
+                yield TokenHypothesis(tokens, math.fsum(logs))
 
 
 def numbered(rows: int) -> tuple[Tensor, Tensor]:
@@ -97,7 +96,7 @@ def rescored(model: GPT, row: list[int], told: list[int]) -> float:
     return math.fsum(logs[len(row) - 1 + at, one].item() for at, one in enumerate(told))
 
 
-def told(found: Found, end: int, most: int) -> list[int]:
+def told(found: TokenHypothesis, end: int, most: int) -> list[int]:
     """With `end` where there was room for it."""
     tokens = list(found.tokens)
     return tokens if len(tokens) == most else [*tokens, end]

@@ -8,50 +8,50 @@ from hypothesis import strategies as st
 from small_steppers import Tables, numbered
 from torch import Tensor
 
-from harken.decode.beam import search_beam
-from harken.decode.found import Found
+from harken.decode.beam import beam_search
 from harken.decode.search import Stop
+from harken.decode.stepper import TokenHypothesis
 
 penalties = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 strengths = st.sampled_from([0.3, 1.5, 5.0])
 
 
-def rank(found: Found, most: int, length_penalty: float) -> float:
+def rank(found: TokenHypothesis, most: int, length_penalty: float) -> float:
     """By the formula: `end` is counted where there was room for it."""
     return found.log_probability / min(len(found.tokens) + 1, most) ** length_penalty
 
 
 def searched(
     tables: Tables, beam: int, end: int, length_penalty: float, nbest: int, stop: Stop = "exact"
-) -> list[list[Found]]:
-    return search_beam(
+) -> list[list[TokenHypothesis]]:
+    return beam_search(
         tables,
         *numbered(len(tables.scores)),
         beam=beam,
         length_penalty=length_penalty,
         stop=stop,
         end=end,
-        most=tables.most,
+        max_tokens=tables.most,
         nbest=nbest,
     )
 
 
 def exhaustive(
     tables: Tables, prompt: int, end: int, length_penalty: float, nbest: int
-) -> list[Found]:
+) -> list[TokenHypothesis]:
     every = tables.sequences(prompt, end)
     return sorted(every, key=lambda one: -rank(one, tables.most, length_penalty))[:nbest]
 
 
 def slow_beam(
     tables: Tables, prompt: int, beam: int, end: int, length_penalty: float, nbest: int, stop: Stop
-) -> list[Found]:
+) -> list[TokenHypothesis]:
     """One row in lists; unless it is filled, to the last step: it never stops early."""
-    live = [Found((), 0.0)]
-    finished: list[Found] = []
+    live = [TokenHypothesis((), 0.0)]
+    finished: list[TokenHypothesis] = []
     for step in range(tables.most):
         tries = [
-            Found(
+            TokenHypothesis(
                 (*one.tokens, token),
                 one.log_probability + tables.log(prompt, tuple(one.tokens), token),
             )
@@ -62,7 +62,7 @@ def slow_beam(
         tries.sort(key=lambda one: -one.log_probability)
         for one in tries[:beam]:
             if one.tokens[-1] == end:
-                finished.append(Found(one.tokens[:-1], one.log_probability))
+                finished.append(TokenHypothesis(one.tokens[:-1], one.log_probability))
             elif step + 1 == tables.most:
                 finished.append(one)
         live = [one for one in tries if one.tokens[-1] != end][:beam]
@@ -71,7 +71,7 @@ def slow_beam(
     return sorted(finished, key=lambda one: -rank(one, tables.most, length_penalty))[:nbest]
 
 
-def assert_same(ours: list[Found], theirs: list[Found]) -> None:
+def assert_same(ours: list[TokenHypothesis], theirs: list[TokenHypothesis]) -> None:
     assert [tuple(one.tokens) for one in ours] == [tuple(one.tokens) for one in theirs]
     logs = [one.log_probability for one in theirs]
     assert [one.log_probability for one in ours] == pytest.approx(logs, abs=1e-12)
@@ -137,13 +137,13 @@ def test_impossible_endings_do_not_fill_the_beam(stop: Stop) -> None:
     tables = Tables(3, 2, 4, seed=0)
     tables.scores[:, :, 0] = -torch.inf
     for found in searched(tables, 3, 0, 1.0, 2, stop):
-        assert found == [Found([1, 1, 1, 1], 0.0)]
+        assert found == [TokenHypothesis([1, 1, 1, 1], 0.0)]
 
 
 def test_where_nothing_is_possible_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = Tables(2, 3, 4, seed=0)
     monkeypatch.setattr(tables, "logs", lambda scores: torch.full_like(scores, -torch.inf))
-    assert searched(tables, 3, 0, 1.0, 2) == [[Found([], -math.inf)]] * 2
+    assert searched(tables, 3, 0, 1.0, 2) == [[TokenHypothesis([], -math.inf)]] * 2
 
 
 def in_shares(most: int, **shares: list[float]) -> Tables:
@@ -229,7 +229,7 @@ def test_a_model_that_has_lost_its_mind_still_gives_an_answer() -> None:
 
 
 def test_more_than_the_beam_holds_is_refused() -> None:
-    with pytest.raises(ValueError, match="a beam of 3 cannot find 4 best"):
+    with pytest.raises(ValueError, match="at most the beam of 3, got 4"):
         searched(Tables(1, 5, 2, seed=0), 3, 0, 1.0, 4)
 
 
@@ -238,9 +238,9 @@ def test_hypotheses_change_places_within_their_prompt() -> None:
     moves: list[tuple[int, bool]] = []
 
     class Watched(Tables):
-        def select(self, state, rows: Tensor, *, same_prompts: bool):  # type: ignore[no-untyped-def]
+        def reorder(self, state, rows: Tensor, *, same_prompts: bool):  # type: ignore[no-untyped-def]
             moves.append((len(rows), same_prompts))
-            return super().select(state, rows, same_prompts=same_prompts)
+            return super().reorder(state, rows, same_prompts=same_prompts)
 
     tables = Watched(3, 11, 4, seed=1)
     tables.scores[:, :, 0] -= 30.0

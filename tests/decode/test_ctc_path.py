@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.decode.ctc import Span, best_paths, heard, read_path
+from harken.decode.ctc import Span, best_paths, blank_padding, read_path
 from small_ctc import (
     collapse,
     every_path,
@@ -63,7 +63,7 @@ def test_padding_says_nothing(seed: int, lengths: list[int]) -> None:
 
 def test_silence_changes_no_probability() -> None:
     logs = random_logs(1, 4, 3, seed=5)
-    whole = heard(logs, torch.tensor([[True, True, False, False]]), blank=2)[0]
+    whole = blank_padding(logs, torch.tensor([[True, True, False, False]]), blank=2)[0]
     short, padded = every_text(logs[0, :2], 2), {}
     for path, log in every_path(whole):
         text = collapse(path, 2)
@@ -75,6 +75,6 @@ def test_silence_changes_no_probability() -> None:
 
 def test_single_precision_is_read_in_double() -> None:
     logs = random_logs(2, 5, 7, seed=0).float()
-    assert heard(logs, torch.ones(2, 5).bool(), blank=0).dtype == torch.float64
+    assert blank_padding(logs, torch.ones(2, 5).bool(), blank=0).dtype == torch.float64
     (one, _) = best_paths(logs, torch.ones(2, 5).bool(), blank=0)
     assert one.log_probability == logs[0].max(dim=-1).values.double().sum().item()

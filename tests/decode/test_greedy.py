@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from small_steppers import Tables, numbered, padded, rescored, told
 from torch import Tensor
 
-from harken.decode.found import Found
-from harken.decode.greedy import decode_greedily
-from harken.decode.step import LanguageModelSteps, log_probabilities
-from harken.models.language_model import GPT
+from harken.decode.sampling import greedy_search
+from harken.decode.stepper import LMStepper, TokenHypothesis, log_probabilities
+from harken.models.gpt import GPT
 from small_models import LENGTH, VOCABULARY, small_model
 
 END = 2
@@ -19,8 +18,8 @@ prompts = st.lists(
 )
 
 
-def decoded(model: GPT, rows: list[list[int]], end: int, most: int) -> list[Found]:
-    return decode_greedily(LanguageModelSteps(model), *padded(rows), end=end, most=most)
+def decoded(model: GPT, rows: list[list[int]], end: int, most: int) -> list[TokenHypothesis]:
+    return greedy_search(LMStepper(model), *padded(rows), end=end, max_tokens=most)
 
 
 @torch.no_grad()
@@ -55,7 +54,7 @@ def test_padding_may_stand_on_the_left() -> None:
     right = decoded(model, rows, END, 4)
     tokens = torch.tensor([[3, 5, 8], [7, 7, 4]])
     present = torch.tensor([[True, True, True], [False, False, True]])
-    left = decode_greedily(LanguageModelSteps(model), tokens, present, end=END, most=4)
+    left = greedy_search(LMStepper(model), tokens, present, end=END, max_tokens=4)
     assert [one.tokens for one in left] == [one.tokens for one in right]
     logs = [one.log_probability for one in right]
     assert [one.log_probability for one in left] == pytest.approx(logs, abs=1e-10)
@@ -73,7 +72,7 @@ class Script:
         shares = torch.full((len(rows), VOCABULARY), others, dtype=torch.float64)
         return shares.scatter(1, self.lines[rows, step : step + 1], self.sure).log() + 5.0
 
-    def prompt(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, tuple[Tensor, int]]:
+    def prefill(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, tuple[Tensor, int]]:
         rows = torch.arange(len(self.lines))
         return self.scores(rows, 0), (rows, 0)
 
@@ -82,17 +81,17 @@ class Script:
         self.told.append(tokens.tolist())
         return self.scores(rows, step + 1), (rows, step + 1)
 
-    def logs(self, scores: Tensor) -> Tensor:
+    def log_probs(self, scores: Tensor) -> Tensor:
         return log_probabilities(scores)
 
-    def select(
+    def reorder(
         self, state: tuple[Tensor, int], rows: Tensor, *, same_prompts: bool
     ) -> tuple[Tensor, int]:
         return state[0][rows], state[1]
 
 
 def read_out(script: Script, most: int) -> tuple[list[list[int]], list[float]]:
-    found = decode_greedily(script, *numbered(len(script.lines)), end=END, most=most)
+    found = greedy_search(script, *numbered(len(script.lines)), end=END, max_tokens=most)
     return [list(one.tokens) for one in found], [math.exp(one.log_probability) for one in found]
 
 
@@ -134,7 +133,7 @@ def test_rows_that_have_ended_leave_the_batch() -> None:
 
 def test_takes_the_likeliest_of_a_table_step_by_step() -> None:
     tables = Tables(17, 5, 4, seed=2)
-    for prompt, found in enumerate(decode_greedily(tables, *numbered(17), end=0, most=4)):
+    for prompt, found in enumerate(greedy_search(tables, *numbered(17), end=0, max_tokens=4)):
         written: tuple[int, ...] = ()
         while len(written) < 4:
             best = max(range(5), key=lambda one: tables.log(prompt, written, one))

@@ -8,17 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_steppers import Tables, numbered, padded, ragged_prompts, told
-from test_seek import END_WITH_MEMORY, MOST, forced, tokens_of, translator
+from test_search import END_WITH_MEMORY, MOST, forced, tokens_of, translator
 from torch import Tensor
 
-from harken.decode.beam import search_beam
-from harken.decode.ctc_steps import CTCSteps
-from harken.decode.found import Found
-from harken.decode.greedy import decode_greedily
-from harken.decode.joint import JointSteps, jointly
-from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
-from harken.decode.step import Stepper, WritingSteps
+from harken.decode.beam import beam_search
+from harken.decode.ctc_prefix import CTCPrefixScorer
+from harken.decode.joint import JointScorer
+from harken.decode.sampling import greedy_search
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import Seq2SeqStepper, Stepper, TokenHypothesis
 from harken.models.ctc import ctc_loss
 from small_ctc import every_text, lengths_present, random_logs, seeds
 from small_models import VOCABULARY
@@ -28,9 +26,9 @@ weights = st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0])
 
 def together(
     tables: Tables, logs: Tensor, present: Tensor, weight: float, blank: int, end: int
-) -> JointSteps:
-    ctc = CTCSteps(logs, present, blank=blank, end=end)
-    return jointly(tables, ctc, weight)
+) -> JointScorer:
+    ctc = CTCPrefixScorer(logs, present, blank=blank, end=end)
+    return JointScorer(tables, ctc, weight)
 
 
 def searched(
@@ -42,22 +40,22 @@ def searched(
     beam: int = 300,
     length_penalty: float = 0.0,
     nbest: int = 3,
-) -> list[list[Found]]:
-    return search_beam(
+) -> list[list[TokenHypothesis]]:
+    return beam_search(
         stepper,
         *prompts,
         beam=beam,
         length_penalty=length_penalty,
         stop="exact",
         end=end,
-        most=most,
+        max_tokens=most,
         nbest=nbest,
     )
 
 
 def ranked(
     tables: Tables, prompt: int, logs: Tensor, weight: float, blank: int, end: int
-) -> Iterator[Found]:
+) -> Iterator[TokenHypothesis]:
     """Every text with its weighted sum; one that was cut is scored as a beginning."""
     texts = {
         text: math.exp(said.log_probability)
@@ -71,10 +69,10 @@ def ranked(
             chance = math.fsum(own for longer, own in texts.items() if longer[: len(text)] == text)
         parts = [(1 - weight, one.log_probability), (weight, math.log(chance or 1e-300))]
         if weight == 0 or chance > 0:
-            yield Found(text, sum(share * log for share, log in parts if share))
+            yield TokenHypothesis(text, sum(share * log for share, log in parts if share))
 
 
-def rank(found: Found, most: int, length_penalty: float) -> float:
+def rank(found: TokenHypothesis, most: int, length_penalty: float) -> float:
     return found.log_probability / min(len(found.tokens) + 1, most) ** length_penalty
 
 
@@ -168,9 +166,9 @@ def test_what_a_real_decoder_finds_is_scored_by_both(decoder: str, search: Searc
     model, rows, start, end = translator(decoder), ragged_prompts(13, 7, seed=4), 3, END_WITH_MEMORY
     logs = random_logs(13, 7, VOCABULARY, seed=6, strength=3.0)
     present = lengths_present([2 + row % 5 for row in range(13)], 7)  # too few for long texts
-    ctc = CTCSteps(logs, present, blank=end, end=end)
-    stepper = jointly(WritingSteps(model, start), ctc, 0.4)
-    found = seek(stepper, *padded(rows), search=search, end=end, most=MOST, nbest=1)
+    ctc = CTCPrefixScorer(logs, present, blank=end, end=end)
+    stepper = JointScorer(Seq2SeqStepper(model, start), ctc, 0.4)
+    found = generate(stepper, *padded(rows), search=search, end=end, max_tokens=MOST, nbest=1)
     ended = 0
     for at, (row, (one,)) in enumerate(zip(rows, found, strict=True)):
         if len(one.tokens) == MOST:
@@ -187,30 +185,11 @@ def test_what_a_real_decoder_finds_is_scored_by_both(decoder: str, search: Searc
 def test_greedy_takes_the_best_of_the_sum() -> None:
     tables, logs = Tables(3, 5, 4, seed=7), random_logs(3, 6, 5, seed=8)
     present = torch.ones(3, 6).bool()
-    ctc = CTCSteps(logs, present, blank=0, end=0)
-    scores, _ = ctc.prompt(*numbered(3))
-    first = 0.5 * tables.logs(tables.scores[:, 0]) + 0.5 * scores
-    found = decode_greedily(together(tables, logs, present, 0.5, 0, 0), *numbered(3), end=0, most=1)
+    ctc = CTCPrefixScorer(logs, present, blank=0, end=0)
+    scores, _ = ctc.prefill(*numbered(3))
+    first = 0.5 * tables.log_probs(tables.scores[:, 0]) + 0.5 * scores
+    found = greedy_search(
+        together(tables, logs, present, 0.5, 0, 0), *numbered(3), end=0, max_tokens=1
+    )
     assert [one.log_probability for one in found] == pytest.approx(first.amax(dim=1).tolist())
     assert first.exp().sum(dim=1).max() < 0.99, "a mixture is no distribution"
-
-
-def test_three_may_write_together() -> None:
-    one, other, third = (Tables(2, 3, 2, seed=seed) for seed in range(3))
-    joint = JointSteps([(one, 0.5), (other, 0.2), (third, 0.3)])
-    found = searched(joint, numbered(2), 0, 2, nbest=7)
-    for row, ours in enumerate(found):
-        every = zip(*(list(part.sequences(row, 0)) for part in (one, other, third)), strict=True)
-        wanted = {
-            tuple(parts[0].tokens): sum(
-                weight * part.log_probability
-                for weight, part in zip((0.5, 0.2, 0.3), parts, strict=True)
-            )
-            for parts in every
-        }
-        assert {tuple(text.tokens): text.log_probability for text in ours} == pytest.approx(wanted)
-
-
-def test_nobody_cannot_write() -> None:
-    with pytest.raises(AssertionError, match="nobody"):
-        JointSteps([(Tables(1, 2, 1, seed=0), 0.0)])

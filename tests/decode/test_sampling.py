@@ -8,9 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from small_steppers import Tables, numbered
 
-from harken.decode.found import Found
-from harken.decode.greedy import decode_greedily
-from harken.decode.sampling import pick, sample, shares, uniform_numbers
+from harken.decode.sampling import greedy_search, pick, sample, truncated_probs, uniform_numbers
+from harken.decode.stepper import TokenHypothesis
 
 END = 1
 ALMOST_ONE = 1 - 2**-53
@@ -26,7 +25,7 @@ def drawn(
     seed: int = 0,
     nbest: int = 1,
     rows: Sequence[int] | None = None,
-) -> list[list[Found]]:
+) -> list[list[TokenHypothesis]]:
     numbers = list(range(len(tables.scores)) if rows is None else rows)
     return sample(
         tables,
@@ -38,7 +37,7 @@ def drawn(
         top_p=top_p,
         seed=seed,
         end=END,
-        most=tables.most,
+        max_tokens=tables.most,
         nbest=nbest,
     )
 
@@ -111,7 +110,7 @@ def test_shares_by_plain_loops(
     scores: list[int], temperature: float, top_k: int | None, top_p: float | None
 ) -> None:
     logs = torch.tensor([scores, scores[::-1]], dtype=torch.float64).log_softmax(dim=-1)
-    ours = shares(logs, temperature, top_k, top_p)
+    ours = truncated_probs(logs, temperature, top_k, top_p)
     ours = ours / ours.sum(dim=1, keepdim=True)
     for row, own in zip(logs.tolist(), ours.tolist(), strict=True):
         assert own == pytest.approx(chances(row, temperature, top_k, top_p), abs=1e-12)
@@ -119,14 +118,14 @@ def test_shares_by_plain_loops(
 
 def test_of_equals_the_first_are_kept() -> None:
     logs = torch.tensor([[0.1, 0.3, 0.3, 0.3]], dtype=torch.float64).log()
-    assert shares(logs, 1.0, 2, None).bool().tolist() == [[False, True, True, False]]
-    assert shares(logs, 1.0, None, 0.2).bool().tolist() == [[False, True, False, False]]
+    assert truncated_probs(logs, 1.0, 2, None).bool().tolist() == [[False, True, True, False]]
+    assert truncated_probs(logs, 1.0, None, 0.2).bool().tolist() == [[False, True, False, False]]
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-9])
 def test_no_cold_is_too_cold(temperature: float) -> None:
     logs = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64).log()
-    assert shares(logs, temperature, None, None).tolist() == [[0.0, 1.0, 0.0]]
+    assert truncated_probs(logs, temperature, None, None).tolist() == [[0.0, 1.0, 0.0]]
 
 
 @given(parts.filter(any), st.floats(0.0, ALMOST_ONE) | st.sampled_from([0.0, ALMOST_ONE]))
@@ -143,7 +142,7 @@ def test_picks_where_the_running_sum_passes(given_parts: list[float], uniform: f
 @pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}])
 def test_cut_down_to_one_it_is_greedy(cut: dict[str, float]) -> None:
     tables = Tables(23, 7, 3, seed=1)
-    greedy = decode_greedily(tables, *numbered(23), end=END, most=3)
+    greedy = greedy_search(tables, *numbered(23), end=END, max_tokens=3)
     for row, one in zip(drawn(tables, nbest=2, **cut), greedy, strict=True):  # type: ignore[arg-type]
         assert row == [one, one]
 

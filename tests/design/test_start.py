@@ -23,7 +23,7 @@ from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 from harken.inspection.record import record
 from harken.layers.norm import NormConfig
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 
 VOCABULARY, LENGTH, OFFSET = 47, 37, 3
 SHIFT = StartConfig(layer=1, head=2, offset=OFFSET)

@@ -32,13 +32,10 @@ from harken.inspection.ablation import (
 )
 from harken.inspection.record import record
 from harken.layers.spatial import SpatialConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.body import TransformerBodyConfig
-from harken.models.conformer_body import ConformerBodyConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from harken.models.language_model import GPTConfig
-from harken.models.writing import DecoderConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
+from harken.models.encoders import ConformerEncoderConfig, TransformerEncoderConfig
+from harken.models.gpt import GPTConfig
+from harken.models.seq2seq import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
 from small_models import HEAD_WIDTH, HEADS, LAYERS, POSITIONS, VOCABULARY, small_config, stirred
 from small_models import small_model as small
 
@@ -50,7 +47,7 @@ TARGET = torch.tensor([[3, 5, 9], [3, 14, 6]])
 THREE = MultiHeadConfig(heads=3)
 DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(layers=2, width=12, length=29, attention=THREE),
-    "rnn": AttentiveDecoderConfig(width=12, hidden=13),
+    "rnn": AttentionRNNDecoderConfig(width=12, hidden=13),
 }
 
 
@@ -62,9 +59,9 @@ def _no_gradients() -> Iterator[None]:
 
 def translator(decoder: str, *, conformer: bool = False) -> EncoderDecoder:
     body = (
-        ConformerBodyConfig(layers=1, length=31, kernel=3)
+        ConformerEncoderConfig(layers=1, length=31, kernel=3)
         if conformer
-        else TransformerBodyConfig(layers=1, length=31, attention=THREE)
+        else TransformerEncoderConfig(layers=1, length=31, attention=THREE)
     )
     config = EncoderDecoderConfig(encoder=body, decoder=DECODERS[decoder])
     return shaken(config.build(17, seed=0))
@@ -222,9 +219,9 @@ def test_a_cache_gives_what_the_whole_text_gives(decoder: str, how: How) -> None
     whole = model.states(SOURCE, PRESENT, TARGET)
     with ablated(model, parts, how):
         bare = model.states(SOURCE, PRESENT, TARGET)
-        state, steps = model.begin(SOURCE, PRESENT), []
+        state, steps = model.init_state(SOURCE, PRESENT), []
         for token in TARGET.unbind(dim=1):
-            states, state = model.extend(token[:, None], torch.ones(2, 1).bool(), state)
+            states, state = model.step(token[:, None], torch.ones(2, 1).bool(), state)
             steps.append(states)
     assert_close(torch.cat(steps, dim=1), bare, rtol=0, atol=1e-12)
     assert not torch.allclose(whole, bare, atol=1e-4)
@@ -232,7 +229,7 @@ def test_a_cache_gives_what_the_whole_text_gives(decoder: str, how: How) -> None
 
 def test_an_rnn_whose_only_head_is_gone_knows_the_source_by_its_first_state_alone() -> None:
     model = translator("rnn")
-    state = model.begin(SOURCE, PRESENT)
+    state = model.init_state(SOURCE, PRESENT)
     tokens = TARGET[:, 0]
     with ablated(model, [AttentionRef("decoder.attention")]):
         found, _ = model.decoder.step(model.decoder.embedding(tokens), state)

@@ -13,9 +13,9 @@ from harken.errors import UserError
 from harken.inspection.ablation import AttentionRef, HeadRef, LayerRef, with_outputs
 from harken.inspection.patching import NextTokenMetric, next_token_metric, patch_parts
 from harken.layers.recurrent import GRUConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.encoder_decoder import EncoderDecoderConfig
-from harken.models.language_model import GPT
+from harken.models.decoders import AttentionRNNDecoderConfig
+from harken.models.gpt import GPT
+from harken.models.seq2seq import EncoderDecoderConfig
 from small_models import HEAD_WIDTH, HEADS, small_model
 
 FIRST, SECOND = "stack.blocks.0.attention", "stack.blocks.1.attention"
@@ -95,7 +95,7 @@ def test_what_the_only_layer_wrote_at_the_last_place_is_all_that_can_come_back()
 @torch.no_grad()
 def test_attention_that_runs_step_by_step_is_patched_step_by_step() -> None:
     config = EncoderDecoderConfig(
-        encoder=GRUConfig(direction="both"), decoder=AttentiveDecoderConfig(width=12, hidden=13)
+        encoder=GRUConfig(direction="both"), decoder=AttentionRNNDecoderConfig(width=12, hidden=13)
     )
     model = config.build(17, seed=0)
     torch.manual_seed(0)

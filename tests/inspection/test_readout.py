@@ -13,23 +13,20 @@ from harken.attention.positions import (
     LearnedConfig,
     NoPositionConfig,
     PositionConfig,
-    RelativeConfig,
-    RotaryConfig,
     SinusoidConfig,
 )
-from harken.attention.relative import Rotation, alibi_slopes, rotate
+from harken.attention.relative import RelativeConfig, RotaryConfig, Rotation, alibi_slopes, rotate
 from harken.attention.scores import DotConfig
 from harken.inspection.ablation import HeadRef, ablated
 from harken.inspection.circuits import query_key
 from harken.inspection.readout import Readout, _run_length, input_path, read_out
 from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialConfig
-from harken.models.body import TransformerBodyConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.encoder import Encoder, EncoderConfig
-from harken.models.encoder_decoder import EncoderDecoderConfig
-from harken.models.language_model import GPT, GPTConfig
-from harken.models.recogniser import RecogniserConfig
+from harken.models.decoders import TransformerDecoderConfig
+from harken.models.encoders import TextEncoder, TextEncoderConfig, TransformerEncoderConfig
+from harken.models.gpt import GPT, GPTConfig
+from harken.models.recognizer import RecognizerConfig
+from harken.models.seq2seq import EncoderDecoderConfig
 from small_models import HEADS, LEGAL, VOCABULARY, small_model
 
 FIRST = "stack.blocks.0.attention"
@@ -44,9 +41,9 @@ def reading(model: torch.nn.Module, name: str = FIRST, length: int = LENGTH) -> 
 
 def encoder_with(
     position: PositionConfig, queries: Tensor, keys: Tensor, bias: bool = False
-) -> Encoder:
+) -> TextEncoder:
     """One head and no norm before it; contents are noise of a tenth of the places' size."""
-    config = EncoderConfig(
+    config = TextEncoderConfig(
         layers=1,
         width=WIDTH,
         length=LENGTH,
@@ -222,7 +219,7 @@ def test_tokens_come_down_the_path_of_norms() -> None:
         "stack.blocks.0.attention_norm",
         "stack.blocks.0.feedforward_norm",
     ]
-    bert = EncoderConfig(width=8, entrance_norm=True, segments=2, norm=NormConfig(place="post"))
+    bert = TextEncoderConfig(width=8, entrance_norm=True, segments=2, norm=NormConfig(place="post"))
     model = bert.build(7, seed=0)
     assert norms(model, "body." + FIRST) == ["body.norm"]
     path = input_path(model, "body." + FIRST)
@@ -231,7 +228,7 @@ def test_tokens_come_down_the_path_of_norms() -> None:
 
 def test_an_encoder_that_shares_its_decoder_s_words_finds_them() -> None:
     config = EncoderDecoderConfig(
-        encoder=TransformerBodyConfig(layers=1, length=16),
+        encoder=TransformerEncoderConfig(layers=1, length=16),
         decoder=TransformerDecoderConfig(layers=1, width=8, length=16),
     )
     model = config.build(29, seed=0)
@@ -244,7 +241,7 @@ def test_an_encoder_that_shares_its_decoder_s_words_finds_them() -> None:
 
 
 def test_sound_has_no_table_and_pictures_no_row() -> None:
-    model = RecogniserConfig(width=16).build(9, features=8, hop_ms=10.0, seed=0)
+    model = RecognizerConfig(width=16).build(9, features=8, hop_ms=10.0, seed=0)
     path = input_path(model, "encoder.blocks.1.attention")
     assert path.table.shape == (1, 16) and not path.table.any() and not path.first
     assert len(path.norms) == 2  # past the first block, and into the second's attention

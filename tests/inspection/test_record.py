@@ -17,7 +17,7 @@ from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.errors import UserError
 from harken.inspection.record import Selection, record
 from harken.inspection.store import record_to_disk
-from harken.models.language_model import GPT
+from harken.models.gpt import GPT
 from small_models import (
     CASES,
     HEAD_WIDTH,
@@ -91,9 +91,11 @@ def test_a_cached_step_shows_the_row_that_the_whole_text_shows() -> None:
     model = small_model(position="rotary")
     with record(model) as whole:
         model(TOKENS)
-    _, state = model.extend(TOKENS[:, :6], torch.ones(2, 6).bool(), model.begin(2, TOKENS.device))
+    _, state = model.step(
+        TOKENS[:, :6], torch.ones(2, 6).bool(), model.init_state(2, TOKENS.device)
+    )
     with record(model) as step:
-        model.extend(TOKENS[:, 6:], torch.ones(2, 1).bool(), state)
+        model.step(TOKENS[:, 6:], torch.ones(2, 1).bool(), state)
     for one, row in zip(whole, step, strict=True):
         assert_close(row.weights, one.weights[:, :, 6:], rtol=0, atol=1e-12)
 
@@ -231,9 +233,9 @@ def test_one_row_after_another_is_as_a_whole_for_each_who_writes() -> None:
         with record(one.model) as whole:
             one.whole([0, 1, 2], told)
         with record(one.model) as steps:
-            state = one.model.begin(one.prompts, one.present)
+            state = one.model.init_state(one.prompts, one.present)
             for token in told.split(1, dim=1):
-                _, state = one.model.extend(token, torch.ones_like(token).bool(), state)
+                _, state = one.model.step(token, torch.ones_like(token).bool(), state)
         for name in dict.fromkeys(call.name for call in steps):
             rows = torch.cat([call.weights for call in whole if call.name == name], dim=2)
             parts = [call.weights for call in steps if call.name == name]

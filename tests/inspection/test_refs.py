@@ -5,20 +5,20 @@ from torch import nn
 
 from harken.attention.multihead import MultiHead
 from harken.inspection.refs import attention_kind
-from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.encoder import EncoderConfig
-from harken.models.encoder_decoder import EncoderDecoderConfig
-from harken.models.language_model import GPTConfig
+from harken.models.decoders import AttentionRNNDecoderConfig
+from harken.models.encoders import TextEncoderConfig
+from harken.models.gpt import GPTConfig
+from harken.models.seq2seq import EncoderDecoderConfig
 
 
 @pytest.mark.parametrize(
     ("model", "kinds"),
     [
         (GPTConfig(layers=1, width=8).build(17, seed=0), {"self"}),
-        (EncoderConfig(layers=1, width=8).build(17, seed=0), {"self"}),
+        (TextEncoderConfig(layers=1, width=8).build(17, seed=0), {"self"}),
         (EncoderDecoderConfig().build(17, seed=0), {"encoder", "decoder", "cross"}),
         (
-            EncoderDecoderConfig(decoder=AttentiveDecoderConfig()).build(17, seed=0),
+            EncoderDecoderConfig(decoder=AttentionRNNDecoderConfig()).build(17, seed=0),
             {"encoder", "cross"},
         ),
     ],

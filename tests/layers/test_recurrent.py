@@ -316,11 +316,11 @@ def test_a_decoder_goes_on_from_a_right_to_left_encoder(kind: str) -> None:
 @every_kind
 def test_no_state_is_a_state_of_zeros(kind: str) -> None:
     recurrent, inputs = built(kind), some_inputs()
-    began = recurrent.begin(BATCH)
+    began = recurrent.init_state(BATCH)
     assert not any(part.any() for part in began if part is not None)
     assert_same(recurrent(inputs, None, began)[1], recurrent(inputs)[1])
     cell = config(kind).build_cell(WIDTH, HIDDEN).double()
-    assert_same(cell.begin(BATCH), began)
+    assert_same(cell.init_state(BATCH), began)
 
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
@@ -349,7 +349,7 @@ def test_widths(kind: str) -> None:
     both = make(direction="both", hidden=7).build(WIDTH)
     outputs, state = both(some_inputs().float())
     assert both.width == 14 and outputs.shape == (BATCH, TIME, 14)
-    assert state.hidden.shape == both.begin(BATCH).hidden.shape == (BATCH, 2, 7)
+    assert state.hidden.shape == both.init_state(BATCH).hidden.shape == (BATCH, 2, 7)
     with pytest.raises(ValueError, match="width of 5; make it even, or give hidden"):
         make(direction="both").build(5)
 
@@ -364,8 +364,8 @@ def test_dropout_falls_between_layers_and_nowhere_else() -> None:
         assert outputs.any() == (layers == 1)  # a second layer without offsets reads only zeros
         assert kept.any()
     cell = drawn(config("tanh", dropout=1 - 1e-9).build_cell(WIDTH, HIDDEN))
-    assert not cell.train()(inputs[:, 0], cell.begin(BATCH))[0].any()
-    assert cell.eval()(inputs[:, 0], cell.begin(BATCH))[0].any()
+    assert not cell.train()(inputs[:, 0], cell.init_state(BATCH))[0].any()
+    assert cell.eval()(inputs[:, 0], cell.init_state(BATCH))[0].any()
 
 
 @every_direction

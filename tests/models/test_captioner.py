@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, NoPositionConfig
-from harken.decode.step import WritingSteps
+from harken.decode.stepper import Seq2SeqStepper
 from harken.inspection.record import record
 from harken.layers.frontends import (
     ConvStemConfig,
@@ -17,10 +17,9 @@ from harken.layers.frontends import (
     PatchEmbeddingConfig,
 )
 from harken.layers.spatial import SpatialConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig
 from harken.models.captioner import Captioner, CaptionerConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.writing import DecoderConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
+from harken.models.seq2seq import DecoderConfig
 
 VOCABULARY, WIDTH, START = 13, 12, 2
 COLUMNS, ROWS, CHANNELS = 14, 10, 3
@@ -31,7 +30,7 @@ FRONTS: dict[str, ImageFrontConfig] = {
     "map": FeatureProjectionConfig(),
 }
 DECODERS: dict[str, DecoderConfig] = {
-    "rnn": AttentiveDecoderConfig(width=WIDTH, hidden=11),
+    "rnn": AttentionRNNDecoderConfig(width=WIDTH, hidden=11),
     "transformer": TransformerDecoderConfig(
         layers=2, width=WIDTH, length=29, attention=HEADS, dropout=0.0
     ),
@@ -69,8 +68,8 @@ def built(front: str, decoder: str, encoder: SpatialConfig) -> Captioner:
 def test_one_word_at_a_time_equals_all_at_once(front: str, decoder: str) -> None:
     model = built(front, decoder, SpatialConfig(layers=1, attention=HEADS))
     whole = model(pictures(front), TARGET)
-    stepper = WritingSteps(model, START)
-    scores, state = stepper.prompt(*model.look(pictures(front)))
+    stepper = Seq2SeqStepper(model, START)
+    scores, state = stepper.prefill(*model.encode(pictures(front)))
     assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
     for at in range(1, TARGET.shape[1]):
         scores, state = stepper.step(TARGET[:, at], state)
@@ -85,8 +84,8 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
     with record(model) as seen:
         model(maps, TARGET[:, :1])
     (looked,) = [one for one in seen if one.name == "decoder.attention"]
-    memory = model.look(maps).memory
-    query = model.begin(*model.look(maps)).cell.hidden[:, -1]
+    memory = model.encode(maps).memory
+    query = model.init_state(*model.encode(maps)).cell.hidden[:, -1]
     (key_matrix,) = model.decoder.attention.score.matrix
     for picture in range(2):
         total = 0.0
@@ -105,7 +104,7 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
 @torch.no_grad()
 def test_places_are_as_many_as_the_front_says(front: str) -> None:
     model = built(front, "rnn", SpatialConfig(layers=0))
-    seen = model.look(pictures(front))
+    seen = model.encode(pictures(front))
     assert seen.memory.shape[1] == model.front.columns * model.front.rows
     assert seen.present.all() and seen.present.shape == seen.memory.shape[:2]
 

@@ -17,7 +17,7 @@ from harken.attention.scores import ScoreConfig, SynthesizerConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.transformer import Memory, TransformerConfig
-from harken.models.decoder import TransformerDecoder, TransformerDecoderConfig
+from harken.models.decoders import TransformerDecoder, TransformerDecoderConfig
 
 BATCH, TIME, PLACES, WIDTH, MEMORY, VOCABULARY = 2, 5, 7, 12, 9, 17
 LEGAL = [
@@ -97,11 +97,11 @@ def test_cross_attention_knows_no_distance_from_target_to_source(
     memory, present, tokens = things()
     order = torch.randperm(PLACES, generator=torch.Generator().manual_seed(1))
     states, shuffled = (
-        decoder(tokens, decoder.begin(memory[:, chosen], present[:, chosen]))
+        decoder(tokens, decoder.init_state(memory[:, chosen], present[:, chosen]))
         for chosen in (torch.arange(PLACES), order)
     )
     assert_close(states, shuffled, rtol=0, atol=1e-10)
-    other = decoder(tokens, decoder.begin(memory.flip(2), present))
+    other = decoder(tokens, decoder.init_state(memory.flip(2), present))
     assert not torch.allclose(states, other, atol=1e-3), "the memory should matter"
 
 
@@ -118,11 +118,11 @@ def test_steps_equal_the_whole_and_nothing_leaks(
 ) -> None:
     decoder = built(score, position)
     memory, present, tokens = things()
-    begun = decoder.begin(memory, present)
+    begun = decoder.init_state(memory, present)
     whole = decoder(tokens, begun)
     state, steps = begun, []
     for t in range(TIME):
-        one, state = decoder.extend(
+        one, state = decoder.step(
             tokens[:, t : t + 1], torch.ones(BATCH, 1, dtype=torch.bool), state
         )
         steps.append(one)
@@ -132,8 +132,8 @@ def test_steps_equal_the_whole_and_nothing_leaks(
     assert torch.equal(decoder(other, begun)[:, :3], whole[:, :3])
     # Padding of the memory is not looked at, what is present is.
     spoilt = torch.where(present[..., None], memory, 9.0)
-    assert_close(decoder(tokens, decoder.begin(spoilt, present)), whole, rtol=0, atol=1e-12)
-    assert not torch.allclose(decoder(tokens, decoder.begin(memory + 0.1, present)), whole)
+    assert_close(decoder(tokens, decoder.init_state(spoilt, present)), whole, rtol=0, atol=1e-12)
+    assert not torch.allclose(decoder(tokens, decoder.init_state(memory + 0.1, present)), whole)
 
 
 @given(st.lists(st.integers(1, TIME), min_size=BATCH, max_size=BATCH))
@@ -142,12 +142,12 @@ def test_rows_of_unlike_length_go_on_together(lengths: list[int]) -> None:
     decoder = built(get_args(ScoreConfig)[1](), LearnedConfig())
     memory, present, tokens = things()
     there = torch.arange(TIME) < torch.tensor(lengths)[:, None]
-    begun = decoder.begin(memory, present)
-    _, state = decoder.extend(tokens, there, begun)
+    begun = decoder.init_state(memory, present)
+    _, state = decoder.step(tokens, there, begun)
     last = torch.tensor([[3], [8]])
-    after, _ = decoder.extend(last, torch.ones(BATCH, 1, dtype=torch.bool), state)
+    after, _ = decoder.step(last, torch.ones(BATCH, 1, dtype=torch.bool), state)
     for row, length in enumerate(lengths):
-        alone = decoder.begin(memory[row : row + 1], present[row : row + 1])
+        alone = decoder.init_state(memory[row : row + 1], present[row : row + 1])
         line = torch.cat((tokens[row, :length], last[row]))[None]
         assert_close(after[row, 0], decoder(line, alone)[0, -1], rtol=0, atol=1e-10)
 

@@ -20,9 +20,9 @@ from torch.testing import assert_close
 
 from harken.config import dumps, loads
 from harken.errors import Failure, UserError
-from harken.models.encoder import Encoder, EncoderConfig
-from harken.models.huggingface import FolderRead, read_folder
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.encoders import TextEncoder, TextEncoderConfig
+from harken.models.gpt import GPT, GPTConfig
+from harken.models.huggingface import LoadedModel, read_folder
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 Weights = dict[str, Tensor]
@@ -69,13 +69,13 @@ def saved(model: Any, folder: Path, **how: Any) -> Any:
     return model.double().eval()
 
 
-def language_model(read: FolderRead) -> GPT:
+def language_model(read: LoadedModel) -> GPT:
     assert isinstance(read.model, GPT)
     return read.model
 
 
-def encoder(read: FolderRead) -> Encoder:
-    assert isinstance(read.model, Encoder)
+def encoder(read: LoadedModel) -> TextEncoder:
+    assert isinstance(read.model, TextEncoder)
     return read.model
 
 
@@ -95,9 +95,9 @@ def assert_same_scores(
 
 def assert_token_by_token(model: GPT, vocabulary: int, time: int) -> None:
     tokens = tokens_below(vocabulary, 2, time)
-    state, parts = model.begin(2, tokens.device), []
+    state, parts = model.init_state(2, tokens.device), []
     for slot in range(time):
-        states, state = model.extend(tokens[:, [slot]], torch.ones(2, 1).bool(), state)
+        states, state = model.step(tokens[:, [slot]], torch.ones(2, 1).bool(), state)
         parts.append(states)
     assert_close(torch.cat(parts, dim=1), model.states(tokens), rtol=0, atol=1e-10)
 
@@ -402,7 +402,7 @@ def test_a_folder_by_hand_is_read_without_code_of_others(
     assert read.model(tokens_below(29, 2, 11)).isfinite().all()
     for parameter in read.model.parameters():
         assert parameter.is_cpu and parameter.requires_grad and parameter.is_contiguous()
-    kind = EncoderConfig if family == "bert" else GPTConfig
+    kind = TextEncoderConfig if family == "bert" else GPTConfig
     assert loads(kind, dumps(read.config), base=Path()) == read.config
     assert read.config.build(read.vocabulary, seed=1).load_state_dict(read.model.state_dict())
 
@@ -531,7 +531,7 @@ def test_settings_that_harken_lacks_are_refused_by_name(
     refusal(folder, "config.json", inside.get(name, f"'{name}'" if name != "rope_theta" else name))
 
 
-@pytest.mark.parametrize("kind", ["mistral", "", None, "harken.models.encoder"])
+@pytest.mark.parametrize("kind", ["mistral", "", None, "harken.models.encoders"])
 def test_an_unknown_model_type_is_told_the_known_ones(tmp_path: Path, kind: str | None) -> None:
     folder = bert_folder(tmp_path)
     change(folder, model_type=kind)

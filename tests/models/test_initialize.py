@@ -5,7 +5,7 @@ import torch
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import INITIAL_STD
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 from small_models import SCORES, VOCABULARY, small_config
 
 

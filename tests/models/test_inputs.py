@@ -8,21 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from harken.layers.frontends import ImageSizes
-from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.blank import MaskedBlankConfig, RecurrentBlankConfig
-from harken.models.body import TransformerBodyConfig
 from harken.models.captioner import CaptionerConfig
-from harken.models.conformer_body import ConformerBodyConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.encoder import EncoderConfig
-from harken.models.encoder_decoder import EncoderDecoderConfig
-from harken.models.fixed_state import ConvolutionalModelConfig, RecurrentModelConfig
-from harken.models.language_model import GPTConfig
-from harken.models.recogniser import RecogniserConfig
+from harken.models.cloze import BiRNNClozeConfig, MaskedLMConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
+from harken.models.encoders import (
+    ConformerEncoderConfig,
+    TextEncoderConfig,
+    TransformerEncoderConfig,
+)
+from harken.models.gpt import GPTConfig
+from harken.models.recognizer import RecognizerConfig
+from harken.models.recurrent_lm import ConvLMConfig, RecurrentLMConfig
+from harken.models.seq2seq import EncoderDecoderConfig
 from harken.models.tagger import NoCharactersConfig, TaggerConfig
 
 VOCABULARY, WIDTH, LENGTH, FEATURES = 11, 16, 8, 13
-BODY = TransformerBodyConfig(layers=1, length=LENGTH)
+BODY = TransformerEncoderConfig(layers=1, length=LENGTH)
 DECODER = TransformerDecoderConfig(layers=1, width=WIDTH, length=LENGTH)
 
 
@@ -43,7 +44,7 @@ def tagger() -> nn.Module:
     return config.build(words=VOCABULARY, characters=2, tags=3, seed=0)
 
 
-def cloze(config: RecurrentBlankConfig | MaskedBlankConfig) -> nn.Module:
+def cloze(config: BiRNNClozeConfig | MaskedLMConfig) -> nn.Module:
     return config.build(VOCABULARY, mask=2, end=3, seed=0)
 
 
@@ -52,13 +53,13 @@ def translator() -> nn.Module:
 
 
 def recognizer() -> nn.Module:
-    encoder = ConformerBodyConfig(layers=1, length=LENGTH)
-    config = RecogniserConfig(width=WIDTH, encoder=encoder, decoder=DECODER)
+    encoder = ConformerEncoderConfig(layers=1, length=LENGTH)
+    config = RecognizerConfig(width=WIDTH, encoder=encoder, decoder=DECODER)
     return config.build(VOCABULARY, FEATURES, hop_ms=10.0, seed=0)
 
 
 def captioner() -> nn.Module:
-    decoder = AttentiveDecoderConfig(width=WIDTH, hidden=WIDTH)
+    decoder = AttentionRNNDecoderConfig(width=WIDTH, hidden=WIDTH)
     sizes = ImageSizes(channels=3, columns=16, rows=8)
     return CaptionerConfig(width=WIDTH, decoder=decoder).build(VOCABULARY, sizes, seed=0)
 
@@ -67,8 +68,8 @@ def tag_inputs(words: Tensor, present: Tensor) -> tuple[Tensor, ...]:
     return words, zeros(*words.shape), zeros(1, 1), ones(1, 1), present
 
 
-RNN = RecurrentBlankConfig(width=WIDTH)
-MASKED = MaskedBlankConfig(width=WIDTH, body=BODY)  # two of its tokens are the ends of the row
+RNN = BiRNNClozeConfig(width=WIDTH)
+MASKED = MaskedLMConfig(width=WIDTH, body=BODY)  # two of its tokens are the ends of the row
 FRAMES = torch.zeros(2, 9, FEATURES)
 Case = tuple[Callable[[], nn.Module], tuple[Tensor, ...], str]
 CASES: dict[str, Case] = {
@@ -76,17 +77,17 @@ CASES: dict[str, Case] = {
     "gpt, three axes": (gpt, (zeros(2, 3, 4),), r"tokens: expected shape \(batch, time\), got"),
     "gpt, too long": (gpt, (zeros(2, 9),), "tokens: expected at most 8 in a row, got 9"),
     "rnn": (
-        lambda: RecurrentModelConfig(width=WIDTH).build(VOCABULARY, 0),
+        lambda: RecurrentLMConfig(width=WIDTH).build(VOCABULARY, 0),
         (zeros(5),),
         "tokens: ",
     ),
     "cnn": (
-        lambda: ConvolutionalModelConfig(width=WIDTH).build(VOCABULARY, 0),
+        lambda: ConvLMConfig(width=WIDTH).build(VOCABULARY, 0),
         (zeros(5),),
         "tokens",
     ),
     "encoder": (
-        lambda: EncoderConfig(layers=1, width=WIDTH, length=LENGTH).build(VOCABULARY, 0),
+        lambda: TextEncoderConfig(layers=1, width=WIDTH, length=LENGTH).build(VOCABULARY, 0),
         (zeros(2, 9),),
         "tokens: expected at most 8",
     ),

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from choices import EVERY_POSITION, EVERY_SCORE
 from harken.attention.compatibility import conflict
-from harken.models.language_model import GPT
+from harken.models.gpt import GPT
 from small_models import (
     BLOCKS,
     CASES,
@@ -140,7 +140,7 @@ def test_padding_on_the_right_changes_nothing(
         present = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
         padded = tokens.where(present, PADDING)
         whole = model.states(padded)
-        extended, _ = model.extend(padded, present, model.begin(len(lengths), padded.device))
+        extended, _ = model.step(padded, present, model.init_state(len(lengths), padded.device))
         for row, length in enumerate(lengths):
             (alone,) = model.states(tokens[row : row + 1, :length])
             assert_alike(whole[row, :length], alone, tolerance)
@@ -159,8 +159,8 @@ def test_padding_in_the_cache_is_seen_by_no_later_token(
     later = some_tokens(2, 3, seed=3)
 
     def after(prompt: Tensor) -> Tensor:
-        _, state = model.extend(prompt, present, model.begin(2, prompt.device))
-        return model.extend(later, torch.ones_like(later).bool(), state)[0]
+        _, state = model.step(prompt, present, model.init_state(2, prompt.device))
+        return model.step(later, torch.ones_like(later).bool(), state)[0]
 
     assert torch.equal(after(tokens), after(other_tokens(tokens).where(~present, tokens)))
 

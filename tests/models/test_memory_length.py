@@ -10,13 +10,11 @@ from harken.attention.positions import NoPositionConfig
 from harken.attention.scores import SynthesizerConfig
 from harken.layers.frontends import ImageSizes, PatchEmbeddingConfig
 from harken.layers.recurrent import GRUConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.body import TransformerBodyConfig
 from harken.models.captioner import CaptionerConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.encoder_decoder import EncoderDecoderConfig
-from harken.models.recogniser import RecogniserConfig
-from harken.models.writing import DecoderConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
+from harken.models.encoders import TransformerEncoderConfig
+from harken.models.recognizer import RecognizerConfig
+from harken.models.seq2seq import DecoderConfig, EncoderDecoderConfig
 
 LONGEST = 9
 IMAGE = ImageSizes(channels=3, columns=6, rows=6)
@@ -25,16 +23,16 @@ IMAGE = ImageSizes(channels=3, columns=6, rows=6)
 def synthesizer(kind: str, length: int) -> DecoderConfig:
     attention = MultiHeadConfig(heads=2, score=SynthesizerConfig())
     if kind == "rnn":
-        return AttentiveDecoderConfig(width=8, hidden=8, length=length, attention=attention)
+        return AttentionRNNDecoderConfig(width=8, hidden=8, length=length, attention=attention)
     return TransformerDecoderConfig(
         layers=1, width=8, length=length, attention=attention, position=NoPositionConfig()
     )
 
 
-def body(length: int | None) -> TransformerBodyConfig | GRUConfig:
+def body(length: int | None) -> TransformerEncoderConfig | GRUConfig:
     if length is None:
         return GRUConfig()
-    return TransformerBodyConfig(layers=1, length=length, attention=MultiHeadConfig(heads=2))
+    return TransformerEncoderConfig(layers=1, length=length, attention=MultiHeadConfig(heads=2))
 
 
 def translator(decoder: DecoderConfig, longest: int | None) -> object:
@@ -44,9 +42,9 @@ def translator(decoder: DecoderConfig, longest: int | None) -> object:
 
 
 def recognizer(decoder: DecoderConfig, longest: int | None) -> object:
-    config = RecogniserConfig(width=8, encoder=body(longest), decoder=decoder)
+    config = RecognizerConfig(width=8, encoder=body(longest), decoder=decoder)
     model = config.build(17, features=11, hop_ms=10.0, seed=0)
-    frames = torch.zeros(2, model.longest_frames or 4096, 11)
+    frames = torch.zeros(2, model.max_frames or 4096, 11)
     return model(frames, torch.ones(frames.shape[:2]).bool(), torch.ones(2, 3).long())
 
 

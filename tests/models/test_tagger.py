@@ -14,31 +14,31 @@ from harken.config import loads
 from harken.errors import UserError
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
-from harken.models.body import BodyConfig, TransformerBodyConfig
+from harken.models.encoders import EncoderConfig, TransformerEncoderConfig
 from harken.models.tagger import (
+    CBOWConfig,
+    CharacterCNNConfig,
+    CharacterLSTMConfig,
     CharactersConfig,
-    ConvolvedCharactersConfig,
     NoCharactersConfig,
-    RecurrentCharactersConfig,
     Tagger,
     TaggerConfig,
 )
-from harken.models.word_vectors import NeighboursConfig
 
 WORDS, CHARACTERS, TAGS, WIDTH = 19, 23, 5, 14
-BODIES: dict[str, BodyConfig] = {
+BODIES: dict[str, EncoderConfig] = {
     "tanh": TanhConfig(),
     "gru": GRUConfig(direction="both"),
     "lstm": LSTMConfig(layers=2, hidden=3, direction="both", dropout=0.5),
     "stride2": ConvPyramidConfig(layers=2),
     "gated": GatedConvolutionConfig(layers=2),
-    "transformer": TransformerBodyConfig(
+    "transformer": TransformerEncoderConfig(
         layers=2, length=11, attention=MultiHeadConfig(heads=2), dropout=0.5
     ),
 }
 VIEWS: dict[str, CharactersConfig] = {
-    "cnn": ConvolvedCharactersConfig(width=6, letter=3, kernel=3),
-    "lstm": RecurrentCharactersConfig(width=6, letter=3),
+    "cnn": CharacterCNNConfig(width=6, letter=3, kernel=3),
+    "lstm": CharacterLSTMConfig(width=6, letter=3),
     "none": NoCharactersConfig(),
 }
 every_body = pytest.mark.parametrize("body", BODIES)
@@ -115,7 +115,7 @@ def test_each_word_has_its_own_spelling(view: str) -> None:
 def test_the_convolved_view_is_the_loudest_place() -> None:
     """relu(max over places of b + sum over Δ of W[Δ] x[t + Δ]), zeros beyond the word."""
     for kernel in (1, 2, 3, 5):
-        config = ConvolvedCharactersConfig(width=7, letter=3, kernel=kernel)
+        config = CharacterCNNConfig(width=7, letter=3, kernel=kernel)
         view = config.build(CHARACTERS).double()
         spellings, spelt = spelling([4, 1, 6], 6)
         weight, bias = view.kernel.weight, view.kernel.bias
@@ -136,7 +136,7 @@ def test_the_convolved_view_is_the_loudest_place() -> None:
 
 @torch.no_grad()
 def test_the_recurrent_view_agrees_with_pytorch() -> None:
-    view = RecurrentCharactersConfig(width=10, letter=3).build(CHARACTERS).double()
+    view = CharacterLSTMConfig(width=10, letter=3).build(CHARACTERS).double()
     oracle = nn.LSTM(3, 5, batch_first=True, bidirectional=True).double()
     forwards, backwards = view.recurrent.forwards, view.recurrent.backwards
     assert forwards is not None and backwards is not None
@@ -207,7 +207,7 @@ def test_neighbours_are_there_only_when_asked_for() -> None:
     config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], body=BODIES["lstm"])
     assert small().neighbours is None
     model = config.build(
-        words=WORDS, characters=CHARACTERS, tags=TAGS, seed=0, neighbours=NeighboursConfig(window=1)
+        words=WORDS, characters=CHARACTERS, tags=TAGS, seed=0, neighbours=CBOWConfig(window=1)
     )
     assert model.neighbours is not None
     assert model.neighbours.lm_head.weight.shape == (WORDS, model.words.embedding_dim)
@@ -222,8 +222,8 @@ def test_length_is_that_of_the_body() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"characters": ConvolvedCharactersConfig(width=WIDTH)}, "leave none to the word"),
-        ({"body": TransformerBodyConfig(attention=MultiHeadConfig(heads=3))}, "heads"),
+        ({"characters": CharacterCNNConfig(width=WIDTH)}, "leave none to the word"),
+        ({"body": TransformerEncoderConfig(attention=MultiHeadConfig(heads=3))}, "heads"),
         ({"body": GatedConvolutionConfig(causal=True)}, "causal"),
         ({"width": 15, "body": GRUConfig(direction="both")}, "even"),
     ],

@@ -16,7 +16,7 @@ from harken.encode.subwords import CharactersConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
 from harken.formats.text import read_lines
 from harken.measure.interval import share
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.lm import LanguageModelTraining
 from harken.tasks.prediction import Evaluation, Indices, Prediction

@@ -11,7 +11,7 @@ from torch import nn
 from harken.batch.padding import IGNORE, pad
 from harken.batch.ragged import ragged
 from harken.batch.views import ViewsConfig
-from harken.decode.step import LanguageModelSteps
+from harken.decode.stepper import LMStepper
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.errors import DataWarning
@@ -180,7 +180,7 @@ def test_states_are_those_that_answers_are_read_from(
     prompts = encode_prompts(questions, untrained.vocabulary, untrained.model.length - 5)
     tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
     with torch.inference_mode():
-        wanted, _ = LanguageModelSteps(untrained.model.eval()).prompt(tokens, present)
+        wanted, _ = LMStepper(untrained.model.eval()).prompt(tokens, present)
     found = untrained.predictor.states(questions)
     assert found.shape == (3, 24)
     scores = untrained.model.logits(torch.from_numpy(found))

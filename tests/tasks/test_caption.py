@@ -9,7 +9,7 @@ import torch
 
 from harken import config
 from harken.cli.main import main
-from harken.decode.found import Found
+from harken.decode.stepper import TokenHypothesis
 from harken.errors import UserError
 from harken.formats.arrays import read_pictures
 from harken.formats.captions import read_captions
@@ -188,7 +188,7 @@ def test_places_and_words_look_at_each_other_too(
     name: str, run_of: Any, drawn: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, said = run_of(name), [4, 6, 5]  # so little trained, it may say nothing of its own
-    monkeypatch.setattr(CaptionPredictor, "_search", lambda *_: [[Found(said, -1.0)]])
+    monkeypatch.setattr(CaptionPredictor, "_search", lambda *_: [[TokenHypothesis(said, -1.0)]])
     glimpse = run.attention(f"{drawn / 'test.npz'}#1")
     assert glimpse is not None
     views = view_attention(run.model, glimpse)

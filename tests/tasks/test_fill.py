@@ -10,7 +10,7 @@ from torch import nn
 
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary
 from harken.errors import UserError
-from harken.models.blank import BlankModel
+from harken.models.cloze import ClozeModel
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import Run
@@ -74,7 +74,7 @@ def untrained(recipe: FillRecipe) -> Run:
     return bound_run(recipe, vocabulary, model.eval())
 
 
-def log_probabilities(model: BlankModel, words: list[int], at: int) -> torch.Tensor:
+def log_probabilities(model: ClozeModel, words: list[int], at: int) -> torch.Tensor:
     """Of one blank in a row of its own."""
     tokens = torch.tensor([words])
     blanks = torch.zeros_like(tokens).bool()

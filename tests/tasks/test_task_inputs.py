@@ -270,7 +270,7 @@ def test_inputs_read_in_parts_are_not_truncated(
     long = " ".join(LINES)
     if name.startswith("transcribe"):
         long = example_inputs(name, corpus)[0]
-        monkeypatch.setattr(trained.model, "longest_frames", 8)
+        monkeypatch.setattr(trained.model, "max_frames", 8)
     (one,) = predict(trained, [long])
     assert one.truncation is None and one.output
     example = trained.attention(long)

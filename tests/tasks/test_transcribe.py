@@ -11,11 +11,11 @@ import torch
 
 from harken import config
 from harken.cli.main import main
-from harken.decode.found import Found
+from harken.decode.stepper import TokenHypothesis
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances, write_manifest
-from harken.models.recogniser import BLANK
+from harken.models.recognizer import BLANK
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.report.viewed_attention import view_attention
@@ -253,7 +253,7 @@ def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
     glimpse = run.attention(name)
     assert glimpse is not None
     (one,) = view_attention(run.model, glimpse)
-    assert one.view.title == "Encoder self-attention: time in seconds"
+    assert one.view.title == "TextEncoder self-attention: time in seconds"
     assert one.layers[0].weights.shape[1:] == (len(one.view.queries), len(one.view.keys))
     recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.vocabulary.sizes)
     assert replace(run, model=recurrent).attention(name) is None
@@ -333,8 +333,8 @@ def test_a_long_sound_is_cut_where_it_is_quiet() -> None:
     assert [piece.first for piece in cut_at_silence(frames, None)] == [0]
     words = [SpokenWord("a", 0.0, 1.0)], [SpokenWord("b", 2.0, 3.0)]
     parts = [
-        Transcript(beam=[Found([7], -1.0), Found([8], -2.0)], words=words[0]),
-        Transcript(beam=[Found([9], -0.5)], words=words[1]),
+        Transcript(beam=[TokenHypothesis([7], -1.0), TokenHypothesis([8], -2.0)], words=words[0]),
+        Transcript(beam=[TokenHypothesis([9], -0.5)], words=words[1]),
     ]
     whole = joined(parts)
     assert [(one.tokens, one.log_probability) for one in whole.beam] == [([7, 9], -1.5)]

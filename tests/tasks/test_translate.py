@@ -200,10 +200,12 @@ def test_rows_are_those_of_a_search_step_by_step(run: Run) -> None:
     one = torch.ones(1, 1, dtype=torch.bool)
     rows = []
     with torch.inference_mode():
-        state = run.model.begin(torch.tensor([source.tolist()]), torch.ones(1, len(source)).bool())
+        state = run.model.init_state(
+            torch.tensor([source.tolist()]), torch.ones(1, len(source)).bool()
+        )
         for token in [END, *found.tokens][: len(cross.view.queries)]:
             with record(run.model) as seen:
-                _, state = run.model.extend(torch.tensor([[token]]), one, state)
+                _, state = run.model.step(torch.tensor([[token]]), one, state)
             rows += [call.weights[0, :, 0] for call in seen if call.name.endswith("cross")]
     np.testing.assert_allclose(cross.layers[0].weights, torch.stack(rows, dim=1).numpy(), atol=1e-5)
 

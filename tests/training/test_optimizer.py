@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 from harken.training.optimizer import (
     AdamWConfig,
     Muon,

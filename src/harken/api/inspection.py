@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from harken.api.arguments import check_whole
 from harken.attention.multihead import MultiHead
-from harken.decode.function_steps import logits_of
+from harken.decode.stepper import logits_of
 from harken.errors import UserError
 from harken.inspection.ablation import Part, ablated
 from harken.inspection.activations import check_module, first_tensor, layer_names

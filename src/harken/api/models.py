@@ -9,8 +9,8 @@ from harken.api.arguments import check_whole, checked_config
 from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.errors import UserError
+from harken.models.gpt import GPT, GPTConfig
 from harken.models.initialize import initialize
-from harken.models.language_model import GPT, GPTConfig
 
 
 def build_gpt(

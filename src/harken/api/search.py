@@ -7,15 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from harken.api.arguments import check_whole, checked_config
-from harken.decode.found import Found
-from harken.decode.function_steps import FunctionSteps
-from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
-from harken.decode.step import LanguageModelSteps
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import FunctionStepper, LMStepper, TokenHypothesis
 from harken.errors import UserError
 from harken.inspection.activations import check_module
 from harken.inspection.search_attention import AttendedHypothesis, search_with_attention
-from harken.models.language_model import GPT
+from harken.models.gpt import GPT
 
 
 def search(
@@ -32,7 +29,7 @@ def search(
     top_p: float | None = None,
     seed: int = 0,
     attention: bool = False,
-) -> list[list[Found]] | list[list[AttendedHypothesis]]:
+) -> list[list[TokenHypothesis]] | list[list[AttendedHypothesis]]:
     """Continue prompts by greedy search, beam search or sampling.
 
     Arguments:
@@ -68,7 +65,7 @@ def search(
     table = {name: value for name, value in given.items() if value is not None}
     options = checked_config(SearchConfig, table, where)
     rows = _rows(prompts)
-    stepper: Any = LanguageModelSteps(model) if isinstance(model, GPT) else FunctionSteps(model)
+    stepper: Any = LMStepper(model) if isinstance(model, GPT) else FunctionStepper(model)
     if isinstance(model, GPT):
         _check_fits(model, rows, end, max_tokens)
     device = prompts.device if isinstance(prompts, Tensor) else _device(model)
@@ -77,7 +74,7 @@ def search(
         numbers = [number for number, row in enumerate(rows) if len(row) == length]
         tokens = torch.tensor([rows[number] for number in numbers], device=device)
         present = torch.ones_like(tokens, dtype=torch.bool)
-        limits: dict[str, Any] = {"search": options, "end": end, "most": max_tokens}
+        limits: dict[str, Any] = {"search": options, "end": end, "max_tokens": max_tokens}
         limits |= {"nbest": nbest, "keys": [(number,) for number in numbers]}
         if attention:
             assert isinstance(model, nn.Module)
@@ -85,7 +82,7 @@ def search(
                 stepper, model, tokens, present, **limits
             )
         else:
-            results = seek(stepper, tokens, present, **limits)
+            results = generate(stepper, tokens, present, **limits)
         for number, result in zip(numbers, results, strict=True):
             hypotheses[number] = result
     return hypotheses

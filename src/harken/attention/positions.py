@@ -1,20 +1,20 @@
-"""Where a token stands, told at the entrance of a model.
+"""Position kinds that act on the inputs of a model.
 
-Attention alone cannot tell order. A position kind tells it in one of two places: here, as a vector
-that is added to the token's or set beside it; or inside every head (`relative.py`).
+Attention alone does not see order. A position kind adds it in one of two places: here, as a vector
+that is added to the token's or concatenated with it; or inside every head (`relative.py`).
 
     learned    a free vector for every position
     sinusoid   e_t[2i] = sin(t / base^(2i/J)),  e_t[2i+1] = cos(t / base^(2i/J))
     fourier    e_t[2i] = cos(pi (i+1) t / span),  e_t[2i+1] = sin(pi (i+1) t / span)
 
-Coordinates have one axis (time) or two (x and y of an image): the width is shared out among the
-axes. A Fourier basis repeats after 2 span, so that offsets of span or more could be read two ways:
-inputs longer than the span are refused.
+Coordinates have one axis (time) or two (x and y of an image), among which the width is divided. A
+Fourier basis repeats after 2 span, so that offsets of span or more are ambiguous: longer inputs are
+refused.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -23,57 +23,20 @@ from torch import Tensor, nn
 from harken.attention.relative import (
     AlibiConfig,
     NoPosition,
-    PositionKind,
     PositionSizes,
     RelativeConfig,
     RotaryConfig,
-    Rotation,
     angles,
 )
+from harken.attention.relative import Position as Position
 from harken.attention.waves import Waves
 from harken.config import bounded
 
 Place = Literal["add", "concat"]
 
 
-@runtime_checkable
-class Position(Protocol):
-    """What a model asks of a position kind."""
-
-    length: int | None  # the longest input along an axis, or None for any
-    axes: int
-    token_width: int  # J of the tokens that it gets
-    width: int  # J of the tokens that it returns
-    place: Literal["add", "concat", "heads"]  # on the inputs of a model, or in every head
-    no_waves: str  # where `waves` is None, what a head gets instead
-
-    def embed(
-        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
-    ) -> Float[Tensor, "B T width"]:
-        """Return the inputs with their positions."""
-        ...
-
-    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
-        """Return how queries and keys are rotated, or None."""
-        ...
-
-    def bias(
-        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
-    ) -> Float[Tensor, "#B k T S"] | None:
-        """Return what is added to the scores, or None."""
-        ...
-
-    def waves(self) -> Waves | None:
-        """Return the sines and cosines along one axis from which a head can be designed."""
-        ...
-
-    def without(self) -> "Position":
-        """Return a position kind of the same widths that holds no information."""
-        ...
-
-
-class InputPosition(PositionKind):
-    """Kinds that act on the inputs of a model and nowhere else; they differ in `vectors`."""
+class InputPosition(Position):
+    """Base of the kinds that act on the inputs; they differ in `vectors`."""
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
         super().__init__(sizes)
@@ -93,12 +56,12 @@ class InputPosition(PositionKind):
 
 
 def shares(width: int, axes: int) -> list[int]:
-    """The width as even parts as can be, the first axes the wider."""
+    """Divide the width among the axes as evenly as possible, the first ones wider."""
     return [(width + axes - 1 - axis) // axes for axis in range(axes)]
 
 
 class Learned(InputPosition):
-    """One free vector a position and axis; none beyond `length`."""
+    """A learned vector per position and axis, up to `length`."""
 
     no_waves = "free vectors, mixed with contents of their own size"
 
@@ -110,8 +73,8 @@ class Learned(InputPosition):
         )
 
     def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
-        looked_up = [table(coordinates[..., axis]) for axis, table in enumerate(self.tables)]
-        return torch.cat(looked_up, dim=-1)
+        vectors = [table(coordinates[..., axis]) for axis, table in enumerate(self.tables)]
+        return torch.cat(vectors, dim=-1)
 
 
 class Sinusoid(InputPosition):
@@ -133,7 +96,7 @@ class Sinusoid(InputPosition):
 
 
 class Fourier(InputPosition):
-    """The lecture's basis: whole and half turns over the span, cosine first."""
+    """The lecture's basis: multiples of half a turn over the span, cosine first."""
 
     def __init__(self, sizes: PositionSizes, place: Place, span: int) -> None:
         super().__init__(sizes, place)
@@ -173,7 +136,7 @@ class NoPositionConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearnedConfig:
-    """A free vector for each of the model's positions."""
+    """A learned vector for each of the model's positions."""
 
     kind: Literal["learned"] = "learned"
     place: Place = "add"
@@ -218,5 +181,5 @@ PositionConfig = (
 
 
 def model_width(position: PositionConfig, width: int) -> int:
-    """J of a model whose tokens are this wide: twice that where position is set beside them."""
+    """Return the width of a model for tokens of this width: twice that with place 'concat'."""
     return width * (2 if getattr(position, "place", "add") == "concat" else 1)

@@ -1,4 +1,4 @@
-"""Scores made of a query projection and a key projection, and what every score declares."""
+"""The base class of scores, and scores made of a query and a key projection."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,53 +38,83 @@ class ScoreTraits:
     distances: ClassVar[bool] = False  # depends on distances along one axis of one sequence
 
 
+Tokens = Float[Tensor, "B T J"]
+Queries = Float[Tensor, "B k T U"] | None
+Keys = Float[Tensor, "B kv_heads S U"] | None
+QueryPositions = Int[Tensor, "#B T"]
+KeyPositions = Int[Tensor, "#B S"]
+
+
 def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, "B k T U"]:
     """Move the heads to an axis of their own, without copying."""
     batch, time, _ = flat.shape
     return flat.view(batch, time, heads, -1).transpose(1, 2)
 
 
-def cannot_install(reason: str) -> UserError:
-    """Return the error of a score that cannot hold a designed head."""
-    return UserError(
-        f"install: a designed head does not fit this score: {reason}",
-        fix="use score 'dot', 'scaled' or 'merged' (a random synthesizer holds a shift)",
-    )
+class Score(nn.Module):
+    """Queries and keys are computed apart, so that keys can be cached; `terms` combines them."""
+
+    not_a_product = "it does not declare a product of query and key"  # why `factors` is None
+    key_width: int | None = None  # U of each head; None without query and key projections
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: nn.Parameter | None = None  # scores of all pairs of positions, k T S, if fixed
+
+    def queries(self, inputs: Tokens) -> Queries:
+        return None
+
+    def keys(self, inputs: Tokens) -> Keys:
+        return None
+
+    def terms(
+        self,
+        inputs: Tokens,
+        queries: Queries,
+        keys: Keys,
+        query_positions: QueryPositions,
+        key_positions: KeyPositions,
+    ) -> ScoreTerms:
+        """Return the terms of the scores of all queries and keys."""
+        raise NotImplementedError
+
+    def factors(self) -> LowRank | None:
+        """Return the product of two tokens that the score is, or its part that compares tokens."""
+        return None
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Initialize the parameters of the score itself, not those of submodules."""
+
+    def install(self, head: Head, index: int) -> list[Patch]:
+        """Return the patches that write a head, or raise a `UserError` with the reason."""
+        raise UserError(
+            f"install: a designed head does not fit this score: {self.not_a_product}",
+            fix="use score 'dot', 'scaled' or 'merged' (a random synthesizer holds a shift)",
+        )
 
 
-class QueryKeyScore(nn.Module):
-    """W_Q and W_K: queries and keys are linear images of their tokens.
+class QueryKeyScore(Score):
+    """W_Q and W_K: queries and keys are projections of their tokens.
 
     A subclass defines `terms`. Where the score is scale * q . k, it also overrides `factors` with
     `linear_factors` and `install` with `install_projections`.
     """
 
-    not_a_product = "it does not declare a product of query and key"
-    table: nn.Parameter | None = None
+    key_width: int
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
-        self.heads, self.kv_heads = sizes.heads, sizes.kv_heads
-        self.key_width: int | None = sizes.key_width
+        self.heads, self.kv_heads, self.key_width = sizes.heads, sizes.kv_heads, sizes.key_width
         self.q_proj = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=sizes.bias)
         self.k_proj = nn.Linear(
             sizes.memory_width, sizes.kv_heads * sizes.key_width, bias=sizes.bias
         )
 
-    def reset_parameters(self, generator: torch.Generator) -> None:
-        """Nothing: the projections are submodules."""
-
-    def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
+    def queries(self, inputs: Tokens) -> Queries:
         return split_heads(self.q_proj(inputs), self.heads)
 
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B kv_heads S U"]:
+    def keys(self, inputs: Tokens) -> Keys:
         return split_heads(self.k_proj(inputs), self.kv_heads)
-
-    def factors(self) -> LowRank | None:
-        return None
-
-    def install(self, head: Head, index: int) -> list[Patch]:
-        raise cannot_install(self.not_a_product)
 
     def linear_factors(self, scale: float) -> LowRank:
         """Return scale * (W_Q x + b_Q) . (W_K y + b_K) of every head."""
@@ -99,7 +129,6 @@ class QueryKeyScore(nn.Module):
                 f"install: {self.heads} heads share {self.kv_heads} keys (expected a key per head)",
                 fix="leave out attention.key_value_heads",
             )
-        assert self.key_width is not None
         head.check_width(self.q_proj.in_features)
         if head.key_width > self.key_width:
             raise UserError(
@@ -138,11 +167,11 @@ class DotProductScore(QueryKeyScore):
 
     def terms(
         self,
-        inputs: Float[Tensor, "B T J"],
-        queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B kv_heads S U"] | None,
-        query_positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
+        inputs: Tokens,
+        queries: Queries,
+        keys: Keys,
+        query_positions: QueryPositions,
+        key_positions: KeyPositions,
     ) -> ScoreTerms:
         return ScoreTerms(queries=queries, keys=keys, scale=self.scale)
 

@@ -1,11 +1,11 @@
-"""Where tokens stand to one another, told inside every head.
+"""Position kinds that act inside every head.
 
     rotary     the pair (x[i], x[i + U/2]) of a query or key turned by the angle t / base^(2i/U)
     alibi      -slope_h |i - t| added to the score, slopes falling geometrically over the heads
     relative   b_h[bucket(t - i)] added to the score, learned; near offsets have buckets of their
                own, far ones share, as in T5
 
-With two axes, rotary shares its pairs out among them, and the other two add up over them.
+With two axes, rotary divides its pairs among them, and the other two sum over them.
 """
 
 import math
@@ -23,7 +23,7 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PositionSizes:
-    """What a model tells its position kind."""
+    """Sizes that a model passes to its position kind."""
 
     width: int  # J of the tokens that enter
     key_width: int  # U
@@ -34,14 +34,14 @@ class PositionSizes:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Cosines and sines of every position's angles, made once a forward and used by every layer."""
+    """Cosines and sines of every position's angles, computed once per forward pass."""
 
     cosine: Float[Tensor, "#B 1 T U"]
     sine: Float[Tensor, "#B 1 T U"]  # negative in the first half, where pairs subtract
 
 
 def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor, "B k T U"]:
-    """Turn each pair of a head's numbers; a dot product of two then depends on their distance."""
+    """Rotate each pair of a head, so that dot products depend on distances."""
     first, second = heads.chunk(2, dim=-1)
     swapped = torch.cat((second, first), dim=-1)
     turned = torch.addcmul(heads * rotation.cosine, swapped, rotation.sine)
@@ -49,47 +49,52 @@ def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor,
 
 
 def angles(positions: Int[Tensor, "#B T"], width: int, base: float) -> Float[Tensor, "#B T pairs"]:
-    """t / base^(2i / width); in float32 whatever the model's precision, or late positions blur."""
+    """Return t / base^(2i / width), in float32 so that late positions stay distinct."""
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
-    turned: Tensor = positions[..., None].float() * base**-exponents
-    return turned
+    angle: Tensor = positions[..., None].float() * base**-exponents
+    return angle
 
 
-class PositionKind(nn.Module):
-    """Base of the position kinds: adds nothing anywhere. Kinds override what they add."""
+class Position(nn.Module):
+    """Base of the position kinds: adds nothing. A kind overrides what it adds."""
 
-    place: Literal["add", "concat", "heads"] = "heads"
-    no_waves = "nothing"  # what a head gets instead, for kinds that are not made of waves
+    place: Literal["add", "concat", "heads"] = "heads"  # on the inputs, or in every head
+    no_waves = "nothing"  # where `waves` is None, what a head gets instead
 
     def __init__(self, sizes: PositionSizes) -> None:
         super().__init__()
         self.sizes, self.axes = sizes, sizes.axes
-        self.length: int | None = None
-        self.token_width = self.width = sizes.width
+        self.length: int | None = None  # the longest input along an axis, or None for any
+        self.token_width = self.width = sizes.width  # J of the inputs, J of what `embed` returns
 
     def embed(
         self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
     ) -> Float[Tensor, "B T width"]:
+        """Return the inputs with their positions."""
         return inputs
 
     def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
+        """Return the rotation of queries and keys, or None."""
         return None
 
     def bias(
         self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
     ) -> Float[Tensor, "#B k T S"] | None:
+        """Return what is added to the scores, or None."""
         return None
 
     def waves(self) -> Waves | None:
+        """Return the sines and cosines along one axis from which a head can be designed."""
         return None
 
-    def without(self) -> "PositionKind":
+    def without(self) -> "Position":
+        """Return a position kind of the same widths that adds nothing."""
         removed = NoPosition(self.sizes)
         removed.length, removed.width = self.length, self.width
         return removed
 
 
-class NoPosition(PositionKind):
+class NoPosition(Position):
     """No position: attention does not see order, except through its mask."""
 
     def embed(
@@ -103,8 +108,8 @@ class NoPosition(PositionKind):
         return self
 
 
-class Rotary(PositionKind):
-    """Queries and keys turned by their positions, so that scores know only distances."""
+class Rotary(Position):
+    """Rotate queries and keys by their positions, so that scores depend on distances."""
 
     def __init__(self, sizes: PositionSizes, base: float) -> None:
         super().__init__(sizes)
@@ -124,8 +129,8 @@ class Rotary(PositionKind):
         return Rotation(torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1))
 
 
-class Alibi(PositionKind):
-    """Attention that fades with distance, at a rate of its own in every head."""
+class Alibi(Position):
+    """A penalty that grows linearly with distance, with its own slope in every head."""
 
     no_waves = "a fixed bias by distance, which no parameter of a layer can change"
     slopes: Tensor
@@ -143,14 +148,14 @@ class Alibi(PositionKind):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """2^(-8/k), 2^(-16/k), …; for a k that is no power of two, the next power's odd ones after."""
+    """Return 2^(-8/k), 2^(-16/k), …; if k is no power of two, then odd ones of the next power."""
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)]
     return slopes + between
 
 
-class Relative(PositionKind):
+class Relative(Position):
     """A learned bias for every bucket of offsets, head and axis."""
 
     no_waves = "one table for all layers, which a head of one layer cannot have alone"
@@ -172,7 +177,7 @@ class Relative(PositionKind):
 def offset_buckets(
     offsets: Int[Tensor, "*shape"], buckets: int, farthest: int, causal: bool
 ) -> Int[Tensor, "*shape"]:
-    """Half of the buckets hold one small distance each, the rest widen up to `farthest`.
+    """Return T5's buckets: half for single small distances, the rest widening up to `farthest`.
 
     Without `causal`, half of all buckets are for keys before the query and half for those after.
     """

@@ -1,4 +1,4 @@
-"""How much a query has to do with a key.
+"""Scores of queries and keys.
 
     dot          q_i . k_t                                with q = W_Q x, k = W_K x
     scaled       q_i . k_t / sqrt(U)
@@ -9,14 +9,13 @@
     relative_product  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), in `transformer_xl.py`;
                  `scaled` in cross-attention, where there is no distance i-t
 
-A new score is one class that implements `Score`, its config with `build`, and one member of
-`ScoreConfig`; a subclass of `QueryKeyScore` needs only `terms`. Conversion between two projections
-and a merged matrix is in `merging.py`.
+To add a score, write a subclass of `Score`, a config with `build`, and add it to `ScoreConfig`; a
+subclass of `QueryKeyScore` needs only `terms`. `merging.py` converts two projections to one matrix.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal
 
 import torch
 from einops import einsum
@@ -27,48 +26,22 @@ from harken.attention.head import Head, Patch
 from harken.attention.kernels import ScoreTerms, repeat_kv
 from harken.attention.low_rank import LowRank
 from harken.attention.query_key import DotProductScore as DotProductScore
-from harken.attention.query_key import QueryKeyScore, ScoreSizes, ScoreTraits, cannot_install
+from harken.attention.query_key import (
+    KeyPositions,
+    Keys,
+    Queries,
+    QueryKeyScore,
+    QueryPositions,
+    ScoreSizes,
+    ScoreTraits,
+    Tokens,
+)
+from harken.attention.query_key import Score as Score
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.config import bounded
 from harken.errors import UserError
 
 INITIAL_STD = 0.02
-
-
-@runtime_checkable
-class Score(Protocol):
-    """Queries and keys are computed apart, so that keys can be cached; `terms` combines them.
-
-    `factors` returns the product of two tokens that the score is, or the part of it that compares
-    their contents. It is None for other scores, and then `not_a_product` says why.
-    """
-
-    not_a_product: str
-    key_width: int | None  # U of each head; None for scores without query and key projections
-    table: nn.Parameter | None  # scores of all pairs of positions, k T S; None if they need tokens
-
-    def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"] | None: ...
-
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B kv_heads S U"] | None: ...
-
-    def terms(
-        self,
-        inputs: Float[Tensor, "B T J"],
-        queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B kv_heads S U"] | None,
-        query_positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
-    ) -> ScoreTerms: ...
-
-    def factors(self) -> LowRank | None: ...
-
-    def reset_parameters(self, generator: torch.Generator) -> None:
-        """Draw the initial values of the parameters it holds itself, not those of submodules."""
-        ...
-
-    def install(self, head: Head, index: int) -> list[Patch]:
-        """Return the patches that write a head, or raise a `UserError` with the reason."""
-        ...
 
 
 class AdditiveScore(QueryKeyScore):
@@ -86,18 +59,18 @@ class AdditiveScore(QueryKeyScore):
 
     def terms(
         self,
-        inputs: Float[Tensor, "B T J"],
-        queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B kv_heads S U"] | None,
-        query_positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
+        inputs: Tokens,
+        queries: Queries,
+        keys: Keys,
+        query_positions: QueryPositions,
+        key_positions: KeyPositions,
     ) -> ScoreTerms:
         assert queries is not None and keys is not None
         joined = torch.tanh(queries[:, :, :, None] + repeat_kv(self.heads, keys)[:, :, None])
         return ScoreTerms(bias=einsum(joined, self.direction, "B k T S U, k U -> B k T S"))
 
 
-class MergedScore(nn.Module):
+class MergedScore(Score):
     """x_i . W~ x_t: the query is mapped to the space of tokens, and a token is its own key.
 
     W~ = scale * weight. A sum of J^2 products is of size one only if each is small. The learned
@@ -106,8 +79,6 @@ class MergedScore(nn.Module):
     """
 
     not_a_product = ""
-    key_width: int | None = None
-    table: nn.Parameter | None = None
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
@@ -124,19 +95,19 @@ class MergedScore(nn.Module):
         """W~ itself."""
         return self.scale * self.weight
 
-    def queries(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B k T U"]:
+    def queries(self, inputs: Tokens) -> Queries:
         return einsum(inputs * self.scale, self.weight, "B T J, k J U -> B k T U")
 
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> Float[Tensor, "B 1 S J"]:
+    def keys(self, inputs: Tokens) -> Keys:
         return inputs[:, None]
 
     def terms(
         self,
-        inputs: Float[Tensor, "B T J"],
-        queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B kv_heads S U"] | None,
-        query_positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
+        inputs: Tokens,
+        queries: Queries,
+        keys: Keys,
+        query_positions: QueryPositions,
+        key_positions: KeyPositions,
     ) -> ScoreTerms:
         return ScoreTerms(queries=queries, keys=keys)
 
@@ -156,16 +127,14 @@ class MergedScore(nn.Module):
         return [Patch(self.weight, (index,), head.queries.T @ head.keys / self.scale)]
 
 
-class SynthesizerScore(nn.Module):
+class SynthesizerScore(Score):
     """No queries, no keys: a row of scores over key positions, from the token or learned."""
 
     not_a_product = "it compares no query with any key"
-    key_width: int | None = None
 
     def __init__(self, sizes: ScoreSizes, hidden: int | None) -> None:
         super().__init__()
         self.from_token: nn.Module | None = None
-        self.table: nn.Parameter | None = None
         heads, length = sizes.heads, sizes.length
         if hidden is None:
             self.table = nn.Parameter(torch.zeros(heads, length, length))
@@ -182,19 +151,13 @@ class SynthesizerScore(nn.Module):
         drawn = self.to_scores if self.table is None else self.table
         nn.init.normal_(drawn, std=INITIAL_STD, generator=generator)
 
-    def queries(self, inputs: Float[Tensor, "B T J"]) -> None:
-        return None
-
-    def keys(self, inputs: Float[Tensor, "B S J"]) -> None:
-        return None
-
     def terms(
         self,
-        inputs: Float[Tensor, "B T J"],
-        queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B kv_heads S U"] | None,
-        query_positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
+        inputs: Tokens,
+        queries: Queries,
+        keys: Keys,
+        query_positions: QueryPositions,
+        key_positions: KeyPositions,
     ) -> ScoreTerms:
         if self.from_token is None:
             assert self.table is not None
@@ -205,17 +168,11 @@ class SynthesizerScore(nn.Module):
             rows = hidden @ self.to_scores + self.score_offsets
         return ScoreTerms(bias=at_positions(rows, key_positions))
 
-    def factors(self) -> None:
-        return None
-
-    def install(self, head: Head, index: int) -> list[Patch]:
-        raise cannot_install(self.not_a_product)
-
 
 def at_positions(
     rows: Float[Tensor, "#B k T places"], key_positions: Int[Tensor, "#B S"]
 ) -> Float[Tensor, "#B k T S"]:
-    """Pick each key's score by the position it stands at, which in a packed row is not its slot."""
+    """Select each key's score by its position, which in a packed row is not its index."""
     if key_positions.shape[0] == 1:
         return rows[..., key_positions[0]]
     batch, heads, queries = key_positions.shape[0], rows.shape[1], rows.shape[2]
@@ -225,7 +182,7 @@ def at_positions(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DotConfig(ScoreTraits):
-    """q . k, weight."""
+    """q . k, unscaled."""
 
     kind: Literal["dot"] = "dot"
 
@@ -259,7 +216,7 @@ class AdditiveConfig(ScoreTraits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergedConfig(ScoreTraits):
-    """x . W~ x, the scale inside W~; J^2 weights a head in place of 2 U J."""
+    """x . W~ x, with the scale inside W~; J^2 weights per head instead of 2 U J."""
 
     kind: Literal["merged"] = "merged"
     whole_tokens: ClassVar[bool] = True

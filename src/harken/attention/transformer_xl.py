@@ -1,4 +1,4 @@
-"""A product that knows how far apart query and key stand, as in Transformer-XL and the Conformer.
+"""The score of Transformer-XL and the Conformer, which depends on relative positions.
 
     score(i, t) = ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U),   r_d = W_R wave(d)
     wave(d)[2n] = sin(d w_n),  wave(d)[2n+1] = cos(d w_n),  w_n = base^(-2n/J)
@@ -23,7 +23,17 @@ from torch import Tensor, nn
 
 from harken.attention.kernels import ScoreTerms
 from harken.attention.low_rank import LowRank
-from harken.attention.query_key import DotProductScore, QueryKeyScore, ScoreSizes, ScoreTraits
+from harken.attention.query_key import (
+    DotProductScore,
+    KeyPositions,
+    Keys,
+    Queries,
+    QueryKeyScore,
+    QueryPositions,
+    ScoreSizes,
+    ScoreTraits,
+    Tokens,
+)
 from harken.config import bounded
 
 
@@ -42,11 +52,11 @@ class TransformerXLScore(QueryKeyScore):
 
     def terms(
         self,
-        inputs: Float[Tensor, "B T J"],
-        queries: Float[Tensor, "B k T U"] | None,
-        keys: Float[Tensor, "B kv_heads S U"] | None,
-        query_positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
+        inputs: Tokens,
+        queries: Queries,
+        keys: Keys,
+        query_positions: QueryPositions,
+        key_positions: KeyPositions,
     ) -> ScoreTerms:
         assert queries is not None and keys is not None
         carry = rearrange(self.pos_proj.weight, "(k U) J -> k U J", k=self.heads)

@@ -34,7 +34,7 @@ from harken.claims.random_layers import (
     to_numpy,
 )
 from harken.design.waves import Waves, shift_matrix
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 
 SOURCE = "Mark Hasegawa-Johnson, Lecture 29: Transformers"
 SPAN, OFFSETS = 67, (1, 7, 31)

@@ -17,8 +17,8 @@ from harken.claims.claim import Array, Case, Setting, claim, compare
 from harken.claims.lecture29 import SOURCE
 from harken.claims.random_layers import normal, randomize, to_numpy
 from harken.layers.recurrent import TanhConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig, Location
-from harken.models.recogniser import RecogniserConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, Location
+from harken.models.recognizer import RecognizerConfig
 
 TIME, WIDTH, HIDDEN, TAGS = 11, 5, 7, 3
 BUFFER_MS, HOP_MS = 200.0, 10.0
@@ -115,17 +115,17 @@ def recurrent_gradient(weights: TanhWeights, inputs: torch.Tensor, targets: torc
     assumption="the library's buffer is centered at the previous attention peak",
 )
 def _check_memory_window(setting: Setting) -> Sequence[Case]:
-    config = RecogniserConfig(decoder=AttentiveDecoderConfig(), memory_ms=BUFFER_MS)
+    config = RecognizerConfig(decoder=AttentionRNNDecoderConfig(), memory_ms=BUFFER_MS)
     stride = HOP_MS * config.front.factor
     predicted = BUFFER_MS / stride
     positions = torch.arange(41)[None]
     past = build_mask("causal", positions, positions, window=round(predicted) - 1).visible
     decoder = config.windowed(HOP_MS)
-    assert isinstance(decoder, AttentiveDecoderConfig) and decoder.location is not None
+    assert isinstance(decoder, AttentionRNNDecoderConfig) and decoder.location is not None
     generator = setting.generator()
     location = randomize(Location(decoder.location, HIDDEN, WIDTH), generator)
-    state = location.begin(normal(generator, 1, 41, WIDTH))
-    state = state._replace(looked=F.one_hot(torch.tensor([20]), 41).double())
+    state = location.init_state(normal(generator, 1, 41, WIDTH))
+    state = state._replace(weights=F.one_hot(torch.tensor([20]), 41).double())
     window = location.mask(state, torch.ones(1, 41, dtype=torch.bool)).visible
     assert past is not None and window is not None
     what = f"visible states of the past 200 ms, one every {stride:g} ms"

@@ -24,7 +24,7 @@ from harken.claims.claim import Setting
 from harken.design.install import write
 from harken.errors import UserError
 from harken.inspection.record import attentions, has_attention, record
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 from harken.run import Run
 
 INPUTS = 20  # of a run

@@ -37,8 +37,8 @@ from harken.cost.step import trace_forward
 from harken.layers.convolution import ConvPyramidConfig, Downsample
 from harken.layers.frontends import as_tokens
 from harken.layers.recurrent import TanhConfig
-from harken.models.attentive_decoder import AttentiveDecoder, AttentiveDecoderConfig, AttentiveState
-from harken.models.blank import RecurrentBlankConfig
+from harken.models.cloze import BiRNNClozeConfig
+from harken.models.decoders import AttentionRNNDecoder, AttentionRNNDecoderConfig, AttentionRNNState
 
 SOURCE = (
     "TTIC 31230 Fundamentals of Deep Learning (2020), Problems for Language Modeling, "
@@ -139,7 +139,7 @@ def score_parameters(config: MergedConfig | ScaledConfig, width: int, key_width:
 )
 def _check_cloze(setting: Setting) -> Sequence[Case]:
     generator, end = setting.generator(), 0
-    config = RecurrentBlankConfig(width=WIDTH, cell=TanhConfig(hidden=HIDDEN))
+    config = BiRNNClozeConfig(width=WIDTH, cell=TanhConfig(hidden=HIDDEN))
     model = randomize(config.build(WORDS, mask=1, end=end, seed=0), generator).eval()
     tokens = torch.randint(2, WORDS, (TIME,), generator=generator)
     everywhere = torch.ones(1, TIME, dtype=torch.bool)
@@ -177,7 +177,7 @@ def _check_translation(setting: Setting) -> Sequence[Case]:
     decoder = random_decoder(generator)
     memory, first = normal(generator, 17, MEMORY), normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
-    state = decoder.begin(memory[None], None, first[None])
+    state = decoder.init_state(memory[None], None, first[None])
     measured = decoder.logits(decoder(tokens[None], state))[0].softmax(dim=-1)
     predicted = numpy_decoder(decoder, to_numpy(memory), to_numpy(first), tokens.tolist())
     delay = float(attention_delay(decoder, tokens, state, step=3))
@@ -199,22 +199,22 @@ def _check_captioning(setting: Setting) -> Sequence[Case]:
     decoder, columns, rows = random_decoder(generator), 3, 5
     image, first = normal(generator, columns, rows, MEMORY), normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
-    state = decoder.begin(as_tokens(image[None]), None, first[None])
+    state = decoder.init_state(as_tokens(image[None]), None, first[None])
     measured = decoder.logits(decoder(tokens[None], state))[0].softmax(dim=-1)
     memory = np.stack([to_numpy(image)[x, y] for x in range(columns) for y in range(rows)])
     predicted = numpy_decoder(decoder, memory, to_numpy(first), tokens.tolist())
     return [compare("P(w_{t+1}) of every word and step", predicted, measured)]
 
 
-def random_decoder(generator: torch.Generator) -> AttentiveDecoder:
+def random_decoder(generator: torch.Generator) -> AttentionRNNDecoder:
     """The document's decoder, with a tanh layer as CELL."""
-    config = AttentiveDecoderConfig(width=WIDTH, hidden=HIDDEN, cell=TanhConfig())
+    config = AttentionRNNDecoderConfig(width=WIDTH, hidden=HIDDEN, cell=TanhConfig())
     decoder = config.build(WORDS, memory_width=MEMORY, source_width=HIDDEN, seed=0)
     return randomize(decoder, generator).eval()
 
 
 def numpy_decoder(
-    decoder: AttentiveDecoder, memory: Array, state: Array, words: list[int]
+    decoder: AttentionRNNDecoder, memory: Array, state: Array, words: list[int]
 ) -> Array:
     """Probabilities after each word, by the document's equations."""
     weights = numpy_parameters(decoder)
@@ -232,7 +232,7 @@ def numpy_decoder(
 
 
 def attention_delay(
-    decoder: AttentiveDecoder, tokens: torch.Tensor, state: AttentiveState, step: int
+    decoder: AttentionRNNDecoder, tokens: torch.Tensor, state: AttentionRNNState, step: int
 ) -> int:
     """Words from the one consumed at an attention step to the first one that the step changes."""
     kernel, steps = decoder.attention.kernel, 0

@@ -10,7 +10,7 @@ from harken.api.inspection import patch
 from harken.cli.output import remark, result_json, table
 from harken.cli.subject import load_subject
 from harken.errors import UserError
-from harken.models.language_model import GPT
+from harken.models.gpt import GPT
 
 
 def run(options: argparse.Namespace) -> int:

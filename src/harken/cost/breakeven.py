@@ -17,12 +17,12 @@ from harken.cost.step import CPU, ForwardCost, trace_forward, trace_step
 from harken.cost.time import Kernels
 from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import LSTMConfig
-from harken.models.fixed_state import (
-    ConvolutionalModelConfig,
+from harken.models.gpt import GPTConfig
+from harken.models.recurrent_lm import (
+    ConvLMConfig,
     LanguageModelConfig,
-    RecurrentModelConfig,
+    RecurrentLMConfig,
 )
-from harken.models.language_model import GPTConfig
 from harken.tasks.lm import random_text
 
 MAX_LENGTH = 1 << 17
@@ -87,8 +87,8 @@ def model_configs(width: int, layers: int) -> dict[str, LanguageModelConfig]:
     """The three kinds."""
     convolutions = CausalConvolutionConfig(layers=layers)
     return {
-        "RNN": RecurrentModelConfig(width=width, recurrence=LSTMConfig(layers=layers)),
-        "CNN": ConvolutionalModelConfig(width=width, convolutions=convolutions),
+        "RNN": RecurrentLMConfig(width=width, recurrence=LSTMConfig(layers=layers)),
+        "CNN": ConvLMConfig(width=width, convolutions=convolutions),
         "Transformer": GPTConfig(
             width=width,
             layers=layers,

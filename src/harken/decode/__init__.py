@@ -1,1 +1,1 @@
-"""Search for sequences in a model's scores; state is an argument, so one search serves all."""
+"""Search for sequences with a model: greedy search, beam search, sampling, CTC and both jointly."""

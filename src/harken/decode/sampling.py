@@ -1,28 +1,80 @@
-"""Draw sequences from a model: the next token by chance, in proportion to
+"""Generate one token after the other: the most probable one, or one drawn in proportion to
 
     P(w) ** (1 / temperature)
 
-among the likeliest `top_k`, and of these only the likeliest that just make up the share `top_p`.
+among the `top_k` most probable tokens, and of these the fewest whose total reaches `top_p`.
 
-One uniform number u for each row, sample and step picks the first token at which the running sum of
-the shares passes u. Each sample has its own random stream, derived from the seed, the key of its
-row and the number of the sample. A sample therefore does not depend on the batch of its row.
-Log-probabilities given back are the model's own, before temperature and cuts.
+One uniform number u per row, sample and step picks the first token at which the cumulative
+probability exceeds u. Each sample has its own random stream, derived from the seed, the key of its
+row and the index of the sample, so that it does not depend on the batch. Returned
+log-probabilities are the model's own, before temperature and truncation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.decode.found import Found
-from harken.decode.step import Prompts, State, Stepper
-from harken.decode.walk import walk
+from harken.decode.stepper import Prompts, State, Stepper, TokenHypothesis, compact, until_end
 
 SampleKey = tuple[int, ...]
 """Identifies a row among all inputs: the index of its input, then that of the part of it."""
+
+Choose = Callable[[Float[Tensor, "rows V"], Int[Tensor, "rows"], int], Int[Tensor, "rows"]]
+"""Log-probabilities, the indices of their rows and the step -> a token for each row."""
+
+
+@torch.inference_mode()
+def decode_steps(
+    stepper: Stepper[State],
+    logits: Float[Tensor, "B V"],
+    state: State,
+    choose: Choose,
+    *,
+    end: int,
+    max_tokens: int,
+) -> list[TokenHypothesis]:
+    """Generate until `end` or `max_tokens`; a row that is cut has no `end` counted."""
+    rows = torch.arange(len(logits), device=logits.device)
+    alive = torch.ones_like(rows, dtype=torch.bool)
+    total = torch.zeros_like(rows, dtype=torch.float64)
+    generated = rows.new_full((len(rows), max_tokens), end)
+    for step in range(max_tokens):
+        log_probs = stepper.log_probs(logits)
+        token = choose(log_probs, rows, step)
+        total[rows] += torch.where(alive, log_probs.gather(1, token[:, None])[:, 0], 0.0)
+        token = torch.where(alive, token, end)
+        generated[rows, step] = token
+        alive = alive & (token != end)
+        if step + 1 == max_tokens or not alive.any():
+            break
+        if (left := compact(alive)) is not None:
+            rows, token, alive = rows[left], token[left], alive[left]
+            state = stepper.reorder(state, left, same_prompts=False)
+        logits, state = stepper.step(token, state)
+    pairs = zip(generated.tolist(), total.tolist(), strict=True)
+    return [TokenHypothesis(until_end(end, tokens), log_prob) for tokens, log_prob in pairs]
+
+
+@torch.inference_mode()
+def greedy_search(
+    stepper: Stepper[State],
+    prompts: Prompts,
+    present: Bool[Tensor, "B T"],
+    *,
+    end: int,
+    max_tokens: int,
+) -> list[TokenHypothesis]:
+    """Take the most probable token at each step; of equals the first in the vocabulary."""
+    return decode_steps(
+        stepper,
+        *stepper.prefill(prompts, present),
+        lambda log_probs, rows, step: log_probs.argmax(dim=-1),
+        end=end,
+        max_tokens=max_tokens,
+    )
 
 
 @torch.inference_mode()
@@ -37,28 +89,28 @@ def sample(
     seed: int,
     keys: Sequence[SampleKey],
     end: int,
-    most: int,
+    max_tokens: int,
     nbest: int,
-) -> list[list[Found]]:
-    """For each row `nbest` samples, independent and so perhaps equal; the likeliest first."""
-    scores, state = stepper.prompt(prompts, present)
-    uniform = uniform_numbers(seed, keys, nbest, most).to(scores.device)
-    again = torch.arange(len(scores), device=scores.device).repeat_interleave(nbest)
+) -> list[list[TokenHypothesis]]:
+    """Return `nbest` independent samples of each row, the most probable first."""
+    logits, state = stepper.prefill(prompts, present)
+    uniform = uniform_numbers(seed, keys, nbest, max_tokens).to(logits.device)
+    repeated = torch.arange(len(logits), device=logits.device).repeat_interleave(nbest)
 
-    def by_chance(logs: Tensor, rows: Tensor, step: int) -> Tensor:
-        return pick(shares(logs, temperature, top_k, top_p), uniform[rows, step])
+    def draw(log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
+        return pick(truncated_probs(log_probs, temperature, top_k, top_p), uniform[rows, step])
 
     if nbest > 1:
-        scores, state = scores[again], stepper.select(state, again, same_prompts=False)
-    drawn = walk(stepper, scores, state, by_chance, end=end, most=most)
+        logits, state = logits[repeated], stepper.reorder(state, repeated, same_prompts=False)
+    drawn = decode_steps(stepper, logits, state, draw, end=end, max_tokens=max_tokens)
     groups = [drawn[first : first + nbest] for first in range(0, len(drawn), nbest)]
-    return [sorted(group, key=lambda one: -one.log_probability) for group in groups]
+    return [sorted(group, key=lambda hypothesis: -hypothesis.log_probability) for group in groups]
 
 
 def uniform_numbers(
     seed: int, keys: Sequence[SampleKey], samples: int, steps: int
 ) -> Float[Tensor, "rows_and_samples steps"]:
-    """Numbers in [0, 1); more keys, samples or steps change none of those that were there."""
+    """Return numbers in [0, 1); further keys, samples or steps do not change the first ones."""
     seeds = [
         np.random.SeedSequence(seed, spawn_key=(*key, number))
         for key in keys
@@ -68,32 +120,32 @@ def uniform_numbers(
     return torch.from_numpy(np.stack([stream.random(steps) for stream in streams]))
 
 
-def shares(
-    logs: Float[Tensor, "rows V"], temperature: float, top_k: int | None, top_p: float | None
+def truncated_probs(
+    log_probs: Float[Tensor, "rows V"], temperature: float, top_k: int | None, top_p: float | None
 ) -> Float[Tensor, "rows V"]:
-    """What each token's chance is proportional to; 0 for those cut off."""
-    # With the likeliest at 0 no temperature, however low, makes all of them vanish.
-    likely = ((logs - logs.amax(dim=-1, keepdim=True)) / temperature).softmax(dim=-1)
+    """Return the unnormalized probabilities of a sample; 0 for tokens that are cut off."""
+    # With the maximum at 0, no temperature, however low, makes all of them vanish.
+    shifted = log_probs - log_probs.amax(dim=-1, keepdim=True)
+    probs = (shifted / temperature).softmax(dim=-1)
     if top_k is None and top_p is None:
-        return likely
-    ranked, tokens = likely.sort(dim=-1, descending=True, stable=True)
+        return probs
+    ranked, tokens = probs.sort(dim=-1, descending=True, stable=True)
     if top_k is not None:
         ranked[:, top_k:] = 0.0
     if top_p is not None:
         reached = ranked.cumsum(dim=-1)
         # A token goes if those before it are enough; before the first there are none.
         ranked[:, 1:].masked_fill_(reached[:, :-1] >= top_p * reached[:, -1:], 0.0)
-    return torch.zeros_like(likely).scatter(1, tokens, ranked)
+    return torch.zeros_like(probs).scatter(1, tokens, ranked)
 
 
-def pick(shares: Float[Tensor, "rows V"], uniform: Float[Tensor, "rows"]) -> Int[Tensor, "rows"]:
-    """The first token at which the running sum of shares passes `uniform` of the whole.
+def pick(probs: Float[Tensor, "rows V"], uniform: Float[Tensor, "rows"]) -> Int[Tensor, "rows"]:
+    """Return the first token at which the cumulative probability exceeds `uniform` of the total.
 
-    In the order of the vocabulary, not of likelihood: two tokens that rounding makes change ranks
-    keep their places.
+    Tokens are in the order of the vocabulary, which rounding cannot change.
     """
-    reached = shares.cumsum(dim=-1)
+    reached = probs.cumsum(dim=-1)
     whole = reached[:, -1:]
-    # Rounded up to the whole, it would be passed nowhere.
+    # Rounded up to the total, it would be exceeded nowhere.
     passed = torch.minimum(uniform[:, None] * whole, whole.nextafter(torch.zeros_like(whole)))
     return (reached <= passed).sum(dim=-1)

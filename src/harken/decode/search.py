@@ -1,34 +1,84 @@
-"""How a sequence is sought in a model's scores, as a recipe or a command line says it."""
+"""Choose and run the search of a `SearchConfig`: greedy search, beam search or sampling."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+
+from jaxtyping import Bool
+from torch import Tensor
 
 from harken.config import MAX_SEED, bounded
-
-Stop = Literal["filled", "exact"]
+from harken.decode.beam import Stop, beam_search
+from harken.decode.sampling import SampleKey, greedy_search, sample
+from harken.decode.stepper import Prompts, State, Stepper, TokenHypothesis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchConfig:
-    """A beam, greedy where it is 1; or with a `temperature`, a sample.
+    """Beam search (greedy where `beam` is 1), or sampling if a `temperature` is given.
 
     A recipe that sets one of them turns off the other where it is only the default of its task.
-
-    A finished hypothesis of n tokens, `end` among them, is ranked by its log-probability divided by
-    n ** length_penalty: 0 ranks by probability, which favours the short, 1 by the mean a token.
+    A finished hypothesis of n tokens, with `end`, is ranked by log P / n ** length_penalty.
     """
 
     beam: int = bounded(1, at_least=1, at_most=1024, excludes=("temperature", "top_k", "top_p"))
     length_penalty: float = bounded(1.0, at_least=0.0, at_most=10.0)
     stop: Stop = "filled"  # when `beam` hypotheses have ended; or when no other can do better
-    most: int | None = bounded(None, at_least=1)  # tokens written; as many as the task allows
+    most: int | None = bounded(None, at_least=1)  # generated tokens; as many as the task allows
     temperature: float | None = bounded(None, above=0.0, at_most=1e6, excludes=("beam",))
-    top_k: int | None = bounded(None, at_least=1)  # a sample comes from the likeliest k
-    top_p: float | None = bounded(None, above=0.0, at_most=1.0)  # or those that make up this share
+    top_k: int | None = bounded(None, at_least=1)  # sample among the k most probable tokens
+    top_p: float | None = bounded(None, above=0.0, at_most=1.0)  # or those with this total
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of samples
 
     def __post_init__(self) -> None:
         if self.temperature is None and (self.top_k is not None or self.top_p is not None):
-            raise ValueError("top_k and top_p cut a sample down; give a temperature too")
+            raise ValueError("top_k and top_p restrict sampling; give a temperature too")
         if self.temperature is not None and self.beam > 1:
-            raise ValueError("a beam takes no samples; leave out beam, or temperature")
+            raise ValueError("beam search does not sample; leave out beam, or temperature")
+
+
+def generate(
+    stepper: Stepper[State],
+    prompts: Prompts,
+    present: Bool[Tensor, "B T"],
+    *,
+    search: SearchConfig,
+    end: int,
+    max_tokens: int,
+    nbest: int = 1,
+    keys: Sequence[SampleKey] | None = None,
+) -> list[list[TokenHypothesis]]:
+    """Return the `nbest` hypotheses of each row, the best first, of at most `max_tokens` tokens.
+
+    A sample depends on the seed and the key of its row; without `keys`, on the index of the row.
+    """
+    if len(prompts) == 0:
+        return []
+    if search.temperature is not None:
+        return sample(
+            stepper,
+            prompts,
+            present,
+            temperature=search.temperature,
+            top_k=search.top_k,
+            top_p=search.top_p,
+            seed=search.seed,
+            keys=[(row,) for row in range(len(prompts))] if keys is None else keys,
+            end=end,
+            max_tokens=max_tokens,
+            nbest=nbest,
+        )
+    beam = nbest if search.beam == 1 else search.beam
+    if beam == 1:
+        best = greedy_search(stepper, prompts, present, end=end, max_tokens=max_tokens)
+        return [[hypothesis] for hypothesis in best]
+    return beam_search(
+        stepper,
+        prompts,
+        present,
+        beam=beam,
+        length_penalty=search.length_penalty,
+        stop=search.stop,
+        end=end,
+        max_tokens=max_tokens,
+        nbest=nbest,
+    )

@@ -17,7 +17,7 @@ from harken.attention.scores import SynthesizerConfig
 from harken.batch.views import ViewsConfig
 from harken.encode.subwords import BytePairConfig
 from harken.files import write_text
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 from harken.pipeline import Listener, train
 from harken.report.run_page import run_report
 from harken.report.tables import ResultRow

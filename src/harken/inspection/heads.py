@@ -33,7 +33,7 @@ from harken.inspection.head_statistics import (
 from harken.inspection.readout import Readout, input_path, read_out
 from harken.inspection.record import record
 from harken.inspection.refs import HeadRef, is_cross_attention
-from harken.models.language_model import GPT
+from harken.models.gpt import GPT
 
 MIN_LENGTH, MAX_LENGTH = 8, 64  # of the rows that weights are read over: as long as inputs are
 REPEATED_ROWS, REPEATED_TOKENS = 8, 16

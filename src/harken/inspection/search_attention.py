@@ -24,9 +24,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harken.decode.sampling import SampleKey
-from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
-from harken.decode.step import Prompts, Stepper, Writing
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import Prompts, Seq2SeqModel, Stepper
 from harken.errors import UserError
 from harken.inspection.record import (
     ALL,
@@ -67,16 +66,23 @@ def search_with_attention(
     *,
     search: SearchConfig,
     end: int,
-    most: int,
+    max_tokens: int,
     nbest: int = 1,
     keys: Sequence[SampleKey] | None = None,
     selection: Selection = ALL,
 ) -> list[list[AttendedHypothesis]]:
-    """Search as `seek` does with a stepper that runs `model`, and record its attention."""
+    """Search as `generate` does with a stepper that runs `model`, and record its attention."""
     beam = None if search.temperature is not None else max(search.beam, nbest)
     recorder = RecordingStepper(stepper, model, end=end, beam=beam, selection=selection)
-    rows = seek(
-        recorder, prompts, present, search=search, end=end, most=most, nbest=nbest, keys=keys
+    rows = generate(
+        recorder,
+        prompts,
+        present,
+        search=search,
+        end=end,
+        max_tokens=max_tokens,
+        nbest=nbest,
+        keys=keys,
     )
     return [
         [
@@ -93,7 +99,7 @@ def search_with_attention(
 
 @torch.inference_mode()
 def forced_cross_attention(
-    model: Writing,
+    model: Seq2SeqModel,
     memory: Float[Tensor, "B M H"],
     present: Bool[Tensor, "B M"],
     texts: Sequence[Sequence[int]],
@@ -110,8 +116,8 @@ def forced_cross_attention(
         count = int(present[row].sum())
         inputs = torch.tensor([[start, *text]], device=memory.device)[:, : max(len(text), 1)]
         with record(model, selection) as records:
-            state = model.begin(memory[[row], :count], present[[row], :count])
-            model.extend(inputs, torch.ones_like(inputs, dtype=torch.bool), state)
+            state = model.init_state(memory[[row], :count], present[[row], :count])
+            model.step(inputs, torch.ones_like(inputs, dtype=torch.bool), state)
         calls = [call.weights[0] for call in records]
         weights.append(torch.cat(calls, dim=1)[:, : len(text)])
     return weights
@@ -176,13 +182,13 @@ class RecordingStepper:
         self._steps: list[RecordedStep] = []
         self._left = 0
 
-    def prompt(
+    def prefill(
         self, tokens: Prompts, present: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B V"], RecordedState]:
         self._present, self._steps, self._left = present, [], 0
         items = torch.arange(len(tokens), device=tokens.device)
         last = (torch.arange(present.shape[1], device=tokens.device) * present).amax(dim=1)
-        return self._run(lambda: self._stepper.prompt(tokens, present), items, items, last)
+        return self._run(lambda: self._stepper.prefill(tokens, present), items, items, last)
 
     def step(
         self, tokens: Int[Tensor, "B"], state: RecordedState
@@ -191,13 +197,13 @@ class RecordingStepper:
         last = torch.full_like(tokens, LAST)
         return self._run(lambda: self._stepper.step(tokens, state.own), state.place, tokens, last)
 
-    def logs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-        return self._stepper.logs(scores)
+    def log_probs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        return self._stepper.log_probs(scores)
 
-    def select(
+    def reorder(
         self, state: RecordedState, rows: Int[Tensor, "rows"], *, same_prompts: bool
     ) -> RecordedState:
-        own = self._stepper.select(state.own, rows, same_prompts=same_prompts)
+        own = self._stepper.reorder(state.own, rows, same_prompts=same_prompts)
         return RecordedState(own, state.step, state.place[rows])
 
     @property
@@ -254,7 +260,7 @@ class RecordingStepper:
     def _may_end(self, scores: Float[Tensor, "B V"]) -> Bool[Tensor, "B"]:
         if self._beam is None:
             return scores.new_ones(len(scores), dtype=torch.bool)
-        logs = self._stepper.logs(scores)
+        logs = self._stepper.log_probs(scores)
         return (logs > logs[:, self._end, None]).sum(dim=1) < 2 * self._beam
 
     def _forget(self) -> None:

@@ -227,11 +227,6 @@ class Convolutions(nn.Module):
         self.combine, self.causal = combine, causal
         self.reaches = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
 
-    @property
-    def receptive_field(self) -> int:
-        """How many tokens one output can depend on, itself among them."""
-        return 1 + sum(self.reaches)
-
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T J"]:
@@ -242,12 +237,12 @@ class Convolutions(nn.Module):
             rows = mask_columns(self.combine(rows, kernel(window)), present)
         return rows.transpose(1, 2)
 
-    def begin(self, batch: int) -> Tails:
+    def init_state(self, batch: int) -> Tails:
         """The state before any token: zeros, as beyond the beginning of a row."""
         weight = next(self.parameters())
         return tuple(weight.new_zeros(batch, reach, weight.shape[1]) for reach in self.reaches)
 
-    def extend(
+    def step(
         self,
         inputs: Float[Tensor, "B T J"],
         present: Bool[Tensor, "B T"] | None,

@@ -1,13 +1,14 @@
-"""The position-wise layer between attentions: widen, bend, narrow.
+"""The position-wise feed-forward layer.
 
     relu, gelu, gelu_tanh, silu   W_2 f(W_1 x)
     swiglu                        W_2 (silu(W_1 x) * W_3 x)
 
-`gelu` is the exact one; `gelu_tanh` its usual approximation, as in GPT-2.
+`gelu` is exact; `gelu_tanh` is the approximation of GPT-2.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal, cast
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -15,6 +16,14 @@ from torch import Tensor, nn
 
 from harken.attention.residual import ResidualLinear
 from harken.config import bounded
+
+ACTIVATIONS: dict[str, Any] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "swiglu": F.silu,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,11 +40,12 @@ class FeedForwardConfig:
 
 
 class FeedForward(nn.Module):
-    """Every token on its own: B T J -> B T J."""
+    """Applied to every token: B T J -> B T J."""
 
     def __init__(self, config: FeedForwardConfig, width: int) -> None:
         super().__init__()
         inner = config.inner or round(config.expansion * width)
+        self.activate = ACTIVATIONS[config.activation]
         self.activation = config.activation
         self.up_proj = nn.Linear(width, inner, bias=config.bias)
         self.gate_proj: nn.Linear | None = None
@@ -44,14 +54,7 @@ class FeedForward(nn.Module):
         self.down_proj = ResidualLinear(inner, width, bias=config.bias)
 
     def forward(self, inputs: Float[Tensor, "B T J"]) -> Float[Tensor, "B T J"]:
-        wide = self.up_proj(inputs)
+        hidden = self.activate(self.up_proj(inputs))
         if self.gate_proj is not None:
-            bent = F.silu(wide) * self.gate_proj(inputs)
-        elif self.activation == "relu":
-            bent = F.relu(wide)
-        elif self.activation == "silu":
-            bent = F.silu(wide)
-        else:
-            bent = F.gelu(wide, approximate="tanh" if self.activation == "gelu_tanh" else "none")
-        narrowed: Tensor = self.down_proj(bent)
-        return narrowed
+            hidden = hidden * self.gate_proj(inputs)
+        return cast(Tensor, self.down_proj(hidden))

@@ -1,15 +1,15 @@
-"""What stands between sound or pictures and the blocks: frames or pixels in, tokens B T J out.
+"""Front ends: frames of speech or pixels of pictures -> tokens B T J.
 
     speech        two 3x3 convolutions over time and frequency, with strides: 4 or 2 times fewer
                   frames, then a matrix from channels and frequencies to J
-    patch         a picture in squares, each a token: W (pixels of the square) + b
-    convolution   convolutions of stride 2 from a picture to a map M[x,y,K], then as `map`
-    map           a map M[x,y,K] that is ready, each place a token: W M[x,y] + b
+    patch         square patches, each a token: W (pixels of the patch) + b
+    convolution   convolutions of stride 2 from a picture to a feature map M[x,y,K], then as `map`
+    map           a given feature map M[x,y,K], each place a token: W M[x,y] + b
 
-Convolutions are centred, with zeros beyond the edges and at padding, so a length n becomes ⌈n / 2⌉
-with each stride of 2. A token's centre in what came in is `offset + stride * place`: in frames for
-speech, in pixels along both axes for pictures. Coordinates of a picture's token are (x, y), column
-and row of its place; tokens come row by row. Telling positions is not here: see `positions.py`.
+Convolutions are centered, with zeros beyond the edges and at padding, so each stride of 2 turns
+a length n into ⌈n / 2⌉. The center of a token in the input is `offset + stride * place`, in frames
+or in pixels along both axes. Coordinates of a picture's token are (x, y), the column and row of its
+place; tokens are in row-major order.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from harken.layers.convolution import mask_padding
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenGrid:
-    """What every front gives: tokens, where they stand, and which are no padding (None: all)."""
+    """Tokens, their coordinates, and which are not padding (None: all)."""
 
     tokens: Float[Tensor, "B T J"]
     coordinates: Int[Tensor, "#B T axes"]
@@ -37,40 +37,26 @@ class TokenGrid:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conv2dSubsamplingConfig:
-    """Fewer frames, each of which has seen seven."""
+    """Two strided convolutions."""
 
     channels: int = bounded(64, at_least=1)
-    factor: Literal[2, 4] = 4  # how many frames become one
+    factor: Literal[2, 4] = 4  # frames per token
 
     def build(self, features: int, width: int) -> "Conv2dSubsampling":
         return Conv2dSubsampling(self, features, width)
 
 
 class Conv2dSubsampling(nn.Module):
-    """Frames of a filterbank -> tokens; padding stands on the right and changes nothing."""
+    """Frames of a filterbank -> tokens; padding is on the right and changes nothing."""
 
     def __init__(self, config: Conv2dSubsamplingConfig, features: int, width: int) -> None:
         super().__init__()
         self.strides = 2, config.factor // 2  # along time; along frequency always 2
+        self.stride, self.offset = config.factor, 0
         channels, left = config.channels, halved(halved(features))
         self.first = nn.Conv2d(1, channels, 3, stride=(self.strides[0], 2), padding=1)
         self.second = nn.Conv2d(channels, channels, 3, stride=(self.strides[1], 2), padding=1)
         self.proj = nn.Linear(channels * left, width)
-
-    @property
-    def stride(self) -> int:
-        """Frames from the centre of one token to that of the next."""
-        return self.strides[0] * self.strides[1]
-
-    @property
-    def offset(self) -> int:
-        """The frame at the centre of the first token."""
-        return 0
-
-    @property
-    def receptive_field(self) -> int:
-        """Frames that one token can depend on."""
-        return 3 + 2 * self.strides[0]
 
     def forward(
         self, frames: Float[Tensor, "B T F"], present: Bool[Tensor, "B T"] | None = None
@@ -88,7 +74,7 @@ class Conv2dSubsampling(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageSizes:
-    """Of the largest picture or map that comes in."""
+    """The largest picture or feature map."""
 
     channels: int  # K
     columns: int  # X
@@ -97,7 +83,7 @@ class ImageSizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatchEmbeddingConfig:
-    """Squares of `patch` pixels, as in the Vision Transformer."""
+    """Patches of `patch` x `patch` pixels, as in the Vision Transformer."""
 
     kind: Literal["patch"] = "patch"
     patch: int = bounded(8, at_least=1)
@@ -107,24 +93,15 @@ class PatchEmbeddingConfig:
 
 
 class PatchEmbedding(nn.Module):
-    """Pictures B K Y X -> a token for each square."""
+    """Pictures B K Y X -> a token for each patch."""
 
     def __init__(self, config: PatchEmbeddingConfig, sizes: ImageSizes, width: int) -> None:
         super().__init__()
-        self.patch = config.patch
+        self.patch = self.stride = config.patch
+        self.offset = (self.patch - 1) / 2
         whole_squares(sizes.columns, sizes.rows, self.patch)
         self.columns, self.rows = sizes.columns // self.patch, sizes.rows // self.patch
         self.proj = nn.Linear(sizes.channels * self.patch**2, width)
-
-    @property
-    def stride(self) -> int:
-        """Pixels from the centre of one token to that of the next."""
-        return self.patch
-
-    @property
-    def offset(self) -> float:
-        """The pixel at the centre of the first token, half-way between two where patch is even."""
-        return (self.patch - 1) / 2
 
     def forward(self, images: Float[Tensor, "B K Y X"]) -> TokenGrid:
         whole_squares(images.shape[3], images.shape[2], self.patch)
@@ -170,23 +147,14 @@ class ConvStem(nn.Module):
             )
             read, columns, rows = written, halved(columns), halved(rows)
         self.columns, self.rows = columns, rows
+        self.stride, self.offset = 1 << len(config.channels), 0
         sizes = ImageSizes(channels=read, columns=columns, rows=rows)
         self.places = FeatureProjection(sizes, width)
-
-    @property
-    def stride(self) -> int:
-        """Pixels from the centre of one token to that of the next."""
-        return 1 << len(self.convolutions)
-
-    @property
-    def offset(self) -> int:
-        """The pixel at the centre of the first token."""
-        return 0
 
     def features(
         self, images: Float[Tensor, "B channels rows columns"]
     ) -> Float[Tensor, "B X Y K"]:
-        """The map alone, for a model that attends to it without tokens."""
+        """Return the feature map, before the projection."""
         for convolution in self.convolutions:
             images = F.relu(convolution(images))
         return rearrange(images, "B K Y X -> B X Y K")
@@ -198,7 +166,7 @@ class ConvStem(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeatureProjectionConfig:
-    """Maps that another network made."""
+    """Feature maps of another network."""
 
     kind: Literal["map"] = "map"
 
@@ -207,22 +175,14 @@ class FeatureProjectionConfig:
 
 
 class FeatureProjection(nn.Module):
-    """Maps B X Y K -> a token for each place."""
+    """Feature maps B X Y K -> a token for each place."""
+
+    stride, offset = 1, 0
 
     def __init__(self, sizes: ImageSizes, width: int) -> None:
         super().__init__()
         self.columns, self.rows = sizes.columns, sizes.rows
         self.proj = nn.Linear(sizes.channels, width)
-
-    @property
-    def stride(self) -> int:
-        """A place is the unit that pictures of a map are drawn in."""
-        return 1
-
-    @property
-    def offset(self) -> int:
-        """The place of the first token."""
-        return 0
 
     def forward(self, maps: Float[Tensor, "B X Y K"]) -> TokenGrid:
         tokens: Tensor = self.proj(as_tokens(maps))
@@ -234,28 +194,28 @@ ImageFrontConfig = PatchEmbeddingConfig | ConvStemConfig | FeatureProjectionConf
 
 
 def halved(length: int) -> int:
-    """What a centred kernel of stride 2 leaves of a length."""
+    """Return the length after a centered kernel of stride 2."""
     return (length + 1) // 2
 
 
 def grid(columns: int, rows: int, device: torch.device) -> Int[Tensor, "1 T 2"]:
-    """(x, y) of every place, row by row: place t stands at (t mod columns, t div columns)."""
+    """Return (x, y) of every place: place t is at (t mod columns, t div columns)."""
     places = torch.arange(columns * rows, device=device)
     return torch.stack((places % columns, places // columns), dim=-1)[None]
 
 
 def as_tokens(maps: Float[Tensor, "B X Y K"]) -> Float[Tensor, "B T K"]:
-    """Places row by row, as `grid` counts them."""
+    """Flatten the places in row-major order, as `grid` does."""
     return rearrange(maps, "B X Y K -> B (Y X) K")
 
 
 def as_map(tokens: Float[Tensor, "B T K"], columns: int) -> Float[Tensor, "B X Y K"]:
-    """The way back."""
+    """Undo `as_tokens`."""
     return rearrange(tokens, "B (Y X) K -> B X Y K", X=columns)
 
 
 def whole_squares(columns: int, rows: int, patch: int) -> None:
-    """Refuse a picture whose edge no square would see."""
+    """Raise unless the patches cover the picture."""
     if columns % patch or rows % patch:
         raise UserError(
             f"a picture of {columns} x {rows} pixels does not divide into squares of {patch}",

@@ -130,7 +130,7 @@ class Recurrent(nn.Module):
             self.backwards = new_layers(config, reads, self.hidden)
         self.dropout = Dropout(config.dropout)
 
-    def begin(self, batch: int) -> RecurrentState:
+    def init_state(self, batch: int) -> RecurrentState:
         """The state before any token: zeros."""
         ways = (self.forwards is not None) + (self.backwards is not None)
         return zero_state(self, batch, ways * self.depth, self.hidden)
@@ -147,7 +147,7 @@ class Recurrent(nn.Module):
             assert (present[:, 1:] <= present[:, :-1]).all(), "padding stands on the right"
             # Zeros, since a NaN there would come back through a gradient of zero.
             inputs = inputs.masked_fill(~present[..., None], 0.0)
-        before = self.begin(inputs.shape[0]) if state is None else state
+        before = self.init_state(inputs.shape[0]) if state is None else state
         after: list[RecurrentState] = []
         for depth in range(self.depth):
             if depth > 0:
@@ -180,7 +180,7 @@ class RecurrentCell(nn.Module):
         self.forwards = new_layers(config, reads, hidden)
         self.dropout = Dropout(config.dropout)
 
-    def begin(self, batch: int) -> RecurrentState:
+    def init_state(self, batch: int) -> RecurrentState:
         """The state before any token: zeros."""
         return zero_state(self, batch, self.depth, self.hidden)
 
@@ -221,9 +221,9 @@ def run_layer(
         if inputs.device.type == "cpu" and not has_bfloat16_lstm():
             with torch.autocast("cpu", enabled=False):
                 parts = (part.to(next(layer.parameters()).dtype) for part in (inputs, first, began))
-                outputs, last, cell = run_lstm(layer, present, *parts)
+                outputs, last, cell = masked_lstm(layer, present, *parts)
         else:
-            outputs, last, cell = run_lstm(layer, present, inputs, first, began)
+            outputs, last, cell = masked_lstm(layer, present, inputs, first, began)
         cell = cell.transpose(0, 1)
     hidden = last.transpose(0, 1)
     if present is not None:
@@ -245,39 +245,29 @@ def has_bfloat16_lstm() -> bool:
     return not has_onednn or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def run_lstm(
+def masked_lstm(
     layer: nn.Module,
     present: Bool[Tensor, "B T"] | None,
     inputs: Float[Tensor, "B T J"],
     first: Float[Tensor, "1 B hidden"],
-    began: Float[Tensor, "1 B hidden"],
+    first_cell: Float[Tensor, "1 B hidden"],
 ) -> tuple[Float[Tensor, "B T hidden"], Float[Tensor, "1 B hidden"], Float[Tensor, "1 B hidden"]]:
-    """Outputs, the last output and the last cell."""
-    if present is not None:
-        return masked_lstm(layer, inputs, present, first, began)
-    outputs, (last, cell) = layer(inputs, (first, began))
-    return outputs, last, cell
+    """Return outputs, last output and last cell; the cell does not change at padding.
 
-
-def masked_lstm(
-    layer: nn.Module,
-    inputs: Float[Tensor, "B T J"],
-    present: Bool[Tensor, "B T"],
-    first: Float[Tensor, "1 B hidden"],
-    began: Float[Tensor, "1 B hidden"],
-) -> tuple[Float[Tensor, "B T hidden"], Float[Tensor, "1 B hidden"], Float[Tensor, "1 B hidden"]]:
-    """An LSTM whose cell stays as it is at padding, in one call of the fused kernel.
-
-    One more input, 1 at padding and 0 elsewhere, shuts the input gate and opens the forget gate.
+    One call of the fused kernel: an additional input, 1 at padding and 0 elsewhere, closes the
+    input gate and opens the forget gate.
     """
     assert isinstance(layer, nn.LSTM)
+    if present is None:
+        outputs, (last, cell) = layer(inputs, (first, first_cell))
+        return outputs, last, cell
     ((input_weights, *others),) = layer.all_weights
     # In PyTorch's order i, f, g, o.
     signs = input_weights.new_tensor([-SATURATED, SATURATED, 0.0, 0.0])
     column = signs.repeat_interleave(layer.hidden_size)[:, None]
     outputs, last, cell = torch.lstm(
         torch.cat((inputs, (~present)[..., None].to(inputs.dtype)), dim=-1),
-        (first, began),
+        (first, first_cell),
         [torch.cat((input_weights, column), dim=1), *others],
         has_biases=True,
         num_layers=1,

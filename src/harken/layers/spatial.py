@@ -1,10 +1,9 @@
-"""Attention over the places of a picture, x and y at once.
+"""Attention over the places of a picture.
 
     c[x,y] = sum over x', y' of a[x,y,x',y'] v[x',y'],
     a[x,y,x',y'] = softmax over both x' and y' of the score of (x,y) with (x',y')
 
-Places are set in one row, and the softmax over both axes is the softmax over that row: it is the
-attention of every other model. What differs is where tokens stand: positions have two axes.
+The places are flattened, so that this is ordinary attention with positions of two axes.
 """
 
 from dataclasses import dataclass
@@ -21,15 +20,13 @@ from harken.attention.positions import LearnedConfig, PositionConfig, model_widt
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
-from harken.layers.frontends import as_map, as_tokens, grid
 from harken.layers.norm import NormConfig
 from harken.layers.stack import Stack
-from harken.layers.transformer import TransformerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialConfig:
-    """A stack of blocks over places; with no layer, places are told and nothing else is done."""
+    """A stack of blocks over places; without layers, only positions are added."""
 
     kind: Literal["spatial"] = "spatial"
     layers: int = bounded(2, at_least=0, at_most=MAX_LAYERS)
@@ -53,7 +50,7 @@ class SpatialConfig:
 
 
 class SpatialEncoder(nn.Module):
-    """Every place looks at every place: B T J -> B T J, or B X Y J -> B X Y J."""
+    """Self-attention over all places: B T J -> B T J."""
 
     def __init__(self, config: SpatialConfig, width: int, columns: int, rows: int) -> None:
         super().__init__()
@@ -62,14 +59,8 @@ class SpatialEncoder(nn.Module):
         self.position = build_position(
             config.position, config.attention, width, max(columns, rows), axes=2
         )
-        block = TransformerConfig(
-            attention=config.attention,
-            feedforward=config.feedforward,
-            norm=config.norm,
-            dropout=config.dropout,
-        )
         self.dropout = Dropout(config.dropout)
-        self.stack = Stack(block, config.layers, self.width, columns * rows)
+        self.stack = Stack(config, config.layers, self.width, columns * rows)
 
     def forward(
         self,
@@ -77,7 +68,7 @@ class SpatialEncoder(nn.Module):
         coordinates: Int[Tensor, "#B T 2"],
         present: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T width"]:
-        """TokenGrid in any order: only their coordinates say where they stand."""
+        """Return the states of tokens in any order, at these coordinates."""
         position = self.position
         # Scores that have a place for each position count places row by row.
         places = coordinates[..., 1] * self.columns + coordinates[..., 0]
@@ -92,13 +83,3 @@ class SpatialEncoder(nn.Module):
         states: Tensor
         states, _ = self.stack(entered, context)
         return states
-
-    def over_map(
-        self, maps: Float[Tensor, "B X Y J"], present: Bool[Tensor, "B X Y"] | None = None
-    ) -> Float[Tensor, "B X Y width"]:
-        """The same for tokens that fill a rectangle."""
-        columns, rows = maps.shape[1:3]
-        assert columns <= self.columns and rows <= self.rows, "built for smaller maps"
-        seen = None if present is None else present.transpose(1, 2).flatten(1)
-        states = self.forward(as_tokens(maps), grid(columns, rows, maps.device), seen)
-        return as_map(states, columns)

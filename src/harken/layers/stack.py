@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.multihead import AttentionContext, KeyValues
-from harken.layers.transformer import Memory, TransformerBlock, TransformerConfig
+from harken.layers.transformer import BlockConfig, Memory, TransformerBlock
 
 StackState = tuple[KeyValues, ...]
 
@@ -16,16 +16,18 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        block: TransformerConfig,
+        config: BlockConfig,
         layers: int,
         width: int,
         length: int,
         memory_width: int | None = None,
     ) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(block.build(width, length, memory_width) for _ in range(layers))
-        left_out = block.norm.place == "pre" and layers > 0
-        self.norm = block.norm.build(width) if left_out else nn.Identity()
+        self.blocks = nn.ModuleList(
+            TransformerBlock(config, width, length, memory_width) for _ in range(layers)
+        )
+        left_out = config.norm.place == "pre" and layers > 0
+        self.norm = config.norm.build(width) if left_out else nn.Identity()
 
     def project_kv(self, memory: Float[Tensor, "B S J"]) -> StackState:
         """What every block's cross-attention needs of a memory, made once for all steps."""

@@ -9,7 +9,7 @@ earlier tokens and of the memory is an argument and a result.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,6 +19,23 @@ from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
+
+
+@runtime_checkable
+class BlockConfig(Protocol):
+    """What the config of a model with Transformer blocks says about each block."""
+
+    @property
+    def attention(self) -> MultiHeadConfig: ...
+
+    @property
+    def feedforward(self) -> FeedForwardConfig: ...
+
+    @property
+    def norm(self) -> NormConfig: ...
+
+    @property
+    def dropout(self) -> float: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +65,7 @@ class TransformerBlock(nn.Module):
     attention_is_first: ClassVar[bool] = True
 
     def __init__(
-        self, config: TransformerConfig, width: int, length: int, memory_width: int | None
+        self, config: BlockConfig, width: int, length: int, memory_width: int | None
     ) -> None:
         super().__init__()
         self.attention = config.attention.build(width, length)

@@ -1,20 +1,19 @@
-"""A model that looks at a picture and writes about it.
+"""Image captioning.
 
-    picture B K Y X, or map M[x,y,K]  --front, encoder-->  memory B M H, one state a place
+    picture B K Y X, or feature map M[x,y,K]  --front, encoder-->  memory B M H, a state per place
     memory, words so far  --decoder-->  B T V
 
-    the sources' RNN     front `convolution` or `map`, no layer of the encoder: the decoder's
-                         attention runs over x and y of the map itself. (The front's W M + b
-                         before it is nothing new: W goes into W_key, and a softmax over places
-                         does not feel b. The norm behind it keeps one bright place from
-                         taking all of the attention before anything is learnt.)
-    Transformer          some layers of spatial self-attention, decoder `transformer`
+    RNN of the course      front `convolution` or `map`, no encoder layers: the decoder attends to x
+                           and y of the map itself. (The front's W M + b adds nothing: W is absorbed
+                           by W_key, and softmax ignores b. The norm after it keeps one bright place
+                           from taking all attention before training.)
+    Transformer            layers of spatial self-attention, decoder `transformer`
 
-Places stand row by row, as `layers/frontends.py` counts them.
+Places are in row-major order, as in `layers/frontends.py`.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,33 +23,32 @@ from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.frontends import ConvStemConfig, FeatureProjection, ImageFrontConfig, ImageSizes
 from harken.layers.spatial import SpatialConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig
+from harken.models.decoders import AttentionRNNDecoderConfig
 from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
-from harken.models.writing import (
+from harken.models.seq2seq import (
+    Decoder,
     DecoderConfig,
-    begin_writing,
-    build_decoder,
+    EncoderOutput,
+    Seq2Seq,
     check_memory,
-    layers_of,
+    decoder_layers,
 )
-
-NO_RNN = 0  # width of a right-to-left RNN's state in the memory: places have no such order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionerConfig:
-    """Sizes of a captioner; `width` is that of the tokens which the front makes of places."""
+    """A captioner; `width` is that of the front's outputs."""
 
     kind: Literal["captioner"] = "captioner"
     width: int = bounded(128, at_least=1)
     front: ImageFrontConfig = ConvStemConfig()
     encoder: SpatialConfig = SpatialConfig(layers=0)
-    decoder: DecoderConfig = AttentiveDecoderConfig()
-    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's tokens
+    decoder: DecoderConfig = AttentionRNNDecoderConfig()
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's outputs
 
     def check(self, sizes: ImageSizes) -> None:
-        """Refuse choices that do not fit images of this size."""
+        """Raise if the choices do not fit images of this size."""
         with torch.device("meta"):
             front = self.front.build(sizes, self.width)
             encoder = self.encoder.build(self.width, front.columns, front.rows)
@@ -61,15 +59,10 @@ class CaptionerConfig:
         return Captioner(self, vocabulary, sizes, seed)
 
 
-class Seen(NamedTuple):
-    """States of the places of a picture; none is padding, for pictures of a set are of one size."""
-
-    memory: Float[Tensor, "B M H"]
-    present: Bool[Tensor, "B M"]
-
-
-class Captioner(nn.Module):
+class Captioner(Seq2Seq):
     """Front, encoder, decoder."""
+
+    decoder: Decoder
 
     def __init__(
         self, config: CaptionerConfig, vocabulary: int, sizes: ImageSizes, seed: int
@@ -80,16 +73,18 @@ class Captioner(nn.Module):
         self.norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = config.encoder.build(config.width, self.front.columns, self.front.rows)
-        self.decoder = build_decoder(config.decoder, vocabulary, self.encoder.width, NO_RNN, seed)
-        self.longest_output = config.decoder.length
-        initialize(self, max(config.encoder.layers, layers_of(config.decoder)), seed)
+        self.decoder = self.build_decoder(
+            config.decoder, vocabulary, self.encoder, self.encoder.width, seed
+        )
+        self.max_target = config.decoder.length
+        initialize(self, max(config.encoder.layers, decoder_layers(config.decoder)), seed)
 
-    def look(self, pictures: Float[Tensor, "B channels second third"]) -> Seen:
-        """The memory: of pictures B K Y X, or of maps B X Y K where the front takes these."""
+    def encode(self, pictures: Float[Tensor, "B channels second third"]) -> EncoderOutput:
+        """Return the memory of pictures B K Y X, or of feature maps B X Y K."""
         tokens = self.front(pictures)
         places = self.dropout(self.norm(tokens.tokens))
         states: Tensor = self.encoder(places, tokens.coordinates)
-        return Seen(states, states.new_ones(states.shape[:2], dtype=torch.bool))
+        return EncoderOutput(states, states.new_ones(states.shape[:2], dtype=torch.bool))
 
     def forward(
         self,
@@ -110,21 +105,5 @@ class Captioner(nn.Module):
         if isinstance(self.front, FeatureProjection):
             axes = ("batch", "columns", "rows", self.channels)
         check_shape("pictures", pictures, *axes)
-        check_rows("target", target, self.longest_output)
-        states: Tensor = self.decoder(target, self.begin(*self.look(pictures)))
-        return states
-
-    def begin(self, memory: Float[Tensor, "B M H"], present: Bool[Tensor, "B M"]) -> Any:
-        """The decoder's state before any word."""
-        return begin_writing(self.decoder, memory, present, NO_RNN)
-
-    def extend(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
-    ) -> tuple[Float[Tensor, "B T J"], Any]:
-        return self.decoder.extend(tokens, present, state)
-
-    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        return self.decoder.logits(states)
-
-    def select(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-        return state.select(rows, same_prompts=same_prompts)
+        check_rows("target", target, self.max_target)
+        return cast(Tensor, self.decoder(target, self.init_state(*self.encode(pictures))))

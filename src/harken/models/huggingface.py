@@ -1,15 +1,13 @@
-"""A Hugging Face folder -> Harken's own modules, with equal numbers.
+"""Load a Hugging Face folder into Harken's own modules, with equal numbers.
 
-    config.json         -> GPTConfig or EncoderConfig    (bert, gpt2, llama; nothing else)
+    config.json         -> GPTConfig or TextEncoderConfig    (bert, gpt2, llama; nothing else)
     model.safetensors   -> renamed, split and turned     (or the shards of an index)
 
-Strict on both sides. A setting that Harken does not know could change the numbers, so it is refused
-unless it is off; every weight of the model must be in the file in its shape, and every tensor of
-the file must be used or be a known extra. Nothing is run that a folder brings along: no pickle, no
-code named in a config, and sizes are compared with the file before a model is built.
-
-Not here: tokenizers, the heads that turn BERT's states into classes, dropout (it is of training,
-and a recipe's to choose), and writing such folders.
+Loading is strict. A setting that Harken does not know could change the numbers, so it is refused
+unless it is off. Every weight of the model must be in the file in its shape, and every tensor of
+the file must be used or be a known extra. Nothing is executed: no pickle, no code of a config.
+Sizes are compared with the file before a model is built. Tokenizers, heads of BERT and dropout are
+not loaded.
 """
 
 import re
@@ -27,9 +25,9 @@ from harken.attention.relative import RotaryConfig
 from harken.errors import UserError
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.models.encoder import Encoder, EncoderConfig
-from harken.models.huggingface_files import CONFIG, Settings, Stored, stored_in
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.encoders import TextEncoder, TextEncoderConfig
+from harken.models.gpt import GPT, GPTConfig
+from harken.models.huggingface_files import CONFIG, Settings, Stored, rotary_base, stored_in
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 ACTIVATIONS: dict[str, Any] = {
@@ -42,19 +40,19 @@ TIED = r"|lm_head\.weight"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FolderRead:
+class LoadedModel:
     """A model with its weights, and what it was made from."""
 
-    model: GPT | Encoder
+    model: GPT | TextEncoder
     model_type: str
-    config: GPTConfig | EncoderConfig
+    config: GPTConfig | TextEncoderConfig
     vocabulary: int
     used: tuple[str, ...]  # tensors of the file
     unused: tuple[str, ...]  # known extras
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WeightSource:
     """Where a weight stands in the file, and what is done to it."""
 
     name: str
@@ -67,32 +65,33 @@ class Source:
         return part.T if self.turned else part
 
 
-Renaming = Iterator[tuple[str, Source]]
+Renaming = Iterator[tuple[str, WeightSource]]
 """(Harken's name, its source), one layer after the other and never all at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WeightMap:
     """What a config.json asks for; `extras` are tensors that may be left over."""
 
-    config: GPTConfig | EncoderConfig
+    config: GPTConfig | TextEncoderConfig
     vocabulary: int
     prefix: str  # that names of the file may have
     renaming: Renaming
     extras: re.Pattern[str]
 
 
-def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> FolderRead:
+def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel:
     """The model of a folder; half precision is widened to `dtype`."""
     settings = Settings.of(folder / CONFIG)
     model_type = settings.text("model_type", "")
-    if model_type not in PLANS:
+    if model_type not in WEIGHT_MAPS:
         raise UserError(
-            f"{settings.path}: found model_type {model_type!r}, wanted one of {', '.join(PLANS)}",
+            f"{settings.path}: unknown model_type "
+            f"(expected one of {', '.join(WEIGHT_MAPS)}, got {model_type!r})",
             fix="Harken reads these alone; convert the model to one of them",
         )
     try:
-        plan = PLANS[model_type](settings)
+        weight_map = WEIGHT_MAPS[model_type](settings)
     except ValueError as error:  # of the records: heads that do not divide a width
         raise UserError(
             f"{settings.path}: found sizes that do not fit ({error})",
@@ -100,25 +99,25 @@ def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> FolderRe
         ) from None
     settings.refuse_unknown()
 
-    stored = _canonical(stored_in(folder), plan.prefix)
-    sources: dict[str, Source] = {}
-    for name, source in plan.renaming:
+    stored = _canonical(stored_in(folder), weight_map.prefix)
+    sources: dict[str, WeightSource] = {}
+    for name, source in weight_map.renaming:
         _check(source, stored, folder)
         sources[name] = source
     used = {source.name for source in sources.values()}
     unused = sorted(stored.keys() - used)
     for name in unused:
-        if not plan.extras.fullmatch(name):
+        if not weight_map.extras.fullmatch(name):
             raise UserError(
                 f"{stored[name].path}: found the tensor {stored[name].name!r} that Harken's "
                 f"{model_type} has no place for, wanted only weights of config.json's model",
                 fix="save the bare model without heads or adapters, or restore its config.json",
             )
-    return FolderRead(
-        model=_fill(plan, sources, stored, dtype),
+    return LoadedModel(
+        model=_fill(weight_map, sources, stored, dtype),
         model_type=model_type,
-        config=plan.config,
-        vocabulary=plan.vocabulary,
+        config=weight_map.config,
+        vocabulary=weight_map.vocabulary,
         used=tuple(sorted(stored[name].name for name in used)),
         unused=tuple(stored[name].name for name in unused),
     )
@@ -127,23 +126,21 @@ def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> FolderRe
 def _canonical(stored: list[Stored], prefix: str) -> dict[str, Stored]:
     """By one name, whichever of a class's names and spellings the file has."""
     named: dict[str, Stored] = {}
-    for one in stored:
-        name = one.name.removeprefix(prefix)
-        for old, new in (
-            ("LayerNorm.gamma", "LayerNorm.weight"),
-            ("LayerNorm.beta", "LayerNorm.bias"),
-        ):
-            name = name.replace(old, new)  # as the first BERT was saved
+    for tensor in stored:
+        name = tensor.name.removeprefix(prefix)
+        # The first BERT checkpoints have these names.
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+        name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name in named:
             raise UserError(
-                f"{one.path}: found both {named[name].name!r} and {one.name!r}, wanted one of them",
+                f"{tensor.path}: {named[name].name!r} and {tensor.name!r} are the same weight",
                 fix="save the model again",
             )
-        named[name] = one
+        named[name] = tensor
     return named
 
 
-def _check(source: Source, stored: Mapping[str, Stored], folder: Path) -> None:
+def _check(source: WeightSource, stored: Mapping[str, Stored], folder: Path) -> None:
     """A weight's source is there, in its shape, in floating-point numbers."""
     found = stored.get(source.name)
     if found is None:
@@ -161,18 +158,25 @@ def _check(source: Source, stored: Mapping[str, Stored], folder: Path) -> None:
 
 
 def _fill(
-    plan: Plan, sources: Mapping[str, Source], stored: Mapping[str, Stored], dtype: torch.dtype
-) -> GPT | Encoder:
+    weight_map: WeightMap,
+    sources: Mapping[str, WeightSource],
+    stored: Mapping[str, Stored],
+    dtype: torch.dtype,
+) -> GPT | TextEncoder:
     """Build without memory, then put the file's weights in place."""
     with torch.device("meta"):
-        model = plan.config.build(plan.vocabulary, seed=0)
+        model = weight_map.config.build(weight_map.vocabulary, seed=0)
     weights = {
         name: source.take(stored[source.name].read())
         .to(dtype)
         .clone(memory_format=torch.contiguous_format)
         for name, source in sources.items()
     }
-    if isinstance(model, GPT) and isinstance(plan.config, GPTConfig) and plan.config.tied:
+    if (
+        isinstance(model, GPT)
+        and isinstance(weight_map.config, GPTConfig)
+        and weight_map.config.tied
+    ):
         _check_tie(weights["embedding.weight"], stored.get("lm_head.weight"))
         weights["lm_head.weight"] = weights["embedding.weight"]
         model.load_state_dict(weights, assign=True)
@@ -199,22 +203,22 @@ def _linears(
 ) -> Renaming:
     """Maps of one size, (in, out), that are stored as PyTorch's own are."""
     for theirs, ours in maps.items():
-        yield f"{to}.{ours}.weight", Source(f"{of}.{theirs}.weight", sizes[::-1])
+        yield f"{to}.{ours}.weight", WeightSource(f"{of}.{theirs}.weight", sizes[::-1])
         if bias:
-            yield f"{to}.{ours}.bias", Source(f"{of}.{theirs}.bias", sizes[1:])
+            yield f"{to}.{ours}.bias", WeightSource(f"{of}.{theirs}.bias", sizes[1:])
 
 
 def _norm(theirs: str, ours: str, width: int, *, bias: bool = True) -> Renaming:
     for part in ("weight", "bias") if bias else ("weight",):
-        yield f"{ours}.{part}", Source(f"{theirs}.{part}", (width,))
+        yield f"{ours}.{part}", WeightSource(f"{theirs}.{part}", (width,))
 
 
-def _bert(settings: Settings) -> Plan:
+def _bert(settings: Settings) -> WeightMap:
     settings.only("position_embedding_type", "absolute")
     settings.only("is_decoder", False)
     settings.only("add_cross_attention", False)
     settings.flag("tie_word_embeddings", True)  # of a head that is not read
-    config = EncoderConfig(
+    config = TextEncoderConfig(
         layers=settings.size("num_hidden_layers"),
         width=settings.size("hidden_size"),
         length=settings.size("max_position_embeddings"),
@@ -230,17 +234,20 @@ def _bert(settings: Settings) -> Plan:
     )
     vocabulary = settings.size("vocab_size")
     extras = re.compile(r"pooler\..*|cls\..*|embeddings\.position_ids")
-    return Plan(config, vocabulary, "bert.", _bert_renaming(config, vocabulary), extras)
+    return WeightMap(config, vocabulary, "bert.", _bert_renaming(config, vocabulary), extras)
 
 
-def _bert_renaming(config: EncoderConfig, vocabulary: int) -> Renaming:
+def _bert_renaming(config: TextEncoderConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
     for ours, theirs, rows in (
         ("embedding", "word", vocabulary),
         ("body.position.tables.0", "position", config.length),
         ("segment", "token_type", config.segments),
     ):
-        yield f"{ours}.weight", Source(f"embeddings.{theirs}_embeddings.weight", (rows, width))
+        yield (
+            f"{ours}.weight",
+            WeightSource(f"embeddings.{theirs}_embeddings.weight", (rows, width)),
+        )
     yield from _norm("embeddings.LayerNorm", "body.norm", width)
     attention = {
         "attention.self.query": "attention.score.q_proj",
@@ -257,7 +264,7 @@ def _bert_renaming(config: EncoderConfig, vocabulary: int) -> Renaming:
         yield from _norm(f"{of}.output.LayerNorm", f"{to}.feedforward_norm", width)
 
 
-def _gpt2(settings: Settings) -> Plan:
+def _gpt2(settings: Settings) -> WeightMap:
     settings.only("scale_attn_weights", True)
     settings.only("scale_attn_by_inverse_layer_idx", False)
     settings.only("add_cross_attention", False)
@@ -277,34 +284,34 @@ def _gpt2(settings: Settings) -> Plan:
     )
     vocabulary = settings.size("vocab_size")
     extras = re.compile(r"h\.\d+\.attn\.(masked_)?bias" + (TIED if config.tied else ""))
-    return Plan(config, vocabulary, "transformer.", _gpt2_renaming(config, vocabulary), extras)
+    return WeightMap(config, vocabulary, "transformer.", _gpt2_renaming(config, vocabulary), extras)
 
 
 def _gpt2_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
-    yield "embedding.weight", Source("wte.weight", (vocabulary, width))
-    yield "position.tables.0.weight", Source("wpe.weight", (config.length, width))
+    yield "embedding.weight", WeightSource("wte.weight", (vocabulary, width))
+    yield "position.tables.0.weight", WeightSource("wpe.weight", (config.length, width))
     for layer in range(config.layers):
         of, to = f"h.{layer}", f"stack.blocks.{layer}"
         yield from _norm(f"{of}.ln_1", f"{to}.attention_norm", width)
         yield from _norm(f"{of}.ln_2", f"{to}.feedforward_norm", width)
         for third, ours in enumerate(("score.q_proj", "score.k_proj", "v_proj")):
             fused, own = f"{of}.attn.c_attn", f"{to}.attention.{ours}"
-            yield f"{own}.weight", Source(f"{fused}.weight", (width, 3 * width), True, third)
-            yield f"{own}.bias", Source(f"{fused}.bias", (3 * width,), False, third)
+            yield f"{own}.weight", WeightSource(f"{fused}.weight", (width, 3 * width), True, third)
+            yield f"{own}.bias", WeightSource(f"{fused}.bias", (3 * width,), False, third)
         for theirs, ours, sizes in (
             ("attn.c_proj", "attention.out_proj", (width, width)),
             ("mlp.c_fc", "feedforward.up_proj", (width, inner)),
             ("mlp.c_proj", "feedforward.down_proj", (inner, width)),
         ):
-            yield f"{to}.{ours}.weight", Source(f"{of}.{theirs}.weight", sizes, True)
-            yield f"{to}.{ours}.bias", Source(f"{of}.{theirs}.bias", sizes[1:])
+            yield f"{to}.{ours}.weight", WeightSource(f"{of}.{theirs}.weight", sizes, True)
+            yield f"{to}.{ours}.bias", WeightSource(f"{of}.{theirs}.bias", sizes[1:])
     yield from _norm("ln_f", "stack.norm", width)
     if not config.tied:
-        yield "lm_head.weight", Source("lm_head.weight", (vocabulary, width))
+        yield "lm_head.weight", WeightSource("lm_head.weight", (vocabulary, width))
 
 
-def _llama(settings: Settings) -> Plan:
+def _llama(settings: Settings) -> WeightMap:
     settings.choice("hidden_act", {"silu": 0, "swish": 0}, "silu")
     width, heads = settings.size("hidden_size"), settings.size("num_attention_heads")
     each = settings.size("head_dim", max(1, width // heads))
@@ -319,7 +326,7 @@ def _llama(settings: Settings) -> Plan:
             key_width=each,
             bias=settings.flag("attention_bias", False),
         ),
-        position=RotaryConfig(base=_rotary_base(settings)),
+        position=RotaryConfig(base=rotary_base(settings)),
         feedforward=FeedForwardConfig(
             activation="swiglu",
             inner=settings.size("intermediate_size"),
@@ -331,7 +338,7 @@ def _llama(settings: Settings) -> Plan:
     vocabulary = settings.size("vocab_size")
     angles = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
     extras = re.compile(angles + (TIED if config.tied else ""))
-    return Plan(config, vocabulary, "model.", _llama_renaming(config, vocabulary), extras)
+    return WeightMap(config, vocabulary, "model.", _llama_renaming(config, vocabulary), extras)
 
 
 def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
@@ -339,7 +346,7 @@ def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
     each = cast(int, config.attention.head_width)
     joined = each * config.attention.heads
     shared = each * cast(int, config.attention.key_value_heads)
-    yield "embedding.weight", Source("embed_tokens.weight", (vocabulary, width))
+    yield "embedding.weight", WeightSource("embed_tokens.weight", (vocabulary, width))
     by_size = [
         ({"self_attn.q_proj": "attention.score.q_proj"}, (width, joined)),
         ({"self_attn.k_proj": "attention.score.k_proj"}, (width, shared)),
@@ -361,33 +368,11 @@ def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
         yield from _linears(of, to, narrowing, (inner, width), bias=bias)
     yield from _norm("norm", "stack.norm", width, bias=False)
     if not config.tied:
-        yield "lm_head.weight", Source("lm_head.weight", (vocabulary, width))
+        yield "lm_head.weight", WeightSource("lm_head.weight", (vocabulary, width))
 
 
-def _rotary_base(settings: Settings) -> float:
-    """From `rope_theta`, or where newer files have it; angles that are scaled are refused."""
-    base = settings.number("rope_theta", 10000.0)
-    given = "rope_theta" in settings.values
-    for key in ("rope_scaling", "rope_parameters"):
-        settings.asked.add(key)
-        inside = settings.values.get(key) or {}
-        if not isinstance(inside, dict):
-            raise settings.unsupported(key, "null or an object")
-        kind = inside.get("rope_type", inside.get("type", "default"))
-        strange = inside.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-        if kind != "default" or strange or inside.get("partial_rotary_factor", 1.0) != 1.0:
-            raise settings.unsupported(key, "rotary positions that are not scaled")
-        if "rope_theta" in inside:
-            own = Settings(settings.path, inside).number("rope_theta", base)
-            if given and own != base:
-                raise settings.unsupported(key, f"the rope_theta {base} that stands beside it")
-            base, given = own, True
-    if base <= 1:
-        raise UserError(
-            f"{settings.path}: found rope_theta {base}, wanted more than 1",
-            fix="restore config.json from where the model came from",
-        )
-    return base
-
-
-PLANS: dict[str, Callable[[Settings], Plan]] = {"bert": _bert, "gpt2": _gpt2, "llama": _llama}
+WEIGHT_MAPS: dict[str, Callable[[Settings], WeightMap]] = {
+    "bert": _bert,
+    "gpt2": _gpt2,
+    "llama": _llama,
+}

@@ -136,6 +136,32 @@ def read_object(path: Path, max_bytes: int) -> dict[str, Any]:
     return values
 
 
+def rotary_base(settings: Settings) -> float:
+    """Return `rope_theta` from wherever a config has it; raise if rotary angles are scaled."""
+    base = settings.number("rope_theta", 10000.0)
+    given = "rope_theta" in settings.values
+    for key in ("rope_scaling", "rope_parameters"):
+        settings.asked.add(key)
+        inside = settings.values.get(key) or {}
+        if not isinstance(inside, dict):
+            raise settings.unsupported(key, "null or an object")
+        kind = inside.get("rope_type", inside.get("type", "default"))
+        strange = inside.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+        if kind != "default" or strange or inside.get("partial_rotary_factor", 1.0) != 1.0:
+            raise settings.unsupported(key, "rotary positions that are not scaled")
+        if "rope_theta" in inside:
+            own = Settings(settings.path, inside).number("rope_theta", base)
+            if given and own != base:
+                raise settings.unsupported(key, f"the rope_theta {base} that stands beside it")
+            base, given = own, True
+    if base <= 1:
+        raise UserError(
+            f"{settings.path}: found rope_theta {base}, wanted more than 1",
+            fix="restore config.json from where the model came from",
+        )
+    return base
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A tensor of a file, not read yet."""

@@ -1,22 +1,26 @@
-"""Words and their spellings -> scores of tags, one a word.
+"""Tagger: words and their spellings -> logits of tags, one per word.
 
-    x_t = [row of the word; view of its characters]    h = body(x)    o_t = softmax(W h_t)
+    x_t = [word vector; features of its characters]    h = body(x)    o_t = softmax(W h_t)
 
-With `body.kind = "tanh"` and no characters this is h_t = tanh(U x_t + V h_{t-1}). The view of the
-characters is computed once for each distinct word of a batch, then given to every place where the
-word stands:
+With `body.kind = "tanh"` and no characters this is h_t = tanh(U x_t + V h_{t-1}). The features
+of the characters are computed once for each distinct word of a batch:
 
     cnn     max over places of relu(convolution of the character vectors)
-    lstm    the last states of both directions side by side
+    lstm    the last states of both directions, concatenated
     none    words only
 
-How words are split into windows and put together again is in `batch/words.py` and `tasks/tag.py`.
+Word vectors can be pretrained with CBOW, whose output projection R is used for nothing else:
+
+    c_t = mean of x_s over 0 < |s - t| <= window        p(w at t) = softmax(R c_t)
+
+Windows of long texts are in `batch/words.py` and `tasks/tag.py`.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -24,15 +28,51 @@ from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.output import OutputLinear
 from harken.layers.recurrent import LSTMConfig
-from harken.models.body import BodyConfig, build_body, check_body
+from harken.models.encoders import EncoderConfig, build_encoder, check_encoder
 from harken.models.initialize import initialize
 from harken.models.inputs import check_rows, check_shape
-from harken.models.word_vectors import NeighboursConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CBOWConfig:
+    """The largest distance of a context word."""
+
+    window: int = bounded(2, at_least=1)
+
+
+def context_means(
+    vectors: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"], window: int
+) -> Float[Tensor, "B T J"]:
+    """Return the mean of the vectors around each position without its own; zeros if none."""
+    time = vectors.shape[1]
+    counted = torch.cat((vectors, torch.ones_like(vectors[..., :1])), dim=-1)
+    counted = counted.masked_fill(~present[..., None], 0.0)
+    sums = torch.zeros_like(counted)
+    for distance in range(1, min(window, time - 1) + 1):
+        sums[:, distance:] += counted[:, : time - distance]
+        sums[:, : time - distance] += counted[:, distance:]
+    return sums[..., :-1] / sums[..., -1:].clamp(min=1.0)
+
+
+class CBOW(nn.Module):
+    """The output projection R over the words."""
+
+    def __init__(self, config: CBOWConfig, width: int, words: int) -> None:
+        super().__init__()
+        self.window = config.window
+        self.lm_head = OutputLinear(width, words, bias=False)
+
+    def forward(
+        self, vectors: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"]
+    ) -> Float[Tensor, "N V"]:
+        """Return the logits of the word at each present position, row by row."""
+        means = context_means(vectors, present, self.window)
+        return cast(Tensor, self.lm_head(means[present]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoCharactersConfig:
-    """A word is its row and nothing else."""
+    """Word vectors only."""
 
     kind: Literal["none"] = "none"
 
@@ -42,45 +82,45 @@ class NoCharactersConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConvolvedCharactersConfig:
-    """What stands out in a word, wherever it stands: endings, capitals, digits."""
+class CharacterCNNConfig:
+    """Features of endings, capitals, digits, wherever they are in the word."""
 
     kind: Literal["cnn"] = "cnn"
-    width: int = bounded(128, at_least=1)  # of the view
+    width: int = bounded(128, at_least=1)  # of the features
     letter: int = bounded(32, at_least=1)  # width of a character's vector
-    kernel: int = bounded(5, at_least=1, at_most=MAX_KERNEL)  # characters seen at once
+    kernel: int = bounded(5, at_least=1, at_most=MAX_KERNEL)  # characters
 
-    def build(self, characters: int) -> "ConvolvedCharacters":
-        return ConvolvedCharacters(self, characters)
+    def build(self, characters: int) -> "CharacterCNN":
+        return CharacterCNN(self, characters)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecurrentCharactersConfig:
-    """A word read from both of its ends."""
+class CharacterLSTMConfig:
+    """The last states of a bidirectional LSTM."""
 
     kind: Literal["lstm"] = "lstm"
-    width: int = bounded(128, at_least=2)  # of the view: half from each direction
+    width: int = bounded(128, at_least=2)  # of the features: half from each direction
     letter: int = bounded(32, at_least=1)  # width of a character's vector
 
     def __post_init__(self) -> None:
         if self.width % 2:
             raise ValueError(f"two directions cannot share a width of {self.width}; make it even")
 
-    def build(self, characters: int) -> "RecurrentCharacters":
-        return RecurrentCharacters(self, characters)
+    def build(self, characters: int) -> "CharacterLSTM":
+        return CharacterLSTM(self, characters)
 
 
-CharactersConfig = ConvolvedCharactersConfig | RecurrentCharactersConfig | NoCharactersConfig
+CharactersConfig = CharacterCNNConfig | CharacterLSTMConfig | NoCharactersConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaggerConfig:
-    """Width, what it is made of, and what is done with it."""
+    """A tagger."""
 
     kind: Literal["tagger"] = "tagger"
-    width: int = bounded(320, at_least=1)  # J; the characters' view is part of it
-    characters: CharactersConfig = ConvolvedCharactersConfig()
-    body: BodyConfig = LSTMConfig(layers=2, hidden=256, direction="both", dropout=0.4)
+    width: int = bounded(320, at_least=1)  # J; includes the features of characters
+    characters: CharactersConfig = CharacterCNNConfig()
+    body: EncoderConfig = LSTMConfig(layers=2, hidden=256, direction="both", dropout=0.4)
     dropout: float = bounded(0.5, at_least=0.0, below=1.0)  # before and after the body
 
     def __post_init__(self) -> None:
@@ -89,12 +129,12 @@ class TaggerConfig:
                 f"characters take {self.characters.width} of a width of {self.width} and leave "
                 "none to the word; make width larger, or characters.width smaller"
             )
-        check_body(self.body, self.width)
+        check_encoder(self.body, self.width)
 
     @property
     def length(self) -> int | None:
-        """The most words that are seen at once; None for any number."""
-        return build_body(self.body, self.width).length
+        """The longest row, in words; None for any length."""
+        return build_encoder(self.body, self.width).length
 
     def build(
         self,
@@ -103,16 +143,16 @@ class TaggerConfig:
         characters: int,
         tags: int,
         seed: int,
-        neighbours: NeighboursConfig | None = None,
+        neighbours: CBOWConfig | None = None,
     ) -> "Tagger":
-        """`neighbours` for a model whose word rows are first to learn from the words around."""
+        """Build the model; with `neighbours`, its word vectors can be pretrained with CBOW."""
         return Tagger(self, words, characters, tags, seed, neighbours)
 
 
-class ConvolvedCharacters(nn.Module):
+class CharacterCNN(nn.Module):
     """N letters -> N width."""
 
-    def __init__(self, config: ConvolvedCharactersConfig, characters: int) -> None:
+    def __init__(self, config: CharacterCNNConfig, characters: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(characters, config.letter)
         self.kernel = nn.Conv1d(config.letter, config.width, config.kernel)
@@ -121,19 +161,18 @@ class ConvolvedCharacters(nn.Module):
     def forward(
         self, spellings: Int[Tensor, "N letters"], spelt: Bool[Tensor, "N letters"]
     ) -> Float[Tensor, "N width"]:
-        """Beyond the ends of a word there are zeros, which tell its edges."""
+        """Return the features; zeros beyond the ends of a word mark its edges."""
         letters = self.embedding(spellings).masked_fill(~spelt[..., None], 0.0)
-        window = nn.functional.pad(letters.transpose(1, 2), self.edges)
-        # No view is below zero, so that zeros at padding never win.
-        seen = self.kernel(window).relu().masked_fill(~spelt[:, None], 0.0)
-        loudest: Tensor = seen.amax(dim=-1)
-        return loudest
+        window = F.pad(letters.transpose(1, 2), self.edges)
+        # No feature is negative, so that zeros at padding are never the maximum.
+        features = self.kernel(window).relu().masked_fill(~spelt[:, None], 0.0)
+        return cast(Tensor, features.amax(dim=-1))
 
 
-class RecurrentCharacters(nn.Module):
+class CharacterLSTM(nn.Module):
     """N letters -> N width."""
 
-    def __init__(self, config: RecurrentCharactersConfig, characters: int) -> None:
+    def __init__(self, config: CharacterLSTMConfig, characters: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(characters, config.letter)
         both = LSTMConfig(hidden=config.width // 2, direction="both")
@@ -143,12 +182,11 @@ class RecurrentCharacters(nn.Module):
         self, spellings: Int[Tensor, "N letters"], spelt: Bool[Tensor, "N letters"]
     ) -> Float[Tensor, "N width"]:
         _, state = self.recurrent(self.embedding(spellings), spelt)
-        ends: Tensor = state.hidden.flatten(1)
-        return ends
+        return cast(Tensor, state.hidden.flatten(1))
 
 
 class Tagger(nn.Module):
-    """See the top of this file."""
+    """Word vectors, character features, an encoder and a classifier."""
 
     def __init__(
         self,
@@ -157,16 +195,16 @@ class Tagger(nn.Module):
         characters: int,
         tags: int,
         seed: int,
-        neighbours: NeighboursConfig | None,
+        neighbours: CBOWConfig | None,
     ) -> None:
         super().__init__()
         word_width = config.width - config.characters.width
         self.words = nn.Embedding(words, word_width)
-        self.characters: ConvolvedCharacters | RecurrentCharacters | None = None
+        self.characters: CharacterCNN | CharacterLSTM | None = None
         if not isinstance(config.characters, NoCharactersConfig):
             self.characters = config.characters.build(characters)
-        self.neighbours = neighbours.build(word_width, words) if neighbours else None
-        self.body = build_body(config.body, config.width)
+        self.neighbours = CBOW(neighbours, word_width, words) if neighbours else None
+        self.body = build_encoder(config.body, config.width)
         self.dropout = Dropout(config.dropout)
         self.classifier = OutputLinear(self.body.width, tags)
         self.length = self.body.length
@@ -182,23 +220,21 @@ class Tagger(nn.Module):
         *,
         words_at: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T tags"] | Float[Tensor, "targets words"]:
-        """Return the logits of each word's tag; `forms` says which spelling each word has.
+        """Return the logits of each word's tag; `forms` is the index of each word's spelling.
 
         With `words_at`, which needs `rows` alone, return instead the logits of the words at these
         positions given the words around them (CBOW).
         """
         if words_at is not None:
             assert self.neighbours is not None, "the model was built without CBOW"
-            predicted: Tensor = self.neighbours(self.words(rows), words_at)
-            return predicted
+            return cast(Tensor, self.neighbours(self.words(rows), words_at))
         assert forms is not None and present is not None
         check_rows("words", rows, self.length)
         check_shape("forms", forms, *rows.shape)
         check_shape("present", present, *rows.shape)
         vectors: Tensor = self.words(rows)
         if self.characters is not None:
-            views: Tensor = self.characters(spellings, spelt)
-            vectors = torch.cat((vectors, views[forms]), dim=-1)
+            features: Tensor = self.characters(spellings, spelt)
+            vectors = torch.cat((vectors, features[forms]), dim=-1)
         states: Tensor = self.body(self.dropout(vectors), present)
-        logits: Tensor = self.classifier(self.dropout(states))
-        return logits
+        return cast(Tensor, self.classifier(self.dropout(states)))

@@ -26,8 +26,7 @@ from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
-from harken.decode.seek import Found
-from harken.decode.step import LanguageModelSteps, NonEmptySteps
+from harken.decode.stepper import LMStepper, NonEmptyStepper, TokenHypothesis
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Question
@@ -40,7 +39,7 @@ from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
 from harken.measure.nearest_name_errors import known_answers
 from harken.measure.scored_answers import Answer, exact_matches, majority_answer
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
 from harken.tasks.prediction import (
@@ -253,10 +252,10 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
 
     def _search(
         self, prompts: Sequence[Prompt], nbest: int = 1, keys: Sequence[SampleKey] | None = None
-    ) -> list[list[Found]]:
+    ) -> list[list[TokenHypothesis]]:
         """The best answers to each prompt, searched in one batch."""
         return search_tokens(
-            NonEmptySteps(LanguageModelSteps(self.model.eval()), END),  # no answer is empty
+            NonEmptyStepper(LMStepper(self.model.eval()), END),  # no answer is empty
             [prompt.tokens for prompt in prompts],
             self.device,
             self.recipe.search,

@@ -16,7 +16,7 @@ from jaxtyping import Float, UInt8
 
 from harken.formats.examples import SpokenWord
 from harken.inspection.refs import is_encoder_attention
-from harken.models.language_model import GPT
+from harken.models.gpt import GPT
 from harken.tasks.prediction import Truncation
 
 TokenTexts = Callable[[Sequence[int]], list[str]]

@@ -24,9 +24,9 @@ from harken.batch.bucketing import Order, seeded
 from harken.batch.captions import CaptionBatch
 from harken.batch.padding import told_and_wanted
 from harken.batch.ragged import ragged
-from harken.decode.found import Found
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
+from harken.decode.stepper import TokenHypothesis
 from harken.encode.pixels import PixelsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.formats.arrays import read_pictures
@@ -163,9 +163,9 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
             ),
         )
 
-    def search_examples(self, examples: Sequence[CaptionExample]) -> list[list[Found]]:
+    def search_examples(self, examples: Sequence[CaptionExample]) -> list[list[TokenHypothesis]]:
         """The best captions of each picture."""
-        beams: list[list[Found]] = []
+        beams: list[list[TokenHypothesis]] = []
         for start in range(0, len(examples), BATCH_SIZE):
             batch = examples[start : start + BATCH_SIZE]
             keys = [(index,) for index in range(start, start + len(batch))]
@@ -175,9 +175,9 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
     @torch.inference_mode()
     def _search(
         self, pictures: Numbers, nbest: int = 1, keys: Sequence[SampleKey] | None = None
-    ) -> list[list[Found]]:
+    ) -> list[list[TokenHypothesis]]:
         model = self.model.eval()
-        encoded = model.look(self._encode(pictures))
+        encoded = model.encode(self._encode(pictures))
         return search_outputs(model, *encoded, self.recipe.search, nbest, keys)
 
     def _word_attention(
@@ -189,7 +189,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         for start in range(0, len(examples), BATCH_SIZE):
             texts = outputs[start : start + BATCH_SIZE]
             with torch.inference_mode():
-                encoded = model.look(self._encode(load(examples[start : start + BATCH_SIZE])))
+                encoded = model.encode(self._encode(load(examples[start : start + BATCH_SIZE])))
             weights = forced_cross_attention(model, *encoded, texts, END)
             for text, heads in zip(texts, weights, strict=True):
                 words = np.array(self.vocabulary.word_numbers(text), dtype=np.int64)

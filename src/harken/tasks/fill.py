@@ -42,7 +42,7 @@ from harken.layers.losses import cross_entropy_
 from harken.measure.cloze import BEST, ClozeMetrics, ClozePredictions, ngram_predictions
 from harken.measure.interval import Sample
 from harken.measure.ngrams import Trigrams
-from harken.models.blank import BlankConfig, BlankModel, RecurrentBlankConfig
+from harken.models.cloze import BiRNNClozeConfig, ClozeConfig, ClozeModel
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.prediction import (
     Evaluation,
@@ -113,7 +113,7 @@ class FillRecipe:
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: SplitPaths  # one sentence or document per line
     encode: WholeWordsConfig = WholeWordsConfig()
-    model: BlankConfig = RecurrentBlankConfig()
+    model: ClozeConfig = BiRNNClozeConfig()
     training: FillTraining = field(default_factory=FillTraining)
 
     @property
@@ -122,7 +122,7 @@ class FillRecipe:
         return 1.0 if self.model.together else self.training.blanks
 
 
-class FillPredictor(Predictor[FillRecipe, str, Vocabulary, BlankModel]):
+class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
     """A trained cloze model."""
 
     def predict(
@@ -305,7 +305,7 @@ def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[
     return notes
 
 
-class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
+class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
     """Cloze; an example is a line without a blank."""
 
     recipe_type = FillRecipe
@@ -340,12 +340,12 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
     def fit(self, recipe: FillRecipe, train: Sequence[str]) -> Vocabulary:
         return recipe.encode.fit(train)
 
-    def build(self, recipe: FillRecipe, sizes: VocabularySizes) -> BlankModel:
+    def build(self, recipe: FillRecipe, sizes: VocabularySizes) -> ClozeModel:
         return recipe.model.build(sizes.entries, mask=MASK, end=END, seed=recipe.seed)
 
     def stages(
         self, recipe: FillRecipe, splits: Splits[str], vocabulary: Vocabulary, cache: Path
-    ) -> list[Stage[BlankModel]]:
+    ) -> list[Stage[ClozeModel]]:
         training = recipe.training
         dev = ragged(vocabulary.encode(splits["dev"]))
         chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
@@ -359,7 +359,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
             blanked = choose_blanks(lengths, recipe.blanked_share, seeded(recipe.seed, step))
             return [Asked(take_slices(rows.values, starts, lengths), blanked).batch(PAD)]
 
-        def dev_accuracy(model: BlankModel) -> float:
+        def dev_accuracy(model: ClozeModel) -> float:
             predictor = FillPredictor(recipe, splits, vocabulary, model)
             filled = predictor.fill(predictor.queries(dev, chosen), best=1)
             return float(np.mean(filled.words[:, 0] == dev.values[chosen]))
@@ -371,7 +371,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, BlankModel]):
 
     def probe(
         self, recipe: FillRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
-    ) -> MicroBatch[BlankModel]:
+    ) -> MicroBatch[ClozeModel]:
         generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
         order = torch.rand(shape[0] * shape[1], generator=generator).argsort()
         blanks = (order < round(recipe.blanked_share * len(order))).view(shape)
@@ -390,6 +390,6 @@ def require_words(recipe: FillRecipe, texts: Sequence[str]) -> None:
         )
 
 
-def cloze_loss(model: BlankModel, batch: BlankBatch) -> Tensor:
+def cloze_loss(model: ClozeModel, batch: BlankBatch) -> Tensor:
     """Cross-entropy, summed over the blanks."""
     return cross_entropy_(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()

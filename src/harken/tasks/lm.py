@@ -22,7 +22,7 @@ from harken.batch.ragged import Numbers
 from harken.batch.windows import Windows, cover, covering_batches
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
-from harken.decode.step import LanguageModelSteps
+from harken.decode.stepper import LMStepper
 from harken.encode.stream import Documents, Stream, stretches
 from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
@@ -32,8 +32,8 @@ from harken.formats.text import read_lines, read_whole
 from harken.inputs import file_size
 from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import TokenLosses, mean_nats
-from harken.models.fixed_state import FixedStateModel, LanguageModelConfig
-from harken.models.language_model import GPT, GPTConfig
+from harken.models.gpt import GPT, GPTConfig
+from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
 from harken.tasks.attention_view import AttentionExample, next_token_example
 from harken.tasks.prediction import (
     Evaluation,
@@ -69,7 +69,7 @@ BATCH_TOKENS = 4096  # in one batch of evaluation
 MAX_CHUNK = 4096  # tokens; longer chunks, as of a text without spaces, are cut
 SHOWN, SHOWN_CHARACTERS, SHOWN_TOKENS = 3, 64, 100  # continuations, of prompts, of continuations
 
-AnyLanguageModel = GPT | FixedStateModel
+AnyLanguageModel = GPT | FixedStateLM
 TEMPLATE = """\
 documents = "{data.documents}"    # or "lines": every line is a text of its own
 
@@ -169,7 +169,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             rows = [prompt.tokens for prompt in prompts]
             batch_keys = keys[start : start + BATCH_SIZE]
             beams = search_tokens(
-                LanguageModelSteps(model), rows, self.device, search, max_tokens, nbest, batch_keys
+                LMStepper(model), rows, self.device, search, max_tokens, nbest, batch_keys
             )
             for text, prompt, beam in zip(texts, prompts, beams, strict=True):
                 tokens = [hypothesis.tokens for hypothesis in beam]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from harken.batch.ragged import Numbers
 from harken.decode.sampling import SampleKey
-from harken.decode.seek import Found
+from harken.decode.stepper import TokenHypothesis
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import DataWarning
 from harken.formats.examples import SpokenWord, TaggedToken
@@ -138,7 +138,7 @@ def warn_unfit(count: int, total: int, what: str, done: str = "left out of train
 
 def prediction_of(
     text: str,
-    beam: Sequence[Found],
+    beam: Sequence[TokenHypothesis],
     vocabulary: Vocabulary,
     nbest: int = 1,
     truncation: Truncation | None = None,

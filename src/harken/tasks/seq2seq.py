@@ -8,21 +8,19 @@ from torch import Tensor
 
 from harken.batch.padding import pad
 from harken.batch.ragged import Numbers, ragged
-from harken.decode.found import Found
 from harken.decode.sampling import SampleKey
-from harken.decode.search import SearchConfig
-from harken.decode.seek import seek
-from harken.decode.step import State, Stepper, WritingSteps
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import Seq2SeqStepper, State, Stepper, TokenHypothesis
 from harken.encode.vocabulary import END, PAD
 from harken.inspection.refs import is_cross_attention, is_decoder_attention
 from harken.models.captioner import Captioner
-from harken.models.encoder_decoder import EncoderDecoder
+from harken.models.seq2seq import EncoderDecoder
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, TokenTexts
 
 
 def max_tokens(model: EncoderDecoder | Captioner, search: SearchConfig) -> int:
     """The most tokens of an output, with the end token if there is one."""
-    return min(search.most or model.longest_output, model.longest_output)
+    return min(search.most or model.max_target, model.max_target)
 
 
 def search_outputs(
@@ -32,15 +30,15 @@ def search_outputs(
     search: SearchConfig,
     nbest: int = 1,
     keys: Sequence[SampleKey] | None = None,
-) -> list[list[Found]]:
+) -> list[list[TokenHypothesis]]:
     """The best outputs for each row of source tokens or encoder states."""
-    return seek(
-        WritingSteps(model, END),
+    return generate(
+        Seq2SeqStepper(model, END),
         source,
         present,
         search=search,
         end=END,
-        most=max_tokens(model, search),
+        max_tokens=max_tokens(model, search),
         nbest=nbest,
         keys=keys,
     )
@@ -54,16 +52,16 @@ def search_tokens(
     max_tokens: int,
     nbest: int = 1,
     keys: Sequence[SampleKey] | None = None,
-) -> list[list[Found]]:
+) -> list[list[TokenHypothesis]]:
     """Return the best outputs for each row of prompt or source tokens, searched in one batch."""
     tokens, present = pad(ragged(rows), PAD)
-    return seek(
+    return generate(
         stepper,
         tokens.to(device),
         present.to(device),
         search=search,
         end=END,
-        most=max_tokens,
+        max_tokens=max_tokens,
         nbest=nbest,
         keys=keys,
     )

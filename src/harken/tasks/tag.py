@@ -44,8 +44,7 @@ from harken.inspection.record import has_attention
 from harken.layers.losses import cross_entropy_
 from harken.measure.interval import Sample
 from harken.measure.tagging import Tags, confusions, pair_counts, tag_accuracy, tag_scores
-from harken.models.tagger import Tagger, TaggerConfig
-from harken.models.word_vectors import NeighboursConfig
+from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.prediction import Evaluation, Indices, Prediction, Table, truncation_of
 from harken.tasks.task import (
@@ -99,7 +98,7 @@ class VectorsConfig(StageConfig):
     steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)
     optimiser: OptimizerConfig = AdamWConfig(rate=5e-3, decay=0.0)
     batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)
-    neighbours: NeighboursConfig = NeighboursConfig()
+    neighbours: CBOWConfig = CBOWConfig()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

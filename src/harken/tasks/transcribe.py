@@ -22,14 +22,14 @@ from harken.batch.bucketing import Order, seeded
 from harken.batch.padding import IGNORE
 from harken.batch.ragged import ragged
 from harken.batch.utterances import UtteranceBatch, utterance_batch
-from harken.decode.speech import SpeechSearchConfig
+from harken.decode.joint import SpeechSearchConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances
 from harken.formats.sound import name_of
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
-from harken.models.recogniser import BLANK, Recogniser
+from harken.models.recognizer import BLANK, SpeechRecognizer
 from harken.tasks.task import (
     Layout,
     ProbeSizes,
@@ -81,7 +81,7 @@ beam = {search.beam}
 """
 
 
-class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
+class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
     """Speech recognition."""
 
     inputs = "sounds"
@@ -111,7 +111,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
     def fit(self, recipe: TranscribeRecipe, train: Sequence[Utterance]) -> Vocabulary:
         return recipe.encode.units.fit(utterance.text for utterance in train)
 
-    def build(self, recipe: TranscribeRecipe, sizes: VocabularySizes) -> Recogniser:
+    def build(self, recipe: TranscribeRecipe, sizes: VocabularySizes) -> SpeechRecognizer:
         sound = recipe.encode.filterbank
         return recipe.model.build(sizes.entries, sound.bins, sound.hop_ms, recipe.seed)
 
@@ -121,7 +121,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
         splits: Splits[Utterance],
         vocabulary: Vocabulary,
         cache: Path,
-    ) -> list[Stage[Recogniser]]:
+    ) -> list[Stage[SpeechRecognizer]]:
         config = recipe.training.speech
         shards = stored_frames(recipe, splits["train"], cache / "frames")
         texts = vocabulary.encode([utterance.text for utterance in splits["train"]])
@@ -143,7 +143,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
         dev = splits["dev"][:DEV_UTTERANCES]
         greedy = replace(recipe, search=SpeechSearchConfig(by=recipe.search.by))
 
-        def dev_accuracy(model: Recogniser) -> float:
+        def dev_accuracy(model: SpeechRecognizer) -> float:
             predictor = SpeechPredictor(greedy, splits, vocabulary, model)
             return 1.0 - predictor.evaluate(dev).samples["wer"].value
 
@@ -164,7 +164,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
 
     def probe(
         self, recipe: TranscribeRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
-    ) -> MicroBatch[Recogniser]:
+    ) -> MicroBatch[SpeechRecognizer]:
         generator, rows = torch.Generator().manual_seed(0), letters["B"]
         frames = torch.randn(rows, letters["S"], letters["F"], generator=generator)
         present = torch.ones(rows, letters["S"], dtype=torch.bool)
@@ -175,10 +175,10 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
         return micro_batch(batch, speech_loss(recipe.training.speech))
 
 
-def speech_loss(config: TranscribeStage) -> Callable[[Recogniser, UtteranceBatch], Tensor]:
+def speech_loss(config: TranscribeStage) -> Callable[[SpeechRecognizer, UtteranceBatch], Tensor]:
     """CTC and cross-entropy, summed over the targets; one of them alone has weight 1."""
 
-    def loss(model: Recogniser, batch: UtteranceBatch) -> Tensor:
+    def loss(model: SpeechRecognizer, batch: UtteranceBatch) -> Tensor:
         counted = batch.targets != IGNORE
         ctc_logits, present, decoder_logits = model(
             batch.frames, batch.present, batch.inputs, at=counted

@@ -15,13 +15,13 @@ from harken.augment.speed import change_speed
 from harken.batch.frames import FrameShards, write_frames
 from harken.batch.ragged import Numbers
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.decode.speech import SpeechSearchConfig
+from harken.decode.joint import SpeechSearchConfig
 from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.subwords import CharactersConfig, UnitsConfig
 from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.sound import MAX_SECONDS, Sounds, sound_rate, sound_seconds
-from harken.models.recogniser import RecogniserConfig
+from harken.models.recognizer import RecognizerConfig
 from harken.tasks.prediction import warn_unfit
 from harken.tasks.task import (
     SplitPaths,
@@ -90,7 +90,7 @@ class TranscribeRecipe:
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: TranscribeData
     encode: TranscribeEncoding = field(default_factory=TranscribeEncoding)
-    model: RecogniserConfig = field(default_factory=RecogniserConfig)
+    model: RecognizerConfig = field(default_factory=RecognizerConfig)
     training: TranscribeTraining = field(default_factory=TranscribeTraining)
     search: SpeechSearchConfig = SpeechSearchConfig()
 

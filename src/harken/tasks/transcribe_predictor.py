@@ -16,10 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.augment.conditions import apply_condition, parse_condition
-from harken.decode.found import Found, follow
+from harken.decode.alignment import align, peaks, spans_around, word_spans
+from harken.decode.ctc import Span
+from harken.decode.joint import decoding_mode, search_speech
 from harken.decode.sampling import SampleKey
-from harken.decode.speech import seek_speech, way_of
-from harken.decode.times import Span, align, around, peaks, word_spans
+from harken.decode.stepper import TokenHypothesis, concatenate
 from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
@@ -39,7 +40,8 @@ from harken.measure.interval import share
 from harken.measure.scored_answers import exact_matches
 from harken.measure.tagging import confusions
 from harken.measure.word_times import NOTES, attention_in_words, time_error
-from harken.models.recogniser import BLANK, Heard, Recogniser
+from harken.models.recognizer import BLANK, SpeechRecognizer
+from harken.models.seq2seq import EncoderOutput
 from harken.tasks.attention_view import AttentionExample, AudioView, output_title, self_view
 from harken.tasks.prediction import (
     Evaluation,
@@ -70,7 +72,7 @@ class Transcript:
     it was predicted. Both are empty if times were not asked for.
     """
 
-    beam: Sequence[Found]
+    beam: Sequence[TokenHypothesis]
     words: Sequence[SpokenWord] = ()
     attended: Sequence[tuple[int, float]] = ()  # empty too if the model has no decoder
 
@@ -82,7 +84,7 @@ class Chunk(NamedTuple):
     first: int
 
 
-class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogniser]):
+class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
     """A trained recognizer."""
 
     @property
@@ -121,7 +123,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
             spoken = [utterance.words for utterance in examples]
             predicted = [transcript.words for transcript in transcripts]
             samples["word_time_error"] = time_error(spoken, predicted, words)
-            if "attention" in self.model.ways:
+            if "attention" in self.model.modes:
                 attended = [transcript.attended for transcript in transcripts]
                 samples["attention_in_word"] = attention_in_words(spoken, attended, words)
         return Evaluation(
@@ -142,7 +144,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
         if not has_attention(self.model):
             return None
         (frames,) = frames_of([self._signal(text)], self.filterbank)
-        total, frames = len(frames), frames[: self.model.longest_frames]
+        total, frames = len(frames), frames[: self.model.max_frames]
         (transcript,) = self.transcribe([frames], [(0,)], times=True)
         tokens = transcript.beam[0].tokens
         outputs = tokens or [END]
@@ -183,7 +185,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
         """Transcribe each sound, in order; a sample depends on the key of its sound."""
         waiting = zip(sounds, keys, strict=True)
         while batch := list(islice(waiting, BATCH_SIZE)):
-            cut = [cut_at_silence(frames, self.model.longest_frames) for frames, _ in batch]
+            cut = [cut_at_silence(frames, self.model.max_frames) for frames, _ in batch]
             chunk_keys = [
                 (*key, number)
                 for (_, key), chunks in zip(batch, cut, strict=True)
@@ -200,21 +202,21 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
     ) -> list[Transcript]:
         model = self.model.eval()
         encoded = self._encode([chunk.frames for chunk in chunks])
-        limit = model.longest_output or self.recipe.search.most or MAX_TOKENS
-        beams = seek_speech(
+        limit = model.max_target or self.recipe.search.most or MAX_TOKENS
+        beams = search_speech(
             model,
             *encoded,
             search=self.recipe.search,
             blank=BLANK,
             end=END,
-            most=min(self.recipe.search.most or limit, limit),
+            max_tokens=min(self.recipe.search.most or limit, limit),
             nbest=nbest,
             keys=keys,
         )
         if not times:
             return [Transcript(beam=beam) for beam in beams]
         texts, weights = [beam[0].tokens for beam in beams], None
-        if "attention" in model.ways:
+        if "attention" in model.modes:
             weights = forced_cross_attention(model, *encoded, texts, END)
         spans = self._spans(encoded, texts, weights)
         return [
@@ -229,8 +231,8 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
     def _signal(self, name: str) -> Signal:
         return signal_of(name, self.filterbank.rate, self.recipe.data.most_seconds)
 
-    def _encode(self, sounds: Sequence[Frames]) -> Heard:
-        """Encoder states of a batch of sounds."""
+    def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
+        """TextEncoder states of a batch of sounds."""
         device = self.device
         lengths = torch.tensor([len(frames) for frames in sounds])
         # A sound too short for one frame is read as one frame of silence.
@@ -238,19 +240,19 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
         for row, frames in zip(padded, sounds, strict=True):
             row[: len(frames)] = frames
         present = torch.arange(padded.shape[1]) < lengths.clamp(min=1)[:, None]
-        return self.model.hear(padded.to(device), present.to(device))
+        return self.model.encode(padded.to(device), present.to(device))
 
     def _force(self, frames: Frames, outputs: Sequence[int]) -> None:
         """Encode a sound and, if the model has a decoder, feed it the output."""
         encoded = self._encode([frames])
-        if "attention" in self.model.ways:
+        if "attention" in self.model.modes:
             tokens = decoder_inputs(outputs, encoded.memory.device)
             present = torch.ones_like(tokens, dtype=torch.bool)
-            self.model.extend(tokens, present, self.model.begin(*encoded))
+            self.model.step(tokens, present, self.model.init_state(*encoded))
 
     def _spans(
         self,
-        encoded: Heard,
+        encoded: EncoderOutput,
         texts: Sequence[Sequence[int]],
         weights: Sequence[Float[Tensor, "k T S"]] | None,
     ) -> list[list[Span]]:
@@ -258,8 +260,8 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
 
         What is between the centers of two tokens is shared between them.
         """
-        if weights is None or way_of(self.model, self.recipe.search.by) != "attention":
-            logs = self.model.symbols(encoded.memory)
+        if weights is None or decoding_mode(self.model, self.recipe.search.by) != "attention":
+            logs = self.model.ctc_log_probs(encoded.memory)
             paths = align(logs, encoded.present, texts, blank=BLANK)
             centers = [
                 [] if path is None else [(span.start + span.end - 1) / 2 for span in path.spans]
@@ -268,7 +270,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, Recogni
         else:
             centers = [peaks(heads.mean(dim=0)).tolist() for heads in weights]
         counts = encoded.present.sum(dim=1).tolist()
-        return [around(places, count) for places, count in zip(centers, counts, strict=True)]
+        return [spans_around(places, count) for places, count in zip(centers, counts, strict=True)]
 
     def _attended(
         self, text: Sequence[int], weights: Float[Tensor, "k T S"], first: int
@@ -316,7 +318,7 @@ def joined(chunks: Sequence[Transcript]) -> Transcript:
     if len(chunks) == 1:
         return chunks[0]
     return Transcript(
-        beam=reduce(follow, (chunk.beam for chunk in chunks)),
+        beam=reduce(concatenate, (chunk.beam for chunk in chunks)),
         words=[word for chunk in chunks for word in chunk.words],
         attended=[],  # words of chunks are numbered apart
     )

@@ -25,9 +25,9 @@ from harken.batch.padding import pad
 from harken.batch.pairs import PairBatch, RaggedPairs, pair_batch
 from harken.batch.ragged import Numbers, ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.decode.found import Found, follow
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
+from harken.decode.stepper import TokenHypothesis, concatenate
 from harken.encode.subwords import BytePairConfig, UnitsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
@@ -35,7 +35,7 @@ from harken.formats.examples import Pair
 from harken.formats.tsv import read_pairs_tsv, read_parallel
 from harken.inspection.refs import is_encoder_attention
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
-from harken.models.encoder_decoder import LONGEST_SOURCE, EncoderDecoder, EncoderDecoderConfig
+from harken.models.seq2seq import MAX_SOURCE, EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.attention_view import AttentionExample, output_title, self_view
 from harken.tasks.prediction import (
     Evaluation,
@@ -193,11 +193,11 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
             for number, chunk in enumerate(self._chunks(tokens))
         ]
         owners, tokens, chunk_keys = zip(*chunks, strict=True) if chunks else ((), (), ())
-        joined: list[list[Found]] = [[] for _ in inputs]
+        joined: list[list[TokenHypothesis]] = [[] for _ in inputs]
         for owner, beam in zip(owners, self._search(tokens, chunk_keys, nbest), strict=True):
-            joined[owner] = follow(joined[owner], beam) if joined[owner] else beam
+            joined[owner] = concatenate(joined[owner], beam) if joined[owner] else beam
         for text, beam in zip(inputs, joined, strict=True):
-            yield prediction_of(text, beam or [Found([], 0.0)], self.vocabulary, nbest)
+            yield prediction_of(text, beam or [TokenHypothesis([], 0.0)], self.vocabulary, nbest)
 
     def evaluate(self, examples: Sequence[Pair], condition: str | None = None) -> Evaluation:
         predictions = list(self.predict([pair.source for pair in examples]))
@@ -237,9 +237,9 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
 
     def _search(
         self, sources: Sequence[Numbers], keys: Sequence[SampleKey], nbest: int = 1
-    ) -> list[list[Found]]:
+    ) -> list[list[TokenHypothesis]]:
         """The best hypotheses for each source that fits the model, in order."""
-        model, beams = self.model.eval(), [list[Found]() for _ in sources]
+        model, beams = self.model.eval(), [list[TokenHypothesis]() for _ in sources]
         # Similar lengths together, the longest first: what does not fit in memory fails at once.
         ranked = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         for start in range(0, len(ranked), BATCH_SIZE):
@@ -253,7 +253,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         return beams
 
     def _chunks(self, tokens: Numbers) -> list[Numbers]:
-        most = self.model.longest_source or LONGEST_SOURCE
+        most = self.model.max_source or MAX_SOURCE
         return cut_between_words(tokens, most, self.vocabulary)
 
 
@@ -366,7 +366,7 @@ def read_pairs(files: ParallelFiles | Path, *, keep_blank: bool = True) -> list[
 
 def max_lengths(model: EncoderDecoderConfig) -> tuple[int, int]:
     """The most tokens of a source and of a target."""
-    return model.longest_source, model.decoder.length
+    return model.max_source, model.decoder.length
 
 
 def encode_pairs(

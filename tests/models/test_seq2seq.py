@@ -9,22 +9,19 @@ from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.transformer_xl import TransformerXLConfig
-from harken.decode.step import WritingSteps
+from harken.decode.stepper import Seq2SeqStepper
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.body import BodyConfig, TransformerBodyConfig
-from harken.models.conformer_body import ConformerBodyConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from harken.models.writing import DecoderConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
+from harken.models.encoders import ConformerEncoderConfig, EncoderConfig, TransformerEncoderConfig
+from harken.models.seq2seq import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
 
 VOCABULARY, WIDTH, START = 17, 12, 3
 HEADS = MultiHeadConfig(heads=3)
 RELATIVE = MultiHeadConfig(heads=3, score=TransformerXLConfig())
-BODIES: dict[str, BodyConfig] = {
-    "transformer": TransformerBodyConfig(layers=2, length=31, attention=HEADS),
-    "conformer": ConformerBodyConfig(
+BODIES: dict[str, EncoderConfig] = {
+    "transformer": TransformerEncoderConfig(layers=2, length=31, attention=HEADS),
+    "conformer": ConformerEncoderConfig(
         layers=2, length=31, attention=RELATIVE, kernel=3, dropout=0.0
     ),
     "lstm both": LSTMConfig(direction="both"),
@@ -37,8 +34,8 @@ DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
         layers=2, width=WIDTH, length=29, attention=HEADS, dropout=0.0
     ),
-    "rnn": AttentiveDecoderConfig(width=WIDTH, hidden=13),
-    "lstm": AttentiveDecoderConfig(width=WIDTH, hidden=13, cell=LSTMConfig(layers=2)),
+    "rnn": AttentionRNNDecoderConfig(width=WIDTH, hidden=13),
+    "lstm": AttentionRNNDecoderConfig(width=WIDTH, hidden=13, cell=LSTMConfig(layers=2)),
 }
 SOURCE = torch.tensor([[5, 6, 7, 8, 9], [4, 10, 11, 0, 0]])
 PRESENT = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
@@ -63,8 +60,8 @@ def built(body: str, decoder: str, **choices: object) -> EncoderDecoder:
 def test_one_word_at_a_time_equals_all_at_once(body: str, decoder: str) -> None:
     model = built(body, decoder)
     whole = model(SOURCE, PRESENT, TARGET)
-    stepper = WritingSteps(model, START)
-    scores, state = stepper.prompt(SOURCE, PRESENT)
+    stepper = Seq2SeqStepper(model, START)
+    scores, state = stepper.prefill(SOURCE, PRESENT)
     assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
     for at in range(1, TARGET.shape[1]):
         scores, state = stepper.step(TARGET[:, at], state)
@@ -100,14 +97,14 @@ def test_later_words_of_the_target_are_not_seen_and_the_source_is(body: str, dec
 def test_rows_of_a_state_go_on_as_they_would_have(body: str, decoder: str) -> None:
     """Within their prompt only what was written moves; else everything does."""
     model = built(body, decoder)
-    stepper = WritingSteps(model, START)
+    stepper = Seq2SeqStepper(model, START)
     twice = torch.tensor([0, 0, 1, 1])
-    _, state = stepper.prompt(SOURCE, PRESENT)
-    state = stepper.select(state, twice, same_prompts=False)
+    _, state = stepper.prefill(SOURCE, PRESENT)
+    state = stepper.reorder(state, twice, same_prompts=False)
     written = torch.tensor([5, 6, 7, 8])
     _, state = stepper.step(written, state)
     swapped = torch.tensor([1, 1, 3, 2])
-    state = stepper.select(state, swapped, same_prompts=True)
+    state = stepper.reorder(state, swapped, same_prompts=True)
     scores, _ = stepper.step(torch.tensor([9, 9, 9, 9]), state)
     rows = [[START, int(written[one]), 9] for one in swapped]
     expected = model(SOURCE[twice], PRESENT[twice], torch.tensor(rows))[:, -1]
@@ -120,7 +117,7 @@ def test_the_rnn_begins_with_what_was_read_from_the_right() -> None:
     model = built("lstm both", "rnn")
     table: Tensor = model.decoder.embedding(SOURCE)
     _, left = model.encoder.recurrent(table, PRESENT)
-    state = model.begin(SOURCE, PRESENT)
+    state = model.init_state(SOURCE, PRESENT)
     backward = left.hidden[:, 1]
     assert_close(state.cell.hidden[:, 0], model.decoder.first(backward), rtol=0, atol=1e-12)
 
@@ -146,8 +143,8 @@ def test_first_weights_follow_from_the_seed_and_differ_in_the_two_halves() -> No
 def test_choices_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="does not divide"):
         EncoderDecoderConfig(
-            encoder=TransformerBodyConfig(attention=MultiHeadConfig(heads=5)),
+            encoder=TransformerEncoderConfig(attention=MultiHeadConfig(heads=5)),
             decoder=DECODERS["rnn"],
         )
-    with pytest.raises(ValueError, match="both sides"):
+    with pytest.raises(ValueError, match="bidirectional"):
         EncoderDecoderConfig(encoder=GatedConvolutionConfig(causal=True))

@@ -9,13 +9,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harken.decode.ctc_beam import search_prefixes
-from harken.decode.found import Found
+from harken.decode.ctc_prefix import search_prefixes
+from harken.decode.stepper import TokenHypothesis
 from harken.models.ctc import ctc_loss
 from small_ctc import every_text, lengths_present, random_logs, seeds, strengths
 
 
-def searched(logs: Tensor, blank: int, beam: int, nbest: int = 1) -> list[list[Found]]:
+def searched(logs: Tensor, blank: int, beam: int, nbest: int = 1) -> list[list[TokenHypothesis]]:
     return search_prefixes(
         logs, torch.ones(logs.shape[:2]).bool(), blank=blank, beam=beam, nbest=nbest
     )
@@ -129,15 +129,15 @@ def test_a_model_that_has_lost_its_mind_says_nothing() -> None:
     logs = random_logs(2, 5, 3, seed=3)
     logs[0] = torch.nan
     lost, sane = searched(logs, 0, 3, 2)
-    assert lost == [Found([], -math.inf)]
+    assert lost == [TokenHypothesis([], -math.inf)]
     assert sane == searched(logs[1:], 0, 3, 2)[0]
 
 
 def test_no_rows_and_no_frames() -> None:
     assert searched(torch.zeros(0, 3, 5), 0, 2) == []
-    assert searched(torch.zeros(1, 0, 5), 0, 2) == [[Found([], 0.0)]]
+    assert searched(torch.zeros(1, 0, 5), 0, 2) == [[TokenHypothesis([], 0.0)]]
 
 
 def test_more_than_the_beam_holds_is_refused() -> None:
-    with pytest.raises(ValueError, match="a beam of 3 cannot find 4 best"):
+    with pytest.raises(ValueError, match="at most the beam of 3, got 4"):
         searched(torch.zeros(1, 1, 3), 0, 3, 4)

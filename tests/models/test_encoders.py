@@ -23,7 +23,7 @@ from harken.attention.scores import AdditiveConfig, ScaledConfig, ScoreConfig, S
 from harken.config import dumps, loads
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.models.encoder import Encoder, EncoderConfig
+from harken.models.encoders import TextEncoder, TextEncoderConfig
 
 VOCABULARY, WIDTH, LENGTH, SEGMENTS = 19, 13, 11, 3
 TOKENS = torch.arange(1, 15).reshape(2, 7)
@@ -54,10 +54,10 @@ Norm = Literal["pre", "post"]
 
 def small_config(
     score: str = "scaled", position: str = "learned", norm: Norm = "pre", layers: int = 2
-) -> EncoderConfig:
+) -> TextEncoderConfig:
     merged = score == "merged"  # its keys are whole tokens, and rotary turns pairs
     key_width = None if merged else 4
-    return EncoderConfig(
+    return TextEncoderConfig(
         layers=layers,
         width=WIDTH + 1 if merged and position == "rotary" else WIDTH,
         length=LENGTH,
@@ -69,7 +69,7 @@ def small_config(
     )
 
 
-def stirred(model: Encoder, strength: float = 1.5) -> Encoder:
+def stirred(model: TextEncoder, strength: float = 1.5) -> TextEncoder:
     """Weights large enough that a wrong path shows."""
     generator = torch.Generator().manual_seed(0)
     model = model.double().eval()
@@ -85,7 +85,7 @@ def stirred(model: Encoder, strength: float = 1.5) -> Encoder:
 
 def small_encoder(
     score: str = "scaled", position: str = "learned", norm: Norm = "pre", layers: int = 2
-) -> Encoder:
+) -> TextEncoder:
     return stirred(small_config(score, position, norm, layers).build(VOCABULARY, seed=0))
 
 
@@ -165,7 +165,7 @@ def test_segments_are_added_and_absent_ones_are_the_first() -> None:
 
 
 def test_segments_that_the_model_has_not_are_refused() -> None:
-    model = EncoderConfig(layers=1, width=12, length=7).build(VOCABULARY, seed=0)
+    model = TextEncoderConfig(layers=1, width=12, length=7).build(VOCABULARY, seed=0)
     with pytest.raises(ValueError, match="built without segments"):
         model(TOKENS, segments=torch.zeros_like(TOKENS))
 
@@ -174,7 +174,7 @@ def test_segments_that_the_model_has_not_are_refused() -> None:
 def test_agrees_with_pytorch() -> None:
     """A post-norm stack with a norm at the entrance, against nn.TransformerEncoder."""
     width, heads, inner = 12, 3, 17
-    config = EncoderConfig(
+    config = TextEncoderConfig(
         layers=2,
         width=width,
         length=LENGTH,
@@ -215,9 +215,9 @@ def test_agrees_with_pytorch() -> None:
 
 @torch.no_grad()
 def test_the_entrance_is_normed_only_where_asked() -> None:
-    plain = EncoderConfig(layers=1, width=12, length=7).build(VOCABULARY, seed=0)
+    plain = TextEncoderConfig(layers=1, width=12, length=7).build(VOCABULARY, seed=0)
     assert not any(name.startswith(("body.norm.", "segment.")) for name in plain.state_dict())
-    normed = EncoderConfig(layers=1, width=12, length=7, entrance_norm=True)
+    normed = TextEncoderConfig(layers=1, width=12, length=7, entrance_norm=True)
     assert {"body.norm.weight", "body.norm.bias"} <= set(normed.build(VOCABULARY, 0).state_dict())
 
 
@@ -239,7 +239,7 @@ def test_first_weights_follow_from_the_seed() -> None:
 
 
 def test_dropout_acts_in_training_alone() -> None:
-    model = EncoderConfig(layers=1, width=12, length=7, dropout=0.5).build(VOCABULARY, seed=0)
+    model = TextEncoderConfig(layers=1, width=12, length=7, dropout=0.5).build(VOCABULARY, seed=0)
     assert not torch.equal(model.train()(TOKENS), model(TOKENS))
     assert torch.equal(model.eval()(TOKENS), model(TOKENS))
 
@@ -251,15 +251,15 @@ def test_half_precision_runs() -> None:
 def test_choices_that_do_not_go_together_are_refused() -> None:
     synthesizer = MultiHeadConfig(score=SynthesizerConfig())
     with pytest.raises(ValueError, match="'synthesizer' has none"):
-        EncoderConfig(attention=synthesizer, position=RotaryConfig())
+        TextEncoderConfig(attention=synthesizer, position=RotaryConfig())
     with pytest.raises(ValueError, match="does not divide into 4 heads"):
-        EncoderConfig(width=7)
+        TextEncoderConfig(width=7)
     with pytest.raises(ValueError, match="a key has 5 numbers"):
-        EncoderConfig(width=15, attention=MultiHeadConfig(heads=3), position=RotaryConfig())
+        TextEncoderConfig(width=15, attention=MultiHeadConfig(heads=3), position=RotaryConfig())
 
 
 def test_the_config_is_a_recipe_s_table() -> None:
     config = small_config("dense", "learned", "post")
-    assert loads(EncoderConfig, dumps(config), base=Path()) == config
+    assert loads(TextEncoderConfig, dumps(config), base=Path()) == config
     assert config.position == LearnedConfig()
     assert 'kind = "transformer"' in dumps(config)

@@ -7,7 +7,7 @@ computes logits only `at` the positions that count, and a decoder only at the la
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,14 +26,13 @@ from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.output import OutputLinear
 from harken.layers.stack import Stack, StackState
-from harken.layers.transformer import TransformerConfig
 from harken.models.initialize import initialize
 from harken.models.inputs import check_rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTConfig:
-    """A stack of causal Transformer blocks over `length` tokens at the most."""
+    """A stack of causal Transformer blocks."""
 
     kind: Literal["gpt"] = "gpt"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
@@ -42,18 +41,18 @@ class GPTConfig:
     attention: MultiHeadConfig = MultiHeadConfig()
     position: PositionConfig = LearnedConfig()
     order: Literal["causal", "strict"] = "causal"  # t <= i, or the lecture's t < i
-    window: int | None = bounded(None, at_least=1)  # the farthest step back that is seen
+    window: int | None = bounded(None, at_least=1)  # the longest distance that is visible
     feedforward: FeedForwardConfig = FeedForwardConfig()
     norm: NormConfig = NormConfig()
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
-    tied: bool = True  # the read-out is the table of embeddings
-    start: tuple[StartConfig, ...] = ()  # heads that begin as designed
+    tied: bool = True  # the output projection is the embedding table
+    start: tuple[StartConfig, ...] = ()  # heads with designed initial weights
 
     def __post_init__(self) -> None:
         check_choices(self.attention, self.position, self.width, self.length)
         if self.tied and model_width(self.position, self.width) != self.width:
             raise ValueError(
-                "place 'concat' doubles the width inside, which the table of embeddings does not "
+                "place 'concat' doubles the width of the model, which the embedding table does not "
                 "have; set tied = false, or place = 'add'"
             )
 
@@ -62,7 +61,7 @@ class GPTConfig:
 
 
 class GPTState(NamedTuple):
-    """All that the next token needs of those gone by; rows may have had different lengths."""
+    """Cached keys and values; rows may have different lengths."""
 
     layers: StackState
     positions: Int[Tensor, "B S"]
@@ -70,23 +69,17 @@ class GPTState(NamedTuple):
 
 
 class GPT(nn.Module):
-    """GPT."""
+    """A decoder-only Transformer."""
 
     def __init__(self, config: GPTConfig, vocabulary: int, seed: int) -> None:
         super().__init__()
         length = config.length
-        block = TransformerConfig(
-            attention=config.attention,
-            feedforward=config.feedforward,
-            norm=config.norm,
-            dropout=config.dropout,
-        )
         self.order, self.window = config.order, config.window
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.position = build_position(config.position, config.attention, config.width, length)
         self.length = min(length, self.position.length or length)
         self.dropout = Dropout(config.dropout)
-        self.stack = Stack(block, config.layers, self.position.width, length)
+        self.stack = Stack(config, config.layers, self.position.width, length)
         self.lm_head = OutputLinear(self.position.width, vocabulary, bias=False)
         initialize(self, config.layers, seed)
         init_heads(stack_sites(self.stack, self.position, self.length, config.order), config.start)
@@ -116,48 +109,41 @@ class GPT(nn.Module):
         if (positions is None) != (documents is None):
             raise ValueError("a packed row needs both positions and documents")
         check_rows("tokens", tokens, self.length if positions is None else None)
-        slots = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        order = slots if positions is None else positions
-        if positions is None and self.order == "causal" and self.window is None:
-            mask = CAUSAL
-        else:
+        at = positions
+        if at is None:
+            at = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        mask = CAUSAL
+        if positions is not None or self.order != "causal" or self.window is not None:
             mask = build_mask(
                 self.order,
-                order,
-                order,
+                at,
+                at,
                 window=self.window,
                 query_documents=documents,
                 key_documents=documents,
             )
-        states, _ = self._run(tokens, order, order, mask, None)
-        return states
+        return self._run(tokens, at, at, mask, None)[0]
 
     def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
         """Return the logits of the next token after each state."""
-        logits: Tensor = self.lm_head(states)
-        return logits
+        return cast(Tensor, self.lm_head(states))
 
-    def begin(self, batch: int, device: torch.device) -> GPTState:
-        """The state before any token."""
+    def init_state(self, batch: int, device: torch.device) -> GPTState:
+        """Return the state before any token."""
         empty = torch.zeros(batch, 0, dtype=torch.long, device=device)
         return GPTState((), empty, empty.bool())
 
-    def extend(
-        self,
-        tokens: Int[Tensor, "B T"],
-        present: Bool[Tensor, "B T"],
-        state: GPTState,
+    def step(
+        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: GPTState
     ) -> tuple[Float[Tensor, "B T J"], GPTState]:
-        """States of the new tokens after `state`; tokens that are not `present` are padding."""
-        gone = state.present.sum(dim=1, keepdim=True)
-        positions = (gone + present.cumsum(dim=1) - 1).clamp(min=0)
-        key_positions = torch.cat((state.positions, positions), dim=1)
-        key_present = torch.cat((state.present, present), dim=1)
-        mask = build_mask(
-            self.order, positions, key_positions, window=self.window, present=key_present
-        )
-        states, layers = self._run(tokens, positions, key_positions, mask, state.layers or None)
-        return states, GPTState(layers, key_positions, key_present)
+        """Return the states of new tokens; those that are not `present` are padding."""
+        start = state.present.sum(dim=1, keepdim=True)
+        at = (start + present.cumsum(dim=1) - 1).clamp(min=0)
+        keys_at = torch.cat((state.positions, at), dim=1)
+        keys_present = torch.cat((state.present, present), dim=1)
+        mask = build_mask(self.order, at, keys_at, window=self.window, present=keys_present)
+        states, layers = self._run(tokens, at, keys_at, mask, state.layers or None)
+        return states, GPTState(layers, keys_at, keys_present)
 
     def _run(
         self,
@@ -168,6 +154,6 @@ class GPT(nn.Module):
         past: StackState | None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
         context = attention_context(self.position, mask, positions, key_positions)
-        entered = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
-        states, layers = self.stack(entered, context, past)
+        embedded = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
+        states, layers = self.stack(embedded, context, past)
         return states, layers

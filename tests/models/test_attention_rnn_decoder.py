@@ -15,9 +15,9 @@ from harken.attention.scores import AdditiveConfig, ScaledConfig
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
-from harken.models.attentive_decoder import (
-    AttentiveDecoder,
-    AttentiveDecoderConfig,
+from harken.models.decoders import (
+    AttentionRNNDecoder,
+    AttentionRNNDecoderConfig,
     LocationConfig,
 )
 
@@ -25,8 +25,8 @@ BATCH, TIME, PLACES, VOCABULARY = 2, 5, 7, 17
 WIDTH, HIDDEN, MEMORY = 3, 11, 13
 
 
-def built(**choices: object) -> AttentiveDecoder:
-    config = AttentiveDecoderConfig(**({"width": WIDTH, "hidden": HIDDEN} | choices))
+def built(**choices: object) -> AttentionRNNDecoder:
+    config = AttentionRNNDecoderConfig(**({"width": WIDTH, "hidden": HIDDEN} | choices))
     decoder = config.build(VOCABULARY, MEMORY, HIDDEN, seed=0).double().eval()
     for parameter in decoder.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -44,14 +44,14 @@ def test_a_score_of_distances_is_refused() -> None:
     """The RNN attends to nothing but a memory, to which it has no distance."""
     score = TransformerXLConfig()
     with pytest.raises(ValueError, match="'relative_product' compares positions"):
-        AttentiveDecoderConfig(hidden=12, attention=MultiHeadConfig(heads=3, score=score))
+        AttentionRNNDecoderConfig(hidden=12, attention=MultiHeadConfig(heads=3, score=score))
 
 
 @torch.no_grad()
 def test_every_step_is_the_sources_formula() -> None:
     decoder = built(cell=TanhConfig())
     memory, source, tokens = given_things()
-    states = decoder(tokens, decoder.begin(memory, None, source))
+    states = decoder(tokens, decoder.init_state(memory, None, source))
     scores = decoder.logits(states)
     key = decoder.attention.score.matrix[0]  # W_key, hidden x memory
     table, to_words = decoder.embedding.weight, decoder.to_words.weight
@@ -75,15 +75,15 @@ def test_attention_of_a_step_decides_the_word_after_it() -> None:
     """A change of the memory at step t is felt in the scores read at t, not before."""
     decoder = built(cell=GRUConfig())
     memory, source, tokens = given_things()
-    begun = decoder.begin(memory, None, source)
+    begun = decoder.init_state(memory, None, source)
     with record(decoder) as seen:
         states = decoder(tokens, begun)
     assert len(seen) == TIME
     state = begun
     for t in range(3):
-        _, state = decoder.step(decoder.embedding(tokens[:, t]), state)
-    elsewhere = decoder.begin(memory + 1.0, None, source)
-    changed, _ = decoder.step(
+        _, state = decoder._step_word(decoder.embedding(tokens[:, t]), state)
+    elsewhere = decoder.init_state(memory + 1.0, None, source)
+    changed, _ = decoder._step_word(
         decoder.embedding(tokens[:, 3]), state._replace(memory=elsewhere.memory)
     )
     assert not torch.allclose(changed, states[:, 3])
@@ -102,10 +102,10 @@ def test_padding_of_the_memory_changes_nothing(cell: object, location: object) -
     decoder = built(cell=cell, location=location)
     memory, source, tokens = given_things()
     present = torch.arange(PLACES) < torch.tensor([[4], [PLACES]])
-    whole = decoder(tokens, decoder.begin(memory, present, source))
+    whole = decoder(tokens, decoder.init_state(memory, present, source))
     other = torch.where(present[..., None], memory, 99.0)
-    assert_close(decoder(tokens, decoder.begin(other, present, source)), whole)
-    alone = decoder(tokens[:1], decoder.begin(memory[:1, :4], None, source[:1]))
+    assert_close(decoder(tokens, decoder.init_state(other, present, source)), whole)
+    alone = decoder(tokens[:1], decoder.init_state(memory[:1, :4], None, source[:1]))
     assert_close(alone, whole[:1], rtol=0, atol=1e-12)
 
 
@@ -121,7 +121,7 @@ def test_any_attention_may_stand_in(attention: MultiHeadConfig) -> None:
     decoder = built(attention=attention)
     memory, source, tokens = given_things()
     with record(decoder) as seen:
-        states = decoder(tokens, decoder.begin(memory, None, source))
+        states = decoder(tokens, decoder.init_state(memory, None, source))
     assert states.shape == (BATCH, TIME, HIDDEN)
     assert_close(seen[0].weights.sum(dim=-1), torch.ones(BATCH, attention.heads, 1).double())
 
@@ -130,9 +130,9 @@ def test_any_attention_may_stand_in(attention: MultiHeadConfig) -> None:
 def test_steps_go_on_where_others_stopped(cut: int) -> None:
     decoder = built(cell=LSTMConfig(), location=LocationConfig(kernel=3))
     memory, source, tokens = given_things()
-    begun = state = decoder.begin(memory, None, source)
+    begun = state = decoder.init_state(memory, None, source)
     for token in tokens[:, :cut].unbind(dim=1):
-        _, state = decoder.step(decoder.embedding(token), state)
+        _, state = decoder._step_word(decoder.embedding(token), state)
     whole = decoder(tokens, begun)
     if cut < TIME:
         assert_close(decoder(tokens[:, cut:], state), whole[:, cut:], rtol=0, atol=1e-12)
@@ -143,8 +143,8 @@ def test_an_image_is_a_memory_of_its_places() -> None:
     decoder = built()
     image = torch.randn(BATCH, 2, 3, MEMORY, dtype=torch.float64)
     _, source, tokens = given_things()
-    straight = decoder(tokens, decoder.begin(image.flatten(1, 2), None, source))
-    turned = decoder(tokens, decoder.begin(image.transpose(1, 2).flatten(1, 2), None, source))
+    straight = decoder(tokens, decoder.init_state(image.flatten(1, 2), None, source))
+    turned = decoder(tokens, decoder.init_state(image.transpose(1, 2).flatten(1, 2), None, source))
     assert_close(straight, turned)
 
 
@@ -152,7 +152,7 @@ def test_a_location_window_hides_what_is_far() -> None:
     decoder = built(location=LocationConfig(kernel=3, window=1))
     memory, source, tokens = given_things()
     with record(decoder) as seen:
-        decoder(tokens, decoder.begin(memory, None, source))
+        decoder(tokens, decoder.init_state(memory, None, source))
     assert (seen[0].weights[..., 2:] == 0).all()  # the first centre is the first place
     assert (seen[0].weights[..., :2] > 0).all()
     for one in seen:
@@ -162,20 +162,20 @@ def test_a_location_window_hides_what_is_far() -> None:
 def test_the_last_weights_are_felt() -> None:
     decoder = built(location=LocationConfig(kernel=3))
     memory, source, tokens = given_things()
-    begun = decoder.begin(memory, None, source)
+    begun = decoder.init_state(memory, None, source)
     assert begun.location is not None
-    moved = begun.location._replace(looked=begun.location.looked.roll(3, dims=1))
-    one, _ = decoder.step(decoder.embedding(tokens[:, 0]), begun)
-    other, _ = decoder.step(decoder.embedding(tokens[:, 0]), begun._replace(location=moved))
+    moved = begun.location._replace(weights=begun.location.weights.roll(3, dims=1))
+    one, _ = decoder._step_word(decoder.embedding(tokens[:, 0]), begun)
+    other, _ = decoder._step_word(decoder.embedding(tokens[:, 0]), begun._replace(location=moved))
     assert not torch.allclose(one, other)
 
 
 def test_heads_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ValueError, match="does not divide into 2 heads"):
-        AttentiveDecoderConfig(hidden=11, attention=MultiHeadConfig(heads=2))
+        AttentionRNNDecoderConfig(hidden=11, attention=MultiHeadConfig(heads=2))
 
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
 def test_a_decoder_has_one_direction(direction: Any) -> None:
-    with pytest.raises(ValueError, match="writes from left to right"):
-        AttentiveDecoderConfig(cell=GRUConfig(direction=direction))
+    with pytest.raises(ValueError, match="a decoder runs forward"):
+        AttentionRNNDecoderConfig(cell=GRUConfig(direction=direction))

@@ -13,15 +13,15 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import FourierConfig
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, RecurrentConfig, TanhConfig
-from harken.models.blank import (
-    BlankConfig,
-    BlankModel,
-    MaskedBlank,
-    MaskedBlankConfig,
-    RecurrentBlank,
-    RecurrentBlankConfig,
+from harken.models.cloze import (
+    BiRNNCloze,
+    BiRNNClozeConfig,
+    ClozeConfig,
+    ClozeModel,
+    MaskedLM,
+    MaskedLMConfig,
 )
-from harken.models.body import BodyConfig, TransformerBodyConfig
+from harken.models.encoders import EncoderConfig, TransformerEncoderConfig
 
 VOCABULARY, WIDTH, HIDDEN, LENGTH = 23, 13, 11, 17
 MASK, END = 2, 3
@@ -32,11 +32,11 @@ CELLS: dict[str, RecurrentConfig] = {
     "gru": GRUConfig(hidden=HIDDEN, layers=3),
     "lstm": LSTMConfig(hidden=HIDDEN, layers=2),
 }
-BODIES: dict[str, BodyConfig] = {
-    "transformer": TransformerBodyConfig(
+BODIES: dict[str, EncoderConfig] = {
+    "transformer": TransformerEncoderConfig(
         layers=2, length=LENGTH + 2, attention=MultiHeadConfig(heads=3, head_width=5, key_width=4)
     ),
-    "beside": TransformerBodyConfig(
+    "beside": TransformerEncoderConfig(
         layers=1,
         length=LENGTH + 2,
         attention=MultiHeadConfig(heads=2, head_width=7, key_width=4),
@@ -47,15 +47,15 @@ BODIES: dict[str, BodyConfig] = {
     "stride2": ConvPyramidConfig(layers=5),
     "gated": GatedConvolutionConfig(layers=9, kernel=5),
 }
-EVERY: dict[str, BlankConfig] = {
-    **{f"rnn {name}": RecurrentBlankConfig(width=WIDTH, cell=one) for name, one in CELLS.items()},
-    **{f"masked {name}": MaskedBlankConfig(width=WIDTH, body=one) for name, one in BODIES.items()},
+EVERY: dict[str, ClozeConfig] = {
+    **{f"rnn {name}": BiRNNClozeConfig(width=WIDTH, cell=one) for name, one in CELLS.items()},
+    **{f"masked {name}": MaskedLMConfig(width=WIDTH, body=one) for name, one in BODIES.items()},
 }
 every_model = pytest.mark.parametrize("name", EVERY)
 every_cell = pytest.mark.parametrize("cell", CELLS)
 
 
-def stirred(config: BlankConfig) -> BlankModel:
+def stirred(config: ClozeConfig) -> ClozeModel:
     """In float64, with weights large enough that a wrong path shows."""
     model = config.build(VOCABULARY, mask=MASK, end=END, seed=0).double().eval()
     generator = torch.Generator().manual_seed(0)
@@ -69,7 +69,7 @@ def stirred(config: BlankConfig) -> BlankModel:
     return model
 
 
-def scores_of(model: BlankModel, words: list[int], blanks: list[bool]) -> Tensor:
+def scores_of(model: ClozeModel, words: list[int], blanks: list[bool]) -> Tensor:
     """Of one row without padding."""
     tokens = torch.tensor([words])
     return model(tokens, torch.ones_like(tokens).bool(), torch.tensor([blanks]))
@@ -86,7 +86,7 @@ def everywhere(words: list[int]) -> list[bool]:
 def test_the_formula(cell: str, words: list[int]) -> None:
     """e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1], by PyTorch's own layers over one side at a time."""
     model = stirred(EVERY[f"rnn {cell}"])
-    assert isinstance(model, RecurrentBlank)
+    assert isinstance(model, BiRNNCloze)
     table = model.embedding.weight
 
     def last_state(stack: nn.ModuleList | None, side: list[int]) -> Tensor:
@@ -108,8 +108,8 @@ def test_the_formula(cell: str, words: list[int]) -> None:
 
 def test_the_tanh_cell_is_the_lecture_s() -> None:
     """h→[t] = tanh(U x[t] + V h→[t-1]) by hand, from zeros before the end symbol."""
-    model = stirred(RecurrentBlankConfig(width=WIDTH, cell=TanhConfig(hidden=HIDDEN)))
-    assert isinstance(model, RecurrentBlank)
+    model = stirred(BiRNNClozeConfig(width=WIDTH, cell=TanhConfig(hidden=HIDDEN)))
+    assert isinstance(model, BiRNNCloze)
     table, words = model.embedding.weight, [5, 7, 11]
 
     def read(stack: nn.ModuleList | None, side: list[int]) -> Tensor:
@@ -155,7 +155,7 @@ def test_a_mask_hides_and_nothing_else_is_hidden(body: str) -> None:
 @torch.no_grad()
 def test_a_masked_model_reads_the_mask_between_two_ends() -> None:
     model = stirred(EVERY["masked transformer"])
-    assert isinstance(model, MaskedBlank)
+    assert isinstance(model, MaskedLM)
     read = model.embedding(torch.tensor([[END, 5, MASK, 11, END]]))
     state = model.body(read)[0, 2]
     wanted = model.embedding.weight @ (model.out.weight @ state)
@@ -235,20 +235,20 @@ def test_lengths_are_those_of_the_words() -> None:
 @pytest.mark.parametrize("direction", ["backward", "both"])
 def test_directions_are_not_a_choice(direction: Literal["backward", "both"]) -> None:
     with pytest.raises(ValueError, match="once for each direction"):
-        RecurrentBlankConfig(cell=GRUConfig(direction=direction))
+        BiRNNClozeConfig(cell=GRUConfig(direction=direction))
 
 
 def test_a_body_needs_room_for_a_word() -> None:
     with pytest.raises(ValueError, match="make it at least 3"):
-        MaskedBlankConfig(body=TransformerBodyConfig(length=2))
-    assert MaskedBlankConfig(body=TransformerBodyConfig(length=3)).length == 1
+        MaskedLMConfig(body=TransformerEncoderConfig(length=2))
+    assert MaskedLMConfig(body=TransformerEncoderConfig(length=3)).length == 1
 
 
 def test_a_body_must_fit_the_width() -> None:
     with pytest.raises(ValueError, match="does not divide"):
-        MaskedBlankConfig(width=13, body=TransformerBodyConfig(attention=MultiHeadConfig(heads=4)))
-    with pytest.raises(ValueError, match="both sides"):
-        MaskedBlankConfig(body=GatedConvolutionConfig(causal=True))
+        MaskedLMConfig(width=13, body=TransformerEncoderConfig(attention=MultiHeadConfig(heads=4)))
+    with pytest.raises(ValueError, match="bidirectional"):
+        MaskedLMConfig(body=GatedConvolutionConfig(causal=True))
 
 
 @every_model

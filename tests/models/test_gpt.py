@@ -12,7 +12,7 @@ from harken.attention.positions import RotaryConfig
 from harken.attention.scores import MergedConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.models.language_model import GPTConfig
+from harken.models.gpt import GPTConfig
 from small_models import (
     CASES,
     LENGTH,
@@ -61,9 +61,9 @@ def test_token_by_token_equals_the_whole_row(
     score: str, position: str, norm: Norm, seen: Seen
 ) -> None:
     model = small_model(score, position, norm, seen)
-    state, parts = model.begin(2, TOKENS.device), []
+    state, parts = model.init_state(2, TOKENS.device), []
     for time in range(7):
-        states, state = model.extend(TOKENS[:, [time]], torch.ones(2, 1).bool(), state)
+        states, state = model.step(TOKENS[:, [time]], torch.ones(2, 1).bool(), state)
         parts.append(states)
     assert_close(torch.cat(parts, dim=1), model.states(TOKENS), rtol=0, atol=1e-10)
 
@@ -81,7 +81,7 @@ def test_ragged_chunks_equal_each_row_alone(
     @given(st.lists(rows_and_cuts, min_size=1, max_size=4), st.integers(0, VOCABULARY - 1))
     @settings(max_examples=4)
     def holds(rows: list[tuple[list[int], list[int]]], padding: int) -> None:
-        state = model.begin(len(rows), torch.device("cpu"))
+        state = model.init_state(len(rows), torch.device("cpu"))
         gathered: list[list[torch.Tensor]] = [[] for _ in rows]
         for chunk in range(4):
             parts = []
@@ -93,7 +93,7 @@ def test_ragged_chunks_equal_each_row_alone(
                 continue
             padded = torch.tensor([part + [padding] * (longest - len(part)) for part in parts])
             present = torch.arange(longest) < torch.tensor([[len(part)] for part in parts])
-            states, state = model.extend(padded, present, state)
+            states, state = model.step(padded, present, state)
             assert states.isfinite().all()
             for number, part in enumerate(parts):
                 gathered[number].append(states[number, : len(part)])
@@ -160,11 +160,11 @@ def test_any_recipe_decodes_as_it_reads_and_sees_nothing_later(
     tokens = torch.randint(0, VOCABULARY, (2, LENGTH), generator=generator)
     whole = model.states(tokens)
     assert whole.isfinite().all()
-    state, parts = model.begin(2, tokens.device), []
+    state, parts = model.init_state(2, tokens.device), []
     bounds = sorted({0, *cuts, LENGTH})
     for first, last in pairwise(bounds):
         present = torch.ones(2, last - first, dtype=torch.bool)
-        states, state = model.extend(tokens[:, first:last], present, state)
+        states, state = model.step(tokens[:, first:last], present, state)
         parts.append(states)
     scale = whole.abs().max().item()
     assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-10 * max(1.0, scale))

@@ -1,15 +1,14 @@
-"""When each token was said, in frames; a caller that knows their length makes seconds of them.
+"""When each token was spoken, in frames.
 
-By CTC: the likeliest of all paths that say the given tokens (Viterbi), over the states
+By CTC: the most probable path of the given tokens (Viterbi), over the states
 
-    blank w_1 blank w_2 … w_n blank         stay, or go on by one; by two past a blank that w_i may
-                                            do without, because w_{i+1} is another token
+    blank w_1 blank w_2 … w_n blank         stay, or advance by one; by two past a blank between
+                                            different tokens
 
-CTC says a token where it is surest of it and is silent for the rest, so its spans are short.
+CTC emits a token in few frames and blanks in the others, so its spans are short.
 
 By attention: from the weights of T tokens over S frames, the peaks in an order in which no token
-comes before the one that is written before it. Tokens that have a frame each, by either way, share
-all frames among them (`around`).
+comes before its predecessor. `spans_around` distributes all frames over tokens with a frame each.
 """
 
 from collections.abc import Sequence
@@ -20,40 +19,40 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.decode.ctc import Path, Span, heard, read_path
-
-__all__ = ["Path", "Span", "align", "around", "peaks", "word_spans"]
+from harken.decode.ctc import Path, Span, blank_padding, read_path
 
 
 @torch.inference_mode()
 def align(
-    logs: Float[Tensor, "B T V"],
+    log_probs: Float[Tensor, "B T V"],
     present: Bool[Tensor, "B T"],
     texts: Sequence[Sequence[int]],
     *,
     blank: int,
 ) -> list[Path | None]:
-    """The likeliest path of each row's text; None where no path says it."""
-    if len(logs) == 0:
+    """Return the most probable path of each row's text, or None if it has no path."""
+    if len(log_probs) == 0:
         return []
-    logs = heard(logs, present, blank)
-    lengths = torch.tensor([len(text) for text in texts], device=logs.device)
-    states = logs.new_full((len(texts), 2 * max(map(len, texts)) + 1), blank, dtype=torch.int64)
+    log_probs = blank_padding(log_probs, present, blank)
+    lengths = torch.tensor([len(text) for text in texts], device=log_probs.device)
+    states = log_probs.new_full(
+        (len(texts), 2 * max(map(len, texts)) + 1), blank, dtype=torch.int64
+    )
     for row, text in zip(states, texts, strict=True):
         row[1 : 2 * len(text) : 2] = row.new_tensor(text)
-    emitted = logs.take_along_dim(states[:, None], dim=2)
-    alike = states == F.pad(states, (2, 0), value=blank)[:, :-2]  # blanks are all alike
+    emitted = log_probs.take_along_dim(states[:, None], dim=2)
+    same = states == F.pad(states, (2, 0), value=blank)[:, :-2]  # also for two blanks
 
     reached = torch.full_like(states, -torch.inf, dtype=torch.float64)
     reached[:, 0] = 0.0  # before any frame
     steps = []
-    for frame in range(logs.shape[1]):
+    for frame in range(log_probs.shape[1]):
         from_one = F.pad(reached, (1, 0), value=-torch.inf)[:, :-1]
-        from_two = F.pad(reached, (2, 0), value=-torch.inf)[:, :-2].masked_fill(alike, -torch.inf)
+        from_two = F.pad(reached, (2, 0), value=-torch.inf)[:, :-2].masked_fill(same, -torch.inf)
         reached, step = torch.stack((reached, from_one, from_two)).max(dim=0)
         reached = reached + emitted[:, frame]
         steps.append(step)
-    # The last token may be the last frame, or silence comes after it.
+    # The last frame is the last token, or a blank after it.
     ends = torch.stack((2 * lengths, (2 * lengths - 1).clamp(min=0)), dim=1)
     total, which = reached.gather(1, ends).max(dim=1)
     at = ends.gather(1, which[:, None])
@@ -63,14 +62,14 @@ def align(
         at = at - step.gather(1, at)
     symbols = torch.stack(path[::-1], dim=1).tolist() if path else [[] for _ in texts]
     return [
-        None if log == -torch.inf else read_path(row, log, blank)
-        for row, log in zip(symbols, total.tolist(), strict=True)
+        None if log_prob == -torch.inf else read_path(row, log_prob, blank)
+        for row, log_prob in zip(symbols, total.tolist(), strict=True)
     ]
 
 
 @torch.inference_mode()
 def peaks(weights: Float[Tensor, "T S"]) -> Int[Tensor, "T"]:
-    """Frames f_1 <= f_2 <= … with the largest sum of weights[t, f_t]; of equals the earliest."""
+    """Find frames f_1 <= f_2 <= … with the largest sum of weights[t, f_t]; on ties the earliest."""
     reached = weights.double().clone()
     for at in range(1, len(reached)):
         reached[at] += reached[at - 1].cummax(dim=0).values
@@ -80,14 +79,14 @@ def peaks(weights: Float[Tensor, "T S"]) -> Int[Tensor, "T"]:
     return torch.tensor(frames[::-1], dtype=torch.int64)
 
 
-def around(frames: Sequence[int | float], count: int) -> list[Span]:
-    """Of all `count` frames, to each token those that are nearest to its own."""
-    edges = [(one + other + 1) / 2 for one, other in pairwise(frames)]
+def spans_around(frames: Sequence[int | float], count: int) -> list[Span]:
+    """Return spans that give each of `count` frames to the token whose own frame is nearest."""
+    edges = [(left + right + 1) / 2 for left, right in pairwise(frames)]
     return [Span(*ends) for ends in pairwise([0, *edges, count])] if frames else []
 
 
 def word_spans(spans: Sequence[Span], begins: Sequence[bool]) -> list[Span]:
-    """From the first token of each word to its last; `begins` says which are first."""
+    """Return the span of each word from those of its tokens; `begins` marks first tokens."""
     words: list[Span] = []
     for span, first in zip(spans, begins, strict=True):
         start = span.start if first or not words else words.pop().start

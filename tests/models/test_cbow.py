@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from harken.models.word_vectors import NeighboursConfig, neighbour_means
+from harken.models.tagger import CBOW, CBOWConfig, context_means
 
 B, T, J = 3, 7, 5
 
@@ -32,22 +32,22 @@ def test_means_equal_a_slow_loop(lengths: list[int], window: int) -> None:
     vectors = torch.randn(B, T, J, generator=generator, dtype=torch.float64)
     present = torch.arange(T) < torch.tensor(lengths)[:, None]
     vectors[~present] = torch.nan  # what stands at padding is never read
-    found = neighbour_means(vectors, present, window)[present]
+    found = context_means(vectors, present, window)[present]
     wanted = slow_means(vectors, lengths, window)[present]
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
 
 def test_one_word_has_no_neighbours() -> None:
-    means = neighbour_means(torch.ones(2, 1, J), torch.ones(2, 1, dtype=torch.bool), 2)
+    means = context_means(torch.ones(2, 1, J), torch.ones(2, 1, dtype=torch.bool), 2)
     assert not means.any()
 
 
 def test_scores_are_of_the_present_words_in_order() -> None:
-    neighbours = NeighboursConfig(window=1).build(J, 11)
+    neighbours = CBOW(CBOWConfig(window=1), J, 11)
     vectors = torch.randn(2, 3, J, generator=torch.Generator().manual_seed(0))
     present = torch.tensor([[True, True, False], [True, True, True]])
     scores = neighbours(vectors, present)
-    means = neighbour_means(vectors, present, 1)
+    means = context_means(vectors, present, 1)
     wanted = torch.stack(
         [neighbours.lm_head.weight @ means[at] for at in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))]
     )
@@ -61,7 +61,7 @@ def test_words_used_alike_come_to_lie_together(window: int) -> None:
     kinds = torch.arange(12) % 3
     table = nn.Embedding(15, 8)
     nn.init.normal_(table.weight, generator=generator)
-    neighbours = NeighboursConfig(window=window).build(8, 15)
+    neighbours = CBOW(CBOWConfig(window=window), 8, 15)
     nn.init.zeros_(neighbours.lm_head.weight)
     optimiser = torch.optim.Adam([*table.parameters(), *neighbours.parameters()], lr=0.03)
     present = torch.ones(16, 12, dtype=torch.bool)

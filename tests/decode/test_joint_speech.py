@@ -8,24 +8,28 @@ import torch
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.decode.ctc import best_paths
-from harken.decode.ctc_beam import search_prefixes
-from harken.decode.ctc_steps import CTCSteps
-from harken.decode.joint import jointly
-from harken.decode.seek import seek
-from harken.decode.speech import SpeechSearchConfig, Way, seek_speech, way_of
-from harken.decode.step import WritingSteps
+from harken.decode.ctc_prefix import CTCPrefixScorer, search_prefixes
+from harken.decode.joint import (
+    DecodingMode,
+    JointScorer,
+    SpeechSearchConfig,
+    decoding_mode,
+    search_speech,
+)
+from harken.decode.search import generate
+from harken.decode.stepper import Seq2SeqStepper
 from harken.errors import UserError
 from harken.layers.frontends import Conv2dSubsamplingConfig
 from harken.layers.recurrent import GRUConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.recogniser import BLANK, Heard, Recogniser, RecogniserConfig
+from harken.models.decoders import TransformerDecoderConfig
+from harken.models.recognizer import BLANK, EncoderOutput, RecognizerConfig, SpeechRecognizer
 from small_ctc import every_text
 
 VOCABULARY, FEATURES, END, MOST = 7, 11, 3, 5
 DECODER = TransformerDecoderConfig(
     layers=1, width=12, length=13, attention=MultiHeadConfig(heads=3), dropout=0.0
 )
-BOTH = RecogniserConfig(
+BOTH = RecognizerConfig(
     width=12,
     front=Conv2dSubsamplingConfig(channels=3),
     encoder=GRUConfig(direction="both"),
@@ -34,7 +38,7 @@ BOTH = RecogniserConfig(
 )
 
 
-def built(config: RecogniserConfig) -> Recogniser:
+def built(config: RecognizerConfig) -> SpeechRecognizer:
     model = config.build(VOCABULARY, FEATURES, 10.0, seed=5)
     torch.manual_seed(2)
     for parameter in model.parameters():
@@ -42,16 +46,16 @@ def built(config: RecogniserConfig) -> Recogniser:
     return model.double().eval()
 
 
-def heard(model: Recogniser) -> Heard:
+def heard(model: SpeechRecognizer) -> EncoderOutput:
     frames = torch.randn(3, 20, FEATURES, generator=torch.Generator().manual_seed(1)).double()
     present = torch.arange(20) < torch.tensor([20, 17, 9])[:, None]
     with torch.inference_mode():
-        return model.hear(frames, present)
+        return model.encode(frames, present)
 
 
-def sought(model: Recogniser, search: SpeechSearchConfig, nbest: int = 1) -> list:
-    return seek_speech(
-        model, *heard(model), search=search, blank=BLANK, end=END, most=MOST, nbest=nbest
+def sought(model: SpeechRecognizer, search: SpeechSearchConfig, nbest: int = 1) -> list:
+    return search_speech(
+        model, *heard(model), search=search, blank=BLANK, end=END, max_tokens=MOST, nbest=nbest
     )
 
 
@@ -59,7 +63,7 @@ def test_ctc_is_the_best_path_or_the_sum_over_paths() -> None:
     model = built(BOTH)
     memory, present = heard(model)
     with torch.inference_mode():
-        logs = model.symbols(memory)
+        logs = model.ctc_log_probs(memory)
     paths = best_paths(logs, present, blank=BLANK)
     found = sought(model, SpeechSearchConfig(by="ctc"))
     assert [one[0].tokens for one in found] == [path.tokens for path in paths]
@@ -77,12 +81,14 @@ def test_ctc_is_the_best_path_or_the_sum_over_paths() -> None:
     ("by", "weight", "beam"),
     [("ctc", 0.3, 1), ("ctc", 0.3, 3), ("both", 0.4, 1), ("both", 0.4, 3), ("both", 1.0, 3)],
 )
-def test_confidence_is_the_probability_of_the_text(by: Way, weight: float, beam: int) -> None:
+def test_confidence_is_the_probability_of_the_text(
+    by: DecodingMode, weight: float, beam: int
+) -> None:
     """By writing down all paths of CTC, and by one forward of the decoder over the text."""
     model = built(BOTH)
     memory, present = heard(model)
     with torch.inference_mode():
-        logs = model.symbols(memory)
+        logs = model.ctc_log_probs(memory)
     share = weight if by == "both" else 1.0
     search = SpeechSearchConfig(by=by, ctc_weight=weight, beam=beam)
     for row, found in enumerate(sought(model, search, nbest=beam)):
@@ -91,7 +97,9 @@ def test_confidence_is_the_probability_of_the_text(by: Way, weight: float, beam:
         for one in found:
             told = torch.tensor([[END, *one.tokens, END][: MOST + 1]])
             with torch.inference_mode():
-                states = model.decoder(told[:, :-1], model.begin(memory[[row]], present[[row]]))
+                states = model.decoder(
+                    told[:, :-1], model.init_state(memory[[row]], present[[row]])
+                )
                 scores = model.logits(states).log_softmax(dim=-1)
             attention = scores.gather(2, told[:, 1:, None]).sum().exp().item()
             ctc = math.exp(texts[tuple(one.tokens)].log_probability)
@@ -105,9 +113,9 @@ def test_both_is_the_weighted_sum(weight: float) -> None:
     memory, present = heard(model)
     search = SpeechSearchConfig(by="both", ctc_weight=weight, beam=5)
     with torch.inference_mode():
-        ctc = CTCSteps(model.symbols(memory), present, blank=BLANK, end=END)
-        stepper = jointly(WritingSteps(model, END), ctc, weight)
-        expected = seek(stepper, memory, present, search=search, end=END, most=MOST)
+        ctc = CTCPrefixScorer(model.ctc_log_probs(memory), present, blank=BLANK, end=END)
+        stepper = JointScorer(Seq2SeqStepper(model, END), ctc, weight)
+        expected = generate(stepper, memory, present, search=search, end=END, max_tokens=MOST)
     found = sought(model, search)
     assert [one[0].tokens for one in found] == [one[0].tokens for one in expected]
 
@@ -126,10 +134,13 @@ def test_attention_alone_is_not_told_of_ctc() -> None:
 def test_what_a_model_does_not_have_cannot_be_asked_for() -> None:
     only_ctc = built(replace(BOTH, decoder=None))
     only_attention = built(replace(BOTH, ctc=False))
-    assert (way_of(only_ctc, "both"), way_of(only_attention, "both")) == ("ctc", "attention")
-    with pytest.raises(UserError, match="wanted 'ctc': the model writes by ctc alone"):
-        way_of(only_ctc, "attention")
-    with pytest.raises(UserError, match="wanted 'attention'"):
-        way_of(only_attention, "ctc")
+    assert (decoding_mode(only_ctc, "both"), decoding_mode(only_attention, "both")) == (
+        "ctc",
+        "attention",
+    )
+    with pytest.raises(UserError, match="the model has no attention"):
+        decoding_mode(only_ctc, "attention")
+    with pytest.raises(UserError, match="expected 'attention'"):
+        decoding_mode(only_attention, "ctc")
     with pytest.raises(UserError, match="temperature"):
         sought(only_ctc, SpeechSearchConfig(temperature=1.0))

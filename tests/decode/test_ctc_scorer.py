@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from small_steppers import numbered
 from torch import Tensor
 
-from harken.decode.beam import search_beam
-from harken.decode.ctc_steps import CTCSteps
-from harken.decode.greedy import decode_greedily
+from harken.decode.beam import beam_search
+from harken.decode.ctc_prefix import CTCPrefixScorer
+from harken.decode.sampling import greedy_search
 from harken.models.ctc import ctc_loss
 from small_ctc import (
     every_text,
@@ -27,16 +27,16 @@ SYMBOLS = 4
 ends = st.integers(0, SYMBOLS - 1)
 
 
-def stepper_of(logs: Tensor, blank: int, end: int) -> CTCSteps:
-    return CTCSteps(logs, torch.ones(logs.shape[:2]).bool(), blank=blank, end=end)
+def stepper_of(logs: Tensor, blank: int, end: int) -> CTCPrefixScorer:
+    return CTCPrefixScorer(logs, torch.ones(logs.shape[:2]).bool(), blank=blank, end=end)
 
 
-def told(stepper: CTCSteps, rows: int, tokens: tuple[int, ...]) -> Tensor:
+def told(stepper: CTCPrefixScorer, rows: int, tokens: tuple[int, ...]) -> Tensor:
     """Scores after these tokens, the same in all rows."""
-    scores, state = stepper.prompt(*numbered(rows))
+    scores, state = stepper.prefill(*numbered(rows))
     for token in tokens:
         scores, state = stepper.step(torch.full((rows,), token), state)
-    return stepper.logs(scores)
+    return stepper.log_probs(scores)
 
 
 @given(seeds, strengths, ends, ends, st.integers(1, 4))
@@ -91,11 +91,11 @@ def test_a_long_text_adds_up_to_the_loss_of_pytorch(seed: int, text: list[int]) 
     frames = 61
     logs = random_logs(2, frames, 11, seed, strength=5.0)
     present = lengths_present([frames, 43], frames)
-    stepper = CTCSteps(logs, present, blank=0, end=0)
-    scores, state = stepper.prompt(*numbered(2))
+    stepper = CTCPrefixScorer(logs, present, blank=0, end=0)
+    scores, state = stepper.prefill(*numbered(2))
     total = torch.zeros(2, dtype=torch.float64)
     for token in [*text, 0]:
-        total += stepper.logs(scores)[:, token]
+        total += stepper.log_probs(scores)[:, token]
         scores, state = stepper.step(torch.tensor([token] * 2), state)
     for row in range(2):
         own = slice(row, row + 1)
@@ -107,7 +107,7 @@ def test_a_long_text_adds_up_to_the_loss_of_pytorch(seed: int, text: list[int]) 
 def test_padding_changes_nothing() -> None:
     logs = random_logs(3, 7, 5, seed=2)
     lengths = [7, 4, 0]
-    stepper = CTCSteps(logs, lengths_present(lengths, 7), blank=0, end=0)
+    stepper = CTCPrefixScorer(logs, lengths_present(lengths, 7), blank=0, end=0)
     for tokens in ((), (3,), (3, 3), (1, 2, 4)):
         together = told(stepper, 3, tokens)
         for row, length in enumerate(lengths):
@@ -145,9 +145,9 @@ def test_rows_go_on_as_they_would_have() -> None:
     """Chosen in any order: rows of one prompt need not stand together."""
     logs = random_logs(3, 7, 5, seed=4)
     stepper = stepper_of(logs, 0, 0)
-    _, state = stepper.prompt(*numbered(3))
+    _, state = stepper.prefill(*numbered(3))
     chosen = torch.tensor([2, 0, 1, 0, 2])
-    state = stepper.select(state, chosen, same_prompts=False)
+    state = stepper.reorder(state, chosen, same_prompts=False)
     tokens = torch.tensor([1, 2, 3, 4, 3])
     scores, _ = stepper.step(tokens, state)
     for at, (row, token) in enumerate(zip(chosen.tolist(), tokens.tolist(), strict=True)):
@@ -159,14 +159,14 @@ def test_rows_go_on_as_they_would_have() -> None:
 @settings(max_examples=20)
 def test_a_wide_beam_finds_the_likeliest_texts(seed: int, strength: float, frames: int) -> None:
     logs = random_logs(2, frames, 3, seed, strength)
-    found = search_beam(
+    found = beam_search(
         stepper_of(logs, 0, 0),
         *numbered(2),
         beam=64,
         length_penalty=0.0,
         stop="exact",
         end=0,
-        most=frames + 1,
+        max_tokens=frames + 1,
         nbest=3,
     )
     for row, ours in zip(logs, found, strict=True):
@@ -180,7 +180,7 @@ def test_a_wide_beam_finds_the_likeliest_texts(seed: int, strength: float, frame
 
 def test_greedy_search_of_ctc_ends() -> None:
     logs = random_logs(5, 13, 7, seed=1, strength=4.0)
-    for found in decode_greedily(stepper_of(logs, 0, 0), *numbered(5), end=0, most=20):
+    for found in greedy_search(stepper_of(logs, 0, 0), *numbered(5), end=0, max_tokens=20):
         assert 0 < len(found.tokens) <= 13 and math.isfinite(found.log_probability)
 
 

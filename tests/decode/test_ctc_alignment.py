@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harken.decode.alignment import align, peaks, spans_around, word_spans
 from harken.decode.ctc import Span, read_path
-from harken.decode.times import align, around, peaks, word_spans
 from small_ctc import collapse, every_text, lengths_present, random_logs, seeds, strengths
 
 tables = st.tuples(seeds, st.integers(1, 5), st.integers(1, 5))
@@ -102,13 +102,13 @@ def test_peaks_that_are_in_order_stay() -> None:
 
 def test_each_token_has_the_frames_that_are_nearest() -> None:
     points = [1, 2, 6]
-    spans = around(points, 9)
+    spans = spans_around(points, 9)
     assert spans == [Span(0, 2), Span(2, 4.5), Span(4.5, 9)]
     for frame in (0, 1, 2, 3, 5, 6, 7, 8):  # frame 4 is as near to 2 as to 6: they meet in it
         nearest = spans[min(range(3), key=lambda one: abs(points[one] - frame))]
         assert nearest.start <= frame and frame + 1 <= nearest.end
-    assert around([4.25], 9) == [Span(0, 9)]
-    assert around([], 9) == []
+    assert spans_around([4.25], 9) == [Span(0, 9)]
+    assert spans_around([], 9) == []
 
 
 def test_words_are_made_of_tokens() -> None:

@@ -7,33 +7,31 @@ from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.transformer_xl import TransformerXLConfig
-from harken.decode.step import WritingSteps
+from harken.decode.stepper import Seq2SeqStepper
 from harken.inspection.record import record
 from harken.layers.frontends import Conv2dSubsamplingConfig
 from harken.layers.recurrent import LSTMConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig
-from harken.models.body import BodyConfig, TransformerBodyConfig
-from harken.models.conformer_body import ConformerBodyConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.recogniser import Recogniser, RecogniserConfig
-from harken.models.writing import DecoderConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
+from harken.models.encoders import ConformerEncoderConfig, EncoderConfig, TransformerEncoderConfig
+from harken.models.recognizer import RecognizerConfig, SpeechRecognizer
+from harken.models.seq2seq import DecoderConfig
 
 VOCABULARY, WIDTH, FEATURES, START, HOP_MS = 13, 12, 19, 2, 10.0
 HEADS = MultiHeadConfig(heads=3)
 RELATIVE = MultiHeadConfig(heads=3, score=TransformerXLConfig())
 FRONT = Conv2dSubsamplingConfig(channels=5)
-BODIES: dict[str, BodyConfig] = {
-    "conformer": ConformerBodyConfig(
+BODIES: dict[str, EncoderConfig] = {
+    "conformer": ConformerEncoderConfig(
         layers=2, length=31, attention=RELATIVE, kernel=3, dropout=0.0
     ),
-    "transformer": TransformerBodyConfig(layers=2, length=31, attention=HEADS),
+    "transformer": TransformerEncoderConfig(layers=2, length=31, attention=HEADS),
     "lstm": LSTMConfig(direction="both"),
 }
 DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
         layers=2, width=WIDTH, length=29, attention=HEADS, dropout=0.0
     ),
-    "rnn": AttentiveDecoderConfig(width=WIDTH, hidden=11),
+    "rnn": AttentionRNNDecoderConfig(width=WIDTH, hidden=11),
 }
 LENGTHS = torch.tensor([47, 29])
 PRESENT = torch.arange(47)[None] < LENGTHS[:, None]
@@ -47,8 +45,8 @@ def frames() -> Tensor:
     return made.double()
 
 
-def built(body: str, decoder: str | None, memory_ms: float | None = None) -> Recogniser:
-    config = RecogniserConfig(
+def built(body: str, decoder: str | None, memory_ms: float | None = None) -> SpeechRecognizer:
+    config = RecognizerConfig(
         width=WIDTH,
         front=FRONT,
         encoder=BODIES[body],
@@ -70,9 +68,9 @@ def built(body: str, decoder: str | None, memory_ms: float | None = None) -> Rec
 def test_one_symbol_at_a_time_equals_all_at_once(body: str, decoder: str) -> None:
     model = built(body, decoder)
     whole = model(frames(), PRESENT, TARGET).decoder_logits
-    heard = model.hear(frames(), PRESENT)
-    stepper = WritingSteps(model, START)
-    scores, state = stepper.prompt(*heard)
+    heard = model.encode(frames(), PRESENT)
+    stepper = Seq2SeqStepper(model, START)
+    scores, state = stepper.prefill(*heard)
     assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
     for at in range(1, TARGET.shape[1]):
         scores, state = stepper.step(TARGET[:, at], state)
@@ -97,7 +95,7 @@ def test_padding_and_neighbours_change_nothing(body: str, decoder: str) -> None:
 def test_symbols_are_probabilities_and_each_place_hears_the_whole(body: str) -> None:
     model = built(body, None)
     symbols = model(frames(), PRESENT, TARGET).ctc_logits
-    logs = model.symbols(model.hear(frames(), PRESENT).memory)
+    logs = model.ctc_log_probs(model.encode(frames(), PRESENT).memory)
     assert_close(logs.exp().sum(dim=-1), torch.ones(2, 12, dtype=torch.float64))
     assert_close(symbols.log_softmax(dim=-1), logs)
     other = frames()
@@ -118,8 +116,8 @@ def test_the_memory_in_milliseconds_is_a_window_of_places() -> None:
 
 def test_what_cannot_be_built_is_refused() -> None:
     with pytest.raises(ValueError, match="choose one"):
-        RecogniserConfig(ctc=False)
+        RecognizerConfig(ctc=False)
     with pytest.raises(ValueError, match=r"decoder\.kind"):
-        RecogniserConfig(memory_ms=200.0)
+        RecognizerConfig(memory_ms=200.0)
     with pytest.raises(ValueError, match="heads"):
-        RecogniserConfig(width=13, encoder=ConformerBodyConfig(attention=HEADS))
+        RecognizerConfig(width=13, encoder=ConformerEncoderConfig(attention=HEADS))

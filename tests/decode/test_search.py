@@ -11,18 +11,24 @@ from torch import Tensor
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import RotaryConfig
-from harken.decode.beam import search_beam
-from harken.decode.greedy import decode_greedily
-from harken.decode.search import SearchConfig
-from harken.decode.seek import Found, seek
-from harken.decode.step import LanguageModelSteps, Stepper, WritingSteps
+from harken.decode.beam import beam_search
+from harken.decode.sampling import greedy_search
+from harken.decode.search import SearchConfig, TokenHypothesis, generate
+from harken.decode.stepper import LMStepper, Seq2SeqStepper, Stepper
 from harken.layers.recurrent import GRUConfig
-from harken.models.attentive_decoder import AttentiveDecoderConfig, LocationConfig
-from harken.models.body import TransformerBodyConfig
-from harken.models.decoder import TransformerDecoderConfig
-from harken.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from harken.models.language_model import GPT
-from harken.models.writing import DecoderConfig, begin_writing
+from harken.models.decoders import (
+    AttentionRNNDecoderConfig,
+    LocationConfig,
+    TransformerDecoderConfig,
+)
+from harken.models.encoders import TransformerEncoderConfig
+from harken.models.gpt import GPT
+from harken.models.seq2seq import (
+    DecoderConfig,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    Seq2Seq,
+)
 from small_models import VOCABULARY, small_model
 
 END, MOST = 10, 6
@@ -44,8 +50,8 @@ DECODERS: dict[str, DecoderConfig] = {
         attention=MultiHeadConfig(heads=3),
         position=RotaryConfig(),
     ),
-    "rnn": AttentiveDecoderConfig(width=12, hidden=14, cell=GRUConfig(layers=2)),
-    "rnn that feels": AttentiveDecoderConfig(
+    "rnn": AttentionRNNDecoderConfig(width=12, hidden=14, cell=GRUConfig(layers=2)),
+    "rnn that feels": AttentionRNNDecoderConfig(
         width=12, hidden=14, location=LocationConfig(channels=2, kernel=3, hidden=5)
     ),
 }
@@ -57,7 +63,7 @@ def language_model(dtype: torch.dtype = torch.float64) -> GPT:
 
 
 def translator(decoder: str) -> EncoderDecoder:
-    body = TransformerBodyConfig(layers=1, length=7, attention=MultiHeadConfig(heads=2))
+    body = TransformerEncoderConfig(layers=1, length=7, attention=MultiHeadConfig(heads=2))
     config = EncoderDecoderConfig(encoder=body, decoder=DECODERS[decoder])
     model = config.build(VOCABULARY, 0).double().eval()
     generator = torch.Generator().manual_seed(1)
@@ -74,8 +80,8 @@ def sought(
     search: SearchConfig,
     nbest: int,
     end: int = END,
-) -> list[list[Found]]:
-    return seek(stepper, *padded(rows), search=search, end=end, most=MOST, nbest=nbest)
+) -> list[list[TokenHypothesis]]:
+    return generate(stepper, *padded(rows), search=search, end=end, max_tokens=MOST, nbest=nbest)
 
 
 def alone(
@@ -85,19 +91,19 @@ def alone(
     search: SearchConfig,
     nbest: int,
     end: int = END,
-) -> list[Found]:
+) -> list[TokenHypothesis]:
     """A row in a batch of one. A sample goes by its row's number: then in the last of its likes."""
     before = at if search.temperature is not None else 0
     return sought(stepper, [rows[at]] * (before + 1), search, nbest, end)[-1]
 
 
-def tokens_of(found: list[Found]) -> list[list[int]]:
+def tokens_of(found: list[TokenHypothesis]) -> list[list[int]]:
     return [list(one.tokens) for one in found]
 
 
 @searches
 def test_a_batch_finds_what_each_row_finds_alone(search: SearchConfig, nbest: int) -> None:
-    stepper, rows = LanguageModelSteps(language_model()), ragged_prompts(ROWS, 5, seed=1)
+    stepper, rows = LMStepper(language_model()), ragged_prompts(ROWS, 5, seed=1)
     together = sought(stepper, rows, search, nbest)
     for at in ALONE:
         ours, theirs = together[at], alone(stepper, rows, at, search, nbest)
@@ -112,7 +118,7 @@ def test_a_batch_finds_what_each_row_finds_alone(search: SearchConfig, nbest: in
 def test_a_batch_in_single_precision_finds_the_same_tokens(
     search: SearchConfig, nbest: int
 ) -> None:
-    stepper = LanguageModelSteps(language_model(torch.float32))
+    stepper = LMStepper(language_model(torch.float32))
     rows = ragged_prompts(ROWS, 5, seed=2)
     together = sought(stepper, rows, search, nbest)
     for at in ALONE:
@@ -122,9 +128,7 @@ def test_a_batch_in_single_precision_finds_the_same_tokens(
 @searches
 def test_a_forward_of_what_was_found_scores_it_the_same(search: SearchConfig, nbest: int) -> None:
     model, rows = language_model(), ragged_prompts(17, 5, seed=3)
-    for row, found in zip(
-        rows, sought(LanguageModelSteps(model), rows, search, nbest), strict=True
-    ):
+    for row, found in zip(rows, sought(LMStepper(model), rows, search, nbest), strict=True):
         for one in found:
             expected = rescored(model, row, told(one, END, MOST))
             assert one.log_probability == pytest.approx(expected, abs=1e-10)
@@ -136,7 +140,7 @@ def test_a_model_with_a_memory_is_searched_alike(
     decoder: str, search: SearchConfig, nbest: int
 ) -> None:
     model, rows, start = translator(decoder), ragged_prompts(13, 7, seed=4), 3
-    stepper, end = WritingSteps(model, start), END_WITH_MEMORY
+    stepper, end = Seq2SeqStepper(model, start), END_WITH_MEMORY
     together = sought(stepper, rows, search, nbest, end)
     for at in (0, 12):
         assert tokens_of(together[at]) == tokens_of(alone(stepper, rows, at, search, nbest, end))
@@ -152,11 +156,11 @@ class FromMemory:
     """A translator that is handed what an encoder made: frames in place of tokens."""
 
     def __init__(self, model: EncoderDecoder) -> None:
-        self.extend, self.select, self.logits = model.extend, model.select, model.logits
-        self.decoder = model.decoder
+        self.step, self.reorder, self.logits = model.step, model.reorder, model.logits
+        self.model = model
 
-    def begin(self, source: Tensor, present: Tensor) -> Any:
-        return begin_writing(self.decoder, source, present, 0)
+    def init_state(self, source: Tensor, present: Tensor) -> Any:
+        return Seq2Seq.init_state(self.model, source, present)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -166,7 +170,14 @@ def test_a_prompt_may_be_frames(decoder: str) -> None:
     memory = model.encoder(model.decoder.embedding(tokens), present)
     search = SearchConfig(beam=3)
     ours, theirs = (
-        seek(WritingSteps(one, 3), prompts, present, search=search, end=END_WITH_MEMORY, most=MOST)
+        generate(
+            Seq2SeqStepper(one, 3),
+            prompts,
+            present,
+            search=search,
+            end=END_WITH_MEMORY,
+            max_tokens=MOST,
+        )
         for one, prompts in ((FromMemory(model), memory), (model, tokens))
     )
     assert ours == theirs
@@ -184,22 +195,22 @@ def forced(
 def test_which_search_is_asked_for() -> None:
     tables, prompts = Tables(5, 7, 4, seed=0), numbered(5)
 
-    def by(search: SearchConfig, nbest: int = 1) -> list[list[Found]]:
-        return seek(tables, *prompts, search=search, end=0, most=4, nbest=nbest)
+    def by(search: SearchConfig, nbest: int = 1) -> list[list[TokenHypothesis]]:
+        return generate(tables, *prompts, search=search, end=0, max_tokens=4, nbest=nbest)
 
-    def by_beam(beam: int, length_penalty: float, nbest: int) -> list[list[Found]]:
-        return search_beam(
+    def by_beam(beam: int, length_penalty: float, nbest: int) -> list[list[TokenHypothesis]]:
+        return beam_search(
             tables,
             *prompts,
             beam=beam,
             length_penalty=length_penalty,
             stop="filled",
             end=0,
-            most=4,
+            max_tokens=4,
             nbest=nbest,
         )
 
-    greedy = [[one] for one in decode_greedily(tables, *prompts, end=0, most=4)]
+    greedy = [[one] for one in greedy_search(tables, *prompts, end=0, max_tokens=4)]
     assert by(SearchConfig()) == greedy
     wide = SearchConfig(beam=6, length_penalty=0.0)
     assert by(wide) == by_beam(6, 0.0, 1) != greedy
@@ -208,12 +219,15 @@ def test_which_search_is_asked_for() -> None:
     warm = SearchConfig(temperature=3.0, seed=1)
     assert by(warm) != by(replace(warm, seed=2))
     assert by(replace(warm, top_k=1)) == by(replace(warm, top_p=1e-9)) == greedy
-    with pytest.raises(ValueError, match="a beam of 2 cannot find 3 best"):
+    with pytest.raises(ValueError, match="at most the beam of 2, got 3"):
         by(SearchConfig(beam=2), nbest=3)
 
 
 @searches
 def test_no_rows_find_nothing(search: SearchConfig, nbest: int) -> None:
-    stepper = LanguageModelSteps(language_model())
+    stepper = LMStepper(language_model())
     empty = torch.zeros(0, 3).long()
-    assert seek(stepper, empty, empty.bool(), search=search, end=END, most=3, nbest=nbest) == []
+    assert (
+        generate(stepper, empty, empty.bool(), search=search, end=END, max_tokens=3, nbest=nbest)
+        == []
+    )

@@ -12,30 +12,30 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from harken.config import loads
-from harken.decode.greedy import decode_greedily
-from harken.decode.step import LanguageModelSteps
+from harken.decode.sampling import greedy_search
+from harken.decode.stepper import LMStepper
 from harken.layers.convolution import CausalConvolutionConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
-from harken.models.fixed_state import (
-    ConvolutionalModelConfig,
-    FixedStateModel,
+from harken.models.gpt import GPTConfig
+from harken.models.recurrent_lm import (
+    ConvLMConfig,
+    FixedStateLM,
     LanguageModelConfig,
-    RecurrentModelConfig,
+    RecurrentLMConfig,
 )
-from harken.models.language_model import GPTConfig
 
 VOCABULARY, WIDTH, HIDDEN, LAYERS, LENGTH, KERNEL = 17, 7, 11, 2, 13, 3
 
-MODELS: dict[str, RecurrentModelConfig | ConvolutionalModelConfig] = {
-    "tanh": RecurrentModelConfig(width=WIDTH, recurrence=TanhConfig(layers=LAYERS), tied=True),
-    "gru": RecurrentModelConfig(width=WIDTH, recurrence=GRUConfig(hidden=HIDDEN, layers=LAYERS)),
-    "lstm": RecurrentModelConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN, layers=LAYERS)),
-    "causal": ConvolutionalModelConfig(
+MODELS: dict[str, RecurrentLMConfig | ConvLMConfig] = {
+    "tanh": RecurrentLMConfig(width=WIDTH, recurrence=TanhConfig(layers=LAYERS), tied=True),
+    "gru": RecurrentLMConfig(width=WIDTH, recurrence=GRUConfig(hidden=HIDDEN, layers=LAYERS)),
+    "lstm": RecurrentLMConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN, layers=LAYERS)),
+    "causal": ConvLMConfig(
         width=WIDTH,
         convolutions=CausalConvolutionConfig(layers=LAYERS, kernel=KERNEL),
         tied=True,
     ),
-    "gated": ConvolutionalModelConfig(
+    "gated": ConvLMConfig(
         width=WIDTH,
         convolutions=GatedConvolutionConfig(layers=LAYERS, kernel=KERNEL, causal=True),
     ),
@@ -44,7 +44,7 @@ REACH = {"causal": 1 + (KERNEL - 1) * 3, "gated": 1 + (KERNEL - 1) * 2}  # dilat
 every_kind = pytest.mark.parametrize("kind", MODELS)
 
 
-def small(kind: str, seed: int = 0) -> FixedStateModel:
+def small(kind: str, seed: int = 0) -> FixedStateLM:
     """In float64, with weights large enough for a wrong one to show."""
     model = MODELS[kind].build(VOCABULARY, seed).double().eval()
     generator = torch.Generator().manual_seed(seed)
@@ -114,7 +114,7 @@ def test_ragged_chunks_equal_each_row_alone(kind: str) -> None:
     @given(st.lists(rows_and_cuts, min_size=1, max_size=4), st.integers(0, VOCABULARY - 1))
     @settings(max_examples=20)
     def holds(rows: list[tuple[list[int], list[int]]], padding: int) -> None:
-        state = model.begin(len(rows), torch.device("cpu"))
+        state = model.init_state(len(rows), torch.device("cpu"))
         gathered: list[list[Tensor]] = [[] for _ in rows]
         for chunk in range(5):
             parts = []
@@ -126,7 +126,7 @@ def test_ragged_chunks_equal_each_row_alone(kind: str) -> None:
                 continue
             padded = torch.tensor([part + [padding] * (longest - len(part)) for part in parts])
             present = torch.arange(longest) < torch.tensor([[len(part)] for part in parts])
-            states, state = model.extend(padded, present, state)
+            states, state = model.step(padded, present, state)
             for number, part in enumerate(parts):
                 gathered[number].append(states[number, : len(part)])
         for (tokens, _), states in zip(rows, gathered, strict=True):
@@ -175,7 +175,7 @@ def test_a_search_goes_on_from_the_state(kind: str) -> None:
     longest = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
     present = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
-    found = decode_greedily(LanguageModelSteps(model), tokens, present, end=end, most=most)
+    found = greedy_search(LMStepper(model), tokens, present, end=end, max_tokens=most)
     for row, one in zip(rows, found, strict=True):
         written: list[int] = []
         total = 0.0
@@ -193,15 +193,15 @@ def test_a_search_goes_on_from_the_state(kind: str) -> None:
 @torch.no_grad()
 def test_the_state_has_one_size_and_rows_that_can_be_chosen(kind: str) -> None:
     model = small(kind)
-    steps = LanguageModelSteps(model)
+    steps = LMStepper(model)
     tokens = some_tokens(3, LENGTH)
-    _, state = steps.prompt(tokens, torch.ones_like(tokens).bool())
+    _, state = steps.prefill(tokens, torch.ones_like(tokens).bool())
     sizes = [part.shape for part in state if part is not None]
-    begun = model.begin(3, tokens.device)
+    begun = model.init_state(3, tokens.device)
     assert sizes == [part.shape for part in begun if part is not None]
     chosen = torch.tensor([2, 0, 2, 1])
     next_tokens = torch.tensor([1, 2, 3, 4])
-    scores, _ = steps.step(next_tokens, steps.select(state, chosen, same_prompts=False))
+    scores, _ = steps.step(next_tokens, steps.reorder(state, chosen, same_prompts=False))
     whole = model(torch.cat((tokens[chosen], next_tokens[:, None]), dim=1))
     assert_close(scores, whole[:, -1], rtol=0, atol=1e-11)
 
@@ -218,7 +218,7 @@ def test_first_weights_are_a_function_of_the_seed(kind: str) -> None:
 
 @pytest.mark.parametrize(("tied", "spread"), [(True, 256**-0.5), (False, 1.0)])
 def test_embeddings_are_large_enough_to_be_felt(tied: bool, spread: float) -> None:
-    for config in (RecurrentModelConfig, ConvolutionalModelConfig):
+    for config in (RecurrentLMConfig, ConvLMConfig):
         model = config(width=256, tied=tied).build(VOCABULARY, seed=0)
         assert model.embedding.weight.std().item() == pytest.approx(spread, rel=0.05)
         scores = model(some_tokens(5, LENGTH))
@@ -256,12 +256,12 @@ class SomeRecipe:
     ("line", "told"),
     [
         ("", GPTConfig()),
-        ('model.kind = "rnn"', RecurrentModelConfig()),
+        ('model.kind = "rnn"', RecurrentLMConfig()),
         (
             'model = {kind = "rnn", recurrence.kind = "gru"}',
-            RecurrentModelConfig(recurrence=GRUConfig()),
+            RecurrentLMConfig(recurrence=GRUConfig()),
         ),
-        ('model.kind = "cnn"', ConvolutionalModelConfig()),
+        ('model.kind = "cnn"', ConvLMConfig()),
     ],
 )
 def test_one_line_chooses_the_model(line: str, told: LanguageModelConfig) -> None:
@@ -270,15 +270,15 @@ def test_one_line_chooses_the_model(line: str, told: LanguageModelConfig) -> Non
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
 def test_reading_from_the_right_is_refused(direction: str) -> None:
-    with pytest.raises(ValueError, match="still to come"):
-        RecurrentModelConfig(recurrence=GRUConfig(direction=direction))
+    with pytest.raises(ValueError, match="sees later tokens"):
+        RecurrentLMConfig(recurrence=GRUConfig(direction=direction))
 
 
 def test_a_centred_kernel_is_refused() -> None:
     with pytest.raises(ValueError, match="causal = true"):
-        ConvolutionalModelConfig(convolutions=GatedConvolutionConfig())
+        ConvLMConfig(convolutions=GatedConvolutionConfig())
 
 
 def test_embeddings_of_another_width_cannot_read_out() -> None:
-    with pytest.raises(ValueError, match="width 11 cannot be read out by embeddings of width 7"):
-        RecurrentModelConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN), tied=True)
+    with pytest.raises(ValueError, match="width 11 cannot be multiplied with"):
+        RecurrentLMConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN), tied=True)

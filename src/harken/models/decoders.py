@@ -1,0 +1,343 @@
+"""Decoders that attend to a memory, such as the states of an encoder.
+
+Transformer:
+
+    B T  --embed-->  B T J  --L blocks: t <= i, then cross-attention, then feed-forward-->  B T J
+
+RNN with attention, over time or over the places of an image:
+
+    a[t]   = softmax over the memory of  h[t-1] . W_key M        (a rectangular bilinear score)
+    V[t]   = sum of a[t] M                                       (no value matrix)
+    h[t]   = CELL(h[t-1], V[t], e[w_t])
+    P(w_{t+1}) = softmax over w of  e[w] . W_auto h[t]           (tied to the embeddings)
+
+h[0] comes from a right-to-left RNN over the source. The attention of step t enters h[t] and so
+decides w_{t+1}: it is credited to that word, and a start symbol gives the first word an attention.
+Any attention of `MultiHead` can replace the score above. For speech, `location` adds the previous
+weights: score + v . tanh(q + k + U f), with f a convolution of the weights of the step before.
+
+`init_state` projects the memory once; the state holds its keys and values.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.attention.compatibility import check_choices
+from harken.attention.context import attention_context, build_position
+from harken.attention.kernels import attention_weights
+from harken.attention.masks import CAUSAL, Mask, build_mask, padding_mask
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHeadConfig
+from harken.attention.positions import PositionConfig, SinusoidConfig, model_width
+from harken.attention.scores import MergedConfig
+from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
+from harken.layers.dropout import Dropout
+from harken.layers.embedding import TokenEmbedding
+from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.norm import NormConfig
+from harken.layers.output import OutputLinear
+from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
+from harken.layers.stack import Stack, StackState
+from harken.layers.transformer import Memory
+from harken.models.initialize import initialize
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformerDecoderConfig:
+    """Causal Transformer blocks with cross-attention."""
+
+    kind: Literal["transformer"] = "transformer"
+    layers: int = bounded(3, at_least=1, at_most=MAX_LAYERS)
+    width: int = bounded(256, at_least=1)  # J
+    length: int = bounded(256, at_least=2)  # the longest output, and memory where a score needs it
+    attention: MultiHeadConfig = MultiHeadConfig()
+    position: PositionConfig = SinusoidConfig()
+    feedforward: FeedForwardConfig = FeedForwardConfig()
+    norm: NormConfig = NormConfig()
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)
+    tied: bool = True
+
+    def __post_init__(self) -> None:
+        if model_width(self.position, self.width) != self.width:
+            raise ValueError("a decoder's positions are added; set position.place = 'add'")
+        check_choices(self.attention, self.position, self.width, self.length)
+
+    def build(self, vocabulary: int, memory_width: int, seed: int) -> "TransformerDecoder":
+        return TransformerDecoder(self, vocabulary, memory_width, seed)
+
+
+class DecoderState(NamedTuple):
+    """Keys and values of the generated tokens and of the memory."""
+
+    layers: StackState
+    positions: Int[Tensor, "B S"]
+    present: Bool[Tensor, "B S"]
+    memory: StackState
+    memory_present: Bool[Tensor, "B M"]
+
+
+class TransformerDecoder(nn.Module):
+    """The decoder of the encoder-decoder Transformer."""
+
+    def __init__(
+        self, config: TransformerDecoderConfig, vocabulary: int, memory_width: int, seed: int
+    ) -> None:
+        super().__init__()
+        width, length = config.width, config.length
+        self.length = length
+        self.embedding = TokenEmbedding(vocabulary, width)
+        self.position = build_position(config.position, config.attention, width, length)
+        self.dropout = Dropout(config.dropout)
+        self.stack = Stack(config, config.layers, width, length, memory_width)
+        self.lm_head = OutputLinear(width, vocabulary, bias=False)
+        initialize(self, config.layers, seed)
+        if config.tied:
+            self.lm_head.weight = self.embedding.weight
+
+    def init_state(
+        self, memory: Float[Tensor, "B M memory"], present: Bool[Tensor, "B M"] | None = None
+    ) -> DecoderState:
+        """Return the state before any token."""
+        empty = torch.zeros(memory.shape[0], 0, dtype=torch.long, device=memory.device)
+        projected = self.stack.project_kv(memory)
+        return DecoderState((), empty, empty.bool(), projected, all_present(memory, present))
+
+    def forward(self, tokens: Int[Tensor, "B T"], state: DecoderState) -> Float[Tensor, "B T J"]:
+        """Return the states of whole rows, for training and scoring."""
+        at = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        return self._run(tokens, at, at, CAUSAL, state)[0]
+
+    def step(
+        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: DecoderState
+    ) -> tuple[Float[Tensor, "B T J"], DecoderState]:
+        """Return the states of new tokens; those that are not `present` are padding."""
+        start = state.present.sum(dim=1, keepdim=True)
+        at = (start + present.cumsum(dim=1) - 1).clamp(min=0)
+        keys_at = torch.cat((state.positions, at), dim=1)
+        keys_present = torch.cat((state.present, present), dim=1)
+        mask = build_mask("causal", at, keys_at, present=keys_present)
+        states, layers = self._run(tokens, at, keys_at, mask, state)
+        return states, state._replace(layers=layers, positions=keys_at, present=keys_present)
+
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+        """Return the logits of the next token."""
+        return cast(Tensor, self.lm_head(states))
+
+    def _run(
+        self,
+        tokens: Int[Tensor, "B T"],
+        positions: Int[Tensor, "#B T"],
+        key_positions: Int[Tensor, "#B S"],
+        mask: Mask,
+        state: DecoderState,
+    ) -> tuple[Float[Tensor, "B T J"], StackState]:
+        own = attention_context(self.position, mask, positions, key_positions)
+        # Positions of target and memory are unrelated: no rotation, no bias.
+        places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
+        cross = AttentionContext(
+            mask=padding_mask(state.memory_present),
+            query_positions=positions,
+            key_positions=places,
+        )
+        memory = [Memory(layer, cross) for layer in state.memory]
+        embedded = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
+        states, layers = self.stack(embedded, own, state.layers or None, memory)
+        return states, layers
+
+
+BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), value_matrix=False, output_matrix=False)
+"""One head with W_key alone, as in the formula above."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocationConfig:
+    """Location-sensitive attention, and the window around the center of the last attention."""
+
+    channels: int = bounded(8, at_least=1)
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)
+    hidden: int = bounded(64, at_least=1)
+    window: int | None = bounded(None, at_least=1)  # places on either side of the center
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionRNNDecoderConfig:
+    """An RNN decoder; `width` is that of the word vectors."""
+
+    kind: Literal["rnn"] = "rnn"
+    width: int = bounded(256, at_least=1)
+    hidden: int = bounded(256, at_least=1)
+    cell: RecurrentConfig = GRUConfig()
+    attention: MultiHeadConfig = BILINEAR
+    location: LocationConfig | None = None
+    length: int = bounded(1024, at_least=1)  # of the memory, where a score needs it
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+
+    def __post_init__(self) -> None:
+        self.attention.check_even(self.hidden)
+        if self.attention.score.distances:
+            raise ValueError(
+                f"score {self.attention.score.kind!r} compares positions of one sequence, and an "
+                "RNN decoder attends to the memory only; choose score 'scaled'"
+            )
+        if self.cell.direction != "forward":
+            raise ValueError(
+                f"cell.direction: a decoder runs forward (got {self.cell.direction!r}); remove it"
+            )
+
+    def build(
+        self, vocabulary: int, memory_width: int, source_width: int, seed: int
+    ) -> "AttentionRNNDecoder":
+        """`source_width` is the width of the vector from which h[0] is computed."""
+        return AttentionRNNDecoder(self, vocabulary, memory_width, source_width, seed)
+
+
+class LocationState(NamedTuple):
+    """The weights of the last step, and the projected memory."""
+
+    weights: Float[Tensor, "B M"]
+    memory: Float[Tensor, "B M hidden"]
+
+
+class AttentionRNNState(NamedTuple):
+    """h[t], the memory, and the state of `location`."""
+
+    cell: RecurrentState
+    memory: KeyValues
+    memory_present: Bool[Tensor, "B M"]
+    location: LocationState | None
+
+
+class Location(nn.Module):
+    """v . tanh(q + k + U f), a bias from the weights of the last step."""
+
+    def __init__(self, config: LocationConfig, hidden: int, memory_width: int) -> None:
+        super().__init__()
+        self.window = config.window
+        self.conv = nn.Conv1d(1, config.channels, config.kernel, padding="same", bias=False)
+        self.conv_proj = nn.Linear(config.channels, config.hidden, bias=False)
+        self.query_proj = nn.Linear(hidden, config.hidden)
+        self.memory_proj = nn.Linear(memory_width, config.hidden, bias=False)
+        self.score_proj = nn.Linear(config.hidden, 1, bias=False)
+
+    def init_state(self, memory: Float[Tensor, "B M memory"]) -> LocationState:
+        """Return the state with all attention at the first place."""
+        weights = memory.new_zeros(memory.shape[:2])
+        weights[:, 0] = 1.0
+        return LocationState(weights, self.memory_proj(memory))
+
+    def bias(self, query: Float[Tensor, "B J"], last: LocationState) -> Float[Tensor, "B 1 1 M"]:
+        features = self.conv_proj(self.conv(last.weights[:, None]).transpose(1, 2))
+        joined = torch.tanh(self.query_proj(query)[:, None] + last.memory + features)
+        scores: Tensor = self.score_proj(joined)
+        return scores[:, None, None, :, 0]
+
+    def mask(self, last: LocationState, present: Bool[Tensor, "B M"]) -> Mask:
+        """Return the mask of the places near the center of the last attention."""
+        if self.window is None:
+            return padding_mask(present)
+        places = torch.arange(present.shape[1], device=present.device)
+        center = (last.weights * places).sum(dim=1, keepdim=True).round()
+        center = torch.minimum(center, present.sum(dim=1, keepdim=True) - 1)
+        return Mask(visible=(present & ((places - center).abs() <= self.window))[:, None, None])
+
+
+class AttentionRNNDecoder(nn.Module):
+    """One token per step: B T -> B T H."""
+
+    def __init__(
+        self,
+        config: AttentionRNNDecoderConfig,
+        vocabulary: int,
+        memory_width: int,
+        source_width: int,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        attention, hidden = config.attention, config.hidden
+        attended = hidden
+        if not attention.output_matrix:
+            own, _ = attention.head_widths(hidden)
+            attended = attention.heads * (own if attention.value_matrix else memory_width)
+        self.embedding = TokenEmbedding(vocabulary, config.width)
+        self.attention = attention.build(hidden, config.length, memory_width)
+        self.cell = config.cell.build_cell(attended + config.width, hidden)
+        self.first: nn.Linear | None = None
+        if source_width != hidden:
+            self.first = nn.Linear(source_width, hidden, bias=False)
+        self.to_words = nn.Linear(hidden, config.width, bias=False)  # W_auto
+        self.location: Location | None = None
+        if config.location is not None:
+            self.location = Location(config.location, hidden, memory_width)
+        self.dropout = Dropout(config.dropout)
+        initialize(self, 1, seed)
+
+    def init_state(
+        self,
+        memory: Float[Tensor, "B M memory"],
+        present: Bool[Tensor, "B M"] | None,
+        source: Float[Tensor, "B source"],
+    ) -> AttentionRNNState:
+        """Return h[0], computed from the state of a right-to-left RNN at the first token."""
+        zeros = self.cell.init_state(memory.shape[0])
+        hidden = source if self.first is None else self.first(source)
+        cell = RecurrentState(hidden[:, None].expand_as(zeros.hidden), zeros.cell)
+        location = None if self.location is None else self.location.init_state(memory)
+        projected = self.attention.project_kv(memory)
+        return AttentionRNNState(cell, projected, all_present(memory, present), location)
+
+    def forward(
+        self, tokens: Int[Tensor, "B T"], state: AttentionRNNState
+    ) -> Float[Tensor, "B T H"]:
+        """Return the states of whole rows, computed step by step."""
+        return self.step(tokens, torch.ones_like(tokens, dtype=torch.bool), state)[0]
+
+    def step(
+        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: AttentionRNNState
+    ) -> tuple[Float[Tensor, "B T H"], AttentionRNNState]:
+        """Return the states of new tokens, none of which is padding."""
+        assert present.all(), "a step without a token would change h"
+        outputs = []
+        # One lookup for all steps: each has a gradient as large as the table.
+        for words in self.embedding(tokens).unbind(dim=1):
+            output, state = self._step_word(words, state)
+            outputs.append(output)
+        return torch.stack(outputs, dim=1), state
+
+    def logits(self, states: Float[Tensor, "*B H"]) -> Float[Tensor, "*B V"]:
+        """Return e[w] . W_auto h for every word."""
+        return F.linear(self.to_words(states), self.embedding.weight)
+
+    def _step_word(
+        self, words: Float[Tensor, "B width"], state: AttentionRNNState
+    ) -> tuple[Float[Tensor, "B H"], AttentionRNNState]:
+        """Attend with h[t-1], then compute h[t]."""
+        query = state.cell.hidden[:, -1]
+        places = torch.arange(state.memory_present.shape[1], device=words.device)[None]
+        bias, mask = None, padding_mask(state.memory_present)
+        if self.location is not None and state.location is not None:
+            bias = self.location.bias(query, state.location)
+            mask = self.location.mask(state.location, state.memory_present)
+        context = AttentionContext(
+            mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
+        )
+        attended = self.attention.attend(query[:, None], state.memory, context)[:, 0]
+        output, cell = self.cell(self.dropout(torch.cat((attended, words), dim=-1)), state.cell)
+        location = state.location
+        if location is not None:
+            terms = self.attention.terms(query[:, None], state.memory, context)
+            weights = attention_weights(terms, mask).mean(dim=1)[:, 0]
+            location = location._replace(weights=weights)
+        return output, state._replace(cell=cell, location=location)
+
+
+def all_present(
+    memory: Float[Tensor, "B M memory"], present: Bool[Tensor, "B M"] | None
+) -> Bool[Tensor, "B M"]:
+    """Return `present`, or a mask without padding where it is None."""
+    if present is not None:
+        return present
+    return torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)

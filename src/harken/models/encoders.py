@@ -1,0 +1,241 @@
+"""Bidirectional encoders: B T J -> B T H, where every token sees the whole input.
+
+    tanh, gru, lstm     recurrent, in one direction or both
+    stride2, gated      convolutions
+    transformer         attention
+    conformer           attention and convolutions
+
+A recipe chooses with `body.kind` or `encoder.kind`. Padding is on the right and changes nothing.
+Causal models are in `gpt.py`, `recurrent_lm.py` and `decoders.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.attention.compatibility import check_choices
+from harken.attention.context import attention_context, build_position
+from harken.attention.masks import padding_mask
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import LearnedConfig, NoPositionConfig, PositionConfig
+from harken.attention.transformer_xl import TransformerXLConfig
+from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
+from harken.layers.conformer import ConformerConfig
+from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
+from harken.layers.dropout import Dropout
+from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
+from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.norm import NormConfig
+from harken.layers.recurrent import GRUConfig, LSTMConfig, Recurrent, RecurrentConfig, TanhConfig
+from harken.layers.stack import Stack
+from harken.models.initialize import initialize
+from harken.models.inputs import check_rows, check_shape
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformerEncoderConfig:
+    """A stack of Transformer blocks."""
+
+    kind: Literal["transformer"] = "transformer"
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
+    length: int = bounded(128, at_least=1)  # the longest input, in tokens
+    attention: MultiHeadConfig = MultiHeadConfig()
+    position: PositionConfig = LearnedConfig()
+    feedforward: FeedForwardConfig = FeedForwardConfig()
+    norm: NormConfig = NormConfig()
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+    entrance_norm: bool = False  # a norm before the first block, as BERT has
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConformerEncoderConfig:
+    """A stack of Conformer blocks; by default distances enter through the score alone."""
+
+    kind: Literal["conformer"] = "conformer"
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
+    length: int = bounded(1024, at_least=1)  # the longest input, in tokens
+    attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())
+    position: PositionConfig = NoPositionConfig()
+    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise, in tokens
+    convolution_norm: Literal["batch", "layer"] = "batch"
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)
+
+    def __post_init__(self) -> None:
+        self.block()  # checks the kernel when the recipe is read
+
+    def block(self) -> ConformerConfig:
+        return ConformerConfig(
+            attention=self.attention,
+            feedforward=self.feedforward,
+            kernel=self.kernel,
+            convolution_norm=self.convolution_norm,
+            dropout=self.dropout,
+        )
+
+
+EncoderConfig = (
+    TanhConfig
+    | GRUConfig
+    | LSTMConfig
+    | ConvPyramidConfig
+    | GatedConvolutionConfig
+    | TransformerEncoderConfig
+    | ConformerEncoderConfig
+)
+
+
+def check_encoder(config: EncoderConfig, width: int) -> None:
+    """Raise if the choices do not fit inputs of this width."""
+    if isinstance(config, TransformerEncoderConfig | ConformerEncoderConfig):
+        check_choices(config.attention, config.position, width, config.length)
+    elif isinstance(config, GatedConvolutionConfig) and config.causal:
+        raise ValueError("an encoder is bidirectional; set causal = false")
+    elif isinstance(config, RecurrentConfig):
+        config.hidden_width(width)
+
+
+def build_encoder(config: EncoderConfig, width: int) -> "Encoder":
+    """Return the encoder of a config, for inputs of this width."""
+    if isinstance(config, TransformerEncoderConfig):
+        return TransformerEncoder(config, width)
+    if isinstance(config, ConformerEncoderConfig):
+        return ConformerEncoder(config, width)
+    if isinstance(config, RecurrentConfig):
+        return RNNEncoder(config, width)
+    return ConvEncoder(config, width)
+
+
+class TransformerEncoder(nn.Module):
+    """Transformer blocks without a causal mask; padding may be on either side."""
+
+    def __init__(self, config: TransformerEncoderConfig, width: int) -> None:
+        super().__init__()
+        self.position = build_position(config.position, config.attention, width, config.length)
+        self.length: int | None = min(config.length, self.position.length or config.length)
+        self.width, self.layers = self.position.width, config.layers
+        self.norm = config.norm.build(self.width) if config.entrance_norm else nn.Identity()
+        self.dropout = Dropout(config.dropout)
+        self.stack = Stack(config, config.layers, self.width, config.length)
+
+    def forward(
+        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T H"]:
+        if present is None:
+            positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
+        else:
+            positions = (present.cumsum(dim=1) - 1).clamp(min=0)
+        context = attention_context(self.position, padding_mask(present), positions, positions)
+        embedded = self.dropout(self.norm(self.position.embed(inputs, positions[..., None])))
+        states: Tensor = self.stack(embedded, context)[0]
+        return states
+
+
+class ConformerEncoder(nn.Module):
+    """Conformer blocks."""
+
+    def __init__(self, config: ConformerEncoderConfig, width: int) -> None:
+        super().__init__()
+        self.position = build_position(config.position, config.attention, width, config.length)
+        self.length: int | None = min(config.length, self.position.length or config.length)
+        self.width, self.layers = self.position.width, config.layers
+        self.dropout = Dropout(config.dropout)
+        self.blocks = nn.ModuleList(
+            config.block().build(self.width, config.length) for _ in range(config.layers)
+        )
+
+    def forward(
+        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T H"]:
+        positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
+        context = attention_context(self.position, padding_mask(present), positions, positions)
+        states: Tensor = self.dropout(self.position.embed(inputs, positions[..., None]))
+        for block in self.blocks:
+            states = block(states, context, present)
+        return states
+
+
+class RNNEncoder(nn.Module):
+    """The states of one direction, or of both concatenated."""
+
+    length: int | None = None
+
+    def __init__(self, config: RecurrentConfig, width: int) -> None:
+        super().__init__()
+        self.recurrent: Recurrent = config.build(width)
+        self.width, self.layers = self.recurrent.width, config.layers
+
+    def forward(
+        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T H"]:
+        return cast(Tensor, self.recurrent(inputs, present)[0])
+
+
+class ConvEncoder(nn.Module):
+    """A convolutional pyramid, or gated convolutions."""
+
+    length: int | None = None
+
+    def __init__(self, config: ConvPyramidConfig | GatedConvolutionConfig, width: int) -> None:
+        super().__init__()
+        self.convolutions = config.build(width)
+        self.width, self.layers = width, config.layers
+
+    def forward(
+        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T H"]:
+        return cast(Tensor, self.convolutions(inputs, present))
+
+
+Encoder = TransformerEncoder | ConformerEncoder | RNNEncoder | ConvEncoder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextEncoderConfig(TransformerEncoderConfig):
+    """A Transformer encoder with token embeddings, such as BERT."""
+
+    width: int = bounded(256, at_least=1)  # J
+    segments: int = bounded(0, at_least=0)  # number of segment embeddings; 0 for none
+
+    def __post_init__(self) -> None:
+        check_encoder(self, self.width)
+
+    def build(self, vocabulary: int, seed: int) -> "TextEncoder":
+        return TextEncoder(self, vocabulary, seed)
+
+
+class TextEncoder(nn.Module):
+    """Tokens B T -> states B T J."""
+
+    def __init__(self, config: TextEncoderConfig, vocabulary: int, seed: int) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(vocabulary, config.width)
+        self.segment: nn.Embedding | None = None
+        if config.segments > 0:
+            self.segment = SegmentEmbedding(config.segments, config.width)
+        self.body = TransformerEncoder(config, config.width)
+        self.length, self.width = self.body.length, self.body.width
+        initialize(self, config.layers, seed)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        *,
+        present: Bool[Tensor, "B T"] | None = None,
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T J"]:
+        """Return the states; without `segments` every token is in segment 0."""
+        check_rows("tokens", tokens, self.length)
+        if segments is not None and self.segment is None:
+            raise ValueError("segments: the model was built without segments")
+        if present is not None:
+            check_shape("present", present, *tokens.shape)
+        embedded: Tensor = self.embedding(tokens)
+        if self.segment is not None:
+            embedded = embedded + self.segment(
+                torch.zeros_like(tokens) if segments is None else segments
+            )
+        return cast(Tensor, self.body(embedded, present))

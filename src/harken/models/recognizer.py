@@ -1,0 +1,151 @@
+"""Speech recognition by CTC, by attention, or by both.
+
+    frames B S F  --front-->  B M J  --encoder-->  memory B M H
+    memory  --CTC-->  B M V                       a symbol or the blank per place
+    memory, symbols so far  --decoder-->  B T V
+
+The encoder is any of `encoders.py`. The blank is symbol 0, the vocabulary's padding. With
+`memory_ms`, an RNN decoder attends only to this much sound around its last attention.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, cast
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.config import bounded
+from harken.layers.dropout import Dropout
+from harken.layers.frontends import Conv2dSubsamplingConfig
+from harken.models.ctc import CTC, CTCConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, LocationConfig
+from harken.models.encoders import (
+    ConformerEncoder,
+    ConformerEncoderConfig,
+    EncoderConfig,
+    TransformerEncoder,
+    build_encoder,
+    check_encoder,
+)
+from harken.models.initialize import initialize
+from harken.models.inputs import check_length, check_rows, check_shape
+from harken.models.seq2seq import (
+    DecoderConfig,
+    EncoderOutput,
+    Seq2Seq,
+    check_memory,
+    decoder_layers,
+)
+
+BLANK = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecognizerConfig:
+    """A speech recognizer; `width` is that of the front's outputs."""
+
+    kind: Literal["recogniser"] = "recogniser"
+    width: int = bounded(144, at_least=1)
+    front: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()
+    encoder: EncoderConfig = ConformerEncoderConfig()
+    ctc: bool = True
+    decoder: DecoderConfig | None = None
+    # The attention window of an RNN decoder, both sides.
+    memory_ms: float | None = bounded(None, above=0.0, at_most=1e9)
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's outputs
+
+    def __post_init__(self) -> None:
+        check_encoder(self.encoder, self.width)
+        if not self.ctc and self.decoder is None:
+            raise ValueError("a recognizer needs ctc, a decoder or both; choose one")
+        if self.memory_ms is not None and not isinstance(self.decoder, AttentionRNNDecoderConfig):
+            raise ValueError("memory_ms is a window of the RNN decoder; set decoder.kind = 'rnn'")
+        if self.decoder is not None:
+            check_memory(self.decoder, getattr(self.encoder, "length", None))
+
+    def build(self, vocabulary: int, features: int, hop_ms: float, seed: int) -> "SpeechRecognizer":
+        """Build for frames of `features` numbers, one every `hop_ms`."""
+        return SpeechRecognizer(self, vocabulary, features, hop_ms, seed)
+
+    def windowed(self, hop_ms: float) -> DecoderConfig | None:
+        """Return the decoder's config with `memory_ms` as places of the memory."""
+        if self.memory_ms is None or not isinstance(self.decoder, AttentionRNNDecoderConfig):
+            return self.decoder
+        places = max(1, round(self.memory_ms / (2 * hop_ms * self.front.factor)))
+        location = replace(self.decoder.location or LocationConfig(), window=places)
+        return replace(self.decoder, location=location)
+
+
+class RecognizerOutput(NamedTuple):
+    """Logits of CTC and of the decoder; None for the one that the model does not have."""
+
+    ctc_logits: Float[Tensor, "B M V"] | None
+    present: Bool[Tensor, "B M"]  # positions of `ctc_logits` that are not padding
+    decoder_logits: Float[Tensor, "B T V"] | Float[Tensor, "targets V"] | None
+
+
+class SpeechRecognizer(Seq2Seq):
+    """Front, encoder, and CTC, a decoder or both."""
+
+    def __init__(
+        self, config: RecognizerConfig, vocabulary: int, features: int, hop_ms: float, seed: int
+    ) -> None:
+        super().__init__()
+        self.features = features
+        self.front = config.front.build(features, config.width)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = build_encoder(config.encoder, config.width)
+        # Attention blocks start with a norm. To other encoders the front's small initial outputs
+        # would look like silence, and they would learn to emit blanks only.
+        attends = isinstance(self.encoder, TransformerEncoder | ConformerEncoder)
+        self.norm = nn.Identity() if attends else nn.LayerNorm(config.width)
+        width, layers = self.encoder.width, self.encoder.layers
+        self.ctc: CTC | None = None
+        if config.ctc:
+            self.ctc = CTCConfig().build(width, vocabulary, blank=BLANK, seed=seed)
+        self.decoder, self.max_target = None, None
+        decoder = config.windowed(hop_ms)
+        if decoder is not None:
+            self.decoder = self.build_decoder(decoder, vocabulary, self.encoder, width, seed)
+            self.max_target, layers = decoder.length, max(layers, decoder_layers(decoder))
+        limit = self.encoder.length
+        self.max_frames = None if limit is None else limit * self.front.stride
+        initialize(self, layers, seed)
+
+    @property
+    def modes(self) -> frozenset[str]:
+        """The decoding modes that the model has."""
+        parts = {"ctc": self.ctc, "attention": self.decoder}
+        return frozenset(name for name, part in parts.items() if part is not None)
+
+    def encode(self, frames: Float[Tensor, "B S F"], present: Bool[Tensor, "B S"]) -> EncoderOutput:
+        """Return the memory that CTC and the decoder read."""
+        tokens = self.front(frames, present)
+        states = self.encoder(self.dropout(self.norm(tokens.tokens)), tokens.present)
+        return EncoderOutput(states, tokens.present)
+
+    def ctc_log_probs(self, memory: Float[Tensor, "B M H"]) -> Float[Tensor, "B M V"]:
+        """Return the log-probabilities of each place's symbol; symbol 0 is the blank."""
+        assert self.ctc is not None, "the model was built without ctc"
+        return cast(Tensor, self.ctc(memory))
+
+    def forward(
+        self,
+        frames: Float[Tensor, "B S F"],
+        present: Bool[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        *,
+        at: Bool[Tensor, "B T"] | None = None,
+    ) -> RecognizerOutput:
+        """Return the logits of CTC, and of the token after each of `target` (or only `at`)."""
+        check_shape("frames", frames, "batch", "time", self.features)
+        check_length("frames", frames.shape[1], self.max_frames)
+        check_shape("present", present, *frames.shape[:2])
+        check_rows("target", target, self.max_target)
+        encoded = self.encode(frames, present)
+        ctc_logits = None if self.ctc is None else self.ctc.logits(encoded.memory)
+        decoder_logits = None
+        if self.decoder is not None:
+            states = self.decoder(target, self.init_state(*encoded))
+            decoder_logits = self.logits(states if at is None else states[at])
+        return RecognizerOutput(ctc_logits, encoded.present, decoder_logits)

@@ -1,0 +1,145 @@
+"""Causal language models with a state of constant size: tokens -> logits of the next token.
+
+    rnn   B T  --embed-->  B T J  --tanh, gru or lstm-->  B T H  --lm_head-->  B T V
+    cnn   B T  --embed-->  B T J  --causal convolutions-->  B T J  --lm_head-->  B T V
+
+Inputs may have any length. The interface is that of `gpt.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from harken.attention.scores import INITIAL_STD
+from harken.config import bounded
+from harken.layers.convolution import CausalConvolutionConfig, Convolutions, GatedConvolutionConfig
+from harken.layers.embedding import TokenEmbedding
+from harken.layers.output import OutputLinear
+from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
+from harken.models.gpt import GPTConfig
+from harken.models.initialize import initialize
+from harken.models.inputs import check_rows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecurrentLMConfig:
+    """`dropout` is applied before and after the recurrence."""
+
+    kind: Literal["rnn"] = "rnn"
+    width: int = bounded(256, at_least=1)  # J of the embeddings
+    recurrence: RecurrentConfig = LSTMConfig(layers=2)
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+    tied: bool = False  # the output projection is the embedding table
+
+    def __post_init__(self) -> None:
+        if self.recurrence.direction != "forward":
+            raise ValueError(
+                f"direction {self.recurrence.direction!r} sees later tokens; "
+                "set recurrence.direction = 'forward'"
+            )
+        hidden = self.recurrence.hidden_width(self.width)
+        if self.tied and hidden != self.width:
+            raise ValueError(
+                f"states of width {hidden} cannot be multiplied with embeddings of width "
+                f"{self.width}; set tied = false, or leave out recurrence.hidden"
+            )
+
+    def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
+        body = self.recurrence.build(self.width)
+        return FixedStateLM(self, body, body.width, self.recurrence.layers, vocabulary, seed)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConvLMConfig:
+    """`dropout` is applied before and after the convolutions."""
+
+    kind: Literal["cnn"] = "cnn"
+    width: int = bounded(256, at_least=1)  # J
+    convolutions: CausalConvolutionConfig | GatedConvolutionConfig = CausalConvolutionConfig(
+        layers=6
+    )
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+    tied: bool = False  # the output projection is the embedding table
+
+    def __post_init__(self) -> None:
+        if isinstance(self.convolutions, GatedConvolutionConfig) and not self.convolutions.causal:
+            raise ValueError("a centered kernel sees later tokens; set convolutions.causal = true")
+
+    def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
+        body, layers = self.convolutions.build(self.width), self.convolutions.layers
+        return FixedStateLM(self, body, self.width, layers, vocabulary, seed)
+
+
+LanguageModelConfig = GPTConfig | RecurrentLMConfig | ConvLMConfig
+
+
+class FixedStateLM(nn.Module):
+    """Embeddings, a recurrence or causal convolutions, and an output projection."""
+
+    length: int | None = None
+
+    def __init__(
+        self,
+        config: RecurrentLMConfig | ConvLMConfig,
+        body: Recurrent | Convolutions,
+        state_width: int,
+        layers: int,
+        vocabulary: int,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(vocabulary, config.width)
+        self.body = body
+        self.dropout = nn.Dropout(config.dropout)
+        self.lm_head = OutputLinear(state_width, vocabulary, bias=False)
+        initialize(self, layers, seed)
+        # No norm follows the embeddings, so they must not be small. A tied table stays smaller, so
+        # that the size of the logits does not grow with the width.
+        with torch.no_grad():
+            size = config.width**-0.5 if config.tied else 1.0
+            self.embedding.weight.mul_(size / INITIAL_STD)
+        if config.tied:
+            self.lm_head.weight = self.embedding.weight
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        *,
+        positions: Int[Tensor, "B T"] | None = None,
+        documents: Int[Tensor, "B T"] | None = None,
+        at: Bool[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
+        """Return the logits of the next token at every position, or only where `at` is true."""
+        if positions is not None or documents is not None:
+            raise ValueError("a model with a state cannot separate the documents of a packed row")
+        states = self.states(tokens)
+        return self.logits(states if at is None else states[at])
+
+    def states(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T J"]:
+        """Return the states of whole rows."""
+        check_rows("tokens", tokens)
+        embedded = self.dropout(self.embedding(tokens))
+        outputs = self.body(embedded)
+        return cast(Tensor, self.dropout(outputs[0] if isinstance(outputs, tuple) else outputs))
+
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+        """Return the logits of the next token after each state."""
+        return cast(Tensor, self.lm_head(states))
+
+    def init_state(self, batch: int, device: torch.device) -> Any:
+        """Return the state before any token, on the device of the weights."""
+        return self.body.init_state(batch)
+
+    def step(
+        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
+    ) -> tuple[Float[Tensor, "B T J"], Any]:
+        """Return the states of new tokens; those that are not `present` are padding."""
+        embedded = self.dropout(self.embedding(tokens))
+        # The recurrence is faster without a mask, and a search steps without padding.
+        padding = None if bool(present.all()) else present
+        run = self.body.step if isinstance(self.body, Convolutions) else self.body
+        states, after = run(embedded, padding, state)
+        return self.dropout(states), after
