@@ -273,7 +273,7 @@ small = harken.GPT(vocabulary=19, layers=1, width=12, heads=3, max_length=8)
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "width": (lambda: harken.GPT(vocabulary=9, width=10, heads=4), "harken.GPT: width 10 does not"),
     "layers": (lambda: harken.GPT(vocabulary=9, layers=0), "harken.GPT: layers: found 0"),
-    "vocabulary": (lambda: harken.GPT(vocabulary=True), "harken.GPT: vocabulary: expected a whole"),
+    "vocabulary": (lambda: harken.GPT(vocabulary=True), "vocabulary: expected an integer"),
     "kind": (lambda: harken.GPT(vocabulary=9, position="rotry"), "unknown kind 'rotry'"),
     "heads": (lambda: harken.MultiHead(width=10, heads=4), "harken.MultiHead: width 10 does not"),
     "shape": (lambda: harken.MultiHead(width=4, heads=2)(TOKENS), "expected inputs of shape"),

@@ -132,7 +132,7 @@ def test_a_signal_outside_the_steps_is_obeyed_at_once(
     owner = owners.get(phase, LanguageModelTask)
     recipe, folder = load_recipe(text_recipe), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(owner, phase, slow)
+        patch.setattr(owner, {"read": "read_file"}.get(phase, phase), slow)
         with pytest.raises(Interrupted):
             train(recipe, folder)
     assert folder.exists() == (phase != "read")

@@ -101,4 +101,4 @@ def test_a_run_for_other_claims_is_refused(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["claims", "A5", "--run", str(small_run)]) == 2
-    assert "wanted B8 among the claims" in capsys.readouterr().err
+    assert "expected B8 among the claims" in capsys.readouterr().err

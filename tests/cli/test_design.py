@@ -50,13 +50,13 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["shift", "--key-width", "2", "--length", "4001"], "at most"),
-        (["shift", "--offset", "300"], "wanted 0 to 255"),
+        (["shift", "--offset", "300"], "expected 0 to 255"),
         (["shift", "--out", "head.gif"], "expected .svg or .png"),
         (["shift", "--width", "7"], "whole pairs"),
-        (["shift", "--position", "fourier", "--span", "100"], "read two ways"),
+        (["shift", "--position", "fourier", "--span", "100"], "longer offsets are ambiguous"),
         (["band", "--sharpness", "nan"], "finite"),
         (["average", "--keys", "1"], "2 keys at least"),
-        (["previous-match", "--symbols", "400", "--length", "2"], "no query has a right key"),
+        (["previous-match", "--symbols", "400", "--length", "2"], "no query has a target key"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -227,7 +227,7 @@ def test_options_win_over_the_recipe(
     monkeypatch.setattr(Run, "search", property(lambda self: self.recipe.search), raising=True)
 
     def with_recipe(search: SearchConfig, *options: str) -> SearchConfig:
-        import harken.run
+        import harken.cli.predict
 
         load = harken.run.load
 
@@ -235,7 +235,7 @@ def test_options_win_over_the_recipe(
             return load(folder, "cpu").searching(search)
 
         with monkeypatch.context() as patched:
-            patched.setattr(harken.run, "load", changed)
+            patched.setattr(harken.cli.predict, "load", changed)
             run_command.clear()
             say("a", *options)
         result = run_command[0][0]
@@ -278,7 +278,7 @@ def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
         ("--nbest 0", "--nbest: expected at least 1"),
         ("--nbest 2000", "--nbest: expected at least 1 and at most 1024"),
         ("--beam 2 --nbest 3", "--beam: expected 3 or more for --nbest 3, got 2"),
-        ("--beam 2 --temperature 0.5", "a beam takes no samples"),
+        ("--beam 2 --temperature 0.5", "beam search does not sample"),
         ("--top-k 5", "give a temperature too"),
         ("--top-p 0", "--top-p: expected above 0.0 and at most 1.0"),
         ("--top-p 0.5", "give a temperature too"),

@@ -82,11 +82,23 @@ def test_json_lines(tmp_path: Path) -> None:
         ({"audio": "a.wav"}, "missing key 'text'", "add 'text'"),
         ({"text": "x"}, "missing key 'audio'", "add 'audio'"),
         ({"audio": "a.wav", "text": None}, "missing key 'text'", "add 'text'"),
-        ({"audio": "a.wav", "text": 7}, "7.0 as 'text', wanted a text in quotes", "mend"),
-        ({"audio": 7, "text": "x"}, "7.0 as 'audio'", "mend"),
-        ({"audio": "a.wav", "text": "x", "speaker": 3}, "3.0 as 'speaker'", "mend"),
-        ({"audio": "a.wav", "text": "x", "start": "0"}, "'0' as 'start', wanted seconds", "mend"),
-        ({"audio": "a.wav", "text": "x", "end": True}, "True as 'end', wanted seconds", "mend"),
+        (
+            {"audio": "a.wav", "text": 7},
+            "wrong value of 'text' (expected a text in quotes",
+            "correct",
+        ),
+        ({"audio": 7, "text": "x"}, "wrong value of 'audio'", "correct"),
+        ({"audio": "a.wav", "text": "x", "speaker": 3}, "wrong value of 'speaker'", "correct"),
+        (
+            {"audio": "a.wav", "text": "x", "start": "0"},
+            "wrong value of 'start' (expected seconds",
+            "correct",
+        ),
+        (
+            {"audio": "a.wav", "text": "x", "end": True},
+            "wrong value of 'end' (expected seconds",
+            "correct",
+        ),
         ({"audio": "a.wav", "text": " \t"}, "is empty (expected a transcript)", "write it"),
         ({"audio": "a.wav", "text": "\ud800"}, "expected Unicode text", "correct"),
         (
@@ -102,8 +114,16 @@ def test_json_lines(tmp_path: Path) -> None:
             "got 0.0 and inf",
             "",
         ),
-        ({"audio": "a.wav", "text": "x", "words": "x"}, "'x' as 'words', wanted a list", "mend"),
-        ({"audio": "a.wav", "text": "x", "words": ["x"]}, "'x' as 'words', wanted objects", ""),
+        (
+            {"audio": "a.wav", "text": "x", "words": "x"},
+            "wrong value of 'words' (expected a list",
+            "correct",
+        ),
+        (
+            {"audio": "a.wav", "text": "x", "words": ["x"]},
+            "wrong value of 'words' (expected objects",
+            "",
+        ),
         (
             {"audio": "a.wav", "text": "x", "words": [{"word": "x", "start": 0}]},
             "missing key 'end'",
@@ -165,7 +185,11 @@ def test_a_table(tmp_path: Path) -> None:
         ),
         (["audio\ttext", "a.wav x"], "2: expected 2 tab-separated cells", "put a tab"),
         (["audio\ttext", "a.wav\t "], "2: missing key 'text'", "add 'text'"),
-        (["audio\ttext\tend", "a.wav\tx\t1,5"], "2: found '1,5' as 'end', wanted seconds", "mend"),
+        (
+            ["audio\ttext\tend", "a.wav\tx\t1,5"],
+            "2: wrong value of 'end' (expected seconds",
+            "correct",
+        ),
         (
             ["audio\ttext\tend", "a.wav\tx\tnan"],
             "2: expected 0 <= start < end, got 0.0 and nan",

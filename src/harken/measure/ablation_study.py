@@ -88,6 +88,7 @@ def ablation_study(
         change = difference(sample, after)
         results.append(AblatedPart(part=part, value=after.estimate(), difference=change))
         on_part(number, len(parts), metric, results[-1])
-    sign = -1 if sample.unit in LOWER_IS_BETTER else 1
+    is_lower_better = any(result.difference.unit in LOWER_IS_BETTER for result in results)
+    sign = -1 if is_lower_better else 1
     results.sort(key=lambda result: sign * result.difference.value)
     return AblationStudy(n=before.n, metric=metric, whole=sample.estimate(), parts=results)

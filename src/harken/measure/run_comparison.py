@@ -16,7 +16,7 @@ def require_same_examples(examples: Iterable[tuple[str, Sequence[object]]]) -> N
         if own != first[1]:
             raise UserError(
                 f"{name}: expected {_difference(first[1], own, first[0])}",
-                fix="evaluate on one file with --data, or --source and --target",
+                fix="evaluate all runs on the same file (command line: --data FILE)",
             )
 
 
@@ -72,7 +72,7 @@ def pivot_table(
         metric = metric or next(iter(evaluation.metrics))
         if metric not in evaluation.metrics:
             raise UserError(
-                f"--metric: expected one of {', '.join(evaluation.metrics)}, got {metric!r}",
+                f"metric: expected one of {', '.join(evaluation.metrics)}, got {metric!r}",
                 fix="choose one that every run has",
             )
         figure = evaluation.metrics[metric]
