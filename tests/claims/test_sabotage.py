@@ -78,13 +78,13 @@ def shares_over_queries(patch: pytest.MonkeyPatch) -> None:
 
 def credited_late(patch: pytest.MonkeyPatch) -> None:
     """Every state stands one word later than the look that made it."""
-    extend = AttentionRNNDecoder.extend
+    extend = AttentionRNNDecoder.step
 
     def late(self: AttentionRNNDecoder, tokens: Tensor, present: Tensor, state: object) -> object:
         states, after = extend(self, tokens, present, state)
         return states.roll(1, dims=1), after
 
-    patch.setattr(AttentionRNNDecoder, "extend", late)
+    patch.setattr(AttentionRNNDecoder, "step", late)
 
 
 def forgets_the_future(patch: pytest.MonkeyPatch) -> None:

@@ -103,11 +103,11 @@ def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Ru
         cross_attention(run.model, source, target, END, after_input=told) for told in (False, True)
     )
     read = torch.tensor([source])
-    state = run.model.begin(read, torch.ones_like(read).bool())
+    state = run.model.init_state(read, torch.ones_like(read).bool())
     for step, token in enumerate([END, *target]):
         with torch.inference_mode(), record(run.model) as seen:
             item = torch.tensor([[token]])
-            _, state = run.model.extend(item, torch.ones_like(item).bool(), state)
+            _, state = run.model.step(item, torch.ones_like(item).bool(), state)
         for name, weights in decided.items():
             assert weights.shape[1:] == (3, 5)
             (row,) = [call.weights[0, :, 0].numpy() for call in seen if call.name == name]

@@ -130,7 +130,7 @@ def test_every_model_shows_its_attention_or_says_why_not(
             pytest.skip("the task always writes something")
         for module, search in (
             (transcribe_predictor, "search_speech"),
-            (seq2seq, "seek"),
+            (seq2seq, "generate"),
         ):
             monkeypatch.setattr(module, search, lambda *_, **__: [[EMPTY]])
     monkeypatch.setattr(inspect, "attention_files", lambda viewed, title: {"svg": title.encode()})

@@ -142,7 +142,7 @@ def test_impossible_endings_do_not_fill_the_beam(stop: Stop) -> None:
 
 def test_where_nothing_is_possible_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = Tables(2, 3, 4, seed=0)
-    monkeypatch.setattr(tables, "logs", lambda scores: torch.full_like(scores, -torch.inf))
+    monkeypatch.setattr(tables, "log_probs", lambda scores: torch.full_like(scores, -torch.inf))
     assert searched(tables, 3, 0, 1.0, 2) == [[TokenHypothesis([], -math.inf)]] * 2
 
 

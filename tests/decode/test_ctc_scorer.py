@@ -186,4 +186,4 @@ def test_greedy_search_of_ctc_ends() -> None:
 
 def test_prompts_are_as_many_as_rows() -> None:
     with pytest.raises(AssertionError, match="3 prompts to 2 rows"):
-        stepper_of(random_logs(2, 3, 5, seed=0), 0, 0).prompt(*numbered(3))
+        stepper_of(random_logs(2, 3, 5, seed=0), 0, 0).prefill(*numbered(3))

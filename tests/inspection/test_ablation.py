@@ -36,7 +36,16 @@ from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoder
 from harken.models.encoders import ConformerEncoderConfig, TransformerEncoderConfig
 from harken.models.gpt import GPTConfig
 from harken.models.seq2seq import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
-from small_models import HEAD_WIDTH, HEADS, LAYERS, POSITIONS, VOCABULARY, small_config, stirred
+from small_models import (
+    HEAD_WIDTH,
+    HEADS,
+    LAYERS,
+    POSITIONS,
+    VOCABULARY,
+    over_map,
+    small_config,
+    stirred,
+)
 from small_models import small_model as small
 
 TOKENS = torch.arange(1, 16).reshape(3, 5)
@@ -184,25 +193,25 @@ def test_positions_set_beside_tokens_leave_zeros_there() -> None:
     beside = replace(POSITIONS["learned"], place="concat")  # type: ignore[type-var, call-arg]
     model = SpatialConfig(layers=1, position=beside).build(8, 3, 2).double()
     picture = torch.randn(2, 3, 2, 8).double()
-    whole = model.over_map(picture)
+    whole = over_map(model, picture)
     with ablated(model, [PositionRef("position")]):
-        bare = model.over_map(picture)
+        bare = over_map(model, picture)
     for table in model.position.tables:
         table.weight.zero_()
     assert not torch.allclose(whole, bare)
-    assert_close(bare, model.over_map(picture), rtol=0, atol=1e-12)
+    assert_close(bare, over_map(model, picture), rtol=0, atol=1e-12)
     assert position_parts(spatial) == [PositionRef("position")]
 
 
 def test_heads_over_a_picture() -> None:
     model = SpatialConfig(layers=1, attention=THREE).build(12, 3, 2).double()
     picture = torch.randn(2, 3, 2, 12).double()
-    whole = model.over_map(picture)
+    whole = over_map(model, picture)
     with ablated(model, [HeadRef(FIRST, 1)]):
-        bare = model.over_map(picture)
+        bare = over_map(model, picture)
     model.get_submodule(FIRST).out_proj.weight[:, :4] = 0.0
     assert not torch.allclose(whole, bare)
-    assert_close(bare, model.over_map(picture), rtol=0, atol=1e-12)
+    assert_close(bare, over_map(model, picture), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("how", [Zero(), Resample()], ids=["zero", "resample"])
@@ -232,7 +241,7 @@ def test_an_rnn_whose_only_head_is_gone_knows_the_source_by_its_first_state_alon
     state = model.init_state(SOURCE, PRESENT)
     tokens = TARGET[:, 0]
     with ablated(model, [AttentionRef("decoder.attention")]):
-        found, _ = model.decoder.step(model.decoder.embedding(tokens), state)
+        found, _ = model.decoder._step_word(model.decoder.embedding(tokens), state)
     decoder = model.decoder
     nothing = torch.zeros(2, model.encoder.width).double()
     wanted, _ = decoder.cell(torch.cat((nothing, decoder.embedding(tokens)), dim=-1), state.cell)

@@ -211,7 +211,7 @@ def test_a_search_that_runs_no_attention_is_refused(
 def test_kernels_come_back_after_every_step() -> None:
     one = writer("translate rnn", 2, torch.float64)
     watched = RecordingStepper(one.stepper, one.model, end=15, beam=5)
-    watched.prompt(one.prompts, one.present)
+    watched.prefill(one.prompts, one.present)
     assert {part.kernel for part in attentions(one.model).values()} == {fused_attention}
 
 

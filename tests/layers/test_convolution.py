@@ -266,11 +266,11 @@ def test_pieces_equal_the_whole(kind: str) -> None:
     def holds(seed: int, cuts: set[int]) -> None:
         torch.manual_seed(seed)
         inputs, state = some_inputs(), module.init_state(BATCH)
-        _, expected = module.extend(inputs, None, state)
+        _, expected = module.step(inputs, None, state)
         pieces = []
         edges = [0, *sorted(cuts), TIME]
         for first, last in pairwise(edges):
-            outputs, state = module.extend(inputs[:, first:last], None, state)
+            outputs, state = module.step(inputs[:, first:last], None, state)
             pieces.append(outputs)
         assert_same(torch.cat(pieces, dim=1), module(inputs))
         assert_same(state, expected)
@@ -283,12 +283,12 @@ def test_pieces_equal_the_whole(kind: str) -> None:
 def test_unequal_rows_go_on_from_where_each_ended(kind: str) -> None:
     module: Convolutions = drawn(ALL[kind])
     inputs, later = some_inputs(3), some_inputs(3, 4)
-    _, state = module.extend(inputs, up_to([TIME, 2, 5], TIME), module.init_state(3))
-    outputs, last = module.extend(later, up_to([4, 3, 0], 4), state)
+    _, state = module.step(inputs, up_to([TIME, 2, 5], TIME), module.init_state(3))
+    outputs, last = module.step(later, up_to([4, 3, 0], 4), state)
     for row, (early, late) in enumerate([(TIME, 4), (2, 3), (5, 0)]):
         joined = torch.cat((inputs[row, :early], later[row, :late]))[None]
         assert_same(outputs[row, :late], module(joined)[0, early:])
-        _, expected = module.extend(joined, None, module.init_state(1))
+        _, expected = module.step(joined, None, module.init_state(1))
         assert_same([tail[row] for tail in last], [tail[0] for tail in expected])
         assert not outputs[row, late:].any()
 
@@ -303,7 +303,7 @@ def test_a_state_holds_no_more_than_each_layer_needs() -> None:
 def test_what_cannot_go_on_says_so() -> None:
     centred, causal = drawn(ALL["gated"]), drawn(ALL["causal"])
     with pytest.raises(AssertionError, match="still to come"):
-        centred.extend(some_inputs(), None, centred.init_state(BATCH))
+        centred.step(some_inputs(), None, centred.init_state(BATCH))
     with pytest.raises(AssertionError, match="on the right"):
         causal.step(some_inputs(), up_to([TIME, 4], TIME).flip(1), causal.init_state(BATCH))
 
@@ -337,7 +337,7 @@ def test_dropout_falls_on_what_a_kernel_reads_and_not_on_the_stream(kind: str) -
     assert_same(module.train()(inputs), nothing_read[kind])
     assert (module.eval()(inputs) != nothing_read[kind]).any(dim=-1).all()
     if kind in CAUSAL:
-        outputs, _ = module.train().extend(inputs, None, module.init_state(BATCH))
+        outputs, _ = module.train().step(inputs, None, module.init_state(BATCH))
         assert_same(outputs, nothing_read[kind])
 
 

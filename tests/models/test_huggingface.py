@@ -603,7 +603,10 @@ BAD_WEIGHTS: list[tuple[Callable[[Weights], object], tuple[str, ...]]] = [
         replaced("encoder.layer.2.output.dense.bias", torch.zeros(15)),
         ("layer.2.output", "no place"),
     ),
-    (replaced(f"bert.{NORM}", torch.zeros(15)), (f"'bert.{NORM}'", f"'{NORM}'", "both")),
+    (
+        replaced(f"bert.{NORM}", torch.zeros(15)),
+        (f"'bert.{NORM}'", f"'{NORM}'", "are the same weight"),
+    ),
 ]
 
 

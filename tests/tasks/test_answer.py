@@ -180,7 +180,7 @@ def test_states_are_those_that_answers_are_read_from(
     prompts = encode_prompts(questions, untrained.vocabulary, untrained.model.length - 5)
     tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
     with torch.inference_mode():
-        wanted, _ = LMStepper(untrained.model.eval()).prompt(tokens, present)
+        wanted, _ = LMStepper(untrained.model.eval()).prefill(tokens, present)
     found = untrained.predictor.states(questions)
     assert found.shape == (3, 24)
     scores = untrained.model.logits(torch.from_numpy(found))

@@ -171,7 +171,7 @@ def test_each_way_of_writing_can_be_asked_for(
         assert main(["evaluate", folder, "--by", way, "--beam", "3", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["n"] == 4
     assert main(["evaluate", str(run_of("conformer, ctc").folder), "--by", "attention"]) == 2
-    assert "writes by ctc alone" in capsys.readouterr().err
+    assert "the model has no attention" in capsys.readouterr().err
     assert main(["evaluate", folder, "--by", "ear"]) == 2
     assert "--by: unknown value 'ear'" in capsys.readouterr().err
 
@@ -253,7 +253,7 @@ def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
     glimpse = run.attention(name)
     assert glimpse is not None
     (one,) = view_attention(run.model, glimpse)
-    assert one.view.title == "TextEncoder self-attention: time in seconds"
+    assert one.view.title == "Encoder self-attention: time in seconds"
     assert one.layers[0].weights.shape[1:] == (len(one.view.queries), len(one.view.keys))
     recurrent = TASKS["transcribe"].build(recipe(spoken, LSTM), run.vocabulary.sizes)
     assert replace(run, model=recurrent).attention(name) is None

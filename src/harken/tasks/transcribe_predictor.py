@@ -232,7 +232,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return signal_of(name, self.filterbank.rate, self.recipe.data.most_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
-        """TextEncoder states of a batch of sounds."""
+        """Encoder states of a batch of sounds."""
         device = self.device
         lengths = torch.tensor([len(frames) for frames in sounds])
         # A sound too short for one frame is read as one frame of silence.
