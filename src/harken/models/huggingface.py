@@ -186,10 +186,10 @@ def _fill(
     return model
 
 
-def _check_tie(embedding: Tensor, reader: Stored | None) -> None:
-    if reader is not None and not torch.equal(reader.read().to(embedding.dtype), embedding):
+def _check_tie(embedding: Tensor, lm_head: Stored | None) -> None:
+    if lm_head is not None and not torch.equal(lm_head.read().to(embedding.dtype), embedding):
         raise UserError(
-            f"{reader.path}: found {reader.name!r} unlike the table of embeddings, wanted them "
+            f"{lm_head.path}: found {lm_head.name!r} unlike the table of embeddings, wanted them "
             "equal as config.json has tie_word_embeddings",
             fix="set tie_word_embeddings to false if the model was trained so",
         )
