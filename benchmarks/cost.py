@@ -23,7 +23,7 @@ from harken.training.runtime import prepare
 RECIPES = Path(__file__).parents[1] / "recipes"
 WANTED = 0.25  # largest accepted error of a prediction
 CASES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
-    "lm": (("model.length=512",), (64, 128, 512)),
+    "lm": (("model.max_length=512",), (64, 128, 512)),
     "answer": ((), (32, 64, 128)),
     "tag": ((), (8, 24, 64)),
     "fill": ((), (8, 24, 64)),

@@ -23,7 +23,7 @@ from torch import Tensor
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig
 from harken.attention.relative import RotaryConfig
-from harken.design.start import StartConfig, init_heads, stack_sites
+from harken.design.start import InitHeadConfig, init_heads, stack_sites
 from harken.models.gpt import GPTConfig
 from harken.training.runtime import prepare
 
@@ -58,7 +58,7 @@ def reading(path: Path) -> tuple[Draw, int]:
 def losses(
     draw: Draw,
     vocabulary: int,
-    starts: list[StartConfig],
+    starts: list[InitHeadConfig],
     position: PositionConfig,
     options: argparse.Namespace,
     seed: int,
@@ -67,21 +67,21 @@ def losses(
     config = GPTConfig(
         layers=2,
         width=WIDTH,
-        length=LENGTH,
+        max_length=LENGTH,
         attention=MultiHeadConfig(heads=HEADS, bias=isinstance(position, RotaryConfig)),
         position=position,
-        tied=False,
+        tie_embeddings=False,
     )
     model = config.build(vocabulary, seed)
-    init_heads(stack_sites(model.stack, model.position, LENGTH, config.order), starts)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=options.rate)
+    init_heads(stack_sites(model.stack, model.position, LENGTH, config.mask), starts)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.rate)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(options.steps):
         tokens, counts = draw(generator)
         loss = F.cross_entropy(model(tokens[:, :-1], at=counts), tokens[:, 1:][counts])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         yield loss.item()
 
 
@@ -110,16 +110,16 @@ def trained(options: argparse.Namespace) -> dict[str, list[list[int | None]]]:
     position = RotaryConfig() if options.position == "rotary" else SinusoidConfig()
     if options.task == "copy":
         draw, vocabulary = copying, SYMBOLS
-        starts = [StartConfig(layer=1, head=1, offset=HALF - 1)]
+        starts = [InitHeadConfig(layer=1, head=1, offset=HALF - 1)]
     else:
         draw, vocabulary = reading(options.file)
-        starts = [StartConfig(layer=1, head=n + 1, offset=n) for n in range(HEADS)]
+        starts = [InitHeadConfig(layer=1, head=n + 1, offset=n) for n in range(HEADS)]
     return {
         name: [
             steps_to(options.losses, losses(draw, vocabulary, side, position, options, seed))
             for seed in range(options.seeds)
         ]
-        for name, side in (("designed", starts), ("drawn", list[StartConfig]()))
+        for name, side in (("designed", starts), ("drawn", list[InitHeadConfig]()))
     }
 
 

@@ -29,8 +29,8 @@ from harken.tasks.answer import (
     AnswerData,
     AnswerRecipe,
     AnswerTraining,
-    AskingConfig,
-    ReadingConfig,
+    FinetuneConfig,
+    PretrainConfig,
 )
 from harken.training.optimizer import AdamWConfig, MuonConfig, SGDConfig
 
@@ -67,26 +67,26 @@ def recipe_of(files: PeopleFiles, seed: int) -> AnswerRecipe:
     """Return the recipe of every condition; whole words give all the same vocabulary."""
     return AnswerRecipe(
         seed=seed,
-        data=AnswerData(read=files.read, train=files.train, dev=files.test),
+        data=AnswerData(pretrain=files.read, train=files.train, dev=files.test),
         encode=WordsConfig(),
         model=GPTConfig(
             layers=2,
             width=128,
-            length=96,
+            max_length=96,
             attention=MultiHeadConfig(heads=4),
             position=RotaryConfig(),
         ),
         training=AnswerTraining(
-            pretrain=ReadingConfig(
+            pretrain=PretrainConfig(
                 steps=900,
                 batch_tokens=1024,
-                views=ViewsConfig(corrupted=0.0, turned=0.0),
-                questions=0.0,
-                optimiser=MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003)),
+                views=ViewsConfig(corrupted=0.0, rotated=0.0),
+                question_ratio=0.0,
+                optimizer=MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.003)),
             ),
             # AdamW memorizes the 150 training answers (61 % instead of 83 % with five rewritten
             # and permuted biographies, seed 0).
-            finetune=AskingConfig(steps=120, optimiser=SGDConfig(rate=0.01, momentum=0.9)),
+            finetune=FinetuneConfig(steps=120, optimizer=SGDConfig(lr=0.01, momentum=0.9)),
         ),
     )
 
@@ -107,7 +107,7 @@ def main() -> None:
         )
         train(recipe_of(files, options.seed), run, resume=True, progress=False)
         found = read_metrics(run)["metrics"]
-        for name in ("exact_match", "commonest_answer"):
+        for name in ("exact_match", "majority_answer"):
             metric = Estimate(**found[name])
             value = f"{shown(metric.value, metric.unit):>8}  {shown_interval(metric)}"
             print(f"{condition.slug:16} {name:18} {value}", flush=True)

@@ -11,7 +11,7 @@
 Both start from the same arrays of float32 and end with the frames in arrays. Theirs gets each sound
 whole and as a list, which it takes faster than an array. The sides take turns, so that a busy
 machine slows both, though not quite alike: ours waits for memory, and threads for one another. A
-figure is the median of the ratios of neighbouring turns.
+figure is the median of the ratios of neighboring turns.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def theirs(sounds: Sounds, rate: int, bins: int) -> list[np.ndarray]:
 
 @cache
 def built(rate: int, bins: int) -> Filterbank:
-    return FilterbankConfig(rate=rate, bins=bins).build()
+    return FilterbankConfig(sample_rate=rate, mel_bins=bins).build()
 
 
 def ours(sounds: Sounds, rate: int, bins: int) -> list[np.ndarray]:

@@ -34,7 +34,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-GPT = ("model.layers=2", "model.width=32", "model.length=64", "model.attention.heads=4")
+GPT = ("model.layers=2", "model.width=32", "model.max_length=64", "model.attention.heads=4")
 STEPS = 50
 TEXT = {"data.train": "sentences/text.txt", "data.dev": "0.1"}
 STAGE = {
@@ -48,7 +48,7 @@ STAGE = {
 }
 DATA: dict[str, dict[str, str]] = {
     "answer": {
-        "data.read": "people/people.txt",
+        "data.pretrain": "people/people.txt",
         "data.train": "people/questions.train.tsv",
         "data.dev": "people/questions.test.tsv",
     },
@@ -67,7 +67,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "answer": (*GPT, "training.pretrain.batch_tokens=512", "training.finetune.steps=20"),
     "tag": ("model.width=40", "model.characters.width=16", "training.tags.batch_tokens=128"),
     "fill": ("model.width=24", "training.batch_tokens=256"),
-    "lm": (*GPT, "training.batch_tokens=256", "search.most=20"),
+    "lm": (*GPT, "training.batch_tokens=256", "search.max_tokens=20"),
     "translate": (
         "model.encoder.layers=1",
         "model.decoder.layers=1",
@@ -76,23 +76,23 @@ SMALL: dict[str, tuple[str, ...]] = {
     ),
     "transcribe": (
         "model.width=16",
-        "model.front.channels=4",
+        "model.frontend.channels=4",
         "model.encoder.layers=1",
         "training.speech.batch_frames=400",
     ),
     "caption": (
         "model.width=16",
-        "model.front.channels=[4,5,6]",
+        "model.frontend.channels=[4,5,6]",
         "model.decoder={kind='rnn',width=16,hidden=16}",
         "training.captions.batch_captions=8",
     ),
 }
-TRANSFORMER_DECODER = "model.decoder={kind='transformer',layers=1,width=16,length=64}"
+TRANSFORMER_DECODER = "model.decoder={kind='transformer',layers=1,width=16,max_length=64}"
 VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
     "lm": {
         **{
             f"score {score}": (f"model.attention.score.kind={score}",)
-            for score in ("dot", "additive", "merged", "synthesizer", "relative_product")
+            for score in ("dot", "additive", "merged", "synthesizer", "transformer_xl")
         },
         "score random synthesizer": ("model.attention.score={kind='synthesizer',form='random'}",),
         **{
@@ -108,8 +108,8 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
             )
         },
         **{
-            f"optimizer {kind}": (f"training.optimiser.kind={kind}",)
-            for kind in ("adamw", "muon", "descent")
+            f"optimizer {kind}": (f"training.optimizer.kind={kind}",)
+            for kind in ("adamw", "muon", "sgd")
         },
         "rnn": ("model={kind='rnn',width=32}",),
         "cnn": ("model={kind='cnn',width=32}",),
@@ -117,7 +117,7 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
         "dropout": ("model.dropout=0.2",),
     },
     "tag": {
-        kind: (f"model.body={{kind='{kind}',layers=2}}",)
+        kind: (f"model.encoder={{kind='{kind}',layers=2}}",)
         for kind in ("tanh", "gru", "gated", "stride2", "transformer")
     },
     "fill": {"masked": ("model={kind='masked',width=24}",)},
@@ -135,12 +135,12 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
         "rnn with memory": (
             "model.encoder={kind='lstm',direction='both'}",
             "model.decoder={kind='rnn',width=16,hidden=16}",
-            "model.memory_ms=400",
+            "model.attention_window_ms=400",
         ),
     },
     "caption": {
         "transformer": (TRANSFORMER_DECODER, "model.encoder.layers=1"),
-        "patch": ("model.front={kind='patch',patch=8}", "model.encoder.layers=1"),
+        "patch": ("model.frontend={kind='patch',patch=8}", "model.encoder.layers=1"),
     },
 }
 INPUTS = {

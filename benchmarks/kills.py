@@ -40,7 +40,7 @@ TRAINING = "evaluate_every = 4\nsave_every = 3\nsteps = 10\n"
 GPT = "[model]\nlayers = 1\nwidth = 16\nlength = 64\ndropout = 0.1\nattention.heads = 2\n"
 RECIPES = {
     "answer": 'read = "people/people.txt"\ntrain = "people/questions.train.tsv"\n'
-    f'dev = "people/questions.test.tsv"\n[encode]\nsize = 500\n{GPT}'
+    f'dev = "people/questions.test.tsv"\n[encode]\nvocab_size = 500\n{GPT}'
     "[training.pretrain]\nsteps = 6\nbatch_tokens = 512\nquestions = 0.2\nsave_every = 3\n"
     f"[training.finetune]\nbatch_tokens = 256\n{TRAINING}",
     "tag": 'train = "sentences/train.conllu"\ndev = "sentences/dev.conllu"\n'
@@ -109,7 +109,9 @@ def in_child(output: Path, work: Callable[[], int]) -> tuple[int, bool]:
         time.sleep(0.01)
 
 
-def train(folder: Path, task: str, run: str, stop: Stop | None, count: Path | None = None) -> int:
+def train(
+    folder: Path, task: str, run: str, early_stopping: bool | None, count: Path | None = None
+) -> int:
     """`harken train`, in this process; with `count`, the moments that a stop can name go there."""
     from harken.cli.main import main
     from harken.training.loop import Training

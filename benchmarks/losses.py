@@ -3,7 +3,7 @@
     python benchmarks/losses.py
 
 A read-out of 2,048 states, 256 wide, and its cross-entropy; and one of 16 utterances of 100 places
-for CTC. Forward and backward in turns in one process, ours by theirs, the median of neighbouring
+for CTC. Forward and backward in turns in one process, ours by theirs, the median of neighboring
 turns; memory is what the allocator gave out at most, with the scores as unit.
 """
 

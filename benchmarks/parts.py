@@ -4,7 +4,7 @@
     python benchmarks/parts.py --memory   peak memory of attention against length
 
 Both sides of a row have the same shapes and run in turns in one process, so that a busy machine
-slows both alike; the figure is the median of the ratios of neighbouring turns.
+slows both alike; the figure is the median of the ratios of neighboring turns.
 """
 
 import argparse
@@ -157,7 +157,7 @@ def hugging_face_rows(batch: int, steps: int, width: int, heads: int) -> Iterato
     rotation = RotaryConfig().build(sizes).rotation(at[..., None])
     turning = AttentionContext(mask=CAUSAL, query_positions=at, key_positions=at, rotation=rotation)
     block = TransformerConfig(
-        attention=MultiHeadConfig(heads=heads, key_value_heads=heads // 2),
+        attention=MultiHeadConfig(heads=heads, kv_heads=heads // 2),
         feedforward=FeedForwardConfig(activation="swiglu", inner=2 * width, bias=False),
         norm=NormConfig(kind="rms"),
     ).build(width, steps)

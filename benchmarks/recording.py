@@ -8,7 +8,7 @@
     all layers   all four recorded, against none
 
 A GPT of 4 layers, width 256 and 4 heads. Sides take turns in one process, so that a busy machine
-slows both alike; a figure is the median of the ratios of neighbouring turns. Memory is the growth
+slows both alike; a figure is the median of the ratios of neighboring turns. Memory is the growth
 of a process's peak over a pass of 4,096 tokens with one layer recorded, less that of one without,
 each in a process of its own; the bound is what is recorded and eight blocks of scores.
 """
@@ -36,7 +36,7 @@ MEBI = 2**20
 
 
 def built() -> GPT:
-    return GPTConfig(layers=4, width=256, length=LENGTH).build(1000, seed=0).eval()
+    return GPTConfig(layers=4, width=256, max_length=LENGTH).build(1000, seed=0).eval()
 
 
 @torch.inference_mode()

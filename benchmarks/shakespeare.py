@@ -40,15 +40,15 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "lm.toml"
 SETTINGS = (
     "model.layers=2",
     "model.width=128",
-    "model.length=64",
+    "model.max_length=64",
     "model.position.kind=rotary",
     "model.attention.heads=4",
     "training.steps=160",
     "training.batch_tokens=2048",
     "training.schedule.warmup=5",
-    "training.optimiser.rate=0.03",
-    "training.optimiser.momentum=0.9",
-    "training.optimiser.rest.rate=0.01",
+    "training.optimizer.lr=0.03",
+    "training.optimizer.momentum=0.9",
+    "training.optimizer.fallback.lr=0.01",
 )
 
 LAYERS, HEADS, WIDTH, BLOCK, ROWS = 4, 4, 128, 64, 12
@@ -129,11 +129,11 @@ def run_plain(path: Path, seed: int) -> Iterator[Look]:
     matrices = [one for one in model.parameters() if one.dim() >= 2]
     others = [one for one in model.parameters() if one.dim() < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    optimiser = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.99))
+    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.99))
     stream, spent = torch.from_numpy(train), 0.0
     for step in range(STEPS):
         started = time.perf_counter()
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = plain_rate(step)
         starts = torch.randint(len(stream) - BLOCK, (ROWS,))
         inputs = torch.stack([stream[start : start + BLOCK] for start in starts])
@@ -141,8 +141,8 @@ def run_plain(path: Path, seed: int) -> Iterator[Look]:
         scores = model(inputs)
         F.cross_entropy(scores.flatten(0, 1), targets.flatten()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         spent += time.perf_counter() - started
         if (step + 1) % (STEPS // LOOKS) == 0:
             nats = token_nats(model, held_out, BLOCK, BLOCK)
@@ -163,7 +163,7 @@ def run_harken(path: Path, seed: int) -> Iterator[Look]:
             model,
             stages,
             seed=seed,
-            machine=recipe.training.machine,
+            machine=recipe.training.runtime,
             device=device,
             checkpoints=Path(folder) / "checkpoints",
         )

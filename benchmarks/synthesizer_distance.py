@@ -47,19 +47,19 @@ def train(score: ScoreConfig, steps: int, seed: int) -> GPT:
     config = GPTConfig(
         layers=LAYERS,
         width=WIDTH,
-        length=2 * max(DISTANCES),
+        max_length=2 * max(DISTANCES),
         attention=MultiHeadConfig(heads=HEADS, score=score),
     )
     model, generator = config.build(SYMBOLS, seed), torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
     for _ in range(steps):
         distance = int(torch.randint(min(DISTANCES), max(DISTANCES) + 1, (1,), generator=generator))
         scores, wanted = scored(model, said_twice(distance, ROWS, generator))
         loss = F.cross_entropy(scores.flatten(0, 1), wanted.flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
     return model.eval()
 

@@ -58,7 +58,7 @@ def recipe_file(people: PeopleFiles) -> Path:
     """A recipe beside the people, with paths relative to it."""
     path = people.read.parent / "recipe.toml"
     path.write_text(
-        'task = "answer"\nseed = 5\n\n[data]\nread = "people.txt"\n'
+        'task = "answer"\nseed = 5\n\n[data]\npretrain = "people.txt"\n'
         'train = "questions.train.tsv"\ndev = "questions.test.tsv"\n',
         encoding="utf-8",
     )

@@ -51,8 +51,8 @@ POSITIONS: dict[str, PositionConfig] = {
     "fourier": FourierConfig(),
     "rotary": RotaryConfig(),
     "alibi": AlibiConfig(),
-    "relative": RelativeConfig(buckets=8, farthest=9),
-    "relative causal": RelativeConfig(buckets=5, farthest=7, causal=True),
+    "relative": RelativeConfig(buckets=8, max_distance=9),
+    "relative causal": RelativeConfig(buckets=5, max_distance=7, causal=True),
 }
 LEGAL = [
     (score, position)
@@ -61,13 +61,13 @@ LEGAL = [
     if conflict(SCORES[score], POSITIONS[position]) is None
 ]
 Norm = Literal["pre", "post"]
-Seen = Literal["causal", "strict", "window"]
+Seen = Literal["causal", "strictly_causal", "window"]
 BLOCKS: list[tuple[Norm, Seen]] = [
     ("pre", "causal"),
-    ("post", "strict"),
+    ("post", "strictly_causal"),
     ("pre", "window"),
     ("post", "causal"),
-    ("pre", "strict"),
+    ("pre", "strictly_causal"),
     ("post", "window"),
 ]
 # Not the whole product: every legal pair once, with norms and masks that take turns so that every
@@ -90,7 +90,7 @@ def small_config(
         layers=LAYERS,
         # MergedScore keys are whole tokens, and rotary turns pairs.
         width=WIDTH + 1 if merged and position == "rotary" else WIDTH,
-        length=LENGTH,
+        max_length=LENGTH,
         attention=MultiHeadConfig(
             heads=HEADS,
             head_width=HEAD_WIDTH,
@@ -98,7 +98,7 @@ def small_config(
             score=SCORES[score],
         ),
         position=POSITIONS[position],
-        order="strict" if seen == "strict" else "causal",
+        mask="strictly_causal" if seen == "strictly_causal" else "causal",
         window=WINDOW if seen == "window" else None,
         norm=NormConfig(place=norm),
     )

@@ -11,7 +11,7 @@ import pytest
 from harken.cli.main import main
 from harken.config import load
 from harken.encode.vocabulary import Vocabulary
-from harken.encode.words import WordsAndCharacters
+from harken.encode.words import WordVocabulary
 from harken.errors import Complaint
 from harken.foreign import load_huggingface
 from harken.formats.arrays import read_maps, read_pictures
@@ -42,7 +42,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "pictures": read_pictures,
     "maps": read_maps,
     "tokenizer": Vocabulary.load,
-    "words": WordsAndCharacters.load,
+    "words": WordVocabulary.load,
     "weights": load_weights,
 }
 # Files inside a folder that a reader is given.

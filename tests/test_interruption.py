@@ -142,7 +142,7 @@ def test_a_signal_outside_the_steps_is_obeyed_at_once(
 def test_fitting_a_tokenizer_does_not_delay_signals(tmp_path: Path) -> None:
     """`tokenizers` fits outside the interpreter: without a second thread the handler would wait."""
     line = "".join(chr(97 + (at * at) % 26) for at in range(4000))
-    config = BytePairConfig(size=5000)
+    config = BytePairConfig(vocab_size=5000)
     started: list[float] = []
 
     def send() -> None:
@@ -180,9 +180,9 @@ def test_ignored_signals_stay_ignored() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "training.machine.device=cuda",  # not on this machine
+        "training.runtime.device=cuda",  # not on this machine
         "data.train=missing.txt",
-        "encode={kind='bpe',size=260}",  # see below: the vocabulary cannot be fitted
+        "encode={kind='bpe',vocab_size=260}",  # see below: the vocabulary cannot be fitted
     ],
 )
 def test_a_failed_start_leaves_the_folder_free(
@@ -276,7 +276,7 @@ def test_reordered_recordings_are_refused(tmp_path: Path) -> None:
     manifest.write_text("\n".join(lines) + "\n")
     (tmp_path / "recipe.toml").write_text(
         'task = "transcribe"\n[data]\ntrain = "train.jsonl"\ndev = 0.3\n[model]\nwidth = 8\n'
-        "front.channels = 2\nencoder.layers = 1\n[training.speech]\nsteps = 2\nbatch_frames = 300\n"
+        "frontend.channels = 2\nencoder.layers = 1\n[training.speech]\nsteps = 2\nbatch_frames = 300\n"
     )
     recipe = load_recipe(tmp_path / "recipe.toml")
     with pytest.raises(Interrupted):

@@ -39,7 +39,7 @@ def test_a_run_folder_holds_everything(small_run: Path) -> None:
     metrics = json.loads((small_run / "metrics.json").read_text())
     assert metrics["task"] == "answer"
     assert metrics["n"] == 20
-    assert list(metrics["metrics"])[:2] == ["exact_match", "commonest_answer"]
+    assert list(metrics["metrics"])[:2] == ["exact_match", "majority_answer"]
     log = [json.loads(line) for line in (small_run / "log.jsonl").read_text().splitlines()]
     steps = [(line["stage"], line["step"]) for line in log if line["event"] == "stepped"]
     assert steps == [("reading", n + 1) for n in range(6)] + [

@@ -88,7 +88,7 @@ def train(
     """
     folder = Path(folder)
     with stop_signals() as stop, training_progress(prose(folder.name), progress) as show:
-        device = choose_device(recipe.training.machine.device)
+        device = choose_device(recipe.training.runtime.device)
         check_run_folder(recipe, folder, resume=resume)
         task = task_of(recipe)
         splits = task.read_splits(recipe)
@@ -102,7 +102,7 @@ def train(
                     listeners = [show] if listener is None else [show, listener]
                     run = _train_stages(recipe, folder, splits, device, listeners, stop)
             else:
-                run = load(folder, recipe.training.machine.device)
+                run = load(folder, recipe.training.runtime.device)
             if not all((folder / name).exists() for name in (METRICS, CARD, REPORT)):
                 finish(run)
             return run
@@ -175,7 +175,7 @@ def _train_stages(
         model,
         stages,
         seed=recipe.seed,
-        machine=recipe.training.machine,
+        machine=recipe.training.runtime,
         device=device,
         checkpoints=folder / CHECKPOINTS,
         interruptible=stop.immediate,

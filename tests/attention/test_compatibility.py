@@ -77,7 +77,7 @@ def test_forms_of_a_kind_clash_alike() -> None:
     assert refused == {
         ("synthesizer", "rotary"),
         ("additive", "rotary"),
-        ("relative_product", "rotary"),
+        ("transformer_xl", "rotary"),
     }
 
 
@@ -87,7 +87,7 @@ def gpt(score: ScoreConfig, position: PositionConfig) -> GPTConfig:
         width=12,
         attention=MultiHeadConfig(heads=3, score=score),
         position=position,
-        tied=not concat,
+        tie_embeddings=not concat,
     )
 
 
@@ -111,10 +111,10 @@ def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | Fouri
     model = GPTConfig(
         layers=1,
         width=6,
-        length=8,
+        max_length=8,
         attention=MultiHeadConfig(heads=4),  # 12 divides, 6 does not
         position=kind(place="concat"),
-        tied=False,
+        tie_embeddings=False,
     ).build(19, seed=0)
     assert model.lm_head.weight.shape == (19, 12)
     assert model.embedding.weight.shape == (19, 6)
@@ -124,8 +124,8 @@ def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | Fouri
 @pytest.mark.parametrize(
     ("attention", "made"),
     [
-        (MultiHeadConfig(heads=4, head_width=5, output_matrix=False), 20),
-        (MultiHeadConfig(heads=4, output_matrix=False, value_matrix=False), 48),
+        (MultiHeadConfig(heads=4, head_width=5, out_proj=False), 20),
+        (MultiHeadConfig(heads=4, out_proj=False, v_proj=False), 48),
     ],
 )
 def test_without_an_output_matrix_widths_must_be_equal(
@@ -134,15 +134,15 @@ def test_without_an_output_matrix_widths_must_be_equal(
     with pytest.raises(ValueError, match=f"make {made} and the model has 12; make them equal"):
         GPTConfig(width=12, attention=attention)
     for heads, matrix in ((4, True), (1, False)):
-        fits = MultiHeadConfig(heads=heads, output_matrix=False, value_matrix=matrix)
+        fits = MultiHeadConfig(heads=heads, out_proj=False, v_proj=matrix)
         assert GPTConfig(width=12, attention=fits).attention == fits
 
 
 @pytest.mark.parametrize("kv_heads", [2, 3, 7, 10])
 def test_heads_that_cannot_share_evenly_are_refused(kv_heads: int) -> None:
     with pytest.raises(ValueError, match=f"5 heads cannot share {kv_heads} key_value_heads evenly"):
-        MultiHeadConfig(heads=5, key_value_heads=kv_heads)
-    assert MultiHeadConfig(heads=5, key_value_heads=1).key_value_heads == 1
+        MultiHeadConfig(heads=5, kv_heads=kv_heads)
+    assert MultiHeadConfig(heads=5, kv_heads=1).kv_heads == 1
 
 
 def test_merged_has_no_key_width() -> None:
@@ -163,8 +163,8 @@ def test_rotary_with_merged_wants_an_even_width_and_says_so() -> None:
 @pytest.mark.parametrize(
     "attention",
     [
-        MultiHeadConfig(heads=4, key_width=3, value_matrix=False),
-        MultiHeadConfig(heads=4, score=MergedConfig(), value_matrix=False),
+        MultiHeadConfig(heads=4, key_width=3, v_proj=False),
+        MultiHeadConfig(heads=4, score=MergedConfig(), v_proj=False),
         MultiHeadConfig(heads=4, score=MergedConfig(), head_width=3),
         MultiHeadConfig(heads=4, key_width=3, head_width=2),
     ],
@@ -176,7 +176,7 @@ def test_a_width_need_not_divide_where_no_share_is_taken(attention: MultiHeadCon
 @pytest.mark.parametrize(
     "attention",
     [
-        MultiHeadConfig(heads=4, value_matrix=False),
+        MultiHeadConfig(heads=4, v_proj=False),
         MultiHeadConfig(heads=4, score=MergedConfig()),
         MultiHeadConfig(heads=4, key_width=3),
         MultiHeadConfig(heads=4, head_width=3),
@@ -189,5 +189,5 @@ def test_a_width_must_divide_where_a_share_is_taken(attention: MultiHeadConfig) 
 
 def test_a_span_shorter_than_the_model_is_refused() -> None:
     with pytest.raises(ValueError, match=r"span 127 is shorter than the model's length 128"):
-        GPTConfig(length=128, position=FourierConfig(span=127))
-    assert GPTConfig(length=128, position=FourierConfig(span=128)).length == 128
+        GPTConfig(max_length=128, position=FourierConfig(span=127))
+    assert GPTConfig(max_length=128, position=FourierConfig(span=128)).max_length == 128

@@ -22,7 +22,7 @@ def causal_table(queries: int, keys: int) -> Mask:
 
 
 def strict(queries: int, keys: int) -> Mask:
-    return build_mask("strict", torch.arange(queries)[None], torch.arange(keys)[None])
+    return build_mask("strictly_causal", torch.arange(queries)[None], torch.arange(keys)[None])
 
 
 def packed(queries: int, keys: int) -> Mask:
@@ -39,7 +39,9 @@ def packed(queries: int, keys: int) -> Mask:
 
 def padding(queries: int, keys: int) -> Mask:
     present = torch.arange(keys) < torch.tensor([[keys - 3], [keys]])
-    return build_mask("any", torch.arange(queries)[None], torch.arange(keys)[None], present=present)
+    return build_mask(
+        "bidirectional", torch.arange(queries)[None], torch.arange(keys)[None], present=present
+    )
 
 
 def with_blind_rows(queries: int, keys: int) -> Mask:
@@ -54,7 +56,7 @@ MASKS = {
     "none": lambda queries, keys: NO_MASK,
     "causal flag": lambda queries, keys: CAUSAL,
     "causal table": causal_table,
-    "strict": strict,
+    "strictly_causal": strict,
     "packed": packed,
     "padding": padding,
     "blind rows": with_blind_rows,

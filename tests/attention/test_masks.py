@@ -20,14 +20,14 @@ def drawn(mask: Mask, queries: int = 0, keys: int = 0) -> list[str]:
 
 def test_orders_by_hand() -> None:
     here = places(0, 1, 2)
-    assert drawn(build_mask("any", here, here)) == ["xxx", "xxx", "xxx"]
+    assert drawn(build_mask("bidirectional", here, here)) == ["xxx", "xxx", "xxx"]
     assert drawn(build_mask("causal", here, here)) == ["x..", "xx.", "xxx"]
-    assert drawn(build_mask("strict", here, here)) == ["...", "x..", "xx."]
+    assert drawn(build_mask("strictly_causal", here, here)) == ["...", "x..", "xx."]
 
 
 def test_positions_decide_and_not_slots() -> None:
     assert drawn(build_mask("causal", places(3, 4), places(0, 1, 2, 3, 4))) == ["xxxx.", "xxxxx"]
-    assert drawn(build_mask("strict", places(2, 0), places(1, 0, 2))) == ["xx.", "..."]
+    assert drawn(build_mask("strictly_causal", places(2, 0), places(1, 0, 2))) == ["xx.", "..."]
 
 
 def test_the_flag_means_that_the_last_query_stands_at_the_last_key() -> None:
@@ -45,14 +45,24 @@ def test_a_packed_row_by_hand() -> None:
 
 def test_windows_by_hand() -> None:
     here = places(0, 1, 2, 3)
-    assert drawn(build_mask("any", here, here, window=1)) == ["xx..", "xxx.", ".xxx", "..xx"]
+    assert drawn(build_mask("bidirectional", here, here, window=1)) == [
+        "xx..",
+        "xxx.",
+        ".xxx",
+        "..xx",
+    ]
     assert drawn(build_mask("causal", here, here, window=1)) == ["x...", "xx..", ".xx.", "..xx"]
-    assert drawn(build_mask("strict", here, here, window=2)) == ["....", "x...", "xx..", ".xx."]
+    assert drawn(build_mask("strictly_causal", here, here, window=2)) == [
+        "....",
+        "x...",
+        "xx..",
+        ".xx.",
+    ]
 
 
 @given(
     st.data(),
-    st.sampled_from(["any", "causal", "strict"]),
+    st.sampled_from(["bidirectional", "causal", "strictly_causal"]),
     st.sampled_from([None, 1, 2, 3]),
     st.booleans(),
     st.booleans(),
@@ -91,9 +101,9 @@ def test_equals_a_loop_over_every_pair(
         for i in range(queries):
             for t in range(keys):
                 early = {
-                    "any": True,
+                    "bidirectional": True,
                     "causal": key_at[b, t] <= query_at[b, i],
-                    "strict": key_at[b, t] < query_at[b, i],
+                    "strictly_causal": key_at[b, t] < query_at[b, i],
                 }[order]
                 near = window is None or abs(query_at[b, i] - key_at[b, t]) <= window
                 there = present is None or present[b, t]

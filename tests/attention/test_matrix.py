@@ -41,25 +41,29 @@ def packed(queries_at: Tensor, keys_at: Tensor) -> Mask:
 
 
 ANY_SHAPE: Masks = {
-    "any": lambda queries_at, keys_at: NO_MASK,
+    "bidirectional": lambda queries_at, keys_at: NO_MASK,
     "padding": lambda queries_at, keys_at: padding_mask(present(keys_at)),
     # In cross-attention the last of seven queries sees none of five keys.
-    "window": lambda queries_at, keys_at: build_mask("any", queries_at, keys_at, window=1),
+    "window": lambda queries_at, keys_at: build_mask(
+        "bidirectional", queries_at, keys_at, window=1
+    ),
 }
 MASKS: dict[Setting, Masks] = {
     "self": {
         **ANY_SHAPE,
         "causal flag": lambda queries_at, keys_at: CAUSAL,
         "causal table": lambda queries_at, keys_at: build_mask("causal", queries_at, keys_at),
-        "strict": lambda queries_at, keys_at: build_mask("strict", queries_at, keys_at),
+        "strictly_causal": lambda queries_at, keys_at: build_mask(
+            "strictly_causal", queries_at, keys_at
+        ),
         "strict window, padding": lambda queries_at, keys_at: build_mask(
-            "strict", queries_at, keys_at, window=2, present=present(keys_at)
+            "strictly_causal", queries_at, keys_at, window=2, present=present(keys_at)
         ),
         "packed": packed,
     },
     "cross": ANY_SHAPE,
     "spatial": {
-        **{kind: ANY_SHAPE[kind] for kind in ("any", "padding")},
+        **{kind: ANY_SHAPE[kind] for kind in ("bidirectional", "padding")},
         "raster": lambda queries_at, keys_at: build_mask("causal", queries_at, keys_at),
     },
 }
@@ -82,11 +86,11 @@ class Layout:
             heads=self.heads,
             key_width=None if isinstance(score, MergedConfig) else self.key_width,
             head_width=self.head_width,
-            key_value_heads=self.key_value_heads,
+            kv_heads=self.key_value_heads,
             score=score,
             bias=self.bias,
-            value_matrix=self.value_matrix,
-            output_matrix=self.output_matrix,
+            v_proj=self.value_matrix,
+            out_proj=self.output_matrix,
         )
 
 

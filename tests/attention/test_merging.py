@@ -24,7 +24,7 @@ def attention(
         heads=HEADS,
         key_width=key_width,
         head_width=HEAD_WIDTH,
-        key_value_heads=kv_heads,
+        kv_heads=kv_heads,
         score=score,
     )
     module = config.build(WIDTH, TIME, memory_width).double()

@@ -169,7 +169,7 @@ def test_widths_of_a_head_are_a_share_where_not_given() -> None:
 
 
 @pytest.mark.parametrize("score", EVERY_SCORE, ids=name)
-@pytest.mark.parametrize("kind", [AlibiConfig(), RelativeConfig(buckets=4, farthest=5)])
+@pytest.mark.parametrize("kind", [AlibiConfig(), RelativeConfig(buckets=4, max_distance=5)])
 @torch.no_grad()
 def test_what_a_position_says_comes_on_top_of_every_score(
     score: ScoreConfig, kind: AlibiConfig | RelativeConfig

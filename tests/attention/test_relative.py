@@ -104,7 +104,7 @@ def test_buckets_by_hand() -> None:
 
 
 def relative(axes: int = 1, causal: bool = False, buckets: int = 8) -> nn.Module:
-    config = RelativeConfig(buckets=buckets, farthest=19, causal=causal)
+    config = RelativeConfig(buckets=buckets, max_distance=19, causal=causal)
     built = config.build(sizes(axes=axes)).double()
     for table in built.tables:
         nn.init.normal_(table.weight)
@@ -161,7 +161,7 @@ def test_relative_over_x_and_y_adds_a_bias_of_each() -> None:
 
 def test_farthest_must_lie_beyond_the_buckets() -> None:
     with pytest.raises(ValueError, match="farthest 8 is not above buckets 8"):
-        RelativeConfig(buckets=8, farthest=8)
+        RelativeConfig(buckets=8, max_distance=8)
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(0, 500), min_size=5, max_size=5))

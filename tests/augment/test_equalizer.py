@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from harken.augment.equalizer import EqualiserConfig, equalise
+from harken.augment.equalizer import RandomEqualizerConfig, equalize
 from harken.batch.bucketing import seeded
 
 BATCH, TIMES, BANDS = 211, 5, 23
@@ -11,12 +11,12 @@ FRAMES = torch.randn(BATCH, TIMES, BANDS, generator=torch.Generator().manual_see
 PRESENT = torch.arange(TIMES)[None] < torch.tensor([TIMES, 3])[torch.arange(BATCH) % 2][:, None]
 
 
-def curves(config: EqualiserConfig) -> torch.Tensor:
-    return equalise(FRAMES, PRESENT, config, seeded(3)) - FRAMES
+def curves(config: RandomEqualizerConfig) -> torch.Tensor:
+    return equalize(FRAMES, PRESENT, config, seeded(3)) - FRAMES
 
 
 def test_a_curve_is_the_same_at_all_times_and_padding_is_left() -> None:
-    added = curves(EqualiserConfig(strength=0.7))
+    added = curves(RandomEqualizerConfig(strength=0.7))
     assert (added[~PRESENT] == 0).all()
     first = added[:, :1].expand_as(added)[PRESENT]
     torch.testing.assert_close(added[PRESENT], first, rtol=0, atol=1e-12)
@@ -25,13 +25,13 @@ def test_a_curve_is_the_same_at_all_times_and_padding_is_left() -> None:
 
 def test_no_strength_changes_nothing_and_draws_nothing() -> None:
     random = seeded(3)
-    assert equalise(FRAMES, PRESENT, EqualiserConfig(), random) is FRAMES
+    assert equalize(FRAMES, PRESENT, RandomEqualizerConfig(), random) is FRAMES
     assert random.random() == seeded(3).random()
 
 
 def test_only_the_slow_waves_are_in_a_curve() -> None:
     """By the cosine transform that NumPy's FFT gives of the mirrored curve."""
-    added = curves(EqualiserConfig(strength=0.7, waves=2))[:, 0].numpy()
+    added = curves(RandomEqualizerConfig(strength=0.7, waves=2))[:, 0].numpy()
     mirrored = np.concatenate((added, added[:, ::-1]), axis=1)
     strength = np.abs(np.fft.rfft(mirrored, axis=1))
     assert strength[:, 3:].max() < 1e-9 < 1e-3 < strength[:, :3].max(axis=0).min()
@@ -41,7 +41,7 @@ def test_only_the_slow_waves_are_in_a_curve() -> None:
 
 
 def test_the_same_generator_draws_the_same_curves() -> None:
-    config = EqualiserConfig(strength=0.3)
+    config = RandomEqualizerConfig(strength=0.3)
     assert torch.equal(curves(config), curves(config))
-    other = equalise(FRAMES, PRESENT, config, seeded(4)) - FRAMES
+    other = equalize(FRAMES, PRESENT, config, seeded(4)) - FRAMES
     assert not torch.allclose(other, curves(config))

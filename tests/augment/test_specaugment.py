@@ -45,7 +45,7 @@ def test_masks_are_the_mean_of_what_is_there_and_leave_something(
     config = SpecAugmentConfig(
         time_masks=time_masks,
         time_width=time_width,
-        time_share=share,
+        time_ratio=share,
         frequency_masks=frequency_masks,
         frequency_width=frequency_width,
     )
@@ -70,7 +70,7 @@ def test_masks_are_the_mean_of_what_is_there_and_leave_something(
 
 def test_one_mask_is_one_stretch_and_every_width_is_as_likely() -> None:
     config = SpecAugmentConfig(
-        time_masks=1, time_width=6, time_share=0.5, frequency_masks=0, frequency_width=0
+        time_masks=1, time_width=6, time_ratio=0.5, frequency_masks=0, frequency_width=0
     )
     frames, present = drawn([17] * 4001, features=1)
     hidden = (augment(frames, present, config, seeded(5)) != frames)[..., 0].numpy()
@@ -87,7 +87,7 @@ def test_one_mask_is_one_stretch_and_every_width_is_as_likely() -> None:
 
 
 def test_the_share_bounds_short_utterances_and_the_width_long_ones() -> None:
-    config = SpecAugmentConfig(time_masks=1, time_width=5, time_share=0.3, frequency_masks=0)
+    config = SpecAugmentConfig(time_masks=1, time_width=5, time_ratio=0.3, frequency_masks=0)
     frames, present = drawn([7] * 500 + [97] * 500, features=1)
     widths = (augment(frames, present, config, seeded(1)) != frames)[..., 0].sum(dim=1)
     assert (int(widths[:500].max()), int(widths[500:].max())) == (2, 5)
@@ -102,7 +102,7 @@ def test_a_row_that_masks_would_cover_keeps_a_place() -> None:
     assert hidden[0].any() and hidden[1].any()
 
 
-def test_normalised_frames_are_masked_with_zeros() -> None:
+def test_normalized_frames_are_masked_with_zeros() -> None:
     frames, present = drawn([31])
     frames = frames - frames.mean(dim=1, keepdim=True)
     masked = augment(frames, present, SpecAugmentConfig(), seeded(2))
@@ -120,7 +120,7 @@ def test_nothing_asked_for_nothing_done() -> None:
 
 def test_a_resumed_run_draws_the_same() -> None:
     frames, present = drawn(LENGTHS)
-    config = SpecAugmentConfig(warp=5)
+    config = SpecAugmentConfig(time_warp=5)
     one, other, later = (augment(frames, present, config, seeded(7, step)) for step in (1, 1, 2))
     assert torch.equal(one, other)
     assert not torch.equal(one, later)
@@ -133,7 +133,7 @@ def test_a_warp_is_two_lines(lengths: list[int], seed: int) -> None:
     most = 5
     _, present = drawn(lengths)
     time = torch.arange(max(lengths), dtype=torch.float64).expand(len(lengths), -1)[..., None]
-    warped = augment(time, present, SpecAugmentConfig(warp=most, **OFF), seeded(seed))
+    warped = augment(time, present, SpecAugmentConfig(time_warp=most, **OFF), seeded(seed))
     for row, length in zip(warped[..., 0], lengths, strict=True):
         assert torch.equal(row[length:], time[0, length:, 0])
         if length < 5:  # neither of two parts could give way
@@ -152,7 +152,7 @@ def test_warps_reach_as_far_as_they_may() -> None:
     lengths = [31] * 2000
     _, present = drawn(lengths)
     time = torch.arange(31, dtype=torch.float64).expand(2000, -1)[..., None]
-    warped = augment(time, present, SpecAugmentConfig(warp=3, **OFF), seeded(1))
+    warped = augment(time, present, SpecAugmentConfig(time_warp=3, **OFF), seeded(1))
     shifts = (warped - time).abs().amax(dim=(1, 2))
     # The point itself lies on a place, so the greatest distance is the whole number drawn.
     assert {round(one) for one in shifts.tolist()} == {0, 1, 2, 3}

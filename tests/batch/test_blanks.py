@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.batch.blanks import (
-    Asked,
-    ask_one_by_one,
-    ask_together,
+    ClozeQueries,
     choose_blanks,
     cut_evenly,
     like_lengths,
+    mask_one_by_one,
+    mask_together,
 )
 from harken.batch.bucketing import seeded
 from harken.batch.ragged import Ragged, ragged
@@ -29,7 +29,7 @@ def lists_of(rows: Ragged) -> list[list[int]]:
     return [one.tolist() for one in np.split(rows.values, np.cumsum(rows.lengths)[:-1])]
 
 
-def flags_of(asked: Asked) -> list[list[bool]]:
+def flags_of(asked: ClozeQueries) -> list[list[bool]]:
     return lists_of(Ragged(asked.blanked, asked.rows.lengths))
 
 
@@ -37,7 +37,7 @@ def flags_of(asked: Asked) -> list[list[bool]]:
 def test_a_batch_shows_rows_and_wants_what_is_blanked(lists: list[list[int]], lot) -> None:
     flags = [[lot.random() < 0.4 for _ in row] for row in lists]
     blanked = np.array([flag for row in flags for flag in row])
-    batch = Asked(rows_of(lists), blanked).batch(PAD)
+    batch = ClozeQueries(rows_of(lists), blanked).batch(PAD)
     longest = max(map(len, lists))
     for number, (row, marks) in enumerate(zip(lists, flags, strict=True)):
         spare = longest - len(row)
@@ -61,12 +61,12 @@ def test_asking_together_and_one_by_one(lists: list[list[int]], places: set[int]
     spots = [(row, place) for row, words in enumerate(lists) for place in range(len(words))]
     wanted = [spots[place] for place in chosen]
 
-    one_by_one = ask_one_by_one(rows, chosen)
+    one_by_one = mask_one_by_one(rows, chosen)
     assert lists_of(one_by_one.rows) == [lists[row] for row, _ in wanted]
     assert flags_of(one_by_one) == [
         [place == other for other in range(len(lists[row]))] for row, place in wanted
     ]
-    together = ask_together(rows, chosen)
+    together = mask_together(rows, chosen)
     met = sorted({row for row, _ in wanted})
     assert lists_of(together.rows) == [lists[row] for row in met]
     assert flags_of(together) == [
@@ -80,7 +80,7 @@ def test_asking_together_and_one_by_one(lists: list[list[int]], places: set[int]
 @given(ROWS, st.randoms(use_true_random=False))
 def test_rows_are_taken_in_any_order(lists: list[list[int]], lot) -> None:
     rows = rows_of(lists)
-    asked = Asked(rows, np.arange(len(rows.values)) % 3 == 0)
+    asked = ClozeQueries(rows, np.arange(len(rows.values)) % 3 == 0)
     chosen = [lot.randrange(len(lists)) for _ in range(5)]
     taken = asked.take(np.array(chosen))
     assert lists_of(taken.rows) == [lists[one] for one in chosen]
@@ -135,5 +135,5 @@ def test_batches_of_like_length(lengths: list[int], budget: int) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_a_batch_moves_whole(device: str) -> None:
-    batch = Asked(rows_of([[5, 7]]), np.array([True, False])).batch(PAD)
+    batch = ClozeQueries(rows_of([[5, 7]]), np.array([True, False])).batch(PAD)
     assert {part.device for part in batch.to(torch.device(device))} == {torch.device(device)}

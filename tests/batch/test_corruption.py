@@ -42,7 +42,7 @@ def test_moving_equals_slicing(sequences: list[list[int]], data: st.DataObject) 
 def test_the_text_can_be_put_together_again(
     sequences: list[list[int]], seed: int, shares: tuple[float, float]
 ) -> None:
-    config = CorruptionConfig(shortest=shares[0], longest=shares[1])
+    config = CorruptionConfig(min_ratio=shares[0], max_ratio=shares[1])
     random = np.random.default_rng(seed)
     holed = to_lists(corrupt_spans(from_lists(sequences), config, MASK, random))
     assert len(holed) == len(sequences)
@@ -56,7 +56,7 @@ def test_the_text_can_be_put_together_again(
 
 def test_holes_are_drawn_evenly() -> None:
     text, count = list(range(89)), 4001
-    config = CorruptionConfig(shortest=0.1, longest=0.5)
+    config = CorruptionConfig(min_ratio=0.1, max_ratio=0.5)
     random = np.random.default_rng(3)
     holed = to_lists(corrupt_spans(from_lists([text] * count), config, MASK, random))
     prefixes, spans, suffixes = np.array([[len(part) for part in parts(one)] for one in holed]).T
@@ -86,4 +86,4 @@ def test_windows_reach_both_ends_evenly() -> None:
 
 def test_a_hole_that_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="is below shortest"):
-        CorruptionConfig(shortest=0.2, longest=0.1)
+        CorruptionConfig(min_ratio=0.2, max_ratio=0.1)

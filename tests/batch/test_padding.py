@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.batch.padding import (
-    IGNORE,
+    IGNORE_INDEX,
     TokenBatch,
     next_token_batch,
     pack_rows,
@@ -26,7 +26,7 @@ def with_first_targets(draw: st.DrawFn) -> tuple[list[list[int]], list[int]]:
 
 
 def targets_of(sequence: list[int], first: int) -> list[int]:
-    return [IGNORE if place < first else sequence[place] for place in range(1, len(sequence))]
+    return [IGNORE_INDEX if place < first else sequence[place] for place in range(1, len(sequence))]
 
 
 @given(documents)
@@ -43,7 +43,7 @@ def test_pad_sets_flush_left(sequences: list[list[int]]) -> None:
 def test_targets_are_what_follows() -> None:
     batch = next_token_batch(from_lists([[2, 3, 5, 7], [11, 13]]), numbers([2, 1]), FILLER)
     assert batch.inputs.tolist() == [[2, 3, 5], [11, 13, FILLER]]
-    assert batch.targets.tolist() == [[IGNORE, 5, 7], [13, IGNORE, IGNORE]]
+    assert batch.targets.tolist() == [[IGNORE_INDEX, 5, 7], [13, IGNORE_INDEX, IGNORE_INDEX]]
     assert batch.counted == 3
     assert batch.positions is None
     assert batch.documents is None
@@ -55,7 +55,7 @@ def test_targets_equal_a_slow_loop(drawn: tuple[list[list[int]], list[int]]) -> 
     batch = next_token_batch(from_lists(sequences), numbers(first), FILLER)
     width = max(0, max(map(len, sequences), default=0) - 1)
     wanted = [targets_of(*pair) for pair in zip(sequences, first, strict=True)]
-    assert batch.targets.tolist() == [one + [IGNORE] * (width - len(one)) for one in wanted]
+    assert batch.targets.tolist() == [one + [IGNORE_INDEX] * (width - len(one)) for one in wanted]
     padded = [one + [FILLER] * (width + 1 - len(one)) for one in sequences]
     assert batch.inputs.tolist() == [one[:width] for one in padded]
 
@@ -82,7 +82,7 @@ def test_packing_keeps_every_sequence_whole_and_apart(
     padding = batch.documents == -1
     assert int(padding.sum()) == padding.numel() - sum(max(0, len(one) - 1) for one in sequences)
     assert batch.inputs[padding].eq(FILLER).all()
-    assert batch.targets[padding].eq(IGNORE).all()
+    assert batch.targets[padding].eq(IGNORE_INDEX).all()
     unpacked = next_token_batch(from_lists(sequences), numbers(first), FILLER)
     assert batch.counted == unpacked.counted
 

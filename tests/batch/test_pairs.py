@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.batch.padding import IGNORE
+from harken.batch.padding import IGNORE_INDEX
 from harken.batch.pairs import RaggedPairs, pair_batch
 from harken.batch.ragged import ragged
 
@@ -29,7 +29,7 @@ def test_each_row_is_told_its_target_one_step_late(rows: list, random) -> None:
         present = batch.present[row]
         assert batch.source[row][present].tolist() == source
         assert (batch.source[row][~present] == FILLER).all()
-        counted = batch.targets[row] != IGNORE
+        counted = batch.targets[row] != IGNORE_INDEX
         assert batch.targets[row][counted].tolist() == [*target, END]
         assert batch.inputs[row][counted].tolist() == [START, *target]
     assert batch.counted == sum(len(rows[number][1]) + 1 for number in chosen)

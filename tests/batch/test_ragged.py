@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.batch.ragged import append, join, places, ragged, take_slices
+from harken.batch.ragged import append, join, places, ragged, ragged_slices
 
 from .lists import documents, from_lists, numbers, to_lists
 
@@ -18,7 +18,7 @@ def test_small_numbers_become_large_ones() -> None:
     # Arithmetic on uint16 would wrap at 65536.
     made = ragged([np.array([65535], dtype=np.uint16), np.array([7], dtype=np.uint16)])
     assert (made.values + 1).tolist() == [65536, 8]
-    taken = take_slices(np.array([65535], dtype=np.uint16), numbers([0]), numbers([1]))
+    taken = ragged_slices(np.array([65535], dtype=np.uint16), numbers([0]), numbers([1]))
     assert (taken.values + 1).tolist() == [65536]
 
 
@@ -33,7 +33,7 @@ def test_places_equal_a_double_loop(sequences: list[list[int]]) -> None:
 def test_slices_equal_pythons(source: list[int], data: st.DataObject) -> None:
     bounds = st.tuples(st.integers(0, len(source)), st.integers(0, len(source))).map(sorted)
     chosen = data.draw(st.lists(bounds, max_size=5))
-    taken = take_slices(
+    taken = ragged_slices(
         numbers(source),
         numbers([start for start, _ in chosen]),
         numbers([stop - start for start, stop in chosen]),

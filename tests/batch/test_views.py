@@ -63,7 +63,7 @@ def test_one_view_of_each(sequences: list[list[int]], seed: int, data: st.DataOb
     corrupted = data.draw(st.sampled_from([0.0, 0.3, 1.0]))
     turned = data.draw(st.sampled_from([0.0, 0.5])) if corrupted < 1 else 0.0
     config = ViewsConfig(
-        corrupted=corrupted, turned=turned, hole=CorruptionConfig(shortest=0.1, longest=0.5)
+        corrupted=corrupted, rotated=turned, span=CorruptionConfig(min_ratio=0.1, max_ratio=0.5)
     )
     shown = with_heads(sequences, data)
     views = to_lists(draw_views(shown, config, 1000, MASK, np.random.default_rng(seed)).texts)
@@ -77,7 +77,7 @@ def test_one_view_of_each(sequences: list[list[int]], seed: int, data: st.DataOb
 def test_shares_of_views() -> None:
     text, count = list(range(20)), 4000
     shown = Documents(from_lists([text] * count), np.full(count, 2))
-    config = ViewsConfig(corrupted=0.2, turned=0.5)
+    config = ViewsConfig(corrupted=0.2, rotated=0.5)
     views = to_lists(draw_views(shown, config, 20, MASK, np.random.default_rng(1)).texts)
     holed = sum(MASK in one for one in views) / count
     whole = sum(one == text for one in views) / count
@@ -87,7 +87,7 @@ def test_shares_of_views() -> None:
 
 def test_no_more_than_all() -> None:
     with pytest.raises(ValueError, match="more than all texts"):
-        ViewsConfig(corrupted=0.7, turned=0.4)
+        ViewsConfig(corrupted=0.7, rotated=0.4)
 
 
 @given(documents, seeds, st.data())
@@ -154,7 +154,7 @@ def test_a_head_as_long_as_its_row_hides_nothing() -> None:
 
 def test_only_what_is_not_corrupted_has_a_head_to_hide_behind() -> None:
     shown = Documents(from_lists([list(range(20))] * 50), np.full(50, 2))
-    config = ViewsConfig(corrupted=0.5, turned=0.5)
+    config = ViewsConfig(corrupted=0.5, rotated=0.5)
     seen = draw_views(shown, config, 20, MASK, np.random.default_rng(1))
     for view, head in zip(to_lists(seen.texts), seen.heads, strict=True):
         assert head == (len(view) if MASK in view else 2)

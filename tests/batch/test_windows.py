@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harken.batch.padding import IGNORE
-from harken.batch.windows import Windows, cover, covering_batches
+from harken.batch.padding import IGNORE_INDEX
+from harken.batch.windows import Windows, covering_batches, sliding_windows
 
 streams = st.integers(2, 400)
 lengths = st.integers(1, 60)
@@ -74,7 +74,7 @@ def test_a_batch_depends_on_seed_and_step_alone(seed: int, steps: list[int]) -> 
 def test_a_cover_counts_every_target_once_in_order(count: int, data: st.DataObject) -> None:
     length = data.draw(lengths)
     stride = data.draw(st.integers(1, length))
-    windows = cover(count, length, stride)
+    windows = sliding_windows(count, length, stride)
     counted: list[int] = []
     for number, (start, size, first) in enumerate(zip(*windows, strict=True)):
         assert 1 <= first < size <= length + 1
@@ -87,18 +87,26 @@ def test_a_cover_counts_every_target_once_in_order(count: int, data: st.DataObje
 
 
 def test_a_cover_by_hand() -> None:
-    assert [part.tolist() for part in cover(11, 4, 4)] == [[0, 4, 8], [5, 5, 3], [1, 1, 1]]
-    assert [part.tolist() for part in cover(11, 4, 2)] == [[0, 2, 4, 6], [5] * 4, [1, 3, 3, 3]]
-    assert [part.tolist() for part in cover(5, 4, 2)] == [[0], [5], [1]]
-    assert [part.tolist() for part in cover(6, 4, 3)] == [[0, 3], [5, 3], [1, 2]]
+    assert [part.tolist() for part in sliding_windows(11, 4, 4)] == [
+        [0, 4, 8],
+        [5, 5, 3],
+        [1, 1, 1],
+    ]
+    assert [part.tolist() for part in sliding_windows(11, 4, 2)] == [
+        [0, 2, 4, 6],
+        [5] * 4,
+        [1, 3, 3, 3],
+    ]
+    assert [part.tolist() for part in sliding_windows(5, 4, 2)] == [[0], [5], [1]]
+    assert [part.tolist() for part in sliding_windows(6, 4, 3)] == [[0, 3], [5, 3], [1, 2]]
 
 
 @given(streams, st.integers(2, 40), st.integers(1, 5))
 def test_batches_of_a_cover_keep_the_reading_order(count: int, length: int, rows: int) -> None:
-    windows = cover(count, length, length - length // 2)
+    windows = sliding_windows(count, length, length - length // 2)
     batches = list(covering_batches(np.arange(count), windows, rows, filler=0))
     assert all(len(batch.inputs) <= rows for batch in batches)
-    read = [(batch.inputs[batch.targets != IGNORE], batch.targets) for batch in batches]
-    targets = torch.cat([target[target != IGNORE] for _, target in read])
+    read = [(batch.inputs[batch.targets != IGNORE_INDEX], batch.targets) for batch in batches]
+    targets = torch.cat([target[target != IGNORE_INDEX] for _, target in read])
     assert targets.tolist() == list(range(1, count))
     assert torch.cat([inputs for inputs, _ in read]).tolist() == list(range(count - 1))

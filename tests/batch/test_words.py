@@ -5,11 +5,11 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harken.batch.padding import IGNORE
+from harken.batch.padding import IGNORE_INDEX
 from harken.batch.words import (
     TaggedBatch,
     WordCorpus,
-    forget_rare,
+    unk_dropout,
     windows_over,
     word_batch,
     word_corpus,
@@ -100,8 +100,8 @@ def test_a_batch_is_its_windows(sentences: Drawn, most: int, data: st.DataObject
             letters = batch.spellings[spelling][batch.spelt[spelling]]
             assert letters.tolist() == [form] * (form + 2)
             inside = skipped <= at < skipped + kept
-            assert batch.tags[place, at] == (tag if inside else IGNORE)
-        assert (batch.tags[place, length:] == IGNORE).all()
+            assert batch.tags[place, at] == (tag if inside else IGNORE_INDEX)
+        assert (batch.tags[place, length:] == IGNORE_INDEX).all()
         counted += kept
     assert batch.counted == counted
     present = batch.forms[batch.present]
@@ -133,7 +133,7 @@ def long_batch(rows: int = 200, time: int = 101) -> TaggedBatch:
 
 def test_words_are_forgotten_as_often_as_they_are_rare() -> None:
     batch, counts = long_batch(), numbers([0, 0, 1, 3, 100])
-    after = forget_rare(batch, counts, 0.5, UNKNOWN, np.random.default_rng(5))
+    after = unk_dropout(batch, counts, 0.5, UNKNOWN, np.random.default_rng(5))
     for word in (2, 3, 4):
         there = (batch.rows == word) & batch.present
         share = (after.rows[there] == UNKNOWN).double().mean().item()
@@ -147,5 +147,5 @@ def test_words_are_forgotten_as_often_as_they_are_rare() -> None:
 
 def test_nothing_is_forgotten_at_strength_0() -> None:
     batch = long_batch()
-    after = forget_rare(batch, numbers([0, 0, 1, 3, 0]), 0.0, UNKNOWN, np.random.default_rng(5))
+    after = unk_dropout(batch, numbers([0, 0, 1, 3, 0]), 0.0, UNKNOWN, np.random.default_rng(5))
     assert torch.equal(after.rows, batch.rows)

@@ -16,14 +16,14 @@ from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_se
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
 SMALL = (
-    "encode.size=300",
+    "encode.vocab_size=300",
     "model.encoder.layers=1",
-    "model.encoder.length=80",
+    "model.encoder.max_length=80",
     "model.encoder.attention.heads=2",
     "training.pairs.steps=2",
     "training.pairs.batch_tokens=600",
     "search.beam=1",
-    "search.most=8",
+    "search.max_tokens=8",
 )
 DECODERS = {
     "transformer": (

@@ -24,7 +24,7 @@ from small_recipe import SMALL
 
 METRICS = (
     "exact_match",
-    "commonest_answer",
+    "majority_answer",
     "calibration_error",
     "accuracy_at_90",
     "accuracy_at_70",

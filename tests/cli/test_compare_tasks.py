@@ -19,7 +19,7 @@ from harken.synthetic.sentences import SentencesConfig, write_sentences
 from harken.synthetic.speech import SpokenConfig, write_spoken
 from small_recipe import SMALL_OF
 
-SMALLER = {"lm": ("model.layers=1", "model.width=12", "model.length=32", "search.most=3")}
+SMALLER = {"lm": ("model.layers=1", "model.width=12", "model.max_length=32", "search.max_tokens=3")}
 TAGGED = [("lo", "DET"), ("kanum", "ADJ"), ("bira", "NOUN"), ("tovis", "VERB"), (".", "PUNCT")]
 
 

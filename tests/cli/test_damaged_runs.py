@@ -91,7 +91,7 @@ def test_damaged_checkpoints_are_one_message(
         (run / name).unlink()
     checkpoints = sorted((run / "checkpoints").iterdir())
     command = ["train", str(run / "recipe.toml"), "--run", str(run), "--resume"]
-    for name in ("progress.json", "optimiser.safetensors", "model.safetensors", "manifest.json"):
+    for name in ("progress.json", "optimizer.safetensors", "model.safetensors", "manifest.json"):
         for damage in DAMAGES.values():
             kept = [(folder / name).read_bytes() for folder in checkpoints]
             for folder in checkpoints:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import main
-from harken.corpora import catalogue
-from harken.corpora.catalogue import CATALOGUE
+from harken.corpora import catalog
+from harken.corpora.catalog import CATALOG
 from loopback import Loopback, Trick, loopback
 
 TEXT = b"First Citizen:\nBefore we proceed any further, hear me speak.\n" * 5003
@@ -22,12 +22,12 @@ TEXT = b"First Citizen:\nBefore we proceed any further, hear me speak.\n" * 5003
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
-    """Serves another text under the name of a public one, and a catalogue that knows it."""
-    public = CATALOGUE["tinyshakespeare"]
+    """Serves another text under the name of a public one, and a catalog that knows it."""
+    public = CATALOG["tinyshakespeare"]
     sha256 = hashlib.sha256(TEXT).hexdigest()
     item = dataclasses.replace(public.items[0], sha256=sha256, bytes=len(TEXT))
     known = dataclasses.replace(public, items=(item,))
-    monkeypatch.setattr(catalogue, "CATALOGUE", CATALOGUE | {"tinyshakespeare": known})
+    monkeypatch.setattr(catalog, "CATALOG", CATALOG | {"tinyshakespeare": known})
     with loopback() as served:
         served.files["/m/tinyshakespeare/input.txt"] = TEXT
         yield served
@@ -49,7 +49,7 @@ def test_fetching_says_whose_it_is_and_prints_paths(
     assert len(server.asked) == 1
 
 
-def test_the_licence_comes_before_the_first_request(
+def test_the_license_comes_before_the_first_request(
     server: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.tricks = [Trick(status=404)]
@@ -75,8 +75,8 @@ def test_wrong_bytes_end_with_both_digests(
 
 
 def test_the_real_digest_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The catalogue as it is: a text of the right size that is another is refused."""
-    item = CATALOGUE["tinyshakespeare"].items[0]
+    """The catalog as it is: a text of the right size that is another is refused."""
+    item = CATALOG["tinyshakespeare"].items[0]
     with loopback() as served:
         served.files["/tinyshakespeare/input.txt"] = bytes(item.bytes)
         command = ["data", "tinyshakespeare", "--out", str(tmp_path), "--from", served.base]
@@ -87,7 +87,7 @@ def test_the_real_digest_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 def test_control_c_leaves_nothing(tmp_path: Path) -> None:
     """In a process of its own: Ctrl-C while the server is silent."""
-    item = CATALOGUE["tinyshakespeare"].items[0]
+    item = CATALOG["tinyshakespeare"].items[0]
     with loopback() as served:
         served.files["/tinyshakespeare/input.txt"] = bytes(item.bytes)
         served.tricks = [Trick(cut=100_003), Trick(silent=60.0)]
@@ -108,9 +108,9 @@ def test_the_list(command: list[str], capsys: pytest.CaptureFixture[str]) -> Non
     assert main(command) == 0
     table = capsys.readouterr().out
     assert "people" in table
-    for corpus in CATALOGUE.values():
+    for corpus in CATALOG.values():
         assert corpus.name in table
-        assert corpus.licence.name in table
+        assert corpus.license.name in table
         assert f"{corpus.bytes / 1e6:.1f} MB" in table
 
 
@@ -118,10 +118,10 @@ def test_the_list_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert {"people", "sentences"} <= {made["name"] for made in listed["made"]}
-    assert [corpus["name"] for corpus in listed["public"]] == list(CATALOGUE)
+    assert [corpus["name"] for corpus in listed["public"]] == list(CATALOG)
     for corpus in listed["public"]:
         assert corpus["bytes"] == sum(file["bytes"] for file in corpus["files"])
-        assert corpus["licence"]["address"].startswith("https://")
+        assert corpus["license"]["address"].startswith("https://")
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for split in ("train", "dev")
         for side in ("source", "target")
     ]
-    sets += ["encode.size=300", "model.encoder.layers=2", "model.encoder.attention.heads=2"]
+    sets += ["encode.vocab_size=300", "model.encoder.layers=2", "model.encoder.attention.heads=2"]
     sets += ["model.decoder={layers=1,width=24,attention={heads=3}}"]
-    return untrained_run(load_recipe(RECIPE, [*sets, "search.most=5"]), folder / "run")
+    return untrained_run(load_recipe(RECIPE, [*sets, "search.max_tokens=5"]), folder / "run")
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:

@@ -104,7 +104,7 @@ def test_heads_are_named_after_what_they_look_at(figures: dict[str, Any], name: 
 
 
 @pytest.mark.slow
-def test_weights_foretell_the_neighbour_heads_of_minilm(
+def test_weights_foretell_the_neighbor_heads_of_minilm(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Fifty plain sentences, and a model that was trained by people who never heard of Harken."""

@@ -20,7 +20,7 @@ from untrained import untrained_run
 
 HEADS = "attention={heads=2}"
 WRITER = f"model.decoder={{kind='transformer',layers=1,width=12,length=31,{HEADS}}}"
-LOOKER = "model.decoder={kind='rnn',width=12,hidden=12,length=31}"
+LOOKER = "model.decoder={kind='rnn',width=12,hidden=12,max_length=31}"
 CONFORMER = "model.encoder={kind='conformer',layers=1,kernel=3,attention={heads=2}}"
 LSTM = "model.encoder={kind='lstm',hidden=12}"
 # The views of each model, by the attention that they show; none is a model without attention.
@@ -51,12 +51,16 @@ MODELS: dict[str, tuple[str, tuple[str, ...], list[str]]] = {
     "lm cnn": ("lm", ("model.kind=cnn",), []),
     "fill": ("fill", ("model.kind=masked",), ["self"]),
     "fill rnn": ("fill", ("model.kind=rnn",), []),
-    "tag": ("tag", (f"model.body={{kind='transformer',layers=1,{HEADS}}}",), ["self"]),
+    "tag": ("tag", (f"model.encoder={{kind='transformer',layers=1,{HEADS}}}",), ["self"]),
     "tag rnn": ("tag", (), []),
 }
 WIDTHS = {
-    "caption": ("model.width=12", "encode.pictures={columns=32,rows=32}"),
-    "transcribe": ("model.width=12", "encode.filterbank.rate=8000", "encode.filterbank.bins=23"),
+    "caption": ("model.width=12", "encode.images={columns=32,rows=32}"),
+    "transcribe": (
+        "model.width=12",
+        "encode.filterbank.sample_rate=8000",
+        "encode.filterbank.mel_bins=23",
+    ),
 }
 INPUTS = {"fill": "the ___ walks .", "answer": "Where was Ada born?"}
 EMPTY = TokenHypothesis([], 0.0)

@@ -87,7 +87,7 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
             {
                 ".encode.filterbank.rate",
                 ".encode.filterbank.bins",
-                ".encode.filterbank.normalise",
+                ".encode.filterbank.normalize",
                 ".encode.units.kind",
                 ".encode.units.size",
                 ".model.width",
@@ -144,15 +144,15 @@ def test_a_recognizer_suits_its_recordings(
     assert main(["new", "transcribe", "train.jsonl"]) == 0
     recipe = load_recipe(desk / "recipe.toml")
     assert isinstance(recipe, TranscribeRecipe)
-    filterbank, masks = recipe.encode.filterbank, recipe.training.speech.masks
-    assert (filterbank.rate, filterbank.bins, masks.time_masks) == chosen
+    filterbank, masks = recipe.encode.filterbank, recipe.training.speech.spec_augment
+    assert (filterbank.sample_rate, filterbank.mel_bins, masks.time_masks) == chosen
     assert masks.frequency_masks == masks.time_masks
-    assert recipe.encode.units.kind == "words"
+    assert recipe.encode.tokenizer.kind == "words"
 
 
 def test_the_size_of_pictures_is_that_of_their_array(desk: Path) -> None:
     assert main(["new", "caption", "captions.jsonl"]) == 0
-    pictures = load_recipe(Path("recipe.toml")).encode.pictures
+    pictures = load_recipe(Path("recipe.toml")).encode.images
     assert (pictures.columns, pictures.rows, pictures.channels) == (14, 10, 1)
 
 

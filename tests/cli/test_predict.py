@@ -210,7 +210,7 @@ def test_progress_is_drawn_beside_a_file_of_results_only(
         ("--beam 7", SearchConfig(beam=7)),
         ("--nbest 5", SearchConfig(beam=5)),
         ("--nbest 3 --beam 5", SearchConfig(beam=5)),
-        ("--length-penalty 0 --most 11", SearchConfig(length_penalty=0.0, most=11)),
+        ("--length-penalty 0 --most 11", SearchConfig(length_penalty=0.0, max_tokens=11)),
     ],
 )
 def test_options_change_the_search(

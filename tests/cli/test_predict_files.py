@@ -119,7 +119,7 @@ def test_an_option_that_suits_no_input_is_told_once(
         shutil.copy("a.wav", name)
     _, errors = predict(capsys, untrained_run("transcribe"), *files, "--by", "attention", code=2)
     assert len(errors) == 1
-    assert "search.by" in errors[0]
+    assert "search.mode" in errors[0]
 
 
 @pytest.mark.parametrize("closed", [False, True])

@@ -13,7 +13,7 @@ import pytest
 
 from harken.cli.data import GENERATED, parser_of
 from harken.cli.main import COMMANDS, GROUPS, main, parser
-from harken.corpora.catalogue import CATALOGUE
+from harken.corpora.catalog import CATALOG
 from harken.recipe import TASKS
 
 UntrainedRun = Callable[[str], Path]
@@ -200,7 +200,7 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.
 
 
 def test_every_option_says_what_it_does() -> None:
-    parsers = [parser(), *(parser_of(name) for name in (*GENERATED, *CATALOGUE))]
+    parsers = [parser(), *(parser_of(name) for name in (*GENERATED, *CATALOG))]
     own = [
         (command, action.dest, action.help or "")
         for top in parsers

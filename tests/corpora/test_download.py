@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harken.corpora import download as module
-from harken.corpora.catalogue import Corpus, Item, Licence, Packing
+from harken.corpora.catalog import Corpus, Item, License, Packing
 from harken.corpora.download import (
     BadDownload,
     Event,
@@ -65,8 +65,8 @@ def item(stored: str, packing: Packing = "none") -> Item:
 
 
 def corpus(*items: Item) -> Corpus:
-    licence = Licence(name="free", address="https://example.org/licence")
-    return Corpus(name="small", title="a test", licence=licence, page="https://a", items=items)
+    license = License(name="free", address="https://example.org/license")
+    return Corpus(name="small", title="a test", license=license, page="https://a", items=items)
 
 
 ALL = corpus(item("plain.txt"), item("text", "gz"), item("zips", "zip"))

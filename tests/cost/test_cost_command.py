@@ -46,7 +46,7 @@ def test_formulas_of_a_gpt() -> None:
 
 
 def test_a_page(capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--set", "model.width=40", "--set", "model.body.hidden=32"]
+    small = ["--set", "model.width=40", "--set", "model.encoder.hidden=32"]
     small += ["--set", "model.characters={kind='none'}", "--batch", "3"]
     assert main(["cost", str(RECIPES / "tag.toml"), *small]) == 0
     printed = capsys.readouterr()

@@ -102,10 +102,10 @@ class ReadOut(nn.Module):
 
 
 CONFIGS = {
-    "RNN": RecurrentLMConfig(width=WIDTH, recurrence=TanhConfig(layers=LAYERS)),
+    "RNN": RecurrentLMConfig(width=WIDTH, cell=TanhConfig(layers=LAYERS)),
     "CNN": ConvLMConfig(width=WIDTH, convolutions=CausalConvolutionConfig(layers=LAYERS)),
     "Transformer": GPTConfig(
-        width=WIDTH, layers=LAYERS, length=64, attention=MultiHeadConfig(heads=2)
+        width=WIDTH, layers=LAYERS, max_length=64, attention=MultiHeadConfig(heads=2)
     ),
 }
 

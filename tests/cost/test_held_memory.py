@@ -23,14 +23,14 @@ OPTIMIZERS = {
     "adamw": "{kind='adamw'}",
     "muon": "{kind='muon'}",
     "muon with kernels": "{kind='muon',kernels=true}",
-    "sgd": "{kind='descent'}",
-    "sgd with momentum": "{kind='descent',momentum=0.9}",
+    "sgd": "{kind='sgd'}",
+    "sgd with momentum": "{kind='sgd',momentum=0.9}",
 }
 
 
 def trained_by(name: str, task: str) -> Workload:
     stage = {"lm": "training", "caption": "training.captions"}[task]
-    sets = (f"{stage}.optimiser={OPTIMIZERS[name]}", *(SMALL if task == "lm" else ()))
+    sets = (f"{stage}.optimizer={OPTIMIZERS[name]}", *(SMALL if task == "lm" else ()))
     recipe = load_recipe(RECIPES / f"{task}.toml", sets)
     return workload(recipe, batch=3, length=5, vocabulary=211)
 
@@ -38,7 +38,7 @@ def trained_by(name: str, task: str) -> Workload:
 def with_gradients(step: Workload) -> tuple[torch.nn.Module, list[Optimizer]]:
     model = step.build()
     step.loss()(model).backward()  # type: ignore[no-untyped-call]
-    return model, step.stage.optimiser.build(model)
+    return model, step.stage.optimizer.build(model)
 
 
 def bytes_of(*tensors: Tensor) -> int:
@@ -102,7 +102,7 @@ def test_traffic_of_an_optimizer_step(name: str) -> None:
         for optimizer in optimizers:
             optimizer.step()
     nothing = torch.zeros(())
-    predicted = trace_step(lambda _: step.build(), lambda _: nothing, step.stage.optimiser.build)
+    predicted = trace_step(lambda _: step.build(), lambda _: nothing, step.stage.optimizer.build)
     assert predicted.traffic == pytest.approx(traffic.bytes, rel=0.02)
 
 
@@ -113,7 +113,7 @@ def attention(score: str, **others: object) -> str:
 
 ADDITIVE, MERGED = "{kind='additive'}", "{kind='merged'}"
 DENSE, RANDOM = "{kind='synthesizer'}", "{kind='synthesizer',form='random'}"
-DISTANCES = "{kind='relative_product'}"
+DISTANCES = "{kind='transformer_xl'}"
 KEPT: dict[str, tuple[str, tuple[str, ...]]] = {
     **{
         f"lm {score}{others}": ("lm", (*SMALL, f"model.{attention(score, **others)}"))
@@ -127,7 +127,7 @@ KEPT: dict[str, tuple[str, tuple[str, ...]]] = {
             "fill",
             (
                 "model.kind=masked",
-                f"model.body={{kind='transformer',layers=1,{attention(score)}}}",
+                f"model.encoder={{kind='transformer',layers=1,{attention(score)}}}",
             ),
         )
         for score in (ADDITIVE, MERGED, DENSE, RANDOM, DISTANCES)

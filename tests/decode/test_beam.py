@@ -9,7 +9,6 @@ from small_steppers import Tables, numbered
 from torch import Tensor
 
 from harken.decode.beam import beam_search
-from harken.decode.search import Stop
 from harken.decode.stepper import TokenHypothesis
 
 penalties = st.sampled_from([0.0, 0.6, 1.0, 2.0])
@@ -22,14 +21,19 @@ def rank(found: TokenHypothesis, most: int, length_penalty: float) -> float:
 
 
 def searched(
-    tables: Tables, beam: int, end: int, length_penalty: float, nbest: int, stop: Stop = "exact"
+    tables: Tables,
+    beam: int,
+    end: int,
+    length_penalty: float,
+    nbest: int,
+    early_stopping: bool = False,
 ) -> list[list[TokenHypothesis]]:
     return beam_search(
         tables,
         *numbered(len(tables.scores)),
         beam=beam,
         length_penalty=length_penalty,
-        stop=stop,
+        early_stopping=early_stopping,
         end=end,
         max_tokens=tables.most,
         nbest=nbest,
@@ -44,7 +48,13 @@ def exhaustive(
 
 
 def slow_beam(
-    tables: Tables, prompt: int, beam: int, end: int, length_penalty: float, nbest: int, stop: Stop
+    tables: Tables,
+    prompt: int,
+    beam: int,
+    end: int,
+    length_penalty: float,
+    nbest: int,
+    early_stopping: bool,
 ) -> list[TokenHypothesis]:
     """One row in lists; unless it is filled, to the last step: it never stops early."""
     live = [TokenHypothesis((), 0.0)]
@@ -66,7 +76,7 @@ def slow_beam(
             elif step + 1 == tables.most:
                 finished.append(one)
         live = [one for one in tries if one.tokens[-1] != end][:beam]
-        if stop == "filled" and len(finished) >= beam:
+        if early_stopping and len(finished) >= beam:
             break
     return sorted(finished, key=lambda one: -rank(one, tables.most, length_penalty))[:nbest]
 
@@ -111,11 +121,16 @@ def test_five_are_enough_for_few_beginnings(
         assert_same(ours, exhaustive(tables, prompt, end, length_penalty, 5))
 
 
-@pytest.mark.parametrize("stop", ["exact", "filled"])
+@pytest.mark.parametrize("early_stopping", [False, True])
 @given(st.integers(0, 10**6), st.integers(1, 4), penalties, strengths, st.data())
 @settings(max_examples=60)
 def test_equals_a_slow_beam(
-    stop: Stop, seed: int, beam: int, length_penalty: float, strength: float, data: st.DataObject
+    early_stopping: bool,
+    seed: int,
+    beam: int,
+    length_penalty: float,
+    strength: float,
+    data: st.DataObject,
 ) -> None:
     vocabulary = data.draw(st.sampled_from([2, 3, 5, 11]), label="vocabulary")
     most = data.draw(st.integers(1, 3 if vocabulary > 5 else 5), label="most")
@@ -131,8 +146,8 @@ def test_equals_a_slow_beam(
         assert_same(ours, slow_beam(tables, prompt, beam, 0, length_penalty, nbest, stop))
 
 
-@pytest.mark.parametrize("stop", ["exact", "filled"])
-def test_impossible_endings_do_not_fill_the_beam(stop: Stop) -> None:
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_impossible_endings_do_not_fill_the_beam(early_stopping: bool) -> None:
     """Token 0 ends with probability zero, but for the last step."""
     tables = Tables(3, 2, 4, seed=0)
     tables.scores[:, :, 0] = -torch.inf
@@ -168,7 +183,7 @@ SHARES = {"after": [0.30, 0.60, 0.10], "after1": [0.25, 0.45, 0.30], "after11": 
 def test_the_penalty_decides_between_short_and_long_by_hand(
     length_penalty: float, best: list[int], probability: float
 ) -> None:
-    """log .3 / 1 = -1.20 against log .189 / 3 = -0.56; unpenalised -1.20 against -1.67."""
+    """log .3 / 1 = -1.20 against log .189 / 3 = -0.56; unpenalized -1.20 against -1.67."""
     ((found,),) = searched(in_shares(3, **SHARES), 2, 0, length_penalty, 1)
     assert found.tokens == best
     assert math.exp(found.log_probability) == pytest.approx(probability, abs=1e-12)

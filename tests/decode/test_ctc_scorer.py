@@ -164,7 +164,7 @@ def test_a_wide_beam_finds_the_likeliest_texts(seed: int, strength: float, frame
         *numbered(2),
         beam=64,
         length_penalty=0.0,
-        stop="exact",
+        early_stopping=False,
         end=0,
         max_tokens=frames + 1,
         nbest=3,

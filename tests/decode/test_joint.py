@@ -46,7 +46,7 @@ def searched(
         *prompts,
         beam=beam,
         length_penalty=length_penalty,
-        stop="exact",
+        early_stopping=False,
         end=end,
         max_tokens=most,
         nbest=nbest,

@@ -27,11 +27,11 @@ from small_ctc import every_text
 
 VOCABULARY, FEATURES, END, MOST = 7, 11, 3, 5
 DECODER = TransformerDecoderConfig(
-    layers=1, width=12, length=13, attention=MultiHeadConfig(heads=3), dropout=0.0
+    layers=1, width=12, max_length=13, attention=MultiHeadConfig(heads=3), dropout=0.0
 )
 BOTH = RecognizerConfig(
     width=12,
-    front=Conv2dSubsamplingConfig(channels=3),
+    frontend=Conv2dSubsamplingConfig(channels=3),
     encoder=GRUConfig(direction="both"),
     decoder=DECODER,
     dropout=0.0,
@@ -65,16 +65,16 @@ def test_ctc_is_the_best_path_or_the_sum_over_paths() -> None:
     with torch.inference_mode():
         logs = model.ctc_log_probs(memory)
     paths = best_paths(logs, present, blank=BLANK)
-    found = sought(model, SpeechSearchConfig(by="ctc"))
+    found = sought(model, SpeechSearchConfig(mode="ctc"))
     assert [one[0].tokens for one in found] == [path.tokens for path in paths]
-    wide = sought(model, SpeechSearchConfig(by="ctc", beam=6), nbest=4)
+    wide = sought(model, SpeechSearchConfig(mode="ctc", beam=6), nbest=4)
     kept = search_prefixes(logs, present, blank=BLANK, beam=6, nbest=6)
     for row, ours in enumerate(wide):
         texts = every_text(logs[row][present[row]], BLANK)
         exact = {tuple(one.tokens): texts[tuple(one.tokens)].log_probability for one in kept[row]}
         best = sorted(exact, key=lambda text: -exact[text])[:4]
         assert [tuple(one.tokens) for one in ours] == best
-    assert [len(one) for one in sought(model, SpeechSearchConfig(by="ctc"), nbest=3)] == [3] * 3
+    assert [len(one) for one in sought(model, SpeechSearchConfig(mode="ctc"), nbest=3)] == [3] * 3
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_confidence_is_the_probability_of_the_text(
     with torch.inference_mode():
         logs = model.ctc_log_probs(memory)
     share = weight if by == "both" else 1.0
-    search = SpeechSearchConfig(by=by, ctc_weight=weight, beam=beam)
+    search = SpeechSearchConfig(mode=by, ctc_weight=weight, beam=beam)
     for row, found in enumerate(sought(model, search, nbest=beam)):
         texts = every_text(logs[row][present[row]], BLANK)
         assert len(found) == beam
@@ -111,7 +111,7 @@ def test_confidence_is_the_probability_of_the_text(
 def test_both_is_the_weighted_sum(weight: float) -> None:
     model = built(BOTH)
     memory, present = heard(model)
-    search = SpeechSearchConfig(by="both", ctc_weight=weight, beam=5)
+    search = SpeechSearchConfig(mode="both", ctc_weight=weight, beam=5)
     with torch.inference_mode():
         ctc = CTCPrefixScorer(model.ctc_log_probs(memory), present, blank=BLANK, end=END)
         stepper = JointScorer(Seq2SeqStepper(model, END), ctc, weight)
@@ -121,14 +121,14 @@ def test_both_is_the_weighted_sum(weight: float) -> None:
 
 
 def test_attention_alone_is_not_told_of_ctc() -> None:
-    model, search = built(BOTH), SpeechSearchConfig(by="attention", beam=5)
+    model, search = built(BOTH), SpeechSearchConfig(mode="attention", beam=5)
     alone = sought(model, search)
-    both = sought(model, replace(search, by="both", ctc_weight=0.0))
+    both = sought(model, replace(search, mode="both", ctc_weight=0.0))
     for ours, theirs in zip(alone, both, strict=True):
         assert ours[0].tokens == theirs[0].tokens
         assert ours[0].log_probability == pytest.approx(theirs[0].log_probability, abs=1e-9)
     model.ctc = None
-    assert alone == sought(model, search) == sought(model, replace(search, by="both"))
+    assert alone == sought(model, search) == sought(model, replace(search, mode="both"))
 
 
 def test_what_a_model_does_not_have_cannot_be_asked_for() -> None:

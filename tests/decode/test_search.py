@@ -46,7 +46,7 @@ DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
         layers=2,
         width=12,
-        length=MOST + 1,
+        max_length=MOST + 1,
         attention=MultiHeadConfig(heads=3),
         position=RotaryConfig(),
     ),
@@ -63,7 +63,7 @@ def language_model(dtype: torch.dtype = torch.float64) -> GPT:
 
 
 def translator(decoder: str) -> EncoderDecoder:
-    body = TransformerEncoderConfig(layers=1, length=7, attention=MultiHeadConfig(heads=2))
+    body = TransformerEncoderConfig(layers=1, max_length=7, attention=MultiHeadConfig(heads=2))
     config = EncoderDecoderConfig(encoder=body, decoder=DECODERS[decoder])
     model = config.build(VOCABULARY, 0).double().eval()
     generator = torch.Generator().manual_seed(1)
@@ -204,7 +204,7 @@ def test_which_search_is_asked_for() -> None:
             *prompts,
             beam=beam,
             length_penalty=length_penalty,
-            stop="filled",
+            early_stopping=True,
             end=0,
             max_tokens=4,
             nbest=nbest,

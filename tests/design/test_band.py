@@ -60,7 +60,7 @@ def test_a_flat_head_has_no_half_width() -> None:
     assert band_shape(plan).half_width is None
 
 
-@pytest.mark.parametrize("order", ["causal", "strict", "any"])
+@pytest.mark.parametrize("order", ["causal", "strictly_causal", "bidirectional"])
 def test_check_meets_the_prediction(order) -> None:
     designed = designed_band(
         BandPlan(waves=Waves(width=38), offset=7, band=5.0, length=43, key_width=11, order=order)

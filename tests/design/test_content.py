@@ -44,7 +44,7 @@ def test_a_copy_has_its_tolerance_and_no_more_sharpness_than_needed(
 ) -> None:
     index = seed % keys
     tokens = orthonormal(keys, 29)
-    to_wanted = attention(copy(tokens, index, tolerance), tokens, "any")[:, index]
+    to_wanted = attention(copy(tokens, index, tolerance), tokens, "bidirectional")[:, index]
     exact = max(1 - tolerance, 1 / keys)  # few keys may be within it without any sharpness
     assert to_wanted.tolist() == pytest.approx([exact] * keys, abs=1e-9)
 
@@ -53,7 +53,7 @@ def test_a_copy_has_its_tolerance_and_no_more_sharpness_than_needed(
 @settings(max_examples=40)
 def test_an_average_gives_half_to_each(keys: int, tolerance: float) -> None:
     tokens = orthonormal(keys, 29)
-    weights = attention(average(tokens, 2, 0, tolerance), tokens, "any")
+    weights = attention(average(tokens, 2, 0, tolerance), tokens, "bidirectional")
     assert_close(weights[:, 0], weights[:, 2], rtol=0, atol=1e-12)
     shared = weights[:, [0, 2]].sum(dim=1)
     assert shared.tolist() == pytest.approx([max(1 - tolerance, 2 / keys)] * keys, abs=1e-9)
@@ -66,13 +66,13 @@ def test_lookup_is_that_of_the_source() -> None:
     head, tokens = lookup(directions), lookup_tokens(directions, beta)
     assert_close(head.values, (torch.outer(b, b) - torch.outer(c, c)) / beta**2)
     assert_close(head.queries, (torch.outer(d, a) + torch.outer(c, d)) / beta**2)
-    written = apply_heads([head], tokens, "any") - tokens
+    written = apply_heads([head], tokens, "bidirectional") - tokens
     assert_close(written[0], b - c, rtol=0, atol=0.002 * beta)
     assert_close(written[1], b, rtol=0, atol=0.002 * beta)
     # Each of the two others has e^0 against e^(beta^2).
     right = math.exp(beta**2) / (math.exp(beta**2) + 2)
     assert right == pytest.approx(0.999, abs=1e-12)
-    assert float(attention(head, tokens, "any")[0, 2]) == pytest.approx(right, abs=1e-12)
+    assert float(attention(head, tokens, "bidirectional")[0, 2]) == pytest.approx(right, abs=1e-12)
 
 
 def test_identity_attention_cannot_look_up() -> None:

@@ -150,11 +150,11 @@ def test_a_penalty_pulls_towards_the_design() -> None:
     penalty = install(shift(PLAN), layer, 2, "regularize")
     assert torch.equal(layer.score.weight, before)
     first = penalty().item()
-    optimiser = torch.optim.SGD(layer.parameters(), lr=0.25)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.25)
     for _ in range(60):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         penalty().backward()
-        optimiser.step()
+        optimizer.step()
     assert first > 1 and penalty().item() < 1e-9 * first
     assert torch.equal(layer.score.weight[:2], before[:2])
 

@@ -30,7 +30,7 @@ from harken.errors import UserError
 @st.composite
 def plans(draw: st.DrawFn) -> ShiftPlan:
     length = draw(st.integers(2, 131))
-    order = draw(st.sampled_from(["causal", "strict", "any"]))
+    order = draw(st.sampled_from(["causal", "strictly_causal", "bidirectional"]))
     pairs = draw(st.integers(1, 19))
     fourier = draw(st.booleans())
     waves = Waves(width=2 * pairs)
@@ -38,7 +38,7 @@ def plans(draw: st.DrawFn) -> ShiftPlan:
         waves = Waves(kind="fourier", width=2 * pairs, span=length + draw(st.integers(0, 61)))
     return ShiftPlan(
         waves=waves,
-        offset=draw(st.integers(1 if order == "strict" else 0, length - 1)),
+        offset=draw(st.integers(1 if order == "strictly_causal" else 0, length - 1)),
         length=length,
         tolerance=draw(st.sampled_from([0.2, 0.01, 1e-4])),
         key_width=draw(st.one_of(st.none(), st.integers(2, 2 * pairs + 3))),
@@ -54,7 +54,9 @@ def slow_attention(plan: ShiftPlan, sharpness: float, pairs: tuple[int, ...]) ->
     places = wave_vectors(plan.waves, plan.length)
     worst = 1.0
     for query in range(plan.offset, plan.length):
-        seen = {"causal": query + 1, "strict": query, "any": plan.length}[plan.order]
+        seen = {"causal": query + 1, "strictly_causal": query, "bidirectional": plan.length}[
+            plan.order
+        ]
         scores = (places[:seen] @ head.keys.T) @ (head.queries @ places[query])
         right = query - plan.offset
         worst = min(worst, 1 / float((scores - scores[right]).exp().sum()))
@@ -91,10 +93,10 @@ def test_the_most_attended_key_is_the_one_asked_for(plan: ShiftPlan) -> None:
 
 def test_the_other_transposition_looks_ahead() -> None:
     """A is key first: read as query first, it is a shift by minus the offset."""
-    plan = ShiftPlan(waves=Waves(width=38), offset=5, length=41, order="any")
+    plan = ShiftPlan(waves=Waves(width=38), offset=5, length=41, order="bidirectional")
     head = shift(plan)
     swapped = replace(head, queries=head.keys, keys=head.queries)
-    weights = attention(swapped, wave_vectors(plan.waves, 41), "any")
+    weights = attention(swapped, wave_vectors(plan.waves, 41), "bidirectional")
     assert weights[:36].argmax(dim=-1).tolist() == list(range(5, 41))
 
 
@@ -171,7 +173,7 @@ def test_rotary_is_turned_by_the_layer(offset: int, pairs: int) -> None:
     ("wrong", "message"),
     [
         ({"offset": 13}, "expected 0 to 12"),
-        ({"offset": 0, "order": "strict"}, "expected 1 to 12"),
+        ({"offset": 0, "order": "strictly_causal"}, "expected 1 to 12"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"key_width": 1}, "pair of waves"),
     ],

@@ -18,7 +18,13 @@ from harken.attention.scores import (
     SynthesizerConfig,
 )
 from harken.design.head import attention
-from harken.design.start import StartConfig, design_head, init_heads, normed_positions, stack_sites
+from harken.design.start import (
+    InitHeadConfig,
+    design_head,
+    init_heads,
+    normed_positions,
+    stack_sites,
+)
 from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 from harken.inspection.record import record
@@ -26,15 +32,15 @@ from harken.layers.norm import NormConfig
 from harken.models.gpt import GPT, GPTConfig
 
 VOCABULARY, LENGTH, OFFSET = 47, 37, 3
-SHIFT = StartConfig(layer=1, head=2, offset=OFFSET)
+SHIFT = InitHeadConfig(layer=1, head=2, offset=OFFSET)
 
 
 def model_of(position=None, score=None, norm="layer", place="pre", **choices) -> GPT:
     return GPTConfig(
         layers=2,
         width=48,
-        length=LENGTH,
-        tied=False,
+        max_length=LENGTH,
+        tie_embeddings=False,
         attention=MultiHeadConfig(heads=3, score=score or ScaledConfig(), bias=True),
         position=position or SinusoidConfig(),
         norm=NormConfig(kind=norm, place=place),
@@ -78,8 +84,8 @@ def test_contents_and_norms_leave_the_shift_as_promised(position, score, norm: s
 
 @pytest.mark.parametrize("place", ["pre", "post"])
 def test_a_later_layer_and_another_order(place: str) -> None:
-    model = model_of(place=place, order="strict")
-    init_heads(sites(model), [StartConfig(layer=2, head=3, offset=2)])
+    model = model_of(place=place, order="strictly_causal")
+    init_heads(sites(model), [InitHeadConfig(layer=2, head=3, offset=2)])
     assert to_right(attended(model, 2, 3), 2) > 0.95
 
 
@@ -94,7 +100,7 @@ def test_rotary_by_offsets_and_a_synthesizer_by_its_table() -> None:
 
 
 def test_a_band_is_as_wide_behind_a_norm_that_stretches() -> None:
-    band = StartConfig(kind="band", offset=12, band=4.0, sharpness=3.0)
+    band = InitHeadConfig(kind="band", offset=12, band=4.0, sharpness=3.0)
     model = model_of(norm="rms")
     init_heads(sites(model), [band])
     row = attended(model, 1, 1)[:, -1].mean(dim=0)
@@ -109,7 +115,7 @@ def _row(head) -> torch.Tensor:
 
 def test_a_frozen_start_stays() -> None:
     model = model_of()
-    init_heads(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
+    init_heads(sites(model), [InitHeadConfig(layer=1, head=2, offset=1, frozen=True)])
     queries = model.stack.blocks[0].attention.score.q_proj.weight
     before = queries.clone()
     tokens = torch.arange(30).reshape(2, 15)
@@ -125,7 +131,7 @@ def test_a_frozen_start_stays() -> None:
 
 def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
     model = model_of().eval()
-    init_heads(sites(model), [StartConfig(layer=1, head=2, offset=1, frozen=True)])
+    init_heads(sites(model), [InitHeadConfig(layer=1, head=2, offset=1, frozen=True)])
     queries = model.stack.blocks[0].attention.score.q_proj.weight
     with torch.no_grad():
         queries.zero_()
@@ -149,10 +155,10 @@ def test_positions_that_cannot_be_turned(position, message: str) -> None:
 
 def test_other_refusals() -> None:
     with pytest.raises(UserError, match="expected 1 to 2"):
-        init_heads(sites(model_of()), [StartConfig(layer=3)])
+        init_heads(sites(model_of()), [InitHeadConfig(layer=3)])
     with pytest.raises(UserError, match="head 4 is not in layer 1"):
-        init_heads(sites(model_of()), [StartConfig(head=4)])
+        init_heads(sites(model_of()), [InitHeadConfig(head=4)])
     with pytest.raises(UserError, match="inside a tanh"):
         init_heads(sites(model_of(score=AdditiveConfig())), [SHIFT])
     with pytest.raises(UserError, match="expected 'shift'"):
-        init_heads(sites(model_of(RotaryConfig())), [StartConfig(kind="band")])
+        init_heads(sites(model_of(RotaryConfig())), [InitHeadConfig(kind="band")])

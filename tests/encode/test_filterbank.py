@@ -23,7 +23,7 @@ from harken.encode.filterbank import (
 )
 from harken.errors import UserError
 
-TINY = FilterbankConfig(rate=1000, window_ms=13.0, hop_ms=5.0, bins=3, low=11.0)
+TINY = FilterbankConfig(sample_rate=1000, window_ms=13.0, hop_ms=5.0, mel_bins=3, low_freq=11.0)
 
 
 def sound(samples: int, rate: int, seed: int = 0) -> np.ndarray:
@@ -45,7 +45,7 @@ def batch(sounds: list[np.ndarray], filler: float = math.nan) -> tuple[Tensor, T
 
 def rows_of(filterbank: Filterbank, sounds: list[np.ndarray]) -> list[np.ndarray]:
     frames, present = filterbank(*batch(sounds))
-    assert frames.shape == (*present.shape, filterbank.config.bins)
+    assert frames.shape == (*present.shape, filterbank.config.mel_bins)
     counts = present.sum(dim=1).tolist()
     for row, there, count in zip(frames, present, counts, strict=True):
         assert there.tolist() == [place < count for place in range(len(there))]
@@ -58,24 +58,24 @@ def theirs(config: FilterbankConfig, signal: np.ndarray) -> np.ndarray:
     options.eps = config.floor
     framing, mel = options.frame_opts, options.mel_opts
     framing.dither = 0
-    framing.samp_freq = config.rate
+    framing.samp_freq = config.sample_rate
     framing.frame_length_ms, framing.frame_shift_ms = config.window_ms, config.hop_ms
     framing.window_type = {"hann": "hanning"}.get(config.window, config.window)
-    framing.preemph_coeff = config.emphasis
+    framing.preemph_coeff = config.preemphasis
     framing.remove_dc_offset = config.remove_dc
     framing.snip_edges = config.snip_edges
-    mel.num_bins, mel.low_freq, mel.high_freq = config.bins, config.low, config.highest
+    mel.num_bins, mel.low_freq, mel.high_freq = config.mel_bins, config.low_freq, config.highest
     bank = kaldi_native_fbank.OnlineFbank(options)
     if len(signal):  # it ends the process otherwise
-        bank.accept_waveform(config.rate, signal.tolist())
+        bank.accept_waveform(config.sample_rate, signal.tolist())
     bank.input_finished()
     frames = [bank.get_frame(number) for number in range(bank.num_frames_ready)]
-    return np.stack(frames) if frames else np.zeros((0, config.bins), dtype=np.float32)
+    return np.stack(frames) if frames else np.zeros((0, config.mel_bins), dtype=np.float32)
 
 
 def check(config: FilterbankConfig) -> None:
     # 401 samples are one window and a half hop, or a window at 16 kHz; 83 are only mirrored.
-    sounds = [sound(samples, config.rate) for samples in (9001, 401, 83, 5003, 79)]
+    sounds = [sound(samples, config.sample_rate) for samples in (9001, 401, 83, 5003, 79)]
     for ours, signal in zip(rows_of(config.build(), sounds), sounds, strict=True):
         np.testing.assert_allclose(ours, theirs(config, signal), rtol=0, atol=1e-3)
 
@@ -84,7 +84,7 @@ def check(config: FilterbankConfig) -> None:
 @pytest.mark.parametrize("snip_edges", [True, False])
 @pytest.mark.parametrize(("rate", "bins"), [(8000, 40), (8000, 80), (16000, 40), (16000, 80)])
 def test_the_values_are_kaldis(rate: int, bins: int, snip_edges: bool, window: Any) -> None:
-    check(FilterbankConfig(rate=rate, bins=bins, snip_edges=snip_edges, window=window))
+    check(FilterbankConfig(sample_rate=rate, mel_bins=bins, snip_edges=snip_edges, window=window))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_every_option_is_kaldis(option: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("snip_edges", [True, False])
 def test_as_many_frames_as_kaldi_finds(snip_edges: bool) -> None:
-    config = FilterbankConfig(rate=8000, bins=3, snip_edges=snip_edges)
+    config = FilterbankConfig(sample_rate=8000, mel_bins=3, snip_edges=snip_edges)
     lengths = list(range(0, 487, 3))
     counts = [len(theirs(config, np.zeros(length, np.float32))) for length in lengths]
     assert config.build().frames_in(torch.tensor(lengths)).tolist() == counts
@@ -122,7 +122,7 @@ def test_silence_is_the_logarithm_of_the_floor() -> None:
 @pytest.mark.parametrize("offset", [0.0, 0.9])
 def test_rounding_is_no_worse_than_kaldis(offset: float) -> None:
     """Where the two differ by more than 1e-3, it is the other that is off."""
-    config = FilterbankConfig(bins=41)
+    config = FilterbankConfig(mel_bins=41)
     signal = (0.01 * sound(16001, 16000) + offset).astype(np.float32)
     (exact,) = rows_of(config.build(), [signal.astype(np.float64)])
     (ours,) = rows_of(config.build(), [signal])
@@ -141,8 +141,8 @@ def by_definition(config: FilterbankConfig, signal: np.ndarray) -> np.ndarray:
     for start in range(0, len(signal) - window + 1, hop):
         frame = signal[start : start + window] - signal[start : start + window].mean()
         before = np.concatenate(([frame[0]], frame[:-1]))
-        frame = shape * (frame - config.emphasis * before)
-        energies = np.zeros(config.bins)
+        frame = shape * (frame - config.preemphasis * before)
+        energies = np.zeros(config.mel_bins)
         for frequency in range(points // 2 + 1):
             turns = 2 * np.pi * frequency * np.arange(window) / points
             power = (frame @ np.cos(turns)) ** 2 + (frame @ np.sin(turns)) ** 2
@@ -159,7 +159,7 @@ def test_the_definition_in_float64() -> None:
 
 def test_triangles_by_hand() -> None:
     """Corners at mel 0, 1, 2 and 3 times a third of mel(4000); weights fall to 0 at each."""
-    config = FilterbankConfig(rate=8000, bins=2, low=0.0)
+    config = FilterbankConfig(sample_rate=8000, mel_bins=2, low_freq=0.0)
     triangles = mel_triangles(config, 256)
     third = 1127 * math.log(1 + 4000 / 700) / 3
     peaks = [700 * (math.exp(n * third / 1127) - 1) for n in (1, 2)]
@@ -178,10 +178,15 @@ def test_triangles_by_hand() -> None:
     st.sampled_from(["none", "level", "mean", "mean_and_variance"]),
 )
 def test_a_row_does_not_know_its_batch(
-    lengths: list[int], chunk: int, snip_edges: bool, normalise: Any
+    lengths: list[int], chunk: int, snip_edges: bool, normalize: Any
 ) -> None:
     filterbank = FilterbankConfig(
-        rate=1000, window_ms=13.0, hop_ms=5.0, bins=3, snip_edges=snip_edges, normalise=normalise
+        sample_rate=1000,
+        window_ms=13.0,
+        hop_ms=5.0,
+        mel_bins=3,
+        snip_edges=snip_edges,
+        normalize=normalize,
     ).build()
     sounds = [np.random.default_rng(length).normal(size=length) for length in lengths]
     alone = [rows_of(filterbank, [one])[0] for one in sounds]
@@ -203,7 +208,7 @@ def test_pieces_are_small_and_leave_nothing_out(counts: list[int], most: int) ->
 
 
 def test_no_sound_at_all() -> None:
-    filterbank = FilterbankConfig(bins=7, normalise="mean_and_variance").build()
+    filterbank = FilterbankConfig(mel_bins=7, normalize="mean_and_variance").build()
     frames, present = filterbank(torch.zeros(3, 0), torch.zeros(3, dtype=torch.long))
     assert (frames.shape, present.shape) == ((3, 0, 7), (3, 0))
     frames, present = filterbank(torch.zeros(0, 501), torch.zeros(0, dtype=torch.long))
@@ -212,7 +217,7 @@ def test_no_sound_at_all() -> None:
 
 @pytest.mark.parametrize("snip_edges", [True, False])
 def test_a_click_is_heard_when_it_happens(snip_edges: bool) -> None:
-    filterbank = FilterbankConfig(rate=8000, bins=11, snip_edges=snip_edges).build()
+    filterbank = FilterbankConfig(sample_rate=8000, mel_bins=11, snip_edges=snip_edges).build()
     for click in (0.1, 0.237, 0.5):
         signal = torch.zeros(1, 5003)
         signal[0, round(click * 8000)] = 1.0
@@ -228,9 +233,9 @@ def test_a_click_is_heard_when_it_happens(snip_edges: bool) -> None:
 def test_each_utterance_has_a_mean_and_a_variance_of_its_own(samples: tuple[int, ...]) -> None:
     sounds = [sound(count, 16000) for count in samples]
     plain = rows_of(FilterbankConfig().build(), sounds)
-    centred = rows_of(FilterbankConfig(normalise="mean").build(), sounds)
-    scaled = rows_of(FilterbankConfig(normalise="mean_and_variance").build(), sounds)
-    for before, mean, both in zip(plain, centred, scaled, strict=True):
+    centered = rows_of(FilterbankConfig(normalize="mean").build(), sounds)
+    scaled = rows_of(FilterbankConfig(normalize="mean_and_variance").build(), sounds)
+    for before, mean, both in zip(plain, centered, scaled, strict=True):
         expected = before.astype(np.float64) - before.mean(axis=0, dtype=np.float64)
         np.testing.assert_allclose(mean, expected, atol=1e-4)
         deviation = before.std(axis=0, dtype=np.float64)
@@ -243,7 +248,7 @@ def test_level_leaves_the_shape_of_the_spectrum_and_takes_loudness() -> None:
     loud = 0.5 * sound(9001, 16000)
     soft = 0.01 * loud
     plain = rows_of(FilterbankConfig(floor=1e-30).build(), [loud])[0].astype(np.float64)
-    levelled = rows_of(FilterbankConfig(floor=1e-30, normalise="level").build(), [loud, soft])
+    levelled = rows_of(FilterbankConfig(floor=1e-30, normalize="level").build(), [loud, soft])
     above = np.maximum(plain - np.log(np.exp(plain).mean()), -9)
     assert (above == -9).any() and (above > 0).any(), "both ends are met"
     for one in levelled:
@@ -251,14 +256,14 @@ def test_level_leaves_the_shape_of_the_spectrum_and_takes_loudness() -> None:
 
 
 def test_silence_is_not_made_loud() -> None:
-    filterbank = FilterbankConfig(normalise="mean_and_variance").build()
+    filterbank = FilterbankConfig(normalize="mean_and_variance").build()
     noise = 1e-7 * torch.randn(1, 16001, generator=torch.Generator().manual_seed(0))
     frames, _ = filterbank(noise, torch.tensor([16001]))
     assert frames.abs().max() < 0.01
 
 
 def test_a_config_survives_its_recipe() -> None:
-    for config in (TINY, FilterbankConfig(), FilterbankConfig(high=3700.0, window="hamming")):
+    for config in (TINY, FilterbankConfig(), FilterbankConfig(high_freq=3700.0, window="hamming")):
         assert loads(FilterbankConfig, dumps(config), base=Path()) == config
 
 

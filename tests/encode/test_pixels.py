@@ -9,7 +9,7 @@ import torch
 from transformers.image_transforms import normalize, rescale
 
 from harken.config import dumps, loads
-from harken.encode.pixels import MapsConfig, PixelsConfig, as_numbers, as_picture
+from harken.encode.pixels import FeatureMapsConfig, PixelsConfig, as_numbers, as_picture
 from harken.errors import UserError
 
 B, Y, X = 5, 7, 11
@@ -34,7 +34,7 @@ def test_numbers_are_those_of_a_vision_transformer(channels: int) -> None:
         np.testing.assert_allclose(number, theirs, rtol=0, atol=1e-6)
 
 
-def test_black_grey_and_white_by_hand() -> None:
+def test_black_gray_and_white_by_hand() -> None:
     images = np.array([0, 51, 255], dtype=np.uint8).reshape(1, 1, 3, 1)
     assert as_numbers(images).flatten().tolist() == pytest.approx([-1.0, -0.6, 1.0])
 
@@ -70,17 +70,17 @@ def test_maps_are_numbers_already(kind: type[np.floating]) -> None:
     maps.flags.writeable = False
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = MapsConfig(columns=X, rows=Y, channels=13).encode(maps)
+        found = FeatureMapsConfig(columns=X, rows=Y, channels=13).encode(maps)
     assert found.dtype == torch.float32
     np.testing.assert_array_equal(found.numpy(), maps)
 
 
 def test_a_recipe_says_the_size() -> None:
     pixels = PixelsConfig(columns=31, rows=37, channels=1)
-    maps = MapsConfig(columns=7, rows=5, channels=2048)
+    maps = FeatureMapsConfig(columns=7, rows=5, channels=2048)
     for config in (pixels, maps):
         text = dumps(config)
-        assert loads(PixelsConfig | MapsConfig, text, base=Path()) == config
+        assert loads(PixelsConfig | FeatureMapsConfig, text, base=Path()) == config
     for wrong in ("columns = 0", "rows = 0", "channels = 2"):
         with pytest.raises(UserError, match=wrong.split()[0]):
             loads(PixelsConfig, wrong, base=Path())

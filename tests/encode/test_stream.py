@@ -10,8 +10,8 @@ from harken.encode.stream import Stream, stretches
 from harken.encode.subwords import (
     BytePairConfig,
     CharactersConfig,
+    TokenizerConfig,
     UnigramConfig,
-    UnitsConfig,
     WordsConfig,
 )
 from harken.encode.vocabulary import END, SPECIAL, Vocabulary
@@ -20,11 +20,11 @@ SAMPLE = [
     "What's done, is done. It's 1606!\n\nMACBETH:\nTo-morrow, and to-morrow  and to-morrow,\n",
     "creeps in this petty pace from day to day (to the last syllable) - héllo 語語",
 ]
-UNITS: list[UnitsConfig] = [
+UNITS: list[TokenizerConfig] = [
     CharactersConfig(),
-    WordsConfig(size=20),
-    BytePairConfig(size=300),
-    UnigramConfig(size=300),
+    WordsConfig(vocab_size=20),
+    BytePairConfig(vocab_size=300),
+    UnigramConfig(vocab_size=300),
 ]
 VOCABULARIES: dict[str, Vocabulary] = {units.kind: units.fit(SAMPLE * 3) for units in UNITS}
 every_unit = pytest.mark.parametrize("kind", VOCABULARIES)

@@ -10,8 +10,8 @@ from harken.encode import subwords
 from harken.encode.subwords import (
     BytePairConfig,
     CharactersConfig,
+    TokenizerConfig,
     UnigramConfig,
-    UnitsConfig,
     WordsConfig,
 )
 from harken.encode.vocabulary import Vocabulary
@@ -21,7 +21,11 @@ SPECIAL_AND_BYTES = 4 + 256
 # Many words of equal count: an order taken from a hash table would vary.
 CORPUS = [f"{a}{b}{c} {c}{b}{a}" for a in "bdgkl" for b in "aeiou" for c in "mnprt"]
 
-REPEATABLE: list[UnitsConfig] = [CharactersConfig(), WordsConfig(size=31), BytePairConfig(size=331)]
+REPEATABLE: list[TokenizerConfig] = [
+    CharactersConfig(),
+    WordsConfig(vocab_size=31),
+    BytePairConfig(vocab_size=331),
+]
 
 
 def pieces_of(vocabulary: Vocabulary, text: str) -> list[str]:
@@ -30,7 +34,7 @@ def pieces_of(vocabulary: Vocabulary, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("config", REPEATABLE, ids=lambda config: config.kind)
-def test_a_fit_is_repeatable(config: UnitsConfig) -> None:
+def test_a_fit_is_repeatable(config: TokenizerConfig) -> None:
     assert config.fit(CORPUS).to_json() == config.fit(iter(CORPUS)).to_json()
 
 
@@ -64,7 +68,7 @@ def test_rare_characters_go_to_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_words() -> None:
-    vocabulary = WordsConfig(size=2).fit(["born in Rome", "in Rome, in May"])
+    vocabulary = WordsConfig(vocab_size=2).fit(["born in Rome", "in Rome, in May"])
     # ` in` three times and ` Rome` twice; the letters, the space and the comma besides.
     assert len(vocabulary) == SPECIAL_AND_BYTES + 2 + len(set("born in Rome, May"))
     assert pieces_of(vocabulary, "in Rome") == [" in", " Rome"]
@@ -73,19 +77,19 @@ def test_words() -> None:
 
 def test_equally_common_words_go_by_the_alphabet() -> None:
     for texts in (["b a c"], ["c b a"], ["a c b"]):
-        assert pieces_of(WordsConfig(size=2).fit(texts), "a b c") == [" a", " b", " ", "c"]
+        assert pieces_of(WordsConfig(vocab_size=2).fit(texts), "a b c") == [" a", " b", " ", "c"]
 
 
 def test_words_are_cut_at_marks() -> None:
-    vocabulary = WordsConfig(size=97).fit(["Ada's (own) 1815, ok."])
+    vocabulary = WordsConfig(vocab_size=97).fit(["Ada's (own) 1815, ok."])
     cut = [" Ada", "'", "s", " (", "own", ")", " 1815", ",", " ok", "."]
     assert pieces_of(vocabulary, "Ada's (own) 1815, ok.") == cut
 
 
 def test_byte_pairs_merge_what_is_common() -> None:
     texts = ["the cat the hat the bat"] * 3
-    assert pieces_of(BytePairConfig(size=260).fit(texts), "the") == [" ", "t", "h", "e"]
-    assert pieces_of(BytePairConfig(size=270).fit(texts), "the") == [" the"]
+    assert pieces_of(BytePairConfig(vocab_size=260).fit(texts), "the") == [" ", "t", "h", "e"]
+    assert pieces_of(BytePairConfig(vocab_size=270).fit(texts), "the") == [" the"]
 
 
 def smallest(config: type[BytePairConfig] | type[UnigramConfig]) -> int:
@@ -96,21 +100,21 @@ def smallest(config: type[BytePairConfig] | type[UnigramConfig]) -> int:
 @pytest.mark.parametrize("config", [BytePairConfig, UnigramConfig])
 def test_sizes_are_kept(config: type[BytePairConfig] | type[UnigramConfig]) -> None:
     for size in (smallest(config), 283, 307):
-        assert len(config(size=size).fit(CORPUS)) == size
-    assert len(config(size=2000).fit(CORPUS)) < 2000  # so much is not in the text
+        assert len(config(vocab_size=size).fit(CORPUS)) == size
+    assert len(config(vocab_size=2000).fit(CORPUS)) < 2000  # so much is not in the text
 
 
 def test_unigram_pieces_are_longer_than_letters() -> None:
-    vocabulary = UnigramConfig(size=2000).fit(CORPUS)
+    vocabulary = UnigramConfig(vocab_size=2000).fit(CORPUS)
     pieces = [piece for text in CORPUS for piece in pieces_of(vocabulary, text)]
     assert len(pieces) < 0.75 * len("".join(pieces))
 
 
 @pytest.mark.parametrize(
-    "config", [*REPEATABLE, UnigramConfig(size=307)], ids=lambda config: config.kind
+    "config", [*REPEATABLE, UnigramConfig(vocab_size=307)], ids=lambda config: config.kind
 )
 @pytest.mark.parametrize("texts", [[], [""], ["x"]], ids=["none", "empty", "one letter"])
-def test_the_smallest_corpora(config: UnitsConfig, texts: list[str]) -> None:
+def test_the_smallest_corpora(config: TokenizerConfig, texts: list[str]) -> None:
     vocabulary = config.fit(texts)
     (tokens,) = vocabulary.encode(["any text: żółw"])
     assert vocabulary.decode([tokens.tolist()]) == ["any text: żółw"]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from harken.encode.subwords import (
     BytePairConfig,
     CharactersConfig,
+    TokenizerConfig,
     UnigramConfig,
-    UnitsConfig,
     WordsConfig,
 )
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary
@@ -25,11 +25,11 @@ CORPUS = [
     "<mask> stands for a hole, <end> for the end, <0x41> for a byte.",
     "naïve café, 東京, 𝕊𝕊𝕊, 1815",
 ] * 5
-UNITS: dict[str, UnitsConfig] = {
+UNITS: dict[str, TokenizerConfig] = {
     "characters": CharactersConfig(),
-    "words": WordsConfig(size=23),
-    "bpe": BytePairConfig(size=307),
-    "unigram": UnigramConfig(size=307),
+    "words": WordsConfig(vocab_size=23),
+    "bpe": BytePairConfig(vocab_size=307),
+    "unigram": UnigramConfig(vocab_size=307),
 }
 each_kind = pytest.mark.parametrize("kind", UNITS)
 
@@ -65,7 +65,7 @@ def test_every_text_comes_back(kind: str, text: str) -> None:
 
 @each_kind
 @given(several=st.lists(texts, max_size=5))
-def test_a_text_is_encoded_apart_from_its_neighbours(kind: str, several: list[str]) -> None:
+def test_a_text_is_encoded_apart_from_its_neighbors(kind: str, several: list[str]) -> None:
     vocabulary = fitted(kind)
     encoded = vocabulary.encode(several)
     assert [one.dtype for one in encoded] == [np.int64] * len(several)

@@ -46,23 +46,23 @@ def test_a_word_is_what_stands_there(text: str) -> None:
 
 def test_rare_words_are_unknown() -> None:
     texts = ["a b a c", "c a d e e e"]
-    vocabulary = WholeWordsConfig(least=2).fit(texts)
+    vocabulary = WholeWordsConfig(min_count=2).fit(texts)
     assert vocabulary.pieces(range(len(vocabulary))) == [*SPECIAL, "a", "e", "c"]
     (tokens,) = vocabulary.encode(["a b c d e"])
     assert tokens.tolist() == [4, UNKNOWN, 6, UNKNOWN, 5]
-    assert len(WholeWordsConfig(least=1).fit(texts)) == 4 + 5
-    assert len(WholeWordsConfig(least=1, size=2).fit(texts)) == 4 + 2
+    assert len(WholeWordsConfig(min_count=1).fit(texts)) == 4 + 5
+    assert len(WholeWordsConfig(min_count=1, vocab_size=2).fit(texts)) == 4 + 2
 
 
 def test_equally_common_words_go_by_the_alphabet() -> None:
     for texts in (["b a c"], ["c b a"], ["a c b"]):
-        vocabulary = WholeWordsConfig(least=1, size=2).fit(texts)
+        vocabulary = WholeWordsConfig(min_count=1, vocab_size=2).fit(texts)
         assert vocabulary.pieces(range(4, 6)) == ["a", "b"]
 
 
 @given(st.lists(LIKELY, max_size=5), ANY | LIKELY, st.integers(1, 3))
 def test_any_text_has_a_number_for_each_word(texts: list[str], text: str, least: int) -> None:
-    config = WholeWordsConfig(least=least)
+    config = WholeWordsConfig(min_count=least)
     vocabulary = config.fit(texts)
     (tokens,) = vocabulary.encode([text])
     pieces = vocabulary.pieces(tokens.tolist())
@@ -73,14 +73,14 @@ def test_any_text_has_a_number_for_each_word(texts: list[str], text: str, least:
 
 
 def test_a_special_token_spelt_out_is_text() -> None:
-    vocabulary = WholeWordsConfig(least=1).fit(["the <mask> of <pad>"])
+    vocabulary = WholeWordsConfig(min_count=1).fit(["the <mask> of <pad>"])
     (tokens,) = vocabulary.encode(["<mask><pad>"])
     assert vocabulary.pieces(tokens.tolist()) == ["<", "mask", ">", "<", "pad", ">"]
     assert PAD not in tokens
 
 
 def test_a_stored_vocabulary_is_the_same(tmp_path: Path) -> None:
-    vocabulary = WholeWordsConfig(least=1).fit(["Ada (1815) żółw"])
+    vocabulary = WholeWordsConfig(min_count=1).fit(["Ada (1815) żółw"])
     (tmp_path / "tokenizer.json").write_text(vocabulary.to_json(), encoding="utf-8")
     restored = Vocabulary.load(tmp_path / "tokenizer.json")
     text = "żółw, Ada was (new) <mask>"
@@ -90,5 +90,5 @@ def test_a_stored_vocabulary_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("texts", [[], [""], ["x"]])
 def test_the_smallest_corpora(texts: list[str]) -> None:
-    vocabulary = WholeWordsConfig(least=2).fit(texts)
+    vocabulary = WholeWordsConfig(min_count=2).fit(texts)
     assert vocabulary.encode(["any text"])[0].tolist() == [UNKNOWN, UNKNOWN]

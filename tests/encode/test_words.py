@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.encode.vocabulary import PAD, UNKNOWN
-from harken.encode.words import ENDS, WordsAndCharacters, WordsAndCharactersConfig
+from harken.encode.words import ENDS, WordVocabulary, WordVocabularyConfig
 from harken.errors import Failure
 from harken.formats.examples import Sentence
 
@@ -21,11 +21,11 @@ SENTENCES = [
 SPECIAL = {PAD, UNKNOWN}
 
 
-def fitted(least: int = 1, lower: bool = True) -> WordsAndCharacters:
-    return WordsAndCharactersConfig(least=least, lower=lower).fit(SENTENCES)
+def fitted(least: int = 1, lower: bool = True) -> WordVocabulary:
+    return WordVocabularyConfig(min_count=least, lowercase=lower).fit(SENTENCES)
 
 
-def row(words: WordsAndCharacters, word: str) -> int:
+def row(words: WordVocabulary, word: str) -> int:
     return int(words.encode([[word]]).rows[0][0])
 
 
@@ -105,7 +105,7 @@ def test_any_words_can_be_encoded(sentences: list[list[str]]) -> None:
 
 
 def test_the_order_of_sentences_changes_nothing() -> None:
-    again = WordsAndCharactersConfig().fit(SENTENCES[::-1])
+    again = WordVocabularyConfig().fit(SENTENCES[::-1])
     assert again.to_json() == fitted().to_json()
 
 
@@ -114,15 +114,15 @@ def test_the_order_of_sentences_changes_nothing() -> None:
 def test_what_is_stored_is_the_same(least: int, lower: bool, tmp_path: Path) -> None:
     words, path = fitted(least, lower), tmp_path / "tokenizer.json"
     path.write_text(words.to_json(), encoding="utf-8")
-    assert WordsAndCharacters.load(path) == words
+    assert WordVocabulary.load(path) == words
 
 
 def test_strange_characters_survive_storing(tmp_path: Path) -> None:
     odd = '"\\\u2028\u00a0\U0001f600'
-    words = WordsAndCharactersConfig().fit([Sentence((odd,), ("X",))])
+    words = WordVocabularyConfig().fit([Sentence((odd,), ("X",))])
     path = tmp_path / "tokenizer.json"
     path.write_text(words.to_json(), encoding="utf-8")
-    assert WordsAndCharacters.load(path) == words
+    assert WordVocabulary.load(path) == words
 
 
 STORED = json.loads(fitted().to_json())
@@ -148,7 +148,7 @@ def test_a_damaged_file_is_a_failure(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(DAMAGED[damage], encoding="utf-8")
     with pytest.raises(Failure, match="found a list of words that cannot be read") as caught:
-        WordsAndCharacters.load(path)
+        WordVocabulary.load(path)
     assert str(path) in str(caught.value)
 
 
@@ -158,4 +158,4 @@ def test_another_file_is_a_failure(content: bytes | None, tmp_path: Path) -> Non
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(Failure, match="found a list of words that cannot be read"):
-        WordsAndCharacters.load(path)
+        WordVocabulary.load(path)

@@ -88,7 +88,7 @@ def test_pictures_that_are_rows(tmp_path: Path, lines: list[object], rows: list[
             "unknown key 'capton' (expected image",
             "mean 'caption'?",
         ),
-        ({"image": "a.png", "caption": "x", "licence": 1}, "unknown key 'licence'", "remove it"),
+        ({"image": "a.png", "caption": "x", "license": 1}, "unknown key 'license'", "remove it"),
         ({"image": "a.png", "index": 3, "caption": "x"}, "'image' and 'index'", "remove one"),
         (
             {"image": "a.png", "caption": "x", "captions": ["y"]},

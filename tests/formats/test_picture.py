@@ -146,13 +146,13 @@ def test_pixels_of_lossy_formats_as_pillow_alone_decodes_them(kind: str, options
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_grey_pictures(kind: str) -> None:
-    grey = smooth()[..., 0]
-    ours = decoded(packed(grey, kind, **LOSSLESS.get(kind, {})), channels=1)[..., 0]
-    np.testing.assert_allclose(ours.astype(int), grey, atol=2 if kind == "JPEG" else 0)
+def test_gray_pictures(kind: str) -> None:
+    gray = smooth()[..., 0]
+    ours = decoded(packed(gray, kind, **LOSSLESS.get(kind, {})), channels=1)[..., 0]
+    np.testing.assert_allclose(ours.astype(int), gray, atol=2 if kind == "JPEG" else 0)
 
 
-def test_grey_of_colors_by_their_luma() -> None:
+def test_gray_of_colors_by_their_luma() -> None:
     pixels = noise(ROWS, COLUMNS, 3)
     luma = pixels @ np.array([0.299, 0.587, 0.114])
     np.testing.assert_allclose(decoded(packed(pixels, "PNG"), channels=1)[..., 0], luma, atol=0.51)
@@ -276,8 +276,8 @@ def inked(inverted: bool) -> tuple[bytes, np.ndarray]:
 def test_ink_becomes_light(inverted: bool) -> None:
     content, shown = inked(inverted)
     np.testing.assert_allclose(decoded(content).astype(float), shown, rtol=0, atol=4)
-    grey = shown @ np.array([0.299, 0.587, 0.114])
-    np.testing.assert_allclose(decoded(content, channels=1)[..., 0], grey, rtol=0, atol=4)
+    gray = shown @ np.array([0.299, 0.587, 0.114])
+    np.testing.assert_allclose(decoded(content, channels=1)[..., 0], gray, rtol=0, atol=4)
 
 
 # --- animations

@@ -39,7 +39,7 @@ def made(pixels: np.ndarray, size: tuple[int, int], fit: Fit) -> np.ndarray:
 @pytest.mark.parametrize("size", [(7, 11), (97, 61), (31, 23), (31, 5), (1, 1)])
 def test_squeezed_as_pytorch_does_it(size: tuple[int, int]) -> None:
     pixels = noise(23, 31)
-    ours = made(pixels, size, "squeeze")
+    ours = made(pixels, size, "stretch")
     np.testing.assert_allclose(ours, filtered(pixels, *size), rtol=0, atol=ROUNDED)
 
 
@@ -56,7 +56,7 @@ def test_padded_with_white_on_both_sides() -> None:
 def test_cut_to_the_middle() -> None:
     """36 x 20 into 6 x 10: half as large is 18 x 10, of which the middle 6 columns are kept."""
     pixels = noise(20, 36)
-    ours = made(pixels, (6, 10), "cut")
+    ours = made(pixels, (6, 10), "crop")
     np.testing.assert_allclose(ours, filtered(pixels, 18, 10)[:, 6:12], rtol=0, atol=ROUNDED)
 
 
@@ -69,8 +69,8 @@ def test_the_same_size_changes_nothing(fit: Fit) -> None:
 @settings(max_examples=50)
 @given(columns=SIDES, rows=SIDES, width=SIDES, height=SIDES)
 def test_every_size_fits(fit: Fit, columns: int, rows: int, width: int, height: int) -> None:
-    grey = np.full((rows, columns, 3), 100, np.uint8)
-    ours = made(grey, (width, height), fit)
+    gray = np.full((rows, columns, 3), 100, np.uint8)
+    ours = made(gray, (width, height), fit)
     assert ours.shape == (height, width, 3)
     seen = (ours == 100).all(-1)
     assert (ours[~seen] == 255).all()
@@ -130,9 +130,9 @@ def test_a_box_is_where_its_pixels_are(fit: Fit, numbers: st.DataObject) -> None
 @pytest.mark.parametrize(
     ("fit", "expected"),
     [
-        ("squeeze", Box(2, 8, 4, 12)),
+        ("stretch", Box(2, 8, 4, 12)),
         ("pad", Box(2, 9, 4, 6)),  # half as large, under 5 white rows
-        ("cut", Box(0, 8, 7, 12)),  # as large, and 5 columns lost on either side
+        ("crop", Box(0, 8, 7, 12)),  # as large, and 5 columns lost on either side
     ],
 )
 def test_boxes_by_hand(fit: Fit, expected: Box) -> None:
@@ -142,7 +142,7 @@ def test_boxes_by_hand(fit: Fit, expected: Box) -> None:
 
 def test_a_box_that_was_cut_away_has_no_width() -> None:
     """And what reaches beyond the picture does not reach into the white."""
-    moved = resized_box(Box(0, 3, 4, 5), original=(20, 10), size=(10, 10), fit="cut")
+    moved = resized_box(Box(0, 3, 4, 5), original=(20, 10), size=(10, 10), fit="crop")
     assert moved == Box(0, 3, 0, 5)
     beyond = resized_box(Box(15, 3, 9, 90), original=(20, 10), size=(10, 10), fit="pad")
     assert beyond == Box(7.5, 3.5, 2.5, 3.5)

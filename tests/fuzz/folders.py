@@ -141,7 +141,7 @@ def make_runs(folder: Path) -> dict[str, Path]:
         'task = "lm"\n[data]\ntrain = "text.txt"\ndev = 0.3\ndocuments = "lines"\n'
         "[model]\nlayers = 1\nwidth = 8\nlength = 24\nattention.heads = 2\n"
         "[training]\nsteps = 4\nwindow = 12\nbatch_tokens = 64\nsave_every = 2\n"
-        "evaluate_every = 2\n[search]\nmost = 3\n"
+        "evaluate_every = 2\n[search]\nmax_tokens = 3\n"
     )
 
     def stop_at_three(event: Any) -> None:

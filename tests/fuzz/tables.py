@@ -91,7 +91,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "data": {"train": "text.txt", "dev": 0.3, "documents": "lines"},
         "encode": {"kind": "bpe", "size": 270},
         "model": {"kind": "cnn", "width": 8, "convolutions": {"layers": 2}},
-        "training": {"steps": 1, "window": 8, "batch_tokens": 64, "optimiser": {"kind": "muon"}},
+        "training": {"steps": 1, "window": 8, "batch_tokens": 64, "optimizer": {"kind": "muon"}},
     },
     "fill": {
         "data": {"train": "text.txt", "dev": 0.3},
@@ -182,7 +182,7 @@ def run_recipe(folder: Path, rng: random.Random) -> None:
         for stage in task_code.stages(recipe, splits, vocabulary, cache / str(rng.random())):
             for part in stage.batch(0)[:1]:
                 part.loss(model, torch.device("cpu")).backward()
-            set_rates(optimizers := stage.config.optimiser.build(model), 0.5)
+            set_rates(optimizers := stage.config.optimizer.build(model), 0.5)
             for optimizer in optimizers:
                 optimizer.step()
 

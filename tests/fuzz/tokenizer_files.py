@@ -35,10 +35,10 @@ TEXTS = (
 )
 OWN = {
     "characters": CharactersConfig(),
-    "words": WordsConfig(size=5),
-    "bpe": BytePairConfig(size=270),
-    "unigram": UnigramConfig(size=270),
-    "whole_words": WholeWordsConfig(least=1),
+    "words": WordsConfig(vocab_size=5),
+    "bpe": BytePairConfig(vocab_size=270),
+    "unigram": UnigramConfig(vocab_size=270),
+    "whole_words": WholeWordsConfig(min_count=1),
 }
 
 
@@ -68,7 +68,7 @@ def _bert() -> Tokenizer:
 
 
 def _gpt2() -> Tokenizer:
-    tokenizer = Tokenizer.from_str(BytePairConfig(size=270).fit(CORPUS).to_json())
+    tokenizer = Tokenizer.from_str(BytePairConfig(vocab_size=270).fit(CORPUS).to_json())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     return tokenizer

@@ -55,7 +55,7 @@ PRESENT = torch.tensor([[True] * 7, [True] * 5 + [False] * 2])
 TARGET = torch.tensor([[3, 5, 9], [3, 14, 6]])
 THREE = MultiHeadConfig(heads=3)
 DECODERS: dict[str, DecoderConfig] = {
-    "transformer": TransformerDecoderConfig(layers=2, width=12, length=29, attention=THREE),
+    "transformer": TransformerDecoderConfig(layers=2, width=12, max_length=29, attention=THREE),
     "rnn": AttentionRNNDecoderConfig(width=12, hidden=13),
 }
 
@@ -68,9 +68,9 @@ def _no_gradients() -> Iterator[None]:
 
 def translator(decoder: str, *, conformer: bool = False) -> EncoderDecoder:
     body = (
-        ConformerEncoderConfig(layers=1, length=31, kernel=3)
+        ConformerEncoderConfig(layers=1, max_length=31, kernel=3)
         if conformer
-        else TransformerEncoderConfig(layers=1, length=31, attention=THREE)
+        else TransformerEncoderConfig(layers=1, max_length=31, attention=THREE)
     )
     config = EncoderDecoderConfig(encoder=body, decoder=DECODERS[decoder])
     return shaken(config.build(17, seed=0))
@@ -108,7 +108,9 @@ def test_a_head_without_output_columns_is_a_head_removed(name: str) -> None:
 
 
 def test_an_attention_without_heads_writes_the_bias_of_its_output_matrix() -> None:
-    config = GPTConfig(layers=1, width=12, length=7, attention=MultiHeadConfig(heads=3, bias=True))
+    config = GPTConfig(
+        layers=1, width=12, max_length=7, attention=MultiHeadConfig(heads=3, bias=True)
+    )
     model = shaken(config.build(VOCABULARY, seed=0))
     attention = model.get_submodule(FIRST)
     written: list[Tensor] = []

@@ -46,7 +46,7 @@ def encoder_with(
     config = TextEncoderConfig(
         layers=1,
         width=WIDTH,
-        length=LENGTH,
+        max_length=LENGTH,
         attention=MultiHeadConfig(heads=1, score=DotConfig(), bias=bias),
         position=position,
         norm=NormConfig(place="post"),
@@ -126,8 +126,8 @@ def test_alibi_is_read_as_its_slopes() -> None:
 
 def test_a_learned_bias_is_read_as_it_stands() -> None:
     config = GPTConfig(
-        layers=1, width=12, length=20, attention=MultiHeadConfig(heads=3),
-        position=RelativeConfig(buckets=16, farthest=20, causal=True),
+        layers=1, width=12, max_length=20, attention=MultiHeadConfig(heads=3),
+        position=RelativeConfig(buckets=16, max_distance=20, causal=True),
     )  # fmt: skip
     model = config.build(VOCABULARY, seed=0)
     with torch.no_grad():
@@ -203,7 +203,13 @@ def test_the_first_place_is_left_out() -> None:
 
 
 def test_offsets_are_those_that_the_mask_lets_see() -> None:
-    assert reading(small_model(seen="strict"), length=11).offsets.tolist() == [1, 2, 3, 4, 5]
+    assert reading(small_model(seen="strictly_causal"), length=11).offsets.tolist() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
     assert reading(small_model(seen="window"), length=11).offsets.tolist() == [0, 1, 2, 3]
 
 
@@ -219,23 +225,25 @@ def test_tokens_come_down_the_path_of_norms() -> None:
         "stack.blocks.0.attention_norm",
         "stack.blocks.0.feedforward_norm",
     ]
-    bert = TextEncoderConfig(width=8, entrance_norm=True, segments=2, norm=NormConfig(place="post"))
+    bert = TextEncoderConfig(
+        width=8, embedding_norm=True, segments=2, norm=NormConfig(place="post")
+    )
     model = bert.build(7, seed=0)
-    assert norms(model, "body." + FIRST) == ["body.norm"]
+    assert norms(model, "body." + FIRST) == ["encoder.norm"]
     path = input_path(model, "body." + FIRST)
     assert_close(path.table, model.embedding.weight + model.segment.weight[0])
 
 
 def test_an_encoder_that_shares_its_decoder_s_words_finds_them() -> None:
     config = EncoderDecoderConfig(
-        encoder=TransformerEncoderConfig(layers=1, length=16),
-        decoder=TransformerDecoderConfig(layers=1, width=8, length=16),
+        encoder=TransformerEncoderConfig(layers=1, max_length=16),
+        decoder=TransformerDecoderConfig(layers=1, width=8, max_length=16),
     )
     model = config.build(29, seed=0)
     table = model.decoder.embedding.weight
     encoder = input_path(model, "encoder." + FIRST)
     decoder = input_path(model, "decoder." + FIRST)
-    assert encoder.table.equal(table) and encoder.order == "any"
+    assert encoder.table.equal(table) and encoder.order == "bidirectional"
     assert decoder.table.equal(table) and decoder.order == "causal"
     assert input_path(model, "decoder.stack.blocks.0.cross") is None
 
@@ -283,18 +291,18 @@ def test_weights_name_the_offset_that_a_model_was_trained_for(
     """The task is to say the token T back; the head that counts is the one that is missed most."""
     words, length = 13, 24
     config = GPTConfig(
-        layers=1, width=48, length=length, attention=MultiHeadConfig(heads=2),
-        position=position, tied=False,
+        layers=1, width=48, max_length=length, attention=MultiHeadConfig(heads=2),
+        position=position, tie_embeddings=False,
     )  # fmt: skip
     model = config.build(words, seed=offset)
     untrained = reading(model, length=length)
     generator = torch.Generator().manual_seed(offset)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(450):
         tokens = torch.randint(words, (32, length), generator=generator)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         copying_loss(model, tokens, offset).backward()
-        optimiser.step()
+        optimizer.step()
     tokens = torch.randint(words, (64, length), generator=generator)
     with torch.no_grad():
         assert copying_loss(model, tokens, offset) < 0.5
@@ -310,6 +318,6 @@ def test_weights_name_the_offset_that_a_model_was_trained_for(
 
 
 def test_no_position_is_read_as_none() -> None:
-    config = GPTConfig(layers=1, width=8, length=16, position=NoPositionConfig())
+    config = GPTConfig(layers=1, width=8, max_length=16, position=NoPositionConfig())
     read = reading(config.build(11, seed=0), length=16)
     assert_close(read.profile, torch.zeros_like(read.profile), rtol=0, atol=1e-6)

@@ -107,7 +107,7 @@ def test_those_of_a_ragged_batch_of_64_too(kind: str, dtype: torch.dtype, near: 
 SEARCHES = {
     "greedy": (SearchConfig(), 1),
     "n-best alone": (SearchConfig(), 3),
-    "exact": (SearchConfig(beam=4, stop="exact", length_penalty=0.5), 2),
+    "exact": (SearchConfig(beam=4, early_stopping=False, length_penalty=0.5), 2),
     "samples": (SearchConfig(temperature=1.5, seed=5), 3),
 }
 
@@ -175,7 +175,7 @@ def test_rows_that_nobody_can_go_on_from_are_dropped() -> None:
         tokens == 0,
         beam=5,
         length_penalty=1.0,
-        stop="filled",
+        early_stopping=True,
         end=0,
         max_tokens=steps,
         nbest=5,

@@ -57,7 +57,7 @@ def test_tensors_that_share_memory_are_stored(
     attention = MultiHeadConfig(
         heads=heads,
         score=score,
-        value_matrix=value_matrix,
+        v_proj=value_matrix,
         key_width=None if isinstance(score, MergedConfig) else 4,
         head_width=5 if value_matrix else None,
     )

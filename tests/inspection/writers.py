@@ -25,10 +25,10 @@ from harken.models.seq2seq import DecoderConfig, EncoderDecoderConfig
 VOCABULARY, START, MOST = 17, 3, 6
 WIDTH, LONGEST = 12, 7
 HEADS = MultiHeadConfig(heads=3)
-GROUPED = MultiHeadConfig(heads=4, key_value_heads=2, head_width=5, key_width=6)
+GROUPED = MultiHeadConfig(heads=4, kv_heads=2, head_width=5, key_width=6)
 DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
-        layers=2, width=WIDTH, length=MOST + 1, attention=GROUPED, position=RotaryConfig()
+        layers=2, width=WIDTH, max_length=MOST + 1, attention=GROUPED, position=RotaryConfig()
     ),
     "rnn": AttentionRNNDecoderConfig(width=WIDTH, hidden=14, cell=GRUConfig(layers=2)),
 }
@@ -75,12 +75,12 @@ def writer(kind: str, items: int, dtype: torch.dtype) -> Writer:
         return translator(decoder, lengths, random, dtype)
     if task == "caption":
         return captioner(decoder, items, random, dtype)
-    return recogniser(task, decoder, lengths, random, dtype)
+    return recognizer(task, decoder, lengths, random, dtype)
 
 
 def language_model(lengths: Tensor, random: torch.Generator, dtype: torch.dtype) -> Writer:
     config = GPTConfig(
-        layers=2, width=WIDTH, length=LONGEST + MOST, attention=GROUPED, position=RotaryConfig()
+        layers=2, width=WIDTH, max_length=LONGEST + MOST, attention=GROUPED, position=RotaryConfig()
     )
     model = stirred(config.build(VOCABULARY, 0), dtype)
     tokens, present = ragged(lengths, random)
@@ -90,7 +90,7 @@ def language_model(lengths: Tensor, random: torch.Generator, dtype: torch.dtype)
 def translator(
     decoder: str, lengths: Tensor, random: torch.Generator, dtype: torch.dtype
 ) -> Writer:
-    body = TransformerEncoderConfig(layers=1, length=LONGEST, attention=HEADS)
+    body = TransformerEncoderConfig(layers=1, max_length=LONGEST, attention=HEADS)
     config = EncoderDecoderConfig(encoder=body, decoder=DECODERS[decoder])
     model = stirred(config.build(VOCABULARY, 0), dtype)
     tokens, present = ragged(lengths, random)
@@ -105,7 +105,7 @@ def translator(
 def captioner(decoder: str, items: int, random: torch.Generator, dtype: torch.dtype) -> Writer:
     config = CaptionerConfig(
         width=WIDTH,
-        front=FeatureProjectionConfig(),
+        frontend=FeatureProjectionConfig(),
         encoder=SpatialConfig(layers=1, attention=HEADS),
         decoder=DECODERS[decoder],
     )
@@ -118,12 +118,12 @@ def captioner(decoder: str, items: int, random: torch.Generator, dtype: torch.dt
     )
 
 
-def recogniser(
+def recognizer(
     way: str, decoder: str, lengths: Tensor, random: torch.Generator, dtype: torch.dtype
 ) -> Writer:
     config = RecognizerConfig(
         width=WIDTH,
-        front=Conv2dSubsamplingConfig(channels=3),
+        frontend=Conv2dSubsamplingConfig(channels=3),
         encoder=GRUConfig(direction="both"),
         decoder=DECODERS[decoder],
     )

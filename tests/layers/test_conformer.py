@@ -169,8 +169,8 @@ def test_the_convolution_part_by_the_formula() -> None:
             for place in range(KERNEL):
                 if 0 <= t + place - KERNEL // 2 < length:
                     near += kernel[:, place] * gated[t + place - KERNEL // 2]
-            centred = near - near.mean()
-            normed = centred / (centred.square().mean() + 1e-5).sqrt() * norm.weight + norm.bias
+            centered = near - near.mean()
+            normed = centered / (centered.square().mean() + 1e-5).sqrt() * norm.weight + norm.bias
             written = part.down_proj.weight @ (normed / (1 + (-normed).exp()))
             assert_close(ours[row, t], written, rtol=0, atol=1e-12)
 
@@ -233,8 +233,8 @@ def test_a_mask_over_time_is_kept_by_attention_while_the_kernel_sees_both_sides(
 
 def test_dropout_falls_on_what_is_added_and_not_on_the_stream() -> None:
     block, inputs = built(dropout=1 - 1e-9), some_frames()
-    centred = inputs - inputs.mean(dim=-1, keepdim=True)
-    normed = centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()
+    centered = inputs - inputs.mean(dim=-1, keepdim=True)
+    normed = centered / (centered.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()
     stream = normed * block.final_norm.weight + block.final_norm.bias
     assert_close(block.train()(inputs, among(None)), stream, rtol=0, atol=1e-12)
     assert (block.eval()(inputs, among(None)) - stream).abs().max() > 1e-3

@@ -24,7 +24,7 @@ BATCH, TIME, WIDTH = 2, 13, 5
 CAUSAL = {
     "causal": CausalConvolutionConfig(layers=2, activation="tanh"),
     "causal, even": CausalConvolutionConfig(layers=3, kernel=2, activation="gelu"),
-    "causal, not doubling": CausalConvolutionConfig(layers=2, doubling=False, activation="gelu"),
+    "causal, not doubling": CausalConvolutionConfig(layers=2, dilated=False, activation="gelu"),
     "gated, causal": GatedConvolutionConfig(layers=2, causal=True),
 }
 ALL: dict[str, ConvolutionConfig] = {
@@ -70,11 +70,11 @@ def bent(name: str, numbers: Tensor) -> Tensor:
     return torch.tensor([SIGMAS[name](one) for one in numbers.tolist()], dtype=torch.float64)
 
 
-def windowed(weight: Tensor, row: Tensor, centre: int, lowest: int, dilation: int = 1) -> Tensor:
-    """The sum over Δ of W[Δ] row[centre + dilation Δ], zeros beyond the ends."""
+def windowed(weight: Tensor, row: Tensor, center: int, lowest: int, dilation: int = 1) -> Tensor:
+    """The sum over Δ of W[Δ] row[center + dilation Δ], zeros beyond the ends."""
     total = torch.zeros(weight.shape[0], dtype=torch.float64)
     for index in range(weight.shape[2]):
-        place = centre + dilation * (lowest + index)
+        place = center + dilation * (lowest + index)
         if 0 <= place < len(row):
             total += weight[:, :, index] @ row[place]
     return total
@@ -132,7 +132,7 @@ def test_the_way_up_by_the_formula(kernel: int, lowest: int, sigma: Any, time: i
 @torch.no_grad()
 def test_causal_by_the_formula(kernel: int, sigma: Any, doubling: bool) -> None:
     stack = drawn(
-        CausalConvolutionConfig(layers=3, kernel=kernel, activation=sigma, doubling=doubling)
+        CausalConvolutionConfig(layers=3, kernel=kernel, activation=sigma, dilated=doubling)
     )
     inputs = some_inputs()
     outputs, expected = stack(inputs), inputs
@@ -240,7 +240,7 @@ def test_later_tokens_change_nothing_earlier(kind: str) -> None:
     [
         (CausalConvolutionConfig(layers=4, activation="tanh"), 31, 0),
         (CausalConvolutionConfig(layers=3, kernel=2, activation="tanh"), 8, 0),
-        (CausalConvolutionConfig(layers=4, activation="tanh", doubling=False), 9, 0),
+        (CausalConvolutionConfig(layers=4, activation="tanh", dilated=False), 9, 0),
         (CausalConvolutionConfig(layers=2, kernel=1), 1, 0),
         (GatedConvolutionConfig(layers=3, kernel=5, causal=True), 13, 0),
         (GatedConvolutionConfig(layers=3, kernel=5), 13, 6),
@@ -301,9 +301,9 @@ def test_a_state_holds_no_more_than_each_layer_needs() -> None:
 
 
 def test_what_cannot_go_on_says_so() -> None:
-    centred, causal = drawn(ALL["gated"]), drawn(ALL["causal"])
+    centered, causal = drawn(ALL["gated"]), drawn(ALL["causal"])
     with pytest.raises(AssertionError, match="still to come"):
-        centred.step(some_inputs(), None, centred.init_state(BATCH))
+        centered.step(some_inputs(), None, centered.init_state(BATCH))
     with pytest.raises(AssertionError, match="on the right"):
         causal.step(some_inputs(), up_to([TIME, 4], TIME).flip(1), causal.init_state(BATCH))
 

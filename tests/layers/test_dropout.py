@@ -17,7 +17,7 @@ def test_as_many_fall_as_asked_and_the_mean_stays(share: float) -> None:
     assert len(kept) == 1 and kept.item() == pytest.approx(1 / (1 - share), rel=1 / LEVELS / 0.2)
 
 
-def test_neighbours_fall_independently() -> None:
+def test_neighbors_fall_independently() -> None:
     """Four elements share one draw of 64 bits: each pair of places must still be independent."""
     torch.manual_seed(1)
     fallen = (Dropout(0.5)(torch.ones(200_000, 4)) == 0).double()

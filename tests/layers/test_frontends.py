@@ -28,7 +28,7 @@ FACTORS = [2, 4]
 IMAGES: dict[str, ImageFrontConfig] = {
     "patch": PatchEmbeddingConfig(patch=3),
     "convolution": ConvStemConfig(channels=(5, 11)),
-    "map": FeatureProjectionConfig(),
+    "features": FeatureProjectionConfig(),
 }
 
 
@@ -39,7 +39,9 @@ def drawn(module: Any) -> Any:
 
 
 def speech(factor: Any) -> Any:
-    return drawn(Conv2dSubsamplingConfig(channels=CHANNELS, factor=factor).build(FEATURES, WIDTH))
+    return drawn(
+        Conv2dSubsamplingConfig(channels=CHANNELS, subsampling=factor).build(FEATURES, WIDTH)
+    )
 
 
 def convolved(planes: Tensor, layer: nn.Conv2d, strides: tuple[int, int]) -> Tensor:
@@ -115,9 +117,9 @@ def test_a_token_of_speech_stands_in_the_middle_of_what_it_saw(factor: int) -> N
     for place in range(2, tokens.shape[1] - 2):
         (gradient,) = torch.autograd.grad(tokens[0, place].sum(), frames, retain_graph=True)
         seen = gradient[0].abs().sum(dim=-1).nonzero().flatten().tolist()
-        centre = front.offset + front.stride * place
+        center = front.offset + front.stride * place
         reach = (3 + 2 * front.strides[0]) // 2
-        assert seen == list(range(centre - reach, centre + reach + 1))
+        assert seen == list(range(center - reach, center + reach + 1))
 
 
 @torch.no_grad()
@@ -178,7 +180,7 @@ def test_the_small_cnn_by_the_formula(kernel: int) -> None:
 
 @torch.no_grad()
 def test_every_place_of_a_map_is_a_token() -> None:
-    front = drawn(IMAGES["map"].build(ImageSizes(channels=11, columns=5, rows=3), WIDTH))
+    front = drawn(IMAGES["features"].build(ImageSizes(channels=11, columns=5, rows=3), WIDTH))
     maps = torch.randn(BATCH, 5, 3, 11, dtype=torch.float64)
     ours = front(maps)
     assert (front.columns, front.rows) == (5, 3)
@@ -217,7 +219,7 @@ def test_a_token_of_a_picture_stands_in_the_middle_of_what_it_saw(kind: str) -> 
 @pytest.mark.parametrize("kind", IMAGES)
 def test_gradients_reach_every_weight(kind: str) -> None:
     front = drawn(IMAGES[kind].build(SIZES, WIDTH))
-    shape = (BATCH, 15, 6, 2) if kind == "map" else (BATCH, 2, 6, 15)
+    shape = (BATCH, 15, 6, 2) if kind == "features" else (BATCH, 2, 6, 15)
     images = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     front(images).tokens.square().sum().backward()
     for parameter in (images, *front.parameters()):
@@ -229,11 +231,11 @@ def test_gradients_reach_every_weight(kind: str) -> None:
 def test_a_smaller_picture_has_the_first_places(kind: str) -> None:
     """What is built for the largest serves the others: only the rim's convolutions differ."""
     front = drawn(IMAGES[kind].build(SIZES, WIDTH))
-    shape = (BATCH, 15, 6, 2) if kind == "map" else (BATCH, 2, 6, 15)
+    shape = (BATCH, 15, 6, 2) if kind == "features" else (BATCH, 2, 6, 15)
     images = torch.randn(shape, dtype=torch.float64)
-    small = images[:, :9] if kind == "map" else images[..., :9]
+    small = images[:, :9] if kind == "features" else images[..., :9]
     large, ours = front(images), front(small)
-    inner = {"patch": 3, "convolution": 2, "map": 9}[kind]
+    inner = {"patch": 3, "convolution": 2, "features": 9}[kind]
     theirs = {tuple(at): large.tokens[:, t] for t, at in enumerate(large.coordinates[0].tolist())}
     compared = 0
     for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
@@ -256,7 +258,7 @@ def test_padding_would_change_something_if_it_were_not_masked() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [Conv2dSubsamplingConfig(channels=3, factor=2), *IMAGES.values()], ids=repr
+    "config", [Conv2dSubsamplingConfig(channels=3, subsampling=2), *IMAGES.values()], ids=repr
 )
 def test_a_recipe_can_say_it(config: Any) -> None:
     assert loads(type(config), dumps(config), base=Path()) == config

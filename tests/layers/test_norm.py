@@ -11,7 +11,7 @@ from harken.layers.norm import NormConfig
 def test_agrees_with_pytorch_forward_and_backward(
     kind: str, reference: type[nn.Module], epsilon: float
 ) -> None:
-    ours = NormConfig(kind=kind, epsilon=epsilon).build(7).double()
+    ours = NormConfig(kind=kind, eps=epsilon).build(7).double()
     theirs = reference(7, eps=epsilon).double()
     for parameter in theirs.parameters():
         nn.init.normal_(parameter)

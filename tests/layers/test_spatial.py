@@ -43,7 +43,7 @@ POSITIONS: dict[str, PositionConfig] = {
     "fourier, beside": FourierConfig(place="concat"),
     "rotary": RotaryConfig(base=20.0),
     "alibi": AlibiConfig(),
-    "relative": RelativeConfig(buckets=4, farthest=5),
+    "relative": RelativeConfig(buckets=4, max_distance=5),
 }
 every_position = pytest.mark.parametrize("position", POSITIONS)
 
@@ -243,7 +243,7 @@ def test_scores_that_count_places_count_them_alike_on_a_smaller_map() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="'relative_product' knows distances along one axis"):
+    with pytest.raises(ValueError, match="'transformer_xl' knows distances along one axis"):
         config("none", score=TransformerXLConfig())
     with pytest.raises(ValueError, match="'synthesizer' has none"):
         config("rotary", score=SynthesizerConfig()).build(WIDTH, COLUMNS, ROWS)

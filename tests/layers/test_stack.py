@@ -37,9 +37,9 @@ def test_blocks_follow_one_another_and_only_pre_norm_ends_with_a_norm(norm: str)
         inputs, seen = block(inputs, causal(0, TIME))
         assert_close(state, seen, rtol=0, atol=1e-12)
     if norm == "pre":
-        centred = inputs - inputs.mean(dim=-1, keepdim=True)
-        spread = (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()
-        inputs = centred / spread * stack.norm.weight + stack.norm.bias
+        centered = inputs - inputs.mean(dim=-1, keepdim=True)
+        spread = (centered.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()
+        inputs = centered / spread * stack.norm.weight + stack.norm.bias
     assert_close(output, inputs, rtol=0, atol=1e-11)
 
 

@@ -108,17 +108,17 @@ def test_inside_is_as_matplotlib_has_it(x: int, y: int, width: int, height: int)
     assert inside(Box(x, y, width, height), centers).tolist() == wanted
 
 
-def test_borders_are_inside_and_a_box_between_the_centres_holds_nothing() -> None:
+def test_borders_are_inside_and_a_box_between_the_centers_holds_nothing() -> None:
     centers = GridCenters(np.array([2.0, 6.0, 10.0]), np.array([3.0, 3.0, 3.0]))
     assert inside(Box(2, 3, 4, 0), centers).tolist() == [True, True, False]
     assert not inside(Box(2.5, 0, 3, 9), centers).any()
 
 
 @pytest.mark.parametrize("config", [PatchEmbeddingConfig(patch=6), ConvStemConfig()])
-def test_centres_are_the_middles_of_what_a_front_makes_tokens_of(
+def test_centers_are_the_middles_of_what_a_front_makes_tokens_of(
     config: PatchEmbeddingConfig | ConvStemConfig,
 ) -> None:
-    """A patch's centre is the mean of its pixels' middles; a convolution's is a pixel's middle."""
+    """A patch's center is the mean of its pixels' middles; a convolution's is a pixel's middle."""
     front = config.build(ImageSizes(channels=1, columns=42, rows=30), width=2)
     tokens = front(torch.zeros(1, 1, 30, 42))
     x, y = grid_centers(front.columns, front.rows, front.stride, front.offset)

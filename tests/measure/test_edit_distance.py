@@ -177,7 +177,7 @@ def test_nothing_is_forgiven_unless_the_caller_says_so() -> None:
 
 
 def spoken(count: int, seed: int) -> tuple[list[str], list[str]]:
-    """Sentences, and what a poor recogniser makes of them."""
+    """Sentences, and what a poor recognizer makes of them."""
     chance = random.Random(seed)
     said = [" ".join(chance.choices(WORDS, k=chance.randint(1, 9))) for _ in range(count)]
     written = [

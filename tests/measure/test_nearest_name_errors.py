@@ -128,7 +128,7 @@ def test_by_string_by_hand() -> None:
     ]
 
 
-def test_nobody_is_his_own_neighbour() -> None:
+def test_nobody_is_his_own_neighbor() -> None:
     assert nearest_by_string(["Ada King", "Ada King"], ["Ada King", "Ada Kong"]) == [1, 1]
     assert nearest_by_string(["Ada King"], ["Ada King"]) == [None]
     assert nearest_by_string(["Ada King"], []) == [None]

@@ -43,7 +43,7 @@ def given_things() -> tuple[Tensor, Tensor, Tensor]:
 def test_a_score_of_distances_is_refused() -> None:
     """The RNN attends to nothing but a memory, to which it has no distance."""
     score = TransformerXLConfig()
-    with pytest.raises(ValueError, match="'relative_product' compares positions"):
+    with pytest.raises(ValueError, match="'transformer_xl' compares positions"):
         AttentionRNNDecoderConfig(hidden=12, attention=MultiHeadConfig(heads=3, score=score))
 
 
@@ -111,7 +111,7 @@ def test_padding_of_the_memory_changes_nothing(cell: object, location: object) -
 
 ATTENTIONS = {
     "scaled": MultiHeadConfig(heads=1, score=ScaledConfig()),
-    "additive": MultiHeadConfig(heads=1, score=AdditiveConfig(), output_matrix=False),
+    "additive": MultiHeadConfig(heads=1, score=AdditiveConfig(), out_proj=False),
     "two heads": MultiHeadConfig(heads=2, head_width=5, key_width=3),
 }
 
@@ -153,7 +153,7 @@ def test_a_location_window_hides_what_is_far() -> None:
     memory, source, tokens = given_things()
     with record(decoder) as seen:
         decoder(tokens, decoder.init_state(memory, None, source))
-    assert (seen[0].weights[..., 2:] == 0).all()  # the first centre is the first place
+    assert (seen[0].weights[..., 2:] == 0).all()  # the first center is the first place
     assert (seen[0].weights[..., :2] > 0).all()
     for one in seen:
         assert ((one.weights > 0).sum(dim=-1) <= 3).all()

@@ -27,12 +27,12 @@ HEADS = MultiHeadConfig(heads=3)
 FRONTS: dict[str, ImageFrontConfig] = {
     "convolution": ConvStemConfig(channels=(5, 7)),
     "patch": PatchEmbeddingConfig(patch=2),
-    "map": FeatureProjectionConfig(),
+    "features": FeatureProjectionConfig(),
 }
 DECODERS: dict[str, DecoderConfig] = {
     "rnn": AttentionRNNDecoderConfig(width=WIDTH, hidden=11),
     "transformer": TransformerDecoderConfig(
-        layers=2, width=WIDTH, length=29, attention=HEADS, dropout=0.0
+        layers=2, width=WIDTH, max_length=29, attention=HEADS, dropout=0.0
     ),
 }
 TARGET = torch.tensor([[START, 5, 9, 12], [START, 4, 6, 8]])
@@ -41,7 +41,7 @@ each_decoder = pytest.mark.parametrize("decoder", DECODERS)
 
 
 def pictures(front: str) -> Tensor:
-    shape = (2, COLUMNS, ROWS, CHANNELS) if front == "map" else (2, CHANNELS, ROWS, COLUMNS)
+    shape = (2, COLUMNS, ROWS, CHANNELS) if front == "features" else (2, CHANNELS, ROWS, COLUMNS)
     made = torch.randn(*shape, generator=torch.Generator().manual_seed(3))
     return made.double()
 
@@ -49,7 +49,7 @@ def pictures(front: str) -> Tensor:
 def built(front: str, decoder: str, encoder: SpatialConfig) -> Captioner:
     config = CaptionerConfig(
         width=WIDTH,
-        front=FRONTS[front],
+        frontend=FRONTS[front],
         encoder=encoder,
         decoder=DECODERS[decoder],
         dropout=0.0,
@@ -79,8 +79,8 @@ def test_one_word_at_a_time_equals_all_at_once(front: str, decoder: str) -> None
 @torch.no_grad()
 def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
     """a[x,y] = softmax over both of h . W_key M[x,y], V = sum of a M: loops over x and y."""
-    model = built("map", "rnn", SpatialConfig(layers=0, position=NoPositionConfig()))
-    maps = pictures("map")
+    model = built("features", "rnn", SpatialConfig(layers=0, position=NoPositionConfig()))
+    maps = pictures("features")
     with record(model) as seen:
         model(maps, TARGET[:, :1])
     (looked,) = [one for one in seen if one.name == "decoder.attention"]
@@ -111,7 +111,7 @@ def test_places_are_as_many_as_the_front_says(front: str) -> None:
 
 @each_decoder
 @torch.no_grad()
-def test_a_picture_does_not_see_its_neighbour(decoder: str) -> None:
+def test_a_picture_does_not_see_its_neighbor(decoder: str) -> None:
     model = built("convolution", decoder, SpatialConfig(layers=1, attention=HEADS))
     both = model(pictures("convolution"), TARGET)
     alone = model(pictures("convolution")[:1], TARGET[:1])
@@ -122,8 +122,10 @@ def test_a_picture_does_not_see_its_neighbour(decoder: str) -> None:
 def test_without_positions_a_map_is_a_set_of_places() -> None:
     """With positions the order matters, without them it does not."""
     order = torch.randperm(COLUMNS, generator=torch.Generator().manual_seed(5))
-    maps = pictures("map")
+    maps = pictures("features")
     for position, same in ((NoPositionConfig(), True), (LearnedConfig(), False)):
-        model = built("map", "rnn", SpatialConfig(layers=1, attention=HEADS, position=position))
+        model = built(
+            "features", "rnn", SpatialConfig(layers=1, attention=HEADS, position=position)
+        )
         straight, mixed = model(maps, TARGET), model(maps[:, order], TARGET)
         assert torch.allclose(straight, mixed, rtol=0, atol=1e-10) == same

@@ -1,4 +1,4 @@
-"""Means of neighbours against a slow loop, and that CBOW finds what words have in common."""
+"""Means of neighbors against a slow loop, and that CBOW finds what words have in common."""
 
 import pytest
 import torch
@@ -37,19 +37,19 @@ def test_means_equal_a_slow_loop(lengths: list[int], window: int) -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
 
-def test_one_word_has_no_neighbours() -> None:
+def test_one_word_has_no_neighbors() -> None:
     means = context_means(torch.ones(2, 1, J), torch.ones(2, 1, dtype=torch.bool), 2)
     assert not means.any()
 
 
 def test_scores_are_of_the_present_words_in_order() -> None:
-    neighbours = CBOW(CBOWConfig(window=1), J, 11)
+    neighbors = CBOW(CBOWConfig(window=1), J, 11)
     vectors = torch.randn(2, 3, J, generator=torch.Generator().manual_seed(0))
     present = torch.tensor([[True, True, False], [True, True, True]])
-    scores = neighbours(vectors, present)
+    scores = neighbors(vectors, present)
     means = context_means(vectors, present, 1)
     wanted = torch.stack(
-        [neighbours.lm_head.weight @ means[at] for at in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))]
+        [neighbors.lm_head.weight @ means[at] for at in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))]
     )
     torch.testing.assert_close(scores, wanted)
 
@@ -61,16 +61,16 @@ def test_words_used_alike_come_to_lie_together(window: int) -> None:
     kinds = torch.arange(12) % 3
     table = nn.Embedding(15, 8)
     nn.init.normal_(table.weight, generator=generator)
-    neighbours = CBOW(CBOWConfig(window=window), 8, 15)
-    nn.init.zeros_(neighbours.lm_head.weight)
-    optimiser = torch.optim.Adam([*table.parameters(), *neighbours.parameters()], lr=0.03)
+    neighbors = CBOW(CBOWConfig(window=window), 8, 15)
+    nn.init.zeros_(neighbors.lm_head.weight)
+    optimizer = torch.optim.Adam([*table.parameters(), *neighbors.parameters()], lr=0.03)
     present = torch.ones(16, 12, dtype=torch.bool)
     for _ in range(150):
         words = kinds * 5 + torch.randint(0, 5, (16, 12), generator=generator)
-        loss = cross_entropy(neighbours(table(words), present), words.flatten())
-        optimiser.zero_grad()
+        loss = cross_entropy(neighbors(table(words), present), words.flatten())
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     vectors = table.weight.detach()
     alike = cosine_similarity(vectors[:, None], vectors[None], dim=-1)
     same = torch.arange(15)[:, None] // 5 == torch.arange(15) // 5

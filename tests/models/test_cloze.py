@@ -34,11 +34,13 @@ CELLS: dict[str, RecurrentConfig] = {
 }
 BODIES: dict[str, EncoderConfig] = {
     "transformer": TransformerEncoderConfig(
-        layers=2, length=LENGTH + 2, attention=MultiHeadConfig(heads=3, head_width=5, key_width=4)
+        layers=2,
+        max_length=LENGTH + 2,
+        attention=MultiHeadConfig(heads=3, head_width=5, key_width=4),
     ),
     "beside": TransformerEncoderConfig(
         layers=1,
-        length=LENGTH + 2,
+        max_length=LENGTH + 2,
         attention=MultiHeadConfig(heads=2, head_width=7, key_width=4),
         position=FourierConfig(place="concat"),
     ),
@@ -49,7 +51,7 @@ BODIES: dict[str, EncoderConfig] = {
 }
 EVERY: dict[str, ClozeConfig] = {
     **{f"rnn {name}": BiRNNClozeConfig(width=WIDTH, cell=one) for name, one in CELLS.items()},
-    **{f"masked {name}": MaskedLMConfig(width=WIDTH, body=one) for name, one in BODIES.items()},
+    **{f"masked {name}": MaskedLMConfig(width=WIDTH, encoder=one) for name, one in BODIES.items()},
 }
 every_model = pytest.mark.parametrize("name", EVERY)
 every_cell = pytest.mark.parametrize("cell", CELLS)
@@ -240,15 +242,17 @@ def test_directions_are_not_a_choice(direction: Literal["backward", "both"]) -> 
 
 def test_a_body_needs_room_for_a_word() -> None:
     with pytest.raises(ValueError, match="make it at least 3"):
-        MaskedLMConfig(body=TransformerEncoderConfig(length=2))
-    assert MaskedLMConfig(body=TransformerEncoderConfig(length=3)).length == 1
+        MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=2))
+    assert MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=3)).length == 1
 
 
 def test_a_body_must_fit_the_width() -> None:
     with pytest.raises(ValueError, match="does not divide"):
-        MaskedLMConfig(width=13, body=TransformerEncoderConfig(attention=MultiHeadConfig(heads=4)))
+        MaskedLMConfig(
+            width=13, encoder=TransformerEncoderConfig(attention=MultiHeadConfig(heads=4))
+        )
     with pytest.raises(ValueError, match="bidirectional"):
-        MaskedLMConfig(body=GatedConvolutionConfig(causal=True))
+        MaskedLMConfig(encoder=GatedConvolutionConfig(causal=True))
 
 
 @every_model

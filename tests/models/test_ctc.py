@@ -159,12 +159,12 @@ def test_it_learns_to_say_two_things() -> None:
     torch.manual_seed(0)
     model = CTCConfig(dropout=0.1).build(5, 3, blank=0, seed=1)
     states = torch.randn(2, 7, 5)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.3)
     for _ in range(60):
         loss = loss_of(model(states), [7, 6], [(1, 2, 2), (2,)], 0)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     model.eval()
     logs = model(states).detach().double()
     for row, length, text in ((0, 7, (1, 2, 2)), (1, 6, (2,))):

@@ -73,7 +73,7 @@ def built(score: ScoreConfig, position: PositionConfig) -> TransformerDecoder:
     config = TransformerDecoderConfig(
         layers=2,
         width=WIDTH,
-        length=11,
+        max_length=11,
         attention=MultiHeadConfig(heads=3, score=score),
         position=position,
     )

@@ -39,7 +39,7 @@ POSITIONS: dict[str, PositionConfig] = {
     "sinusoid": SinusoidConfig(),
     "rotary": RotaryConfig(),
     "alibi": AlibiConfig(),
-    "relative": RelativeConfig(buckets=8, farthest=11),
+    "relative": RelativeConfig(buckets=8, max_distance=11),
     "beside": FourierConfig(place="concat"),
 }
 # Each score and each position once; all pairs are tried where attention itself is.
@@ -60,12 +60,12 @@ def small_config(
     return TextEncoderConfig(
         layers=layers,
         width=WIDTH + 1 if merged and position == "rotary" else WIDTH,
-        length=LENGTH,
+        max_length=LENGTH,
         attention=MultiHeadConfig(heads=3, head_width=5, key_width=key_width, score=SCORES[score]),
         position=POSITIONS[position],
         norm=NormConfig(place=norm),
         segments=SEGMENTS,
-        entrance_norm=True,
+        embedding_norm=True,
     )
 
 
@@ -165,7 +165,7 @@ def test_segments_are_added_and_absent_ones_are_the_first() -> None:
 
 
 def test_segments_that_the_model_has_not_are_refused() -> None:
-    model = TextEncoderConfig(layers=1, width=12, length=7).build(VOCABULARY, seed=0)
+    model = TextEncoderConfig(layers=1, width=12, max_length=7).build(VOCABULARY, seed=0)
     with pytest.raises(ValueError, match="built without segments"):
         model(TOKENS, segments=torch.zeros_like(TOKENS))
 
@@ -177,11 +177,11 @@ def test_agrees_with_pytorch() -> None:
     config = TextEncoderConfig(
         layers=2,
         width=width,
-        length=LENGTH,
+        max_length=LENGTH,
         attention=MultiHeadConfig(heads=heads, bias=True),
         feedforward=FeedForwardConfig(activation="gelu", inner=inner),
-        norm=NormConfig(place="post", epsilon=1e-3),
-        entrance_norm=True,
+        norm=NormConfig(place="post", eps=1e-3),
+        embedding_norm=True,
     )
     ours = stirred(config.build(VOCABULARY, seed=0))
     layer = nn.TransformerEncoderLayer(
@@ -215,9 +215,9 @@ def test_agrees_with_pytorch() -> None:
 
 @torch.no_grad()
 def test_the_entrance_is_normed_only_where_asked() -> None:
-    plain = TextEncoderConfig(layers=1, width=12, length=7).build(VOCABULARY, seed=0)
-    assert not any(name.startswith(("body.norm.", "segment.")) for name in plain.state_dict())
-    normed = TextEncoderConfig(layers=1, width=12, length=7, entrance_norm=True)
+    plain = TextEncoderConfig(layers=1, width=12, max_length=7).build(VOCABULARY, seed=0)
+    assert not any(name.startswith(("encoder.norm.", "segment.")) for name in plain.state_dict())
+    normed = TextEncoderConfig(layers=1, width=12, max_length=7, embedding_norm=True)
     assert {"body.norm.weight", "body.norm.bias"} <= set(normed.build(VOCABULARY, 0).state_dict())
 
 
@@ -239,7 +239,9 @@ def test_first_weights_follow_from_the_seed() -> None:
 
 
 def test_dropout_acts_in_training_alone() -> None:
-    model = TextEncoderConfig(layers=1, width=12, length=7, dropout=0.5).build(VOCABULARY, seed=0)
+    model = TextEncoderConfig(layers=1, width=12, max_length=7, dropout=0.5).build(
+        VOCABULARY, seed=0
+    )
     assert not torch.equal(model.train()(TOKENS), model(TOKENS))
     assert torch.equal(model.eval()(TOKENS), model(TOKENS))
 

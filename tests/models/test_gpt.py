@@ -39,7 +39,9 @@ def test_a_tied_reader_is_the_table_of_embeddings() -> None:
 
 
 def test_an_untied_reader_has_weights_of_its_own() -> None:
-    untied = GPTConfig(layers=1, width=12, length=5, tied=False).build(VOCABULARY, seed=0)
+    untied = GPTConfig(layers=1, width=12, max_length=5, tie_embeddings=False).build(
+        VOCABULARY, seed=0
+    )
     assert untied.lm_head.weight.data_ptr() != untied.embedding.weight.data_ptr()
     assert untied.lm_head.weight.std() > 0.01
     assert not torch.equal(untied.lm_head.weight, untied.embedding.weight)
@@ -119,19 +121,19 @@ def recipes(draw: st.DrawFn) -> GPTConfig:
     return GPTConfig(
         layers=draw(st.integers(1, 3)),
         width=inside // 2 if concat else inside,
-        length=LENGTH,
+        max_length=LENGTH,
         attention=MultiHeadConfig(
             heads=heads,
-            key_value_heads=draw(st.sampled_from([n for n in range(1, 5) if heads % n == 0])),
+            kv_heads=draw(st.sampled_from([n for n in range(1, 5) if heads % n == 0])),
             head_width=head_width if value_matrix else None,
             key_width=None if merged else draw(st.sampled_from([2, 4] if rotary else [1, 3, 4])),
             score=score,
             bias=draw(st.booleans()),
-            value_matrix=value_matrix,
-            output_matrix=output_matrix,
+            v_proj=value_matrix,
+            out_proj=output_matrix,
         ),
         position=position,
-        order=draw(st.sampled_from(["causal", "strict"])),
+        mask=draw(st.sampled_from(["causal", "strictly_causal"])),
         window=draw(st.sampled_from([None, 1, 2, 5, LENGTH])),
         feedforward=FeedForwardConfig(
             activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "swiglu"])), expansion=2.0
@@ -140,7 +142,7 @@ def recipes(draw: st.DrawFn) -> GPTConfig:
             kind=draw(st.sampled_from(["layer", "rms"])),
             place=draw(st.sampled_from(["pre", "post"])),
         ),
-        tied=not concat and draw(st.booleans()),
+        tie_embeddings=not concat and draw(st.booleans()),
     )
 
 
@@ -203,7 +205,7 @@ def test_half_a_description_of_packed_rows_is_refused() -> None:
 
 
 def test_dropout_acts_in_training_alone() -> None:
-    model = GPTConfig(layers=1, width=12, length=7, dropout=0.5).build(VOCABULARY, seed=0)
+    model = GPTConfig(layers=1, width=12, max_length=7, dropout=0.5).build(VOCABULARY, seed=0)
     assert not torch.equal(model.train()(TOKENS), model(TOKENS))
     assert torch.equal(model.eval()(TOKENS), model(TOKENS))
 

@@ -597,7 +597,7 @@ NORM, VALUE = "encoder.layer.1.output.LayerNorm.bias", "encoder.layer.0.attentio
 BAD_WEIGHTS: list[tuple[Callable[[Weights], object], tuple[str, ...]]] = [
     (lambda weights: weights.pop(NORM), (NORM, "no tensor", "[15]")),
     (replaced(VALUE, torch.zeros(15, 14)), (VALUE, "[15, 14]", "[15, 15]")),
-    (replaced(VALUE, torch.zeros(15, 15, dtype=torch.int8)), (VALUE, "I8", "not quantised")),
+    (replaced(VALUE, torch.zeros(15, 15, dtype=torch.int8)), (VALUE, "I8", "not quantized")),
     (replaced("classifier.weight", torch.zeros(2, 15)), ("'classifier.weight'", "no place")),
     (
         replaced("encoder.layer.2.output.dense.bias", torch.zeros(15)),

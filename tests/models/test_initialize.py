@@ -25,7 +25,9 @@ def test_a_seed_gives_the_same_weights_whatever_was_drawn_before(score: str) -> 
 
 def wide(score: str, layers: int) -> GPT:
     attention = MultiHeadConfig(heads=4, score=SCORES[score])
-    config = GPTConfig(layers=layers, width=64, length=64, attention=attention, tied=False)
+    config = GPTConfig(
+        layers=layers, width=64, max_length=64, attention=attention, tie_embeddings=False
+    )
     return config.build(101, seed=0)
 
 

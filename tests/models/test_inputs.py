@@ -23,8 +23,8 @@ from harken.models.seq2seq import EncoderDecoderConfig
 from harken.models.tagger import NoCharactersConfig, TaggerConfig
 
 VOCABULARY, WIDTH, LENGTH, FEATURES = 11, 16, 8, 13
-BODY = TransformerEncoderConfig(layers=1, length=LENGTH)
-DECODER = TransformerDecoderConfig(layers=1, width=WIDTH, length=LENGTH)
+BODY = TransformerEncoderConfig(layers=1, max_length=LENGTH)
+DECODER = TransformerDecoderConfig(layers=1, width=WIDTH, max_length=LENGTH)
 
 
 def zeros(*shape: int) -> Tensor:
@@ -36,11 +36,11 @@ def ones(*shape: int) -> Tensor:
 
 
 def gpt() -> nn.Module:
-    return GPTConfig(layers=1, width=WIDTH, length=LENGTH).build(VOCABULARY, seed=0)
+    return GPTConfig(layers=1, width=WIDTH, max_length=LENGTH).build(VOCABULARY, seed=0)
 
 
 def tagger() -> nn.Module:
-    config = TaggerConfig(width=WIDTH, characters=NoCharactersConfig(), body=BODY)
+    config = TaggerConfig(width=WIDTH, characters=NoCharactersConfig(), encoder=BODY)
     return config.build(words=VOCABULARY, characters=2, tags=3, seed=0)
 
 
@@ -53,7 +53,7 @@ def translator() -> nn.Module:
 
 
 def recognizer() -> nn.Module:
-    encoder = ConformerEncoderConfig(layers=1, length=LENGTH)
+    encoder = ConformerEncoderConfig(layers=1, max_length=LENGTH)
     config = RecognizerConfig(width=WIDTH, encoder=encoder, decoder=DECODER)
     return config.build(VOCABULARY, FEATURES, hop_ms=10.0, seed=0)
 
@@ -69,7 +69,7 @@ def tag_inputs(words: Tensor, present: Tensor) -> tuple[Tensor, ...]:
 
 
 RNN = BiRNNClozeConfig(width=WIDTH)
-MASKED = MaskedLMConfig(width=WIDTH, body=BODY)  # two of its tokens are the ends of the row
+MASKED = MaskedLMConfig(width=WIDTH, encoder=BODY)  # two of its tokens are the ends of the row
 FRAMES = torch.zeros(2, 9, FEATURES)
 Case = tuple[Callable[[], nn.Module], tuple[Tensor, ...], str]
 CASES: dict[str, Case] = {
@@ -87,7 +87,7 @@ CASES: dict[str, Case] = {
         "tokens",
     ),
     "encoder": (
-        lambda: TextEncoderConfig(layers=1, width=WIDTH, length=LENGTH).build(VOCABULARY, 0),
+        lambda: TextEncoderConfig(layers=1, width=WIDTH, max_length=LENGTH).build(VOCABULARY, 0),
         (zeros(2, 9),),
         "tokens: expected at most 8",
     ),

@@ -1,4 +1,4 @@
-"""Nothing comes from the future, from padding, or from a neighbour in a packed row."""
+"""Nothing comes from the future, from padding, or from a neighbor in a packed row."""
 
 import pytest
 import torch
@@ -217,7 +217,7 @@ def test_a_packed_text_reads_as_if_alone(
 
 @every_model
 @torch.no_grad()
-def test_packed_neighbours_do_not_see_each_other(
+def test_packed_neighbors_do_not_see_each_other(
     score: str, position: str, norm: Norm, seen: Seen
 ) -> None:
     model = small_model(score, position, norm, seen).float()
@@ -248,7 +248,7 @@ def test_gradients_stay_inside_a_packed_text(
 
 @pytest.mark.parametrize(("score", "position"), LEGAL)
 def test_the_first_token_of_a_strict_text_sees_nothing(score: str, position: str) -> None:
-    model, mixed = small_model(score, position, seen="strict"), []
+    model, mixed = small_model(score, position, seen="strictly_causal"), []
     model.stack.blocks = model.stack.blocks[:1]
     attention = model.stack.blocks[0].attention
     attention.register_forward_hook(lambda *call: mixed.append(call[-1][0]))

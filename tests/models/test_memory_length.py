@@ -23,16 +23,16 @@ IMAGE = ImageSizes(channels=3, columns=6, rows=6)
 def synthesizer(kind: str, length: int) -> DecoderConfig:
     attention = MultiHeadConfig(heads=2, score=SynthesizerConfig())
     if kind == "rnn":
-        return AttentionRNNDecoderConfig(width=8, hidden=8, length=length, attention=attention)
+        return AttentionRNNDecoderConfig(width=8, hidden=8, max_length=length, attention=attention)
     return TransformerDecoderConfig(
-        layers=1, width=8, length=length, attention=attention, position=NoPositionConfig()
+        layers=1, width=8, max_length=length, attention=attention, position=NoPositionConfig()
     )
 
 
 def body(length: int | None) -> TransformerEncoderConfig | GRUConfig:
     if length is None:
         return GRUConfig()
-    return TransformerEncoderConfig(layers=1, length=length, attention=MultiHeadConfig(heads=2))
+    return TransformerEncoderConfig(layers=1, max_length=length, attention=MultiHeadConfig(heads=2))
 
 
 def translator(decoder: DecoderConfig, longest: int | None) -> object:
@@ -50,7 +50,7 @@ def recognizer(decoder: DecoderConfig, longest: int | None) -> object:
 
 def captioner(decoder: DecoderConfig, longest: int | None) -> object:
     front = PatchEmbeddingConfig(patch=2)  # 3 x 3 positions
-    model = CaptionerConfig(width=8, front=front, decoder=decoder).build(17, IMAGE, seed=0)
+    model = CaptionerConfig(width=8, frontend=front, decoder=decoder).build(17, IMAGE, seed=0)
     return model(torch.zeros(2, 3, 6, 6), torch.ones(2, 3).long())
 
 
@@ -60,7 +60,7 @@ def test_a_synthesizer_needs_a_position_for_all_of_the_memory(
     decoder: str, build: Callable[[DecoderConfig, int | None], object]
 ) -> None:
     build(synthesizer(decoder, LONGEST), LONGEST)
-    with pytest.raises(ValueError, match=r"has 8 positions .* up to 9; set decoder.length = 9"):
+    with pytest.raises(ValueError, match=r"has 8 positions .* up to 9; set decoder.max_length = 9"):
         build(synthesizer(decoder, LONGEST - 1), LONGEST)
 
 

@@ -22,14 +22,14 @@ RELATIVE = MultiHeadConfig(heads=3, score=TransformerXLConfig())
 FRONT = Conv2dSubsamplingConfig(channels=5)
 BODIES: dict[str, EncoderConfig] = {
     "conformer": ConformerEncoderConfig(
-        layers=2, length=31, attention=RELATIVE, kernel=3, dropout=0.0
+        layers=2, max_length=31, attention=RELATIVE, kernel=3, dropout=0.0
     ),
-    "transformer": TransformerEncoderConfig(layers=2, length=31, attention=HEADS),
+    "transformer": TransformerEncoderConfig(layers=2, max_length=31, attention=HEADS),
     "lstm": LSTMConfig(direction="both"),
 }
 DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
-        layers=2, width=WIDTH, length=29, attention=HEADS, dropout=0.0
+        layers=2, width=WIDTH, max_length=29, attention=HEADS, dropout=0.0
     ),
     "rnn": AttentionRNNDecoderConfig(width=WIDTH, hidden=11),
 }
@@ -48,10 +48,10 @@ def frames() -> Tensor:
 def built(body: str, decoder: str | None, memory_ms: float | None = None) -> SpeechRecognizer:
     config = RecognizerConfig(
         width=WIDTH,
-        front=FRONT,
+        frontend=FRONT,
         encoder=BODIES[body],
         decoder=None if decoder is None else DECODERS[decoder],
-        memory_ms=memory_ms,
+        attention_window_ms=memory_ms,
         dropout=0.0,
     )
     model = config.build(VOCABULARY, FEATURES, HOP_MS, seed=7)
@@ -80,7 +80,7 @@ def test_one_symbol_at_a_time_equals_all_at_once(body: str, decoder: str) -> Non
 @each_body
 @each_decoder
 @torch.no_grad()
-def test_padding_and_neighbours_change_nothing(body: str, decoder: str) -> None:
+def test_padding_and_neighbors_change_nothing(body: str, decoder: str) -> None:
     model = built(body, decoder)
     together = model(frames(), PRESENT, TARGET)
     alone = model(frames()[1:, :29], PRESENT[1:, :29], TARGET[1:])
@@ -118,6 +118,6 @@ def test_what_cannot_be_built_is_refused() -> None:
     with pytest.raises(ValueError, match="choose one"):
         RecognizerConfig(ctc=False)
     with pytest.raises(ValueError, match=r"decoder\.kind"):
-        RecognizerConfig(memory_ms=200.0)
+        RecognizerConfig(attention_window_ms=200.0)
     with pytest.raises(ValueError, match="heads"):
         RecognizerConfig(width=13, encoder=ConformerEncoderConfig(attention=HEADS))

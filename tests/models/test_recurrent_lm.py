@@ -27,13 +27,13 @@ from harken.models.recurrent_lm import (
 VOCABULARY, WIDTH, HIDDEN, LAYERS, LENGTH, KERNEL = 17, 7, 11, 2, 13, 3
 
 MODELS: dict[str, RecurrentLMConfig | ConvLMConfig] = {
-    "tanh": RecurrentLMConfig(width=WIDTH, recurrence=TanhConfig(layers=LAYERS), tied=True),
-    "gru": RecurrentLMConfig(width=WIDTH, recurrence=GRUConfig(hidden=HIDDEN, layers=LAYERS)),
-    "lstm": RecurrentLMConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN, layers=LAYERS)),
+    "tanh": RecurrentLMConfig(width=WIDTH, cell=TanhConfig(layers=LAYERS), tie_embeddings=True),
+    "gru": RecurrentLMConfig(width=WIDTH, cell=GRUConfig(hidden=HIDDEN, layers=LAYERS)),
+    "lstm": RecurrentLMConfig(width=WIDTH, cell=LSTMConfig(hidden=HIDDEN, layers=LAYERS)),
     "causal": ConvLMConfig(
         width=WIDTH,
         convolutions=CausalConvolutionConfig(layers=LAYERS, kernel=KERNEL),
-        tied=True,
+        tie_embeddings=True,
     ),
     "gated": ConvLMConfig(
         width=WIDTH,
@@ -219,7 +219,7 @@ def test_first_weights_are_a_function_of_the_seed(kind: str) -> None:
 @pytest.mark.parametrize(("tied", "spread"), [(True, 256**-0.5), (False, 1.0)])
 def test_embeddings_are_large_enough_to_be_felt(tied: bool, spread: float) -> None:
     for config in (RecurrentLMConfig, ConvLMConfig):
-        model = config(width=256, tied=tied).build(VOCABULARY, seed=0)
+        model = config(width=256, tie_embeddings=tied).build(VOCABULARY, seed=0)
         assert model.embedding.weight.std().item() == pytest.approx(spread, rel=0.05)
         scores = model(some_tokens(5, LENGTH))
         assert scores.std() < 2  # and no first guess is sure of itself
@@ -228,7 +228,7 @@ def test_embeddings_are_large_enough_to_be_felt(tied: bool, spread: float) -> No
 def test_a_tied_reader_is_the_table_of_embeddings() -> None:
     for kind, config in MODELS.items():
         model = config.build(VOCABULARY, seed=0)
-        assert (model.lm_head.weight is model.embedding.weight) == config.tied, kind
+        assert (model.lm_head.weight is model.embedding.weight) == config.tie_embeddings, kind
 
 
 @every_kind
@@ -258,8 +258,8 @@ class SomeRecipe:
         ("", GPTConfig()),
         ('model.kind = "rnn"', RecurrentLMConfig()),
         (
-            'model = {kind = "rnn", recurrence.kind = "gru"}',
-            RecurrentLMConfig(recurrence=GRUConfig()),
+            'model = {kind = "rnn", cell.kind = "gru"}',
+            RecurrentLMConfig(cell=GRUConfig()),
         ),
         ('model.kind = "cnn"', ConvLMConfig()),
     ],
@@ -271,14 +271,14 @@ def test_one_line_chooses_the_model(line: str, told: LanguageModelConfig) -> Non
 @pytest.mark.parametrize("direction", ["backward", "both"])
 def test_reading_from_the_right_is_refused(direction: str) -> None:
     with pytest.raises(ValueError, match="sees later tokens"):
-        RecurrentLMConfig(recurrence=GRUConfig(direction=direction))
+        RecurrentLMConfig(cell=GRUConfig(direction=direction))
 
 
-def test_a_centred_kernel_is_refused() -> None:
+def test_a_centered_kernel_is_refused() -> None:
     with pytest.raises(ValueError, match="causal = true"):
         ConvLMConfig(convolutions=GatedConvolutionConfig())
 
 
 def test_embeddings_of_another_width_cannot_read_out() -> None:
     with pytest.raises(ValueError, match="width 11 cannot be multiplied with"):
-        RecurrentLMConfig(width=WIDTH, recurrence=LSTMConfig(hidden=HIDDEN), tied=True)
+        RecurrentLMConfig(width=WIDTH, cell=LSTMConfig(hidden=HIDDEN), tie_embeddings=True)

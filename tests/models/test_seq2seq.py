@@ -20,9 +20,9 @@ VOCABULARY, WIDTH, START = 17, 12, 3
 HEADS = MultiHeadConfig(heads=3)
 RELATIVE = MultiHeadConfig(heads=3, score=TransformerXLConfig())
 BODIES: dict[str, EncoderConfig] = {
-    "transformer": TransformerEncoderConfig(layers=2, length=31, attention=HEADS),
+    "transformer": TransformerEncoderConfig(layers=2, max_length=31, attention=HEADS),
     "conformer": ConformerEncoderConfig(
-        layers=2, length=31, attention=RELATIVE, kernel=3, dropout=0.0
+        layers=2, max_length=31, attention=RELATIVE, kernel=3, dropout=0.0
     ),
     "lstm both": LSTMConfig(direction="both"),
     "gru backward": GRUConfig(direction="backward", hidden=11),
@@ -32,7 +32,7 @@ BODIES: dict[str, EncoderConfig] = {
 }
 DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
-        layers=2, width=WIDTH, length=29, attention=HEADS, dropout=0.0
+        layers=2, width=WIDTH, max_length=29, attention=HEADS, dropout=0.0
     ),
     "rnn": AttentionRNNDecoderConfig(width=WIDTH, hidden=13),
     "lstm": AttentionRNNDecoderConfig(width=WIDTH, hidden=13, cell=LSTMConfig(layers=2)),
@@ -70,7 +70,7 @@ def test_one_word_at_a_time_equals_all_at_once(body: str, decoder: str) -> None:
 
 @pairs
 @torch.no_grad()
-def test_padding_and_neighbours_change_nothing(body: str, decoder: str) -> None:
+def test_padding_and_neighbors_change_nothing(body: str, decoder: str) -> None:
     model = built(body, decoder)
     together = model(SOURCE, PRESENT, TARGET)
     alone = model(SOURCE[1:, :3], PRESENT[1:, :3], TARGET[1:])

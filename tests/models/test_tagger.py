@@ -33,12 +33,12 @@ BODIES: dict[str, EncoderConfig] = {
     "stride2": ConvPyramidConfig(layers=2),
     "gated": GatedConvolutionConfig(layers=2),
     "transformer": TransformerEncoderConfig(
-        layers=2, length=11, attention=MultiHeadConfig(heads=2), dropout=0.5
+        layers=2, max_length=11, attention=MultiHeadConfig(heads=2), dropout=0.5
     ),
 }
 VIEWS: dict[str, CharactersConfig] = {
-    "cnn": CharacterCNNConfig(width=6, letter=3, kernel=3),
-    "lstm": CharacterLSTMConfig(width=6, letter=3),
+    "cnn": CharacterCNNConfig(width=6, embedding_width=3, kernel=3),
+    "lstm": CharacterLSTMConfig(width=6, embedding_width=3),
     "none": NoCharactersConfig(),
 }
 every_body = pytest.mark.parametrize("body", BODIES)
@@ -47,7 +47,7 @@ every_view = pytest.mark.parametrize("view", VIEWS)
 
 def small(body: str = "lstm", view: str = "cnn", seed: int = 0) -> Tagger:
     """In double precision, with weights large enough that a wrong path shows."""
-    config = TaggerConfig(width=WIDTH, characters=VIEWS[view], body=BODIES[body], dropout=0.5)
+    config = TaggerConfig(width=WIDTH, characters=VIEWS[view], encoder=BODIES[body], dropout=0.5)
     model = config.build(words=WORDS, characters=CHARACTERS, tags=TAGS, seed=seed).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -115,7 +115,7 @@ def test_each_word_has_its_own_spelling(view: str) -> None:
 def test_the_convolved_view_is_the_loudest_place() -> None:
     """relu(max over places of b + sum over Δ of W[Δ] x[t + Δ]), zeros beyond the word."""
     for kernel in (1, 2, 3, 5):
-        config = CharacterCNNConfig(width=7, letter=3, kernel=kernel)
+        config = CharacterCNNConfig(width=7, embedding_width=3, kernel=kernel)
         view = config.build(CHARACTERS).double()
         spellings, spelt = spelling([4, 1, 6], 6)
         weight, bias = view.kernel.weight, view.kernel.bias
@@ -136,7 +136,7 @@ def test_the_convolved_view_is_the_loudest_place() -> None:
 
 @torch.no_grad()
 def test_the_recurrent_view_agrees_with_pytorch() -> None:
-    view = CharacterLSTMConfig(width=10, letter=3).build(CHARACTERS).double()
+    view = CharacterLSTMConfig(width=10, embedding_width=3).build(CHARACTERS).double()
     oracle = nn.LSTM(3, 5, batch_first=True, bidirectional=True).double()
     forwards, backwards = view.recurrent.forwards, view.recurrent.backwards
     assert forwards is not None and backwards is not None
@@ -193,7 +193,7 @@ def test_every_weight_learns(body: str, view: str) -> None:
 
 
 def test_weights_are_a_function_of_the_seed() -> None:
-    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], body=BODIES["lstm"])
+    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=BODIES["lstm"])
     sizes = {"words": WORDS, "characters": CHARACTERS, "tags": TAGS}
     first, torch_has_drawn, again = (config.build(**sizes, seed=3) for _ in range(3))
     other = config.build(**sizes, seed=4)
@@ -203,19 +203,19 @@ def test_weights_are_a_function_of_the_seed() -> None:
     assert torch_has_drawn is not first
 
 
-def test_neighbours_are_there_only_when_asked_for() -> None:
-    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], body=BODIES["lstm"])
-    assert small().neighbours is None
+def test_neighbors_are_there_only_when_asked_for() -> None:
+    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=BODIES["lstm"])
+    assert small().neighbors is None
     model = config.build(
-        words=WORDS, characters=CHARACTERS, tags=TAGS, seed=0, neighbours=CBOWConfig(window=1)
+        words=WORDS, characters=CHARACTERS, tags=TAGS, seed=0, neighbors=CBOWConfig(window=1)
     )
-    assert model.neighbours is not None
-    assert model.neighbours.lm_head.weight.shape == (WORDS, model.words.embedding_dim)
+    assert model.neighbors is not None
+    assert model.neighbors.lm_head.weight.shape == (WORDS, model.words.embedding_dim)
 
 
 def test_length_is_that_of_the_body() -> None:
     for name, body in BODIES.items():
-        config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], body=body)
+        config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=body)
         assert config.length == small(name).length == (11 if name == "transformer" else None)
 
 
@@ -229,7 +229,7 @@ def test_length_is_that_of_the_body() -> None:
     ],
 )
 def test_choices_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
-    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], body=BODIES["tanh"])
+    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=BODIES["tanh"])
     with pytest.raises(ValueError, match=message):
         replace(config, **change)  # type: ignore[arg-type]
 

@@ -192,7 +192,7 @@ def sample_page() -> str:
                         "task": "answer",
                         "seed": 1,
                         "model": {"kind": "gpt", "width": 256, "heads": 4, "layers": 4},
-                        "training": {"steps": 6000, "optimiser": {"kind": "adamw", "rate": 6e-4}},
+                        "training": {"steps": 6000, "optimizer": {"kind": "adamw", "rate": 6e-4}},
                     }
                 ),
             ),

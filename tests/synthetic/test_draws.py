@@ -15,7 +15,7 @@ def test_a_key_has_one_stream_and_others_have_others(one: tuple, other: tuple) -
     assert (rng(*other).random(5) == first).any() == (one == other)
 
 
-def test_neighbouring_streams_are_not_alike() -> None:
+def test_neighboring_streams_are_not_alike() -> None:
     drawn = np.array([rng("spoken", 0, "train", index).standard_normal(97) for index in range(89)])
     between = np.corrcoef(drawn)[np.triu_indices(89, k=1)]
     assert abs(between.mean()) < 0.01

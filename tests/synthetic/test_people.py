@@ -337,13 +337,13 @@ def test_files_hold_all_people(tmp_path: Path) -> None:
     }
 
 
-def test_rounds_keep_biographies_apart_and_change_neighbours(tmp_path: Path) -> None:
+def test_rounds_keep_biographies_apart_and_change_neighbors(tmp_path: Path) -> None:
     config = PeopleConfig(people=500, biographies=4)
     names = [line.split(".")[0] for line in lines(write_people(config, tmp_path).read)]
     rounds = [names[start : start + 500] for start in range(0, 2000, 500)]
     assert all(len(set(part)) == 500 for part in rounds)
-    neighbours = Counter(pair for part in rounds for pair in pairwise(part))
-    assert sum(count > 1 for count in neighbours.values()) < 20
+    neighbors = Counter(pair for part in rounds for pair in pairwise(part))
+    assert sum(count > 1 for count in neighbors.values()) < 20
     assert not any(one == other for one, other in pairwise(names))
 
 

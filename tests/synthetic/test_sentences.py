@@ -173,7 +173,7 @@ def test_tags_are_those_of_the_words() -> None:
     assert min(seen.values()) > 20
 
 
-def test_words_have_the_tag_that_their_neighbours_ask_for() -> None:
+def test_words_have_the_tag_that_their_neighbors_ask_for() -> None:
     """Rules of thumb that the grammar does not know of."""
     seen = Counter()
     for said in drawn(SentencesConfig(), 500):

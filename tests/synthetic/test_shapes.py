@@ -117,11 +117,11 @@ def test_a_thing_may_be_cut_off_by_the_edge() -> None:
     np.testing.assert_array_equal(picture[:5, 6:], whole[10:15, 16:23])
 
 
-def test_colors_differ_in_grey_too() -> None:
-    """By Pillow's grey, which is that of television."""
+def test_colors_differ_in_gray_too() -> None:
+    """By Pillow's gray, which is that of television."""
     row = np.array([[*COLORS.values(), (DARKEST,) * 3]], dtype=np.uint8)
-    greys = np.asarray(Image.fromarray(row).convert("L"))[0].tolist()
-    assert min(abs(one - other) for one, other in combinations(greys, 2)) >= 30
+    grays = np.asarray(Image.fromarray(row).convert("L"))[0].tolist()
+    assert min(abs(one - other) for one, other in combinations(grays, 2)) >= 30
 
 
 def test_no_shape_is_nearly_another() -> None:

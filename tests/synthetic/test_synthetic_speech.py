@@ -110,7 +110,7 @@ def pictures(recordings: list[Recording], rate: int, moments: int) -> tuple[np.n
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_words_of_strangers_are_recognised_by_templates_but_not_all(seed: int) -> None:
+def test_words_of_strangers_are_recognized_by_templates_but_not_all(seed: int) -> None:
     """The mean picture of each word over the speakers of train, and the nearest for the others."""
     config = SpokenConfig(utterances=200, seed=seed)
     train = list(speak(config, "train"))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from harken.batch.bucketing import seeded
-from harken.batch.padding import IGNORE, TokenBatch
+from harken.batch.padding import IGNORE_INDEX, TokenBatch
 from harken.encode.subwords import CharactersConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
 from harken.formats.text import read_lines
@@ -39,15 +39,15 @@ class Reverse:
     seed: int = 0
     data: SplitPaths
     encode: CharactersConfig = CharactersConfig()
-    model: GPTConfig = GPTConfig(layers=2, width=32, length=32)
+    model: GPTConfig = GPTConfig(layers=2, width=32, max_length=32)
     training: LanguageModelTraining = field(default_factory=LanguageModelTraining)
 
 
 def encode(words: Sequence[str], vocabulary: Vocabulary) -> TokenBatch:
     letters = [tokens[1:].tolist() for tokens in vocabulary.encode(words)]  # no space before them
     inputs = [torch.tensor([*word, *word]) for word in letters]
-    targets = [torch.tensor([IGNORE] * len(word) + word[::-1]) for word in letters]
-    return TokenBatch(pad_sequence(inputs, True, PAD), pad_sequence(targets, True, IGNORE))
+    targets = [torch.tensor([IGNORE_INDEX] * len(word) + word[::-1]) for word in letters]
+    return TokenBatch(pad_sequence(inputs, True, PAD), pad_sequence(targets, True, IGNORE_INDEX))
 
 
 def loss(model: GPT, batch: TokenBatch) -> Tensor:
@@ -61,7 +61,7 @@ class ReversePredictor(Predictor[Reverse, str, Vocabulary, GPT]):
     ) -> Iterator[Prediction]:
         for word in inputs:
             batch = encode([word], self.vocabulary)
-            logits = self.model.eval()(batch.inputs, at=batch.targets != IGNORE)
+            logits = self.model.eval()(batch.inputs, at=batch.targets != IGNORE_INDEX)
             logs, tokens = logits.log_softmax(-1).max(-1)
             output = self.vocabulary.decode([tokens.tolist()])[0]
             yield Prediction(input=word, output=output, confidence=float(logs.sum().exp()))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from harken.batch.padding import IGNORE, pad
+from harken.batch.padding import IGNORE_INDEX, pad
 from harken.batch.ragged import ragged
 from harken.batch.views import ViewsConfig
 from harken.decode.stepper import LMStepper
@@ -23,7 +23,7 @@ from harken.synthetic.people import PeopleFiles
 from harken.tasks.answer import (
     AnswerPredictor,
     AnswerTask,
-    ReadingConfig,
+    PretrainConfig,
     answer_loss,
     encode_prompts,
     encode_questions,
@@ -38,7 +38,7 @@ TASK = AnswerTask()
 
 @pytest.fixture(scope="module")
 def vocabulary() -> Vocabulary:
-    return BytePairConfig(size=300).fit(["Where was Ada born? London", "Alan of Leeds"])
+    return BytePairConfig(vocab_size=300).fit(["Where was Ada born? London", "Alan of Leeds"])
 
 
 def test_a_question_is_a_text_with_a_hole(vocabulary: Vocabulary) -> None:
@@ -75,8 +75,8 @@ def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
     masks = 0
     for number in (3, 0, 3):
         for batch in batches(reading, number):
-            assert batch.inputs.shape[1] <= recipe.model.length
-            counted = batch.targets != IGNORE
+            assert batch.inputs.shape[1] <= recipe.model.max_length
+            counted = batch.targets != IGNORE_INDEX
             assert not (batch.targets[counted] == PAD).any()
             assert (batch.targets[counted] == END).any()
             masks += int((batch.inputs == MASK).sum())
@@ -94,7 +94,7 @@ def test_only_answers_are_learnt_from_questions(recipe_file: Path, tmp_path: Pat
     (batch,) = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[1], 0)
     answers = {question.question: question.answer for question in splits["train"]}
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
-        learnt = targets[targets != IGNORE].tolist()
+        learnt = targets[targets != IGNORE_INDEX].tolist()
         assert learnt[-1] == END
         asked = inputs[: int((inputs == MASK).nonzero()[0])].tolist()
         (question,), (answer,) = vocabulary.decode([asked]), vocabulary.decode([learnt[:-1]])
@@ -124,7 +124,7 @@ def test_the_loss_is_the_cross_entropy_of_counted_targets(
     model = TASK.build(recipe, vocabulary.sizes)
     (batch,) = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[1], 0)
     scores = model(batch.inputs)
-    expected = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE)(
+    expected = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE_INDEX)(
         scores.flatten(0, 1), batch.targets.flatten()
     )
     torch.testing.assert_close(answer_loss(model, batch), expected, rtol=1e-5, atol=1e-4)
@@ -163,7 +163,7 @@ def test_predictions_keep_their_order_whatever_the_batch(
 @pytest.fixture(scope="module")
 def untrained(recipe_file: Path) -> Run:
     """A model that knows nothing but says something."""
-    recipe = load_recipe(recipe_file, [*SMALL, "search.most=5"])
+    recipe = load_recipe(recipe_file, [*SMALL, "search.max_tokens=5"])
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
     return bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
@@ -193,7 +193,7 @@ def test_states_are_those_that_answers_are_read_from(
 def test_honesty_of_an_evaluation(untrained: Run) -> None:
     examples = TASK.read_splits(untrained.recipe)["dev"]
     found = untrained.predictor.evaluate(examples)
-    assert list(found.samples)[:3] == ["exact_match", "commonest_answer", "calibration_error"]
+    assert list(found.samples)[:3] == ["exact_match", "majority_answer", "calibration_error"]
     assert found.samples.keys() == found.notes.keys()
     honesty = found.honesty
     assert honesty is not None
@@ -246,7 +246,7 @@ def test_questions_of_several_forms_have_no_frame(
     lines = people.train.read_text(encoding="utf-8").splitlines()
     mixed = tmp_path / "mixed.tsv"
     mixed.write_text("\n".join([*lines, "Who made it?\tAda", "Ada?\tLondon"]), encoding="utf-8")
-    recipe = load_recipe(recipe_file, [*SMALL, f"data.train={str(mixed)!r}", "search.most=5"])
+    recipe = load_recipe(recipe_file, [*SMALL, f"data.train={str(mixed)!r}", "search.max_tokens=5"])
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
     trained = bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
@@ -256,7 +256,7 @@ def test_questions_of_several_forms_have_no_frame(
     assert honesty.invented is not None
 
 
-def test_wrong_answers_of_a_neighbour_are_found(
+def test_wrong_answers_of_a_neighbor_are_found(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that answers for whom it takes somebody for."""
@@ -330,7 +330,7 @@ def test_only_outputs_that_are_right_or_wrong_as_a_whole_can_be_kept_back() -> N
 
 def test_tokens_are_not_hidden_in_packed_rows() -> None:
     """A head is counted from the beginning of a row, where a packed row has several."""
-    views = ViewsConfig(hidden=0.3)
-    assert not ReadingConfig(views=views).pack
+    views = ViewsConfig(masked=0.3)
+    assert not PretrainConfig(views=views).pack
     with pytest.raises(ValueError, match="set pack = false"):
-        ReadingConfig(views=views, pack=True)
+        PretrainConfig(views=views, pack=True)

@@ -26,17 +26,17 @@ SMALL = (
     "training.captions.steps=3",
     "training.captions.batch_captions=7",
     "search.beam=2",
-    "search.most=9",
-    "encode.pictures={kind='pixels',columns=32,rows=32,channels=3}",
+    "search.max_tokens=9",
+    "encode.images={kind='pixels',columns=32,rows=32,channels=3}",
 )
-CONVOLUTION = "model.front={kind='convolution',channels=[5,7]}"
-WRITER = "model.decoder={kind='transformer',layers=1,width=12,length=17,attention={heads=2}}"
+CONVOLUTION = "model.frontend={kind='convolution',channels=[5,7]}"
+WRITER = "model.decoder={kind='transformer',layers=1,width=12,max_length=17,attention={heads=2}}"
 LOOKER = "model.decoder={kind='rnn',width=12,hidden=11}"
 PLACES = "model.encoder={layers=1,attention={heads=2}}"
 MODELS = {
     "rnn over a map of a CNN": (CONVOLUTION, LOOKER),
     "attention over a map of a CNN": (CONVOLUTION, PLACES, WRITER),
-    "attention over squares": ("model.front={kind='patch',patch=8}", PLACES, WRITER),
+    "attention over squares": ("model.frontend={kind='patch',patch=8}", PLACES, WRITER),
 }
 METRICS = {"attention_in_box", "attention_mass_in_box", "chance_in_box"}
 
@@ -123,14 +123,14 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("\n".join(names[3:]) + "\n")
     (tmp_path / "dev.txt").write_text("\n".join(names[:3]) + "\n")
     text = (
-        'task="caption"\n[data]\nfeatures="maps.npy"\nscale="scale.npy"\nnames="names.txt"\n'
+        'task="caption"\n[data]\nfeatures="maps.npy"\nfeature_scale="scale.npy"\narray_names="names.txt"\n'
         'train={captions="captions.txt",listed="train.txt"}\n'
         'dev={captions="captions.txt",listed="dev.txt"}\n'
     )
     sets = [
         *SMALL[:-1],
-        "encode.pictures={kind='maps',columns=5,rows=3,channels=7}",
-        "model.front.kind=map",
+        "encode.images={kind='maps',columns=5,rows=3,channels=7}",
+        "model.frontend.kind=features",
         LOOKER,
     ]
     made = config.loads(Recipe, text, base=tmp_path, overrides=sets)
@@ -149,9 +149,9 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "sentence"),
     [
-        (["model.front.kind=map"], "belong together"),
+        (["model.frontend.kind=features"], "belong together"),
         (["data.features=maps.npy"], "belong together"),
-        (["encode.pictures.columns=48"], "overrides encode.pictures.columns=32"),
+        (["encode.images.columns=48"], "overrides encode.images.columns=32"),
         (["data.dev=2.5"], "is not a share"),
         (["data.images=a.npz", "data.features=b.npy"], "two arrays"),
     ],

@@ -69,7 +69,7 @@ def test_every_stage_trains_wrapped(
         copy = deepcopy(model)
         losses, gradients = two_batches(model, stage)
         unused = any(gradient is None for gradient in gradients)
-        assert not unused or model.neighbours is not None  # CBOW and the tags share the words alone
+        assert not unused or model.neighbors is not None  # CBOW and the tags share the words alone
         wrapped = DistributedDataParallel(copy, find_unused_parameters=unused)
         wrapped_losses, wrapped_gradients = two_batches(wrapped, stage)
         assert all(map(torch.equal, losses, wrapped_losses))

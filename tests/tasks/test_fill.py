@@ -33,12 +33,12 @@ MASKED = (
     'model.kind="masked"',
     "model.width=16",
     "model.dropout=0.0",
-    "model.body.dropout=0.0",
-    "model.body.layers=1",
-    "model.body.length=19",
-    "model.body.attention.heads=2",
+    "model.encoder.dropout=0.0",
+    "model.encoder.layers=1",
+    "model.encoder.max_length=19",
+    "model.encoder.attention.heads=2",
     "training.batch_tokens=256",
-    "training.blanks=0.3",
+    "training.mask_ratio=0.3",
 )
 KINDS = {"rnn": RNN, "masked": MASKED}
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -115,7 +115,7 @@ def test_words_that_never_meet_again_are_refused(recipe_file: Path, tmp_path: Pa
     recipe = recipe_of(recipe_file, "rnn", f"data.train={tmp_path / 'few.txt'}", "data.dev=0.5")
     with pytest.raises(UserError, match=r"few.txt: no word occurs 2 times") as raised:
         dict(TASK.read_splits(recipe))
-    assert "encode.least = 1" in str(raised.value.fix)
+    assert "encode.min_count = 1" in str(raised.value.fix)
 
 
 @every_kind
@@ -145,7 +145,7 @@ def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
 
 
 def test_long_lines_are_met_in_pieces(recipe_file: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(recipe_file, "masked", "model.body.length=9")
+    recipe = recipe_of(recipe_file, "masked", "model.encoder.max_length=9")
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
@@ -202,7 +202,7 @@ def test_every_word_is_blanked_alone(
     assert metrics["nats"] == pytest.approx(np.mean(nats), rel=1e-5)
     assert metrics["perplexity"] == pytest.approx(np.exp(np.mean(nats)), rel=1e-5)
     assert metrics["accuracy"] == pytest.approx(np.mean(right))
-    assert metrics["five_best"] == pytest.approx(np.mean(five))
+    assert metrics["top5_accuracy"] == pytest.approx(np.mean(five))
     assert [prediction.output for prediction in evaluation.predictions] == shown
     pairs = zip(evaluation.expected, evaluation.predictions, strict=True)
     assert [word == one.output for word, one in pairs] == right
@@ -262,7 +262,7 @@ def test_a_word_outside_the_vocabulary_is_never_right(recipe_file: Path, kind: s
         trained.model.embedding.weight[UNKNOWN] *= 50
     evaluation = trained.predictor.evaluate(["żółw żółw żółw"])
     assert evaluation.metrics["accuracy"].value == 0.0
-    assert evaluation.metrics["five_best"].value == 0.0
+    assert evaluation.metrics["top5_accuracy"].value == 0.0
     assert "100.0% of the blanks" in evaluation.notes["accuracy"]
     outputs = {prediction.output for prediction in trained.predict(["Ada ___ ok", "__"], nbest=3)}
     assert outputs.isdisjoint({*SPECIAL, ""})
@@ -349,7 +349,7 @@ def test_predictions_keep_their_order_whatever_the_batch(
 
 def test_only_attention_can_be_looked_at(recipe_file: Path) -> None:
     windows = load_recipe(
-        recipe_file, ['model.kind="masked"', "model.width=16", 'model.body.kind="stride2"']
+        recipe_file, ['model.kind="masked"', "model.width=16", 'model.encoder.kind="stride2"']
     )
     assert isinstance(windows, FillRecipe)
     for recipe in (windows, recipe_of(recipe_file, "rnn")):
@@ -382,7 +382,7 @@ def test_any_line_with_a_blank_can_be_looked_at(recipe_file: Path) -> None:
         glimpse = trained.attention(blanked)
         (said,) = trained.predict([blanked])
         assert glimpse is not None and glimpse.title == f"{blanked} → {said.output}"
-    room = trained.recipe.model.length
+    room = trained.recipe.model.max_length
     glimpse = trained.attention(f"{'in ' * 3 * room}___ {'far ' * room}")
     assert glimpse is not None
     (view,) = glimpse.views
@@ -396,7 +396,7 @@ def test_a_run_learns_what_three_words_cannot_tell(
     recipe_file: Path, tmp_path: Path, kind: str
 ) -> None:
     """Through the pipeline, with its report; the ending depends on a word far away."""
-    steps = ["training.steps=150", "training.optimiser.rate=0.015", "training.schedule.warmup=10"]
+    steps = ["training.steps=150", "training.optimizer.lr=0.015", "training.schedule.warmup=10"]
     sizes = ["model.width=32", "model.cell.hidden=32"] if kind == "rnn" else ["model.width=32"]
     recipe = recipe_of(recipe_file, kind, *steps, *sizes)
     run = train(recipe, tmp_path / kind)

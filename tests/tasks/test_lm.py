@@ -36,13 +36,13 @@ LENGTH = 11
 GPT = (
     "model.layers=1",
     "model.width=12",
-    f"model.length={LENGTH}",
+    f"model.max_length={LENGTH}",
     "model.attention.heads=2",
-    "model.tied=false",
+    "model.tie_embeddings=false",
 )
-RNN = ("model.kind=rnn", "model.recurrence.kind=gru", "model.width=13", f"training.window={LENGTH}")
+RNN = ("model.kind=rnn", "model.cell.kind=gru", "model.width=13", f"training.window={LENGTH}")
 CNN = ("model.kind=cnn", "model.width=13", f"training.window={LENGTH}")
-FAST = ("training.batch_tokens=88", "training.steps=4", "search.most=5")
+FAST = ("training.batch_tokens=88", "training.steps=4", "search.max_tokens=5")
 LINES = ("data.documents=lines",)
 every_model = pytest.mark.parametrize("sets", [GPT, RNN, CNN], ids=["gpt", "rnn", "cnn"])
 both_documents = pytest.mark.parametrize("documents", ["file", "lines"])
@@ -206,7 +206,7 @@ def test_every_held_out_token_is_predicted_once(
         slow_nats(trained, tokens, LENGTH, stride) for stride in (LENGTH - LENGTH // 2, LENGTH)
     )
     assert metrics["nats"].value == pytest.approx(np.mean(overlapping), rel=1e-5)
-    assert metrics["nats_without_overlap"].value == pytest.approx(np.mean(alone), rel=1e-5)
+    assert metrics["nats_disjoint"].value == pytest.approx(np.mean(alone), rel=1e-5)
     assert abs(np.mean(overlapping) - np.mean(alone)) > 1e-3  # else nothing was compared
     text = "\n".join([*dev, ""]) if documents == "lines" else " ".join(dev)
     total, words, characters = sum(overlapping), len(text.split()), len(text)
@@ -237,7 +237,7 @@ def test_training_stops_to_look_at_windows_side_by_side(recipe_path: Path, tmp_p
     trained = trained_of(recipe_of(recipe_path, *GPT))
     splits = TASK.read_splits(trained.recipe)
     (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
-    alone = trained.predictor.evaluate(splits["dev"]).metrics["nats_without_overlap"]
+    alone = trained.predictor.evaluate(splits["dev"]).metrics["nats_disjoint"]
     assert stage.evaluate is not None
     assert stage.evaluate(trained.model) == pytest.approx(-alone.value, rel=1e-6)
 
@@ -280,7 +280,7 @@ def test_a_prompt_is_continued_by_the_likeliest(
 ) -> None:
     """The long one loses its beginning, where a model has a length; the order stays."""
     trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
-    greedy = replace(trained, recipe=replace(trained.recipe, search=SearchConfig(most=5)))
+    greedy = replace(trained, recipe=replace(trained.recipe, search=SearchConfig(max_tokens=5)))
     monkeypatch.setattr(lm, "BATCH_SIZE", 3)
     prompts = ["to be", "", "the question of the crown", "☃ is no", "sleep "]
     predictions = list(greedy.predict(prompts))
@@ -320,10 +320,10 @@ def test_samples_are_seeded_and_listed(recipe_path: Path) -> None:
 
 
 def test_no_continuation_is_longer_than_the_model_reads(recipe_path: Path) -> None:
-    trained = trained_of(recipe_of(recipe_path, *GPT, "search.most=1000"))
+    trained = trained_of(recipe_of(recipe_path, *GPT, "search.max_tokens=1000"))
     lengths = [len(prediction.output) for prediction in trained.predict(["to be or not to be", ""])]
     assert max(lengths) <= LENGTH - LENGTH // 4
-    endless = trained_of(recipe_of(recipe_path, *RNN, "search.most=300"))
+    endless = trained_of(recipe_of(recipe_path, *RNN, "search.max_tokens=300"))
     assert len(next(iter(endless.predict(["to be or not to be"]))).output) > LENGTH
 
 
@@ -372,7 +372,7 @@ def test_without_attention_there_is_nothing_to_look_at(
 def test_a_run_learns_and_is_loaded_again(
     recipe_path: Path, tmp_path: Path, sets: tuple[str, ...]
 ) -> None:
-    quick = ("training.optimiser.rate=0.03", "training.optimiser.rest.rate=0.03")
+    quick = ("training.optimizer.lr=0.03", "training.optimizer.fallback.lr=0.03")
     often = ("training.steps=60", "training.schedule.warmup=5", "training.evaluate_every=30")
     recipe = recipe_of(recipe_path, *sets, *quick, *often, "training.batch_tokens=352")
     run = train(recipe, tmp_path / "run")

@@ -38,7 +38,7 @@ def test_every_command_works(desk: Path, capsys: pytest.CaptureFixture[str]) -> 
         return capsys.readouterr().out
 
     call("new", "reverse", "words.txt")
-    settings = ["training.steps=120", "training.save_every=40", "training.optimiser.rate=0.02"]
+    settings = ["training.steps=120", "training.save_every=40", "training.optimizer.lr=0.02"]
     recipe = load_recipe("recipe.toml", settings)
 
     def stop_early(event: Event) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from harken.batch.padding import IGNORE
+from harken.batch.padding import IGNORE_INDEX
 from harken.batch.words import windows_over, word_batch, word_corpus
 from harken.encode.vocabulary import PAD, UNKNOWN
 from harken.errors import UserError
@@ -35,23 +35,23 @@ TASK = TagTask()
 SMALL = (
     "model.width=24",
     "model.characters.width=8",
-    "model.characters.letter=6",
-    "model.body.hidden=12",
+    "model.characters.embedding_width=6",
+    "model.encoder.hidden=12",
     "training.tags.steps=8",
     "training.tags.batch_tokens=256",
     "training.tags.schedule.warmup=2",
 )
 BODIES = {
-    "tanh": ("model.body.kind=tanh",),
-    "gru": ("model.body.kind=gru", "model.body.direction=both"),
+    "tanh": ("model.encoder.kind=tanh",),
+    "gru": ("model.encoder.kind=gru", "model.encoder.direction=both"),
     "lstm": (),
-    "stride2": ("model.body.kind=stride2",),
-    "gated": ("model.body.kind=gated",),
+    "stride2": ("model.encoder.kind=stride2",),
+    "gated": ("model.encoder.kind=gated",),
     "transformer": (
-        "model.body.kind=transformer",
-        "model.body.length=16",
-        "model.body.layers=2",
-        "model.body.attention.heads=2",
+        "model.encoder.kind=transformer",
+        "model.encoder.max_length=16",
+        "model.encoder.layers=2",
+        "model.encoder.attention.heads=2",
     ),
 }
 LETTERS = "bdfgklmnprstv"
@@ -113,7 +113,7 @@ def recipe_of(desk: Path, *changes: str) -> TagRecipe:
 def small_changes(body: str) -> tuple[str, ...]:
     """Sizes that only the LSTM has would be unknown to other kinds."""
     return (
-        tuple(one for one in SMALL if body == "lstm" or not one.startswith("model.body"))
+        tuple(one for one in SMALL if body == "lstm" or not one.startswith("model.encoder"))
         + BODIES[body]
     )
 
@@ -147,7 +147,7 @@ def test_the_recipe_and_each_variant_in_its_comments_are_legal() -> None:
         recipe = load_recipe(
             path, [f"model.{line.removeprefix('#').strip().replace(' = ', '=', 1)}"]
         )
-        kinds.append(recipe.model.body.kind)
+        kinds.append(recipe.model.encoder.kind)
     assert kinds == ["tanh", "gated", "stride2", "transformer"]
 
 
@@ -178,7 +178,7 @@ def test_a_share_keeps_equal_sentences_on_one_side(desk: Path, tmp_path: Path) -
 
 
 def test_batches_are_a_function_of_their_number(desk: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(desk, "training.vectors.steps=1", "training.tags.unknown=1.0")
+    recipe = recipe_of(desk, "training.vectors.steps=1", "training.tags.unk_dropout=1.0")
     splits = TASK.read_splits(recipe)
     fitted = TASK.fit(recipe, splits["train"])
     first = TASK.stages(recipe, splits, fitted, tmp_path)
@@ -215,7 +215,7 @@ def test_the_loss_is_the_cross_entropy_of_the_tags(desk: Path, tmp_path: Path) -
     (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
     batch = batches(stage, 3)[0]
     scores = trained.model(*batch[:-1])
-    wanted = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE)(
+    wanted = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE_INDEX)(
         scores.flatten(0, 1), batch.tags.flatten()
     )
     torch.testing.assert_close(tags_loss(trained.model, batch), wanted, rtol=1e-5, atol=1e-4)
@@ -229,14 +229,14 @@ def test_words_alone_in_their_sentence_are_not_foretold(desk: Path, tmp_path: Pa
     splits = TASK.read_splits(recipe)
     fitted = TASK.fit(recipe, splits["train"])
     model = TASK.build(recipe, fitted.sizes)
-    assert model.neighbours is not None
+    assert model.neighbors is not None
     batch = batches(TASK.stages(recipe, splits, fitted, tmp_path)[0], 0)[0]
     assert batch.counted == 3
     (rows,) = fitted.encode([["lo", "ba", "dis"]]).rows
     vectors = model.words.weight[torch.from_numpy(rows)]
     means = torch.stack([vectors[[1, 2]].mean(0), vectors[[0, 2]].mean(0), vectors[:2].mean(0)])
     wanted = nn.functional.cross_entropy(
-        means @ model.neighbours.lm_head.weight.T, torch.from_numpy(rows), reduction="sum"
+        means @ model.neighbors.lm_head.weight.T, torch.from_numpy(rows), reduction="sum"
     )
     torch.testing.assert_close(neighbors_loss(model, batch), wanted)
 
@@ -347,7 +347,7 @@ def test_figures_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "accuracy": 3 / 6,  # lo, ".", Lo
         "known_words": 2 / 3,  # lo, ".", not the second lo
         "unknown_words": 1 / 3,  # Lo, not Ba, not so far
-        "commonest_tag": 3 / 6,  # DET for what is unknown
+        "majority_tag": 3 / 6,  # DET for what is unknown
     }
     assert next(iter(found.metrics)) == "accuracy"
     assert found.samples["accuracy"].counts.tolist() == [[2, 3], [1, 3]]
@@ -419,14 +419,14 @@ def test_it_learns_from_endings(desk: Path, tmp_path: Path, view: str) -> None:
         f"model.characters.kind={view}",
         "training.tags.steps=60",
         "training.tags.evaluate_every=20",
-        "training.tags.optimiser.rate=0.02",
+        "training.tags.optimizer.lr=0.02",
         "training.vectors.steps=3",
         "model.dropout=0.1",
     )
     run = train(recipe, tmp_path / "run")
     found = run.evaluate("test").metrics
     assert found["unknown_words"].value > 0.95
-    assert found["accuracy"].value > found["commonest_tag"].value + 0.2
+    assert found["accuracy"].value > found["majority_tag"].value + 0.2
     assert isinstance(run.model, Tagger)
     (said,) = run.predict(["lo zzum zza zzis ."])
     assert said.output == "DET ADJ NOUN VERB PUNCT"

@@ -29,21 +29,27 @@ TRANSFORMER_DECODER = (
 )
 RNN_DECODER = "{kind='rnn',width=12,hidden=12}"
 SPOKEN = (
-    "encode.filterbank.rate=8000",
-    "encode.filterbank.bins=23",
+    "encode.filterbank.sample_rate=8000",
+    "encode.filterbank.mel_bins=23",
     "model.width=12",
-    "model.front.channels=3",
-    "model.encoder={kind='transformer',layers=1,length=20,attention={heads=2}}",
+    "model.frontend.channels=3",
+    "model.encoder={kind='transformer',layers=1,max_length=20,attention={heads=2}}",
 )
 RECIPES = {
-    "answer": ("task=answer", CHARACTERS, *GPT, "model.length=32"),
-    "tag": ("task=tag", "model.body={kind='transformer',layers=1,length=7,attention={heads=2}}"),
-    "fill": ("task=fill", "model={kind='masked',body={kind='transformer',layers=1,length=7}}"),
-    "lm": ("task=lm", CHARACTERS, *GPT, "model.length=32", "search.most=9"),
+    "answer": ("task=answer", CHARACTERS, *GPT, "model.max_length=32"),
+    "tag": (
+        "task=tag",
+        "model.encoder={kind='transformer',layers=1,max_length=7,attention={heads=2}}",
+    ),
+    "fill": (
+        "task=fill",
+        "model={kind='masked',encoder={kind='transformer',layers=1,max_length=7}}",
+    ),
+    "lm": ("task=lm", CHARACTERS, *GPT, "model.max_length=32", "search.max_tokens=9"),
     "translate": (
         "task=translate",
         CHARACTERS,
-        "model.encoder={kind='transformer',layers=1,length=20,attention={heads=2}}",
+        "model.encoder={kind='transformer',layers=1,max_length=20,attention={heads=2}}",
         f"model.decoder={TRANSFORMER_DECODER}",
     ),
     "translate, rnn": (
@@ -51,13 +57,13 @@ RECIPES = {
         CHARACTERS,
         "model.encoder={kind='gru',direction='both',hidden=6}",
         f"model.decoder={RNN_DECODER}",
-        "search.most=21",
+        "search.max_tokens=21",
     ),
     "caption": (
         "task=caption",
         "model.width=12",
-        "encode.pictures={columns=32,rows=32}",
-        "model.front={kind='patch',patch=8}",
+        "encode.images={columns=32,rows=32}",
+        "model.frontend={kind='patch',patch=8}",
         f"model.decoder={TRANSFORMER_DECODER}",
     ),
     "transcribe": (
@@ -104,7 +110,7 @@ def untrained(corpus: Path) -> Build:
         recipe: Any = config.loads(Recipe, "", base=corpus, overrides=[task, table, *sets])
         if search is not None:
             changes = {name: getattr(search, name) for name in ("temperature", "beam", "seed")}
-            most = search.most or recipe.search.most
+            most = search.max_tokens or recipe.search.most
             recipe = replace(recipe, search=replace(recipe.search, **changes, most=most))
         task_of = TASKS[recipe.task]
         vocabulary = task_of.fit(recipe, task_of.read_splits(recipe)["train"])
@@ -170,7 +176,7 @@ def test_a_recipe_asks_for_a_beam_or_for_samples(
     name: str, in_file: str, on_top: tuple[str, ...], wanted: tuple[int, float | None], corpus: Path
 ) -> None:
     """Whatever the default of the task is; what is set on the command line wins over the file."""
-    data = "data={train='x.tsv',read='x.txt'}" if name == "answer" else "data={train='x.tsv'}"
+    data = "data={train='x.tsv',pretrain='x.txt'}" if name == "answer" else "data={train='x.tsv'}"
     sets = [*RECIPES[name], data, *on_top]
     recipe = config.loads(Recipe, f"[search]\n{in_file}", base=corpus, overrides=sets)
     assert (recipe.search.beam, recipe.search.temperature) == wanted
@@ -232,7 +238,7 @@ def test_a_truncated_input_is_reported(
 def test_an_output_stops_at_the_length_of_the_decoder(
     name: str, untrained: Build, corpus: Path
 ) -> None:
-    trained = untrained(name, SearchConfig(temperature=1.0, most=1000))
+    trained = untrained(name, SearchConfig(temperature=1.0, max_tokens=1000))
     inputs = example_inputs(name, corpus)[:2]
     assert [prediction.input for prediction in predict(trained, inputs)] == inputs
 
@@ -242,7 +248,7 @@ def test_a_decoder_with_too_few_memory_positions_is_a_wrong_recipe(name: str, co
     score = "model.decoder.attention.score={kind='synthesizer'}"
     data = f"data={{train='{corpus}/pairs.tsv'}}"
     length = 3 if name == "caption" else 19
-    sets = [*RECIPES[name], data, score, f"model.decoder.length={length}"]
+    sets = [*RECIPES[name], data, score, f"model.decoder.max_length={length}"]
     with pytest.raises(UserError, match=f"has {length} positions"):
         config.loads(Recipe, "", base=corpus, overrides=sets)
 

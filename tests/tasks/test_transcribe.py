@@ -27,27 +27,27 @@ from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, joined
 from untrained import batches
 
 SMALL = (
-    "encode.filterbank.rate=8000",
-    "encode.filterbank.bins=23",
-    "encode.units.kind=words",
+    "encode.filterbank.sample_rate=8000",
+    "encode.filterbank.mel_bins=23",
+    "encode.tokenizer.kind=words",
     "model.width=24",
-    "model.front.channels=5",
+    "model.frontend.channels=5",
     "training.speech.steps=3",
     "training.speech.batch_frames=700",
 )
 CONFORMER = (
     "model.encoder={kind='conformer',layers=1,kernel=3,"
-    "attention={heads=2,score={kind='relative_product'}}}"
+    "attention={heads=2,score={kind='transformer_xl'}}}"
 )
-TRANSFORMER = "model.encoder={kind='transformer',layers=1,length=400,attention={heads=2}}"
+TRANSFORMER = "model.encoder={kind='transformer',layers=1,max_length=400,attention={heads=2}}"
 LSTM = "model.encoder={kind='lstm',hidden=12,direction='both'}"
-WRITER = "model.decoder={kind='transformer',layers=1,width=24,length=31,attention={heads=2}}"
-LOOKER = "model.decoder={kind='rnn',width=24,hidden=24,length=31}"
+WRITER = "model.decoder={kind='transformer',layers=1,width=24,max_length=31,attention={heads=2}}"
+LOOKER = "model.decoder={kind='rnn',width=24,hidden=24,max_length=31}"
 MODELS = {
     "conformer, ctc": (CONFORMER,),
     "conformer, both": (CONFORMER, WRITER),
     "transformer, attention": (TRANSFORMER, WRITER, "model.ctc=false"),
-    "rnn with a short memory, both": (LSTM, LOOKER, "model.memory_ms=400"),
+    "rnn with a short memory, both": (LSTM, LOOKER, "model.attention_window_ms=400"),
 }
 
 
@@ -116,11 +116,11 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Run:
         CONFORMER,
         "training.speech.steps=300",
         "training.speech.batch_frames=1500",
-        "training.speech.optimiser.rate=0.01",
-        "training.speech.optimiser.rest.rate=0.005",
+        "training.speech.optimizer.lr=0.01",
+        "training.speech.optimizer.fallback.lr=0.005",
         "training.speech.speeds=[1.0]",
-        "training.speech.masks.time_masks=0",
-        "training.speech.masks.frequency_masks=0",
+        "training.speech.spec_augment.time_masks=0",
+        "training.speech.spec_augment.frequency_masks=0",
         f"data.dev={files.train}",
     )
     return train(recipe(folder, *sets), folder / "run")
@@ -245,7 +245,7 @@ def test_pictures_of_what_was_looked_at(
 def test_what_hears_by_attention_is_shown_and_what_does_not_is_not(
     run_of: Any, spoken: Path
 ) -> None:
-    """A recogniser by CTC has no decoder, but its places look at each other."""
+    """A recognizer by CTC has no decoder, but its places look at each other."""
     run = load(run_of("conformer, ctc").folder)
     (name,) = run.inputs(1)
     with torch.no_grad():  # so little trained, it may hear nothing and then shows nothing
@@ -289,7 +289,7 @@ def test_of_a_stretch_only_the_stretch_is_shown(run_of: Any, spoken: Path) -> No
     assert frames[1] == 48 < frames[0]  # windows of 25 ms, every 10 ms, that fit in half a second
 
 
-def test_only_a_recogniser_knows_times_and_conditions(
+def test_only_a_recognizer_knows_times_and_conditions(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert [name for name, task in TASKS.items() if task.inputs == "sounds"] == ["transcribe"]
@@ -314,7 +314,7 @@ def test_resuming_hears_the_same_sounds(spoken: Path, tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_left_out_and_nothing_left_is_told(spoken: Path) -> None:
-    made = recipe(spoken, CONFORMER, "model.encoder.length=10")
+    made = recipe(spoken, CONFORMER, "model.encoder.max_length=10")
     texts = [np.array([5, 5, 6]), np.array([5]), np.array([5]), np.array([], dtype=np.int64)]
     # Five places for three symbols of which two are equal; one place too many; no frame; silence.
     kept = fitting(made, np.array([13, 41, 0, 9]), texts)

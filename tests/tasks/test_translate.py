@@ -33,14 +33,14 @@ from untrained import batches, bound_run
 TASK = TranslateTask()
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
 SMALL = (
-    "encode.size=300",
+    "encode.vocab_size=300",
     "model.encoder.layers=1",
     "model.decoder.layers=1",
     "model.decoder.width=24",
     "model.encoder.attention.heads=2",
     "model.decoder.attention.heads=2",
-    "model.encoder.length=40",
-    "model.decoder.length=50",
+    "model.encoder.max_length=40",
+    "model.decoder.max_length=50",
     "training.pairs.batch_tokens=600",
     "search.beam=2",
 )
@@ -118,7 +118,7 @@ def test_text_never_seen_and_very_long_lines(run: Run) -> None:
 
 
 def test_a_long_source_is_cut_before_words() -> None:
-    vocabulary = BytePairConfig(size=300).fit(["one two three four five six seven"] * 9)
+    vocabulary = BytePairConfig(vocab_size=300).fit(["one two three four five six seven"] * 9)
     (tokens,) = vocabulary.encode(["one two three four five six seven " * 20])
     pieces = cut_between_words(tokens, 17, vocabulary)
     assert np.concatenate(pieces).tolist() == tokens.tolist()
@@ -130,7 +130,7 @@ def test_a_long_source_is_cut_before_words() -> None:
 
 
 def test_pairs_that_do_not_fit_are_left_out(sentences: SentencesFiles) -> None:
-    vocabulary = BytePairConfig(size=300).fit(["a b c d"])
+    vocabulary = BytePairConfig(vocab_size=300).fit(["a b c d"])
     pairs = [Pair("a b", "c"), Pair("a " * 90, "c"), Pair("a", "c " * 90)]
     with pytest.warns(DataWarning, match="2 of 3 pairs do not fit the model"):
         assert len(encode_pairs(pairs, vocabulary, 20, 20).lengths) == 1
@@ -249,14 +249,14 @@ def test_other_bodies_by_one_line_learn(
     vocabulary = TASK.fit(recipe, splits["train"])
     model = TASK.build(recipe, vocabulary.sizes)
     (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for step in range(25):
         (batch,) = stage.batch(step)
         loss = batch.loss(model, torch.device("cpu")) / batch.counted
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
     (prediction,) = bound_run(recipe, vocabulary, model).predict(["the duck swims ."])

@@ -34,7 +34,7 @@ def checkpoint(step: int, *, stage: int = 0) -> Checkpoint:
         progress=Progress(stage=stage, step=step, best=0.25, rounds_without_gain=1),
         model=model_state(model),
         best=model_state(model),
-        optimiser={"1.weight|momentum": torch.full((5, 7), float(step))},
+        optimizer={"1.weight|momentum": torch.full((5, 7), float(step))},
     )
 
 
@@ -44,7 +44,7 @@ def test_round_trip_is_exact(tmp_path: Path) -> None:
     loaded = load_checkpoint(tmp_path)
     assert loaded is not None
     assert loaded.progress == saved.progress
-    for part in ("model", "best", "optimiser"):
+    for part in ("model", "best", "optimizer"):
         before, after = getattr(saved, part), getattr(loaded, part)
         assert before.keys() == after.keys()
         assert all(torch.equal(before[name], after[name]) for name in before)
@@ -62,7 +62,7 @@ def test_the_newest_is_loaded_and_old_ones_go(tmp_path: Path) -> None:
     assert (loaded.progress.stage, loaded.progress.step) == (1, 3)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "progress.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "progress.json"])
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, name: str) -> None:
     save_checkpoint(tmp_path, checkpoint(10))
     newest = save_checkpoint(tmp_path, checkpoint(20))
@@ -97,15 +97,15 @@ def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
 
 def test_momenta_return_to_their_weights() -> None:
     def trained(rounds: int, given: dict[str, torch.Tensor] | None = None) -> nn.Module:
-        optimisers = MuonConfig().build(model)
+        optimizers = MuonConfig().build(model)
         if given is not None:
-            load_optimizer_state(model, optimisers, given)
+            load_optimizer_state(model, optimizers, given)
         for _ in range(rounds):
             model(torch.tensor([1, 2, 3])).square().sum().backward()
-            for optimiser in optimisers:
-                optimiser.step()
-                optimiser.zero_grad()
-        kept.update(optimizer_state(model, optimisers))
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        kept.update(optimizer_state(model, optimizers))
         return model
 
     kept: dict[str, torch.Tensor] = {}

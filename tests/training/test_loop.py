@@ -59,7 +59,7 @@ def network() -> nn.Module:
 def small_stage(
     name: str = "only", evaluate: object = None, **settings: object
 ) -> Stage[nn.Module]:
-    defaults = {"steps": 7, "optimiser": AdamWConfig(), "schedule": ScheduleConfig(warmup=2)}
+    defaults = {"steps": 7, "optimizer": AdamWConfig(), "schedule": ScheduleConfig(warmup=2)}
     return stage(
         name,
         StageConfig(**(defaults | settings)),  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def test_a_step_of_descent_is_the_formula(tmp_path: Path) -> None:
     model.zero_grad()
     only = small_stage(
         steps=1,
-        optimiser=SGDConfig(rate=0.1),
+        optimizer=SGDConfig(lr=0.1),
         schedule=ScheduleConfig(warmup=0, decay="constant"),
         clip=1e9,
     )
@@ -116,7 +116,7 @@ def test_accumulated_batches_and_parts_equal_one_large_batch(tmp_path: Path) -> 
     ):
         model = nn.Linear(3, 1, bias=False)
         nn.init.ones_(model.weight)
-        config = StageConfig(steps=3, accumulate=accumulate, optimiser=SGDConfig(rate=0.1))
+        config = StageConfig(steps=3, gradient_accumulation=accumulate, optimizer=SGDConfig(lr=0.1))
         only = stage(name, config, batch, squared)
         list(training(model, [only], tmp_path / name))
         results.append(model.weight.detach())
@@ -130,23 +130,23 @@ def test_clipping_bounds_the_step(tmp_path: Path) -> None:
     only = small_stage(
         steps=1,
         clip=1e-3,
-        optimiser=SGDConfig(rate=1.0),
+        optimizer=SGDConfig(lr=1.0),
         schedule=ScheduleConfig(warmup=0, decay="constant"),
     )
     next(iter(training(model, [only], tmp_path)))
     assert (model.weight.detach() - before).norm() <= 1.001e-3
 
 
-OPTIMISERS: list[OptimizerConfig] = [AdamWConfig(), SGDConfig(momentum=0.9)]
+OPTIMIZERS: list[OptimizerConfig] = [AdamWConfig(), SGDConfig(momentum=0.9)]
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("stop", [1, 3, 4, 8, 10])
-def test_resuming_repeats_the_run(tmp_path: Path, optimiser: OptimizerConfig, stop: int) -> None:
+def test_resuming_repeats_the_run(tmp_path: Path, optimizer: OptimizerConfig, stop: int) -> None:
     """Dropout, momenta, schedule and stage all come out the same, bit for bit."""
     stages = [
-        small_stage("first", optimiser=optimiser),
-        small_stage("second", optimiser=optimiser, steps=5),
+        small_stage("first", optimizer=optimizer),
+        small_stage("second", optimizer=optimizer, steps=5),
     ]
     straight = network()
     list(training(straight, stages, tmp_path / "straight"))
@@ -224,8 +224,8 @@ def test_an_undefined_dev_value_is_never_the_best(tmp_path: Path) -> None:
 
 def test_events_hold_the_learning_rate(tmp_path: Path) -> None:
     schedule = ScheduleConfig(warmup=2, decay="constant")
-    config = SGDConfig(rate=0.25)
-    only = small_stage(steps=4, optimiser=config, schedule=schedule)
+    config = SGDConfig(lr=0.25)
+    only = small_stage(steps=4, optimizer=config, schedule=schedule)
     steps = [e for e in training(network(), [only], tmp_path) if isinstance(e, StepDone)]
     assert [event.lr for event in steps] == [0.125, 0.25, 0.25, 0.25]
 

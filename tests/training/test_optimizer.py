@@ -84,10 +84,10 @@ def straighten(matrix: Tensor) -> Tensor:
 def test_muon_equals_a_slow_loop() -> None:
     ours, slow = parameters(), [parameter.detach().clone() for parameter in parameters()]
     momenta = [torch.zeros_like(one) for one in slow]
-    optimiser = Muon(ours, rate=0.03, momentum=0.9, decay=0.2)
+    optimizer = Muon(ours, rate=0.03, momentum=0.9, decay=0.2)
     for step in range(3):
         give_gradients(ours, step)
-        optimiser.step()
+        optimizer.step()
         for number, weight in enumerate(slow):
             gradient = ours[number].grad
             assert gradient is not None
@@ -107,9 +107,9 @@ def test_muon_agrees_with_pytorch() -> None:
     )
     start = [one.detach().clone() for one in ours]
     for step in range(3):
-        for some, optimiser in ((ours, mine), (theirs, other)):
+        for some, optimizer in ((ours, mine), (theirs, other)):
             give_gradients(some, step)
-            optimiser.step()
+            optimizer.step()
     for before, one, two in zip(start, ours, theirs, strict=True):
         # PyTorch orthogonalises in bfloat16, of 8 bits: 5 rounds agree to a few per cent.
         moved = (one - before).norm()
@@ -138,7 +138,7 @@ def test_a_kernel_is_a_matrix_with_a_row_for_each_channel() -> None:
 def test_muon_gets_kernels_where_asked() -> None:
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(5, 7), nn.Conv1d(2, 3, 3))
     for kernels, wanted in ((False, ["1.weight"]), (True, ["0.weight", "1.weight"])):
-        *_, muon = MuonConfig(kernels=kernels).build(model)
+        *_, muon = MuonConfig(conv_kernels=kernels).build(model)
         (group,) = muon.param_groups
         chosen = {id(one) for one in group["params"]}
         assert [name for name, one in model.named_parameters() if id(one) in chosen] == wanted
@@ -151,7 +151,9 @@ def muon_names(model: nn.Module) -> set[str]:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_muon_gets_the_matrices_of_the_layers(tied: bool) -> None:
-    model = GPTConfig(layers=2, width=24, length=7, tied=tied).build(vocabulary=31, seed=0)
+    model = GPTConfig(layers=2, width=24, max_length=7, tie_embeddings=tied).build(
+        vocabulary=31, seed=0
+    )
     chosen = muon_names(model)
     for name, parameter in model.named_parameters():
         inside = name.startswith("stack.") and parameter.dim() == 2
@@ -171,7 +173,7 @@ def test_a_table_stays_a_table_under_another_name() -> None:
     assert muon_names(model) == set()
 
 
-def test_a_model_of_one_kind_needs_one_optimiser() -> None:
+def test_a_model_of_one_kind_needs_one_optimizer() -> None:
     assert [type(one) for one in MuonConfig().build(nn.Linear(5, 7, bias=False))] == [Muon]
     (only,) = MuonConfig().build(nn.Embedding(5, 7))
     assert isinstance(only, torch.optim.AdamW)
@@ -190,17 +192,17 @@ class Small(nn.Module):
         return read
 
 
-def train(model: Small, optimisers: list[torch.optim.Optimizer], steps: int = 5) -> None:
+def train(model: Small, optimizers: list[torch.optim.Optimizer], steps: int = 5) -> None:
     for step in range(steps):
         model.zero_grad()
         model(torch.tensor([step, 3, 7])).pow(3).sum().backward()
-        for optimiser in optimisers:
-            optimiser.step()
+        for optimizer in optimizers:
+            optimizer.step()
 
 
 def test_adamw_equals_pytorchs_unfused() -> None:
     ours, theirs = Small(), Small()
-    config = AdamWConfig(rate=0.03, decay=0.2, beta1=0.8, beta2=0.9)
+    config = AdamWConfig(lr=0.03, weight_decay=0.2, beta1=0.8, beta2=0.9)
     train(ours, config.build(ours))
     whole = [theirs.table.weight, theirs.map.weight]
     flat = [theirs.map.bias, theirs.norm.weight, theirs.norm.bias]
@@ -212,13 +214,13 @@ def test_adamw_equals_pytorchs_unfused() -> None:
 
 def test_the_rest_of_muon_is_its_own_adamw() -> None:
     model = Small()
-    adam, muon = MuonConfig(rate=0.05, decay=0.3, rest=AdamWConfig(rate=0.02, decay=0.4)).build(
-        model
-    )
+    adam, muon = MuonConfig(
+        lr=0.05, weight_decay=0.3, fallback=AdamWConfig(lr=0.02, weight_decay=0.4)
+    ).build(model)
     found = {
         id(one): (group["lr"], group["weight_decay"])
-        for optimiser in (adam, muon)
-        for group in optimiser.param_groups
+        for optimizer in (adam, muon)
+        for group in optimizer.param_groups
         for one in group["params"]
     }
     assert [found[id(parameter)] for parameter in model.parameters()] == [
@@ -234,16 +236,16 @@ def test_descent_by_hand() -> None:
     model = nn.Linear(1, 1, bias=False)
     with torch.no_grad():
         model.weight.fill_(2.0)
-    (optimiser,) = SGDConfig(rate=0.1, momentum=0.5).build(model)
+    (optimizer,) = SGDConfig(lr=0.1, momentum=0.5).build(model)
     for wanted in (1.7, 1.25):  # 2 - 0.1 * 3, then 1.7 - 0.1 * (0.5 * 3 + 3)
         model.weight.grad = torch.tensor([[3.0]])
-        optimiser.step()
+        optimizer.step()
         assert model.weight.item() == pytest.approx(wanted)
 
 
 def test_rates_are_set_from_the_peak() -> None:
-    optimisers = MuonConfig(rate=0.05, rest=AdamWConfig(rate=0.02)).build(Small())
+    optimizers = MuonConfig(lr=0.05, fallback=AdamWConfig(lr=0.02)).build(Small())
     for factor in (0.5, 0.0, 1.0, 0.25):  # a rate of zero must not be the end of it
-        set_rates(optimisers, factor)
-        rates = [group["lr"] for optimizer in optimisers for group in optimizer.param_groups]
+        set_rates(optimizers, factor)
+        rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
         assert rates == pytest.approx([0.02 * factor] * 2 + [0.05 * factor])

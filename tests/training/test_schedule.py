@@ -21,7 +21,7 @@ each_decay = pytest.mark.parametrize("decay", DECAYS)
     ],
 )
 def test_by_hand(decay: str, quarter: float, middle: float, last: float) -> None:
-    schedule = ScheduleConfig(decay=decay, warmup=10, floor=0.1)  # type: ignore[arg-type]
+    schedule = ScheduleConfig(decay=decay, warmup=10, min_lr_ratio=0.1)  # type: ignore[arg-type]
     factors = [schedule.factor(step, 30) for step in range(30)]
     assert factors[0] == pytest.approx(0.1)
     assert factors[4] == pytest.approx(0.5)
@@ -51,7 +51,7 @@ def test_warm_up_is_half_of_a_short_stage(decay: str) -> None:
 def test_up_once_then_down_without_a_jump(
     decay: str, warmup: int, floor: float, steps: int
 ) -> None:
-    schedule = ScheduleConfig(decay=decay, warmup=warmup, floor=floor)  # type: ignore[arg-type]
+    schedule = ScheduleConfig(decay=decay, warmup=warmup, min_lr_ratio=floor)  # type: ignore[arg-type]
     factors = [schedule.factor(step, steps) for step in range(steps)]
     peak = factors.index(max(factors))
     assert max(factors) == 1.0

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-MaskKind = Literal["any", "causal", "strict"]
+MaskKind = Literal["bidirectional", "causal", "strictly_causal"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +46,14 @@ def build_mask(
     queries, keys = query_positions[:, None, :, None], key_positions[:, None, None, :]
     if order == "causal":
         visible = keys <= queries
-    elif order == "strict":
+    elif order == "strictly_causal":
         visible = keys < queries
-    elif order == "any":
+    elif order == "bidirectional":
         visible = torch.ones_like(keys <= queries)
     else:
-        raise ValueError(f"order: unknown value {order!r} (expected 'any', 'causal' or 'strict')")
+        raise ValueError(
+            f"order: unknown value {order!r} (expected 'bidirectional', 'causal' or 'strictly_causal')"
+        )
     if window is not None:
         visible = visible & ((queries - keys).abs() <= window)
     if present is not None:

@@ -46,17 +46,17 @@ class MultiHeadConfig:
     """Sizes of one layer; widths of a head are J / k where not given."""
 
     heads: int = bounded(4, at_least=1)  # k
-    key_value_heads: int | None = bounded(None, at_least=1)  # fewer than k: each serves several
+    kv_heads: int | None = bounded(None, at_least=1)  # fewer than k: each serves several
     head_width: int | None = bounded(None, at_least=1)  # I, carried by each head
     key_width: int | None = bounded(None, at_least=1)  # U, compared by each head
     score: ScoreConfig = ScaledConfig()
     bias: bool = False  # of the projections
-    value_matrix: bool = True  # else every head mixes the tokens themselves
-    output_matrix: bool = True  # else the heads are only set side by side
+    v_proj: bool = True  # else every head mixes the tokens themselves
+    out_proj: bool = True  # else the heads are only set side by side
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of attention weights, in training
 
     def __post_init__(self) -> None:
-        kv_heads = self.key_value_heads or self.heads
+        kv_heads = self.kv_heads or self.heads
         if self.heads % kv_heads:
             raise ValueError(
                 f"{self.heads} heads cannot share {kv_heads} key_value_heads evenly; "
@@ -66,12 +66,12 @@ class MultiHeadConfig:
             raise ValueError(
                 f"score {self.score.kind!r} compares whole tokens; leave out key_width"
             )
-        if not self.value_matrix and self.head_width is not None:
+        if not self.v_proj and self.head_width is not None:
             raise ValueError("without value_matrix a head carries tokens; leave out head_width")
 
     def check_even(self, width: int) -> None:
         """Raise an error if the width must divide into heads and does not."""
-        shared = (self.value_matrix and self.head_width is None) or (
+        shared = (self.v_proj and self.head_width is None) or (
             not self.score.whole_tokens and self.key_width is None
         )
         if shared and width % self.heads:
@@ -84,7 +84,7 @@ class MultiHeadConfig:
         """Raise an error if self-attention of these choices does not fit a model of this width."""
         self.check_even(width)
         head_width, _ = self.head_widths(width)
-        if not self.output_matrix and self.heads * head_width != width:
+        if not self.out_proj and self.heads * head_width != width:
             raise ValueError(
                 f"without output_matrix, {self.heads} heads of width {head_width} make "
                 f"{self.heads * head_width} and the model has {width}; make them equal"
@@ -96,7 +96,7 @@ class MultiHeadConfig:
         key_width = self.key_width or width // self.heads
         if self.score.whole_tokens:
             key_width = width
-        return (head_width if self.value_matrix else width), key_width
+        return (head_width if self.v_proj else width), key_width
 
     def build(self, width: int, length: int, memory_width: int | None = None) -> "MultiHead":
         """Self-attention; with `memory_width`, cross-attention to a memory of that width."""
@@ -113,7 +113,7 @@ class MultiHead(nn.Module):
         cross = memory_width is not None
         memory_width = width if memory_width is None else memory_width
         head_width, key_width = config.head_widths(width)
-        kv_heads = config.key_value_heads or config.heads
+        kv_heads = config.kv_heads or config.heads
         self.kind: Literal["self", "cross"] = "cross" if cross else "self"
         self.heads, self.kv_heads, self.dropout = config.heads, kv_heads, config.dropout
         self.score_kind: str = config.score.kind
@@ -130,12 +130,12 @@ class MultiHead(nn.Module):
             )
         )
         self.v_proj: nn.Linear | None = None
-        if config.value_matrix:
+        if config.v_proj:
             self.v_proj = nn.Linear(memory_width, kv_heads * head_width, bias=config.bias)
         else:
             head_width = memory_width
         self.out_proj: nn.Linear | None = None
-        if config.output_matrix:
+        if config.out_proj:
             self.out_proj = ResidualLinear(config.heads * head_width, width, bias=config.bias)
         self.kernel: AttentionKernel = fused_attention
 

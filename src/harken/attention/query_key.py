@@ -127,7 +127,7 @@ class QueryKeyScore(Score):
         if self.kv_heads != self.heads:
             raise UserError(
                 f"install: {self.heads} heads share {self.kv_heads} keys (expected a key per head)",
-                fix="leave out attention.key_value_heads",
+                fix="leave out attention.kv_heads",
             )
         head.check_width(self.q_proj.in_features)
         if head.key_width > self.key_width:

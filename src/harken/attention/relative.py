@@ -221,12 +221,12 @@ class RelativeConfig:
 
     kind: Literal["relative"] = "relative"
     buckets: int = bounded(32, at_least=4)
-    farthest: int = bounded(128, at_least=2)
+    max_distance: int = bounded(128, at_least=2)
     causal: bool = False
 
     def __post_init__(self) -> None:
-        if self.farthest <= self.buckets:
-            raise ValueError(f"farthest {self.farthest} is not above buckets {self.buckets}")
+        if self.max_distance <= self.buckets:
+            raise ValueError(f"farthest {self.max_distance} is not above buckets {self.buckets}")
 
     def build(self, sizes: PositionSizes) -> Relative:
-        return Relative(sizes, self.buckets, self.farthest, self.causal)
+        return Relative(sizes, self.buckets, self.max_distance, self.causal)

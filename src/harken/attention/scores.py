@@ -6,7 +6,7 @@
     merged       x_i . W~ x_t                             one matrix in place of W_Q and W_K
     synthesizer  dense: row i is W_2 relu(W_1 x_i), from the token alone;
                  random: row i is learned and the same for every input
-    relative_product  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), in `transformer_xl.py`;
+    transformer_xl  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), in `transformer_xl.py`;
                  `scaled` in cross-attention, where there is no distance i-t
 
 To add a score, write a subclass of `Score`, a config with `build`, and add it to `ScoreConfig`; a

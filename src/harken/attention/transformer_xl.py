@@ -110,10 +110,10 @@ class TransformerXLConfig(ScoreTraits):
     unrelated, so the terms of distance are left out.
     """
 
-    kind: Literal["relative_product"] = "relative_product"
+    kind: Literal["transformer_xl"] = "transformer_xl"
     conflicts: ClassVar[Mapping[str, str]] = {
         "rotary": "position 'rotary' turns queries and keys by distance, "
-        "and score 'relative_product' compares distances already"
+        "and score 'transformer_xl' compares distances already"
     }
     distances: ClassVar[bool] = True
     base: float = bounded(10000.0, above=1.0, at_most=1e12)

@@ -3,7 +3,7 @@
     frames[t, f] + strength * sum over n = 0..waves of  z_n cos(pi n (f + 1/2) / F),   z_n ~ N(0, 1)
 
 A curve of its own for every utterance, the same at every time. n = 0 makes all louder or softer,
-n = 1 brighter or duller. It means something only where frames keep such a curve: normalised by
+n = 1 brighter or duller. It means something only where frames keep such a curve: normalized by
 `mean`, they lose it before it could be told.
 """
 
@@ -18,17 +18,17 @@ from harken.config import bounded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EqualiserConfig:
+class RandomEqualizerConfig:
     """`strength` is in the unit of the frames; 0 leaves them as they are."""
 
     strength: float = bounded(0.0, at_least=0.0, at_most=1000.0)
     waves: int = bounded(4, at_least=0, at_most=1000)
 
 
-def equalise(
+def equalize(
     frames: Float[Tensor, "B T F"],
     present: Bool[Tensor, "B T"],
-    config: EqualiserConfig,
+    config: RandomEqualizerConfig,
     random: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
     """The same generator draws the same curves; padding stays as it is."""

@@ -2,10 +2,10 @@
 
     warp        a point in time moves by up to `warp` frames; what is before and behind it is
                 stretched or squeezed, and the utterance is as long as before
-    frequency   some neighbouring bands become their mean over the utterance
-    time        in some neighbouring frames, every band does
+    frequency   some neighboring bands become their mean over the utterance
+    time        in some neighboring frames, every band does
 
-A mean is 0 where utterances are normalised. At least one frame and one band are left as they were,
+A mean is 0 where utterances are normalized. At least one frame and one band are left as they were,
 and padding is never touched. Speed is changed before frames are made: see `augment/speed.py`.
 """
 
@@ -25,10 +25,10 @@ class SpecAugmentConfig:
 
     time_masks: int = bounded(2, at_least=0, at_most=1000)
     time_width: int = bounded(40, at_least=0)  # frames
-    time_share: float = bounded(0.2, at_least=0.0, at_most=1.0)  # of the utterance, at most
+    time_ratio: float = bounded(0.2, at_least=0.0, at_most=1.0)  # of the utterance, at most
     frequency_masks: int = bounded(2, at_least=0, at_most=1000)
     frequency_width: int = bounded(20, at_least=0)  # bands
-    warp: int = bounded(0, at_least=0)  # frames
+    time_warp: int = bounded(0, at_least=0)  # frames
 
 
 def augment(
@@ -39,13 +39,13 @@ def augment(
 ) -> Float[Tensor, "B T F"]:
     """Other masks for every utterance; the same generator draws the same ones."""
     lengths = present.sum(dim=1).cpu().numpy()
-    if config.warp:
-        frames = warped(frames, lengths, config.warp, random)
+    if config.time_warp:
+        frames = warped(frames, lengths, config.time_warp, random)
     if not config.time_masks and not config.frequency_masks:
         return frames
     bands = np.full(len(frames), frames.shape[2])
     band_widths = np.minimum(bands, config.frequency_width)
-    frame_widths = np.minimum(config.time_width, config.time_share * lengths).astype(np.int64)
+    frame_widths = np.minimum(config.time_width, config.time_ratio * lengths).astype(np.int64)
     hidden_bands = spans(bands, band_widths, config.frequency_masks, frames.shape[2], random)
     hidden_frames = spans(lengths, frame_widths, config.time_masks, frames.shape[1], random)
     hidden = torch.from_numpy(hidden_frames[:, :, None] | hidden_bands[:, None, :])

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from harken.batch.padding import pad
-from harken.batch.ragged import Numbers, Ragged, places, take_slices
+from harken.batch.ragged import Numbers, Ragged, places, ragged_slices
 
 Flags = Bool[np.ndarray, "_count"]
 
@@ -36,17 +36,17 @@ class BlankBatch(NamedTuple):
         return BlankBatch(*(part.to(device) for part in self))
 
 
-class Asked(NamedTuple):
+class ClozeQueries(NamedTuple):
     """Rows, and a flag for every word of theirs: whether it is asked for."""
 
     rows: Ragged
     blanked: Flags
 
-    def take(self, chosen: Numbers) -> "Asked":
+    def take(self, chosen: Numbers) -> "ClozeQueries":
         """These rows, in this order."""
         starts, lengths = self.rows.starts[chosen], self.rows.lengths[chosen]
-        flags = take_slices(self.blanked.astype(np.int64), starts, lengths).values.astype(bool)
-        return Asked(take_slices(self.rows.values, starts, lengths), flags)
+        flags = ragged_slices(self.blanked.astype(np.int64), starts, lengths).values.astype(bool)
+        return ClozeQueries(ragged_slices(self.rows.values, starts, lengths), flags)
 
     def batch(self, filler: int) -> BlankBatch:
         """All rows, padded."""
@@ -76,12 +76,12 @@ def choose_blanks(lengths: Numbers, share: float, random: np.random.Generator) -
     return blanked
 
 
-def ask_together(rows: Ragged, chosen: Numbers) -> Asked:
+def mask_together(rows: Ragged, chosen: Numbers) -> ClozeQueries:
     """Each row that has chosen words once, with all of them blanked; `chosen` are flat places."""
     owner, _ = places(rows.lengths)
     blanked = np.zeros(len(rows.values), dtype=bool)
     blanked[chosen] = True
-    return Asked(rows, blanked).take(np.unique(owner[chosen]))
+    return ClozeQueries(rows, blanked).take(np.unique(owner[chosen]))
 
 
 def words_read(lines: Ragged, rows: Ragged, blanks: Numbers) -> Numbers:
@@ -93,14 +93,14 @@ def words_read(lines: Ragged, rows: Ragged, blanks: Numbers) -> Numbers:
     return counts.astype(np.int64)
 
 
-def ask_one_by_one(rows: Ragged, chosen: Numbers) -> Asked:
+def mask_one_by_one(rows: Ragged, chosen: Numbers) -> ClozeQueries:
     """A row for each chosen word, with no other blanked."""
     owner, place = places(rows.lengths)
     shown = owner[chosen]
     alone = rows.take(shown)
     blanked = np.zeros(len(alone.values), dtype=bool)
     blanked[alone.starts + place[chosen]] = True
-    return Asked(alone, blanked)
+    return ClozeQueries(alone, blanked)
 
 
 def like_lengths(lengths: Numbers, budget: int) -> Iterator[Numbers]:

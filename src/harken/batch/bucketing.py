@@ -17,7 +17,7 @@ def seeded(*words: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
 
 
-class Order:
+class BucketSampler:
     """Epochs over documents of given lengths in batches of at most `budget` padded tokens."""
 
     def __init__(self, lengths: Numbers, budget: int, seed: int) -> None:

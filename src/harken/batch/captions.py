@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from harken.batch.padding import IGNORE
+from harken.batch.padding import IGNORE_INDEX
 
 
 class CaptionBatch(NamedTuple):
@@ -19,7 +19,7 @@ class CaptionBatch(NamedTuple):
     @property
     def counted(self) -> int:
         """Words and ends: what a loss is divided by."""
-        return int((self.targets != IGNORE).sum())
+        return int((self.targets != IGNORE_INDEX).sum())
 
     def to(self, device: torch.device) -> "CaptionBatch":
         return CaptionBatch(*(part.to(device) for part in self))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harken.batch.ragged import Numbers, Ragged, places, take_slices
+from harken.batch.ragged import Numbers, Ragged, places, ragged_slices
 from harken.config import bounded
 
 
@@ -18,12 +18,12 @@ from harken.config import bounded
 class CorruptionConfig:
     """How large the hole is, as a share of the text: uniform between the two."""
 
-    shortest: float = bounded(0.05, above=0.0, below=1.0)
-    longest: float = bounded(0.45, above=0.0, below=1.0)
+    min_ratio: float = bounded(0.05, above=0.0, below=1.0)
+    max_ratio: float = bounded(0.45, above=0.0, below=1.0)
 
     def __post_init__(self) -> None:
-        if self.longest < self.shortest:
-            raise ValueError(f"longest {self.longest} is below shortest {self.shortest}")
+        if self.max_ratio < self.min_ratio:
+            raise ValueError(f"longest {self.max_ratio} is below shortest {self.min_ratio}")
 
 
 def cut_windows(documents: Ragged, most: int, random: np.random.Generator) -> Ragged:
@@ -31,7 +31,7 @@ def cut_windows(documents: Ragged, most: int, random: np.random.Generator) -> Ra
     lengths = np.minimum(documents.lengths, most)
     spare = documents.lengths - lengths
     starts = documents.starts + random.integers(0, spare + 1)
-    return take_slices(documents.values, starts, lengths)
+    return ragged_slices(documents.values, starts, lengths)
 
 
 def corrupt_spans(
@@ -39,7 +39,7 @@ def corrupt_spans(
 ) -> Ragged:
     """Move one span of every document behind it; each grows by two masks."""
     lengths = documents.lengths
-    shares = random.uniform(config.shortest, config.longest, size=len(lengths))
+    shares = random.uniform(config.min_ratio, config.max_ratio, size=len(lengths))
     spans = np.clip(np.rint(shares * lengths).astype(np.int64), np.minimum(lengths, 1), lengths)
     holes = random.integers(0, lengths - spans + 1)
     return move_spans(documents, holes, spans, mask)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harken.batch.ragged import Numbers, Ragged, append, places
 
-IGNORE = -100  # a target that no loss counts
+IGNORE_INDEX = -100  # a target that no loss counts
 
 
 class TokenBatch(NamedTuple):
@@ -27,7 +27,7 @@ class TokenBatch(NamedTuple):
 
     @property
     def counted(self) -> int:
-        return int((self.targets != IGNORE).sum())
+        return int((self.targets != IGNORE_INDEX).sum())
 
     def to(self, device: torch.device) -> "TokenBatch":
         moved = [None if part is None else part.to(device) for part in self]
@@ -45,13 +45,13 @@ def pad(sequences: Ragged, filler: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor
     return torch.from_numpy(grid), torch.from_numpy(present)
 
 
-def told_and_wanted(
+def shift_targets(
     texts: Ragged, start: int, end: int, filler: int
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
     """Texts as a decoder is told them, `start` first, and as it is to write them, `end` last."""
     wanted, counted = pad(append(texts, end), filler)
     told = torch.cat((torch.full_like(wanted[:, :1], start), wanted[:, :-1]), dim=1)
-    return told, wanted.masked_fill(~counted, IGNORE)
+    return told, wanted.masked_fill(~counted, IGNORE_INDEX)
 
 
 def next_token_batch(sequences: Ragged, first_targets: Numbers, filler: int) -> TokenBatch:
@@ -60,7 +60,7 @@ def next_token_batch(sequences: Ragged, first_targets: Numbers, filler: int) -> 
     counted = present[:, 1:] & (
         torch.arange(tokens.shape[1])[1:] >= torch.from_numpy(first_targets)[:, None]
     )
-    return TokenBatch(tokens[:, :-1], tokens[:, 1:].masked_fill(~counted, IGNORE))
+    return TokenBatch(tokens[:, :-1], tokens[:, 1:].masked_fill(~counted, IGNORE_INDEX))
 
 
 def pack_rows(lengths: Numbers, room: int) -> tuple[Numbers, Numbers]:
@@ -89,13 +89,13 @@ def packed_batch(sequences: Ragged, first_targets: Numbers, filler: int, room: i
     shape = (int(row.max(initial=-1)) + 1, room)
     source = sequences.starts[owner] + place
     inputs = np.full(shape, filler, dtype=np.int64)
-    targets = np.full(shape, IGNORE, dtype=np.int64)
+    targets = np.full(shape, IGNORE_INDEX, dtype=np.int64)
     positions = np.zeros(shape, dtype=np.int64)
     # Padding is a text of its own (-1), so that it sees only padding and nothing sees it.
     documents = np.full(shape, -1, dtype=np.int64)
     inputs[at] = sequences.values[source]
     counted = place + 1 >= first_targets[owner]
-    targets[at] = np.where(counted, sequences.values[source + 1], IGNORE)
+    targets[at] = np.where(counted, sequences.values[source + 1], IGNORE_INDEX)
     positions[at] = place
     documents[at] = owner
     return TokenBatch(*(torch.from_numpy(part) for part in (inputs, targets, positions, documents)))

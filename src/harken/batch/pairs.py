@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from harken.batch.padding import IGNORE, pad, told_and_wanted
+from harken.batch.padding import IGNORE_INDEX, pad, shift_targets
 from harken.batch.ragged import Numbers, Ragged
 
 
@@ -21,7 +21,7 @@ class PairBatch(NamedTuple):
 
     @property
     def counted(self) -> int:
-        return int((self.targets != IGNORE).sum())
+        return int((self.targets != IGNORE_INDEX).sum())
 
     def to(self, device: torch.device) -> "PairBatch":
         return PairBatch(*(part.to(device) for part in self))
@@ -46,4 +46,4 @@ class RaggedPairs(NamedTuple):
 def pair_batch(pairs: RaggedPairs, start: int, end: int, filler: int) -> PairBatch:
     """Both sides flush left."""
     source, present = pad(pairs.sources, filler)
-    return PairBatch(source, present, *told_and_wanted(pairs.targets, start, end, filler))
+    return PairBatch(source, present, *shift_targets(pairs.targets, start, end, filler))

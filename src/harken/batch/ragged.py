@@ -25,7 +25,7 @@ class Ragged(NamedTuple):
 
     def take(self, chosen: Numbers) -> "Ragged":
         """The sequences at these places, in this order."""
-        return take_slices(self.values, self.starts[chosen], self.lengths[chosen])
+        return ragged_slices(self.values, self.starts[chosen], self.lengths[chosen])
 
 
 def ragged(sequences: Sequence[Numbers]) -> Ragged:
@@ -42,7 +42,7 @@ def places(lengths: Numbers) -> tuple[Numbers, Numbers]:
     return owner, np.arange(len(owner)) - starts[owner]
 
 
-def take_slices(source: Numbers, starts: Numbers, lengths: Numbers) -> Ragged:
+def ragged_slices(source: Numbers, starts: Numbers, lengths: Numbers) -> Ragged:
     """The slices source[start : start + length], one after the other."""
     owner, place = places(lengths)
     return Ragged(np.asarray(source[starts[owner] + place], dtype=np.int64), lengths)

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harken.batch.bucketing import Order, seeded
+from harken.batch.bucketing import BucketSampler, seeded
 from harken.batch.padding import TokenBatch, next_token_batch, packed_batch
 from harken.batch.ragged import Numbers, Ragged, append, join
 from harken.batch.shards import TokenShards
 from harken.batch.views import HOLES, Documents, ViewsConfig, draw_views, hide
 
 
-class Symbols(NamedTuple):
+class SpecialTokens(NamedTuple):
     """Tokens that are not of the text."""
 
     pad: int
@@ -23,24 +23,24 @@ class Symbols(NamedTuple):
     end: int
 
 
-class Targeted(NamedTuple):
+class PromptedSequences(NamedTuple):
     """Sequences, and the place in each from which on its tokens are learnt."""
 
     sequences: Ragged
     first_targets: Numbers
 
-    def take(self, chosen: Numbers) -> "Targeted":
-        return Targeted(self.sequences.take(chosen), self.first_targets[chosen])
+    def take(self, chosen: Numbers) -> "PromptedSequences":
+        return PromptedSequences(self.sequences.take(chosen), self.first_targets[chosen])
 
-    def and_also(self, others: "Targeted") -> "Targeted":
-        return Targeted(
+    def and_also(self, others: "PromptedSequences") -> "PromptedSequences":
+        return PromptedSequences(
             join([self.sequences, others.sequences]),
             np.concatenate([self.first_targets, others.first_targets]),
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReadingSizes:
+class PretrainingSizes:
     """Of a batch: places of a row, tokens in all, the share of questions in them."""
 
     length: int
@@ -49,17 +49,17 @@ class ReadingSizes:
     pack: bool  # several texts a row
 
 
-class Reading:
+class PretrainingBatches:
     """Batches of the reading stage."""
 
     def __init__(
         self,
         shards: TokenShards,
         heads: Numbers,
-        asked: Targeted,
-        sizes: ReadingSizes,
+        asked: PromptedSequences,
+        sizes: PretrainingSizes,
         views: ViewsConfig,
-        symbols: Symbols,
+        symbols: SpecialTokens,
         seed: int,
     ) -> None:
         self._shards, self._heads, self._asked = shards, heads, asked
@@ -68,9 +68,9 @@ class Reading:
         self._most = sizes.length + 1 - (HOLES + 1)
         for_questions = round(sizes.questions * sizes.batch_tokens)
         lengths = np.minimum(views.seen(shards.lengths) + 1, sizes.length + 1)
-        self._order = Order(lengths, sizes.batch_tokens - for_questions, seed)
+        self._order = BucketSampler(lengths, sizes.batch_tokens - for_questions, seed)
         self._questions = (
-            Order(asked.sequences.lengths, for_questions, seed) if for_questions else None
+            BucketSampler(asked.sequences.lengths, for_questions, seed) if for_questions else None
         )
 
     def batch(self, step: int) -> list[TokenBatch]:
@@ -80,7 +80,7 @@ class Reading:
         documents = Documents(self._shards.take(chosen), self._heads[chosen])
         seen = draw_views(documents, self._views, self._most, symbols.mask, random)
         ones = np.ones(len(seen.heads), dtype=np.int64)
-        texts = Targeted(append(seen.texts, symbols.end), ones)
+        texts = PromptedSequences(append(seen.texts, symbols.end), ones)
         asked = None
         if self._questions is not None:
             asked = self._asked.take(self._questions.batch(step))
@@ -88,6 +88,6 @@ class Reading:
             both = texts if asked is None else texts.and_also(asked)
             return [packed_batch(*both, symbols.pad, self._sizes.length)]
         read = next_token_batch(*texts, symbols.pad)
-        if self._views.hidden:
-            read = hide(read, seen.heads, self._views.hidden, symbols.mask, random)
+        if self._views.masked:
+            read = hide(read, seen.heads, self._views.masked, symbols.mask, random)
         return [read] if asked is None else [read, next_token_batch(*asked, symbols.pad)]

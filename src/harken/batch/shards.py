@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harken.batch.ragged import Numbers, Ragged, join, take_slices
+from harken.batch.ragged import Numbers, Ragged, join, ragged_slices
 from harken.errors import Failure, UserError
 from harken.files import replacing_folder
 from harken.inputs import file_size, read_json
@@ -132,7 +132,7 @@ class TokenShards(Shards):
     def take(self, documents: Numbers) -> Ragged:
         """These documents, in this order."""
         parts = list(self.parts(documents))
-        gathered = join([take_slices(part.numbers, part.starts, part.lengths) for part in parts])
+        gathered = join([ragged_slices(part.numbers, part.starts, part.lengths) for part in parts])
         if len(parts) == 1:
             return gathered
         back = np.argsort(np.concatenate([part.asked for part in parts]))

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.batch.padding import IGNORE, told_and_wanted
+from harken.batch.padding import IGNORE_INDEX, shift_targets
 from harken.batch.ragged import Ragged
 
 
@@ -20,8 +20,8 @@ class UtteranceBatch(NamedTuple):
 
     @property
     def counted(self) -> int:
-        """Symbols and ends: what a loss is divided by, whichever it is."""
-        return int((self.targets != IGNORE).sum())
+        """SpecialTokens and ends: what a loss is divided by, whichever it is."""
+        return int((self.targets != IGNORE_INDEX).sum())
 
     def to(self, device: torch.device) -> "UtteranceBatch":
         return UtteranceBatch(*(part.to(device) for part in self))
@@ -36,4 +36,4 @@ def utterance_batch(
     filler: int,
 ) -> UtteranceBatch:
     """Texts flush left beside their sound."""
-    return UtteranceBatch(frames, present, *told_and_wanted(texts, start, end, filler))
+    return UtteranceBatch(frames, present, *shift_targets(texts, start, end, filler))

@@ -26,7 +26,7 @@ import torch
 
 from harken.batch.corruption import CorruptionConfig, corrupt_spans, cut_windows
 from harken.batch.padding import TokenBatch
-from harken.batch.ragged import Numbers, Ragged, join, places, take_slices
+from harken.batch.ragged import Numbers, Ragged, join, places, ragged_slices
 from harken.config import bounded
 
 HOLES = 2  # masks that a hole adds to its document
@@ -37,22 +37,22 @@ class ViewsConfig:
     """Shares of the documents that are shown otherwise than whole."""
 
     corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)
-    turned: float = bounded(0.0, at_least=0.0, at_most=1.0)
+    rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)
     shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)
-    piece: float = bounded(6.0, at_least=1.0, at_most=1e6)  # tokens of a piece, on average
-    hidden: float = bounded(0.0, at_least=0.0, below=1.0)  # of the tokens behind the head
-    hole: CorruptionConfig = field(default_factory=CorruptionConfig)
+    chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # tokens of a piece, on average
+    masked: float = bounded(0.0, at_least=0.0, below=1.0)  # of the tokens behind the head
+    span: CorruptionConfig = field(default_factory=CorruptionConfig)
 
     def __post_init__(self) -> None:
-        if self.corrupted + self.turned + self.shuffled > 1:
+        if self.corrupted + self.rotated + self.shuffled > 1:
             raise ValueError(
-                f"corrupted {self.corrupted}, turned {self.turned} and shuffled {self.shuffled} "
+                f"corrupted {self.corrupted}, turned {self.rotated} and shuffled {self.shuffled} "
                 "are more than all texts"
             )
 
     def seen(self, lengths: Numbers) -> Numbers:
         """How long the longest view of a document is, with its masks; on average, if shuffled."""
-        pieces = np.ceil(lengths / self.piece).astype(np.int64) if self.shuffled else 0
+        pieces = np.ceil(lengths / self.chunk).astype(np.int64) if self.shuffled else 0
         return lengths + np.maximum(HOLES, pieces)
 
 
@@ -74,7 +74,7 @@ def draw_views(
     The head of a corrupted view is the whole of it, for its hole is what it hides.
     """
     drawn = random.random(len(documents.heads))
-    ends = np.cumsum((config.corrupted, config.turned, config.shuffled))
+    ends = np.cumsum((config.corrupted, config.rotated, config.shuffled))
     kinds = np.searchsorted(ends, drawn, side="right")
     corrupted, turned, shuffled, whole = (
         documents.take(np.flatnonzero(kinds == kind)) for kind in range(4)
@@ -83,8 +83,8 @@ def draw_views(
     seen = [
         cut_windows(whole.texts, most, random),
         turn(turned, most, random),
-        shuffle(shuffled, config.piece, most + HOLES, mask, random),
-        corrupt_spans(holed, config.hole, mask, random),
+        shuffle(shuffled, config.chunk, most + HOLES, mask, random),
+        corrupt_spans(holed, config.span, mask, random),
     ]
     heads = [whole.heads, turned.heads, shuffled.heads, seen[-1].lengths]
     return Documents(join(seen), np.concatenate(heads))
@@ -129,4 +129,4 @@ def shuffle(
     values = np.insert(texts.values[order], np.flatnonzero(begins), mask)
     lengths = texts.lengths + np.bincount(owner[order][begins], minlength=len(texts.lengths))
     whole = Ragged(values, lengths)
-    return take_slices(whole.values, whole.starts, np.minimum(lengths, most))
+    return ragged_slices(whole.values, whole.starts, np.minimum(lengths, most))

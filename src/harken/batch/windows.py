@@ -18,7 +18,7 @@ import numpy as np
 
 from harken.batch.bucketing import seeded
 from harken.batch.padding import TokenBatch, next_token_batch
-from harken.batch.ragged import Numbers, take_slices
+from harken.batch.ragged import Numbers, ragged_slices
 
 
 class Windows:
@@ -39,7 +39,7 @@ class Windows:
         starts = [self._start(*divmod(int(place), self._count)) for place in places]
         lengths = np.full(self._rows, self._length + 1)
         return next_token_batch(
-            take_slices(self._stream, np.array(starts), lengths),
+            ragged_slices(self._stream, np.array(starts), lengths),
             np.ones(self._rows, dtype=np.int64),
             filler=0,  # of which there is none: all windows are of one length
         )
@@ -56,7 +56,7 @@ def _shuffled(seed: int, epoch: int, count: int, slack: int) -> tuple[int, Numbe
     return int(random.integers(0, slack + 1)), random.permutation(count)
 
 
-class Cover(NamedTuple):
+class SlidingWindows(NamedTuple):
     """Windows over a stream: where each starts, its tokens, its first target that counts."""
 
     starts: Numbers
@@ -64,7 +64,7 @@ class Cover(NamedTuple):
     first_targets: Numbers
 
 
-def cover(count: int, length: int, stride: int) -> Cover:
+def sliding_windows(count: int, length: int, stride: int) -> SlidingWindows:
     """Windows of at most `length` targets over `count` tokens, every target counted once.
 
     But for those of the first window, a counted target has at least `length - stride` tokens
@@ -77,14 +77,14 @@ def cover(count: int, length: int, stride: int) -> Cover:
     starts = stride * np.arange(windows)
     ends = np.minimum(starts + length, targets)
     counted_before = np.concatenate(([0], ends[:-1]))
-    return Cover(starts, ends - starts + 1, counted_before - starts + 1)
+    return SlidingWindows(starts, ends - starts + 1, counted_before - starts + 1)
 
 
 def covering_batches(
-    stream: Numbers, windows: Cover, rows: int, filler: int
+    stream: Numbers, windows: SlidingWindows, rows: int, filler: int
 ) -> Iterator[TokenBatch]:
     """The windows from left to right, `rows` at a time."""
     for first in range(0, len(windows.starts), rows):
         some = slice(first, first + rows)
-        sequences = take_slices(stream, windows.starts[some], windows.lengths[some])
+        sequences = ragged_slices(stream, windows.starts[some], windows.lengths[some])
         yield next_token_batch(sequences, windows.first_targets[some], filler)

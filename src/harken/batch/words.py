@@ -3,7 +3,7 @@
     rows         B T          the number of each word
     forms        B T          which of the N spellings below it has
     spellings    N letters    the distinct words of the batch, each spelt once
-    tags         B T          what is to be said of each word, IGNORE at padding
+    tags         B T          what is to be said of each word, IGNORE_INDEX at padding
 
 A model that sees so many words and no more meets a longer sentence in windows of that size, half a
 window apart; of each word only the view from the window where it stands farthest from a cut counts.
@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from harken.batch.bucketing import Order
-from harken.batch.padding import IGNORE, TokenBatch, pad
-from harken.batch.ragged import Numbers, Ragged, places, ragged, take_slices
+from harken.batch.bucketing import BucketSampler
+from harken.batch.padding import IGNORE_INDEX, TokenBatch, pad
+from harken.batch.ragged import Numbers, Ragged, places, ragged, ragged_slices
 
 
 class TaggedBatch(NamedTuple):
@@ -35,7 +35,7 @@ class TaggedBatch(NamedTuple):
 
     @property
     def counted(self) -> int:
-        return int((self.tags != IGNORE).sum())
+        return int((self.tags != IGNORE_INDEX).sum())
 
     def to(self, device: torch.device) -> "TaggedBatch":
         return TaggedBatch(*(part.to(device) for part in self))
@@ -87,7 +87,7 @@ def word_corpus(
 ) -> WordCorpus:
     """From one array a sentence; without tags, nothing is counted."""
     sentences = ragged(rows)
-    said = np.full(len(sentences.values), IGNORE) if tags is None else ragged(tags).values
+    said = np.full(len(sentences.values), IGNORE_INDEX) if tags is None else ragged(tags).values
     return WordCorpus(
         sentences.values, ragged(forms).values, said, ragged(spellings), sentences.lengths
     )
@@ -96,8 +96,8 @@ def word_corpus(
 def word_batch(corpus: WordCorpus, windows: Windows, chosen: Numbers, filler: int) -> TaggedBatch:
     """The chosen windows, one a row; tags of words that another window keeps are not counted."""
     starts, lengths = windows.starts[chosen], windows.lengths[chosen]
-    rows, present = pad(take_slices(corpus.rows, starts, lengths), filler)
-    forms = take_slices(corpus.forms, starts, lengths)
+    rows, present = pad(ragged_slices(corpus.rows, starts, lengths), filler)
+    forms = ragged_slices(corpus.forms, starts, lengths)
     distinct, index = np.unique(forms.values, return_inverse=True)
     every = corpus.spellings
     spellings = every.take(distinct)
@@ -107,8 +107,8 @@ def word_batch(corpus: WordCorpus, windows: Windows, chosen: Numbers, filler: in
     owner, place = places(lengths)
     skipped, kept = windows.skipped[chosen][owner], windows.kept[chosen][owner]
     here = (place >= skipped) & (place < skipped + kept)
-    tags = np.where(here, take_slices(corpus.tags, starts, lengths).values, IGNORE)
-    said, _ = pad(Ragged(tags, lengths), IGNORE)
+    tags = np.where(here, ragged_slices(corpus.tags, starts, lengths).values, IGNORE_INDEX)
+    said, _ = pad(Ragged(tags, lengths), IGNORE_INDEX)
     return TaggedBatch(rows, pointers, spelt, letters, present, said)
 
 
@@ -122,15 +122,17 @@ class NeighborBatches:
         self, corpus: WordCorpus, windows: Windows, batch_tokens: int, filler: int, seed: int
     ) -> None:
         self._corpus, self._windows, self._filler = corpus, windows, filler
-        self._order = Order(windows.lengths, batch_tokens, seed)
+        self._order = BucketSampler(windows.lengths, batch_tokens, seed)
 
     def batch(self, step: int) -> list[TokenBatch]:
         batch = word_batch(self._corpus, self._windows, self._order.batch(step), self._filler)
         alone = batch.present.sum(dim=1, keepdim=True) < 2
-        return [TokenBatch(batch.rows, batch.rows.masked_fill(~batch.present | alone, IGNORE))]
+        return [
+            TokenBatch(batch.rows, batch.rows.masked_fill(~batch.present | alone, IGNORE_INDEX))
+        ]
 
 
-def forget_rare(
+def unk_dropout(
     batch: TaggedBatch, counts: Numbers, strength: float, unknown: int, random: np.random.Generator
 ) -> TaggedBatch:
     """A word met c times becomes `unknown` with probability a / (a + c); its spelling stays.

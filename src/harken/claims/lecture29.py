@@ -127,7 +127,9 @@ def _check_concatenation(setting: Setting) -> Sequence[Case]:
 def matrix_sizes(position: SinusoidConfig, width: int) -> dict[str, int]:
     """Elements of every matrix of a language model, by name."""
     attention = MultiHeadConfig(heads=4)
-    config = GPTConfig(layers=1, width=width, attention=attention, position=position, tied=False)
+    config = GPTConfig(
+        layers=1, width=width, attention=attention, position=position, tie_embeddings=False
+    )
     parameters = config.build(vocabulary=97, seed=0).named_parameters()
     return {name: weight.numel() for name, weight in parameters if weight.dim() == 2}
 
@@ -217,7 +219,7 @@ def _check_masks(setting: Setting) -> Sequence[Case]:
     positions = torch.arange(QUERIES)[None]
     strict, causal = (
         self_attention(attention, tokens, build_mask(kind, positions, positions))
-        for kind in ("strict", "causal")
+        for kind in ("strictly_causal", "causal")
     )
     matrices = head_matrices(attention)
     past = matrices.weights(tokens, visible=lambda i, t: t < i)

@@ -115,8 +115,8 @@ def recurrent_gradient(weights: TanhWeights, inputs: torch.Tensor, targets: torc
     assumption="the library's buffer is centered at the previous attention peak",
 )
 def _check_memory_window(setting: Setting) -> Sequence[Case]:
-    config = RecognizerConfig(decoder=AttentionRNNDecoderConfig(), memory_ms=BUFFER_MS)
-    stride = HOP_MS * config.front.factor
+    config = RecognizerConfig(decoder=AttentionRNNDecoderConfig(), attention_window_ms=BUFFER_MS)
+    stride = HOP_MS * config.frontend.subsampling
     predicted = BUFFER_MS / stride
     positions = torch.arange(41)[None]
     past = build_mask("causal", positions, positions, window=round(predicted) - 1).visible

@@ -98,8 +98,8 @@ def _check_synthesizer(setting: Setting) -> Sequence[Case]:
 )
 def _check_copy_and_average(setting: Setting) -> Sequence[Case]:
     keys = orthonormal(setting.generator(), KEYS, setting.width)
-    copied = attention(copy(keys, A, TOLERANCE), keys, "any")[0]
-    averaged = attention(average(keys, A, B, TOLERANCE), keys, "any")[0]
+    copied = attention(copy(keys, A, TOLERANCE), keys, "bidirectional")[0]
+    averaged = attention(average(keys, A, B, TOLERANCE), keys, "bidirectional")[0]
     context, mean = averaged @ keys, (keys[A] + keys[B]) / 2
     for_one = math.log((KEYS - 1) * (1 - TOLERANCE) / TOLERANCE)
     for_two = math.log((KEYS - 2) / 2 * (1 - TOLERANCE) / TOLERANCE)
@@ -202,7 +202,7 @@ def _check_lookup(setting: Setting) -> Sequence[Case]:
     a, b, c, d = directions * norm
     tokens, head = lookup_tokens(directions, norm), lookup(directions)
     assert head.values is not None
-    contexts = attention(head, tokens, "any") @ (tokens @ head.values.T)
+    contexts = attention(head, tokens, "bidirectional") @ (tokens @ head.values.T)
     right = 1 / (1 + 2 * math.exp(-(norm**2)))
     wrong = (1 - right) / 2
     known_b, known_c = to_numpy(b), to_numpy(c)
@@ -219,7 +219,9 @@ def _check_lookup(setting: Setting) -> Sequence[Case]:
     share = 1 - formulas.softmax(np.array([norm**2, 2 * norm**2, 0.0]))[1]
     for name, added in (("u_c", c), ("u_d", d)):
         plain = torch.stack((d + b, a + added, c + b))
-        context = attention(Head(queries=identity, keys=identity), plain, "any")[1] @ plain
+        context = (
+            attention(Head(queries=identity, keys=identity), plain, "bidirectional")[1] @ plain
+        )
         what = f"identity attention: share of u_b in c_2 with {name} added to x_2"
         cases.append(Case(what, float(share), float(context @ b) / norm**2, EXACT))
     return cases

@@ -49,7 +49,7 @@ class Probe:
 def copy_probes(setting: Setting) -> dict[str, Probe]:
     """A Transformer that learns to repeat a row of random symbols, and its initial weights."""
     attention = MultiHeadConfig(heads=HEADS, key_width=KEY_WIDTH)
-    config = GPTConfig(layers=2, width=WIDTH, length=2 * HALF, attention=attention)
+    config = GPTConfig(layers=2, width=WIDTH, max_length=2 * HALF, attention=attention)
     generator = setting.generator()
     initial, trained = (config.build(SYMBOLS, setting.seed) for _ in range(2))
     train_copying(trained, generator)
@@ -120,7 +120,7 @@ def check_mergeable(model: nn.Module, where: str) -> None:
         "is no product of two matrices": len(scores) < len(layers)
         or any(score.not_a_product for score in scores),
         "has a bias (attention.bias)": any(score.q_proj.bias is not None for score in scores),
-        "shares keys between heads (attention.key_value_heads)": any(
+        "shares keys between heads (attention.kv_heads)": any(
             score.kv_heads != score.heads for score in scores
         ),
     }

@@ -34,9 +34,7 @@ from harken.layers.frontends import as_map, as_tokens
 SOURCE = "TTIC 31230 Fundamentals of Deep Learning, Transformer Problems"
 HEAD_WIDTH = 7
 WIDTH = HEADS * HEAD_WIDTH
-CONCATENATED = MultiHeadConfig(
-    heads=HEADS, key_width=KEY_WIDTH, score=DotConfig(), output_matrix=False
-)
+CONCATENATED = MultiHeadConfig(heads=HEADS, key_width=KEY_WIDTH, score=DotConfig(), out_proj=False)
 Sizes = tuple[int, int, int]  # T, J, U
 BASE: Sizes = (64, 64, 16)
 LONG = 4096
@@ -136,9 +134,7 @@ def attention_depth(time: int, width: int, key_width: int, *, serial: bool) -> i
 
     With 8 heads, values are never wider than keys; the fused kernel would pad the keys.
     """
-    config = MultiHeadConfig(
-        heads=8, key_width=key_width, head_width=width // 8, output_matrix=False
-    )
+    config = MultiHeadConfig(heads=8, key_width=key_width, head_width=width // 8, out_proj=False)
     tokens, context = torch.empty(1, time, width), sequence_context(time, time)
     cost = trace_forward(lambda _: config.build(width, LONG), lambda layer: layer(tokens, context))
     return cost.serial if serial else cost.depth

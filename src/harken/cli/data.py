@@ -21,8 +21,8 @@ from harken.cli.recordings import (
     stretches_options,
 )
 from harken.config.spelling import nearest
-from harken.corpora import catalogue
-from harken.corpora.catalogue import Corpus
+from harken.corpora import catalog
+from harken.corpora.catalog import Corpus
 from harken.corpora.download import Event, RetryPolicy, Waiting, address_of, download
 from harken.errors import UserError
 from harken.synthetic.people import PeopleConfig, write_people
@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
         )
     parser = parser_of(name)
     settings = vars(parser.parse_args(options.options))
-    if name in catalogue.CATALOGUE:
-        paths = _download(catalogue.CATALOGUE[name], **settings)
+    if name in catalog.CATALOG:
+        paths = _download(catalog.CATALOG[name], **settings)
     else:
         try:
             paths = GENERATED[name].make(**settings)
@@ -65,11 +65,11 @@ def parser_of(name: str) -> Parser:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder to write")
     if name in GENERATED:
         GENERATED[name].configure(parser)
-    elif name in catalogue.CATALOGUE:
+    elif name in catalog.CATALOG:
         text = "Address of a mirror: download BASE/NAME/FILE"
         parser.add_argument("--from", dest="mirror", metavar="BASE", help=text)
     else:
-        names = [*GENERATED, *catalogue.CATALOGUE]
+        names = [*GENERATED, *catalog.CATALOG]
         near = nearest(name, names)
         raise UserError(
             f"data: expected one of {', '.join(names)}, got {name!r}",
@@ -177,13 +177,13 @@ def _print_list(*, as_json: bool) -> None:
     titles = {name: generated.title for name, generated in GENERATED.items()}
     if as_json:
         made = [{"name": name, "title": title} for name, title in titles.items()]
-        public = [_record(corpus) for corpus in catalogue.CATALOGUE.values()]
+        public = [_record(corpus) for corpus in catalog.CATALOG.values()]
         result_json({"made": made, "public": public})
         return
     rows = [(name, title, "as Harken", "any", "generated") for name, title in titles.items()]
     rows += [
-        (corpus.name, corpus.title, corpus.licence.name, _size(corpus.bytes), corpus.page)
-        for corpus in catalogue.CATALOGUE.values()
+        (corpus.name, corpus.title, corpus.license.name, _size(corpus.bytes), corpus.page)
+        for corpus in catalog.CATALOG.values()
     ]
     table(("name", "content", "license", "size", "address"), rows, text_columns=(0, 1, 2, 4))
 
@@ -193,7 +193,7 @@ def _record(corpus: Corpus) -> dict[str, object]:
     return {
         "name": corpus.name,
         "title": corpus.title,
-        "licence": asdict(corpus.licence),
+        "license": asdict(corpus.license),
         "page": corpus.page,
         "bytes": corpus.bytes,
         "files": [{key: getattr(item, key) for key in keys} for item in corpus.items],
@@ -202,7 +202,7 @@ def _record(corpus: Corpus) -> dict[str, object]:
 
 def _download(corpus: Corpus, out: Path, mirror: str | None) -> list[Path]:
     remark(f"{corpus.name}: {corpus.title}")
-    remark(f"license: {corpus.licence.name}, {corpus.licence.address}")
+    remark(f"license: {corpus.license.name}, {corpus.license.address}")
     for item in corpus.items:
         remark(f"from {address_of(corpus, item, mirror)}")
     with _progress() as listen:

@@ -58,6 +58,6 @@ def _torch_facts() -> dict[str, str]:
         "device": str(device),
         "threads": str(torch.get_num_threads()),
         "float32 products": f"{rate:.0f} GFLOP/s under the present load",
-        "torch.compile": "not needed; off unless training.machine.compile = true",
+        "torch.compile": "not needed; off unless training.runtime.compile = true",
         "interpreter": sys.executable,
     }

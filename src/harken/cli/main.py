@@ -29,7 +29,7 @@ COMMANDS = {command.__name__: command for group in GROUPS.values() for command i
 
 # Iterations that an OpenMP thread spins before it sleeps. GNU's default of 300,000 suits an idle
 # machine; on a busy one each wait lasts a time slice, ten times the work itself
-# (`benchmarks/neighbour.py`).
+# (`benchmarks/neighbor.py`).
 SPINS = "5000"
 OUT_OF_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory")
 

@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
     if options.seed is not None:
         overrides.append(f"seed={options.seed}")
     if options.device is not None:
-        overrides.append(f"training.machine.device={options.device}")
+        overrides.append(f"training.runtime.device={options.device}")
     folder = options.folder
     if folder is None:
         inside_run = options.resume and options.recipe.name == RECIPE

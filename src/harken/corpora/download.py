@@ -1,4 +1,4 @@
-"""Download a corpus of the catalogue and check it.
+"""Download a corpus of the catalog and check it.
 
     address -> temporary file -> decompressed -> SHA-256 -> NAME
 
@@ -29,7 +29,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
-from harken.corpora.catalogue import Corpus, Item
+from harken.corpora.catalog import Corpus, Item
 from harken.errors import Failure, UserError
 from harken.files import refusals, replacing, replacing_folder, sha256
 from harken.version import __version__
@@ -119,7 +119,7 @@ def address_of(corpus: Corpus, item: Item, mirror: str | None) -> str:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or of a folder as catalogue.py describes it."""
+    """Return the SHA-256 of a file, or of a folder as catalog.py describes it."""
     if not path.is_dir():
         return sha256(path)
     lines = hashlib.sha256()

@@ -87,12 +87,12 @@ def model_configs(width: int, layers: int) -> dict[str, LanguageModelConfig]:
     """The three kinds."""
     convolutions = CausalConvolutionConfig(layers=layers)
     return {
-        "RNN": RecurrentLMConfig(width=width, recurrence=LSTMConfig(layers=layers)),
+        "RNN": RecurrentLMConfig(width=width, cell=LSTMConfig(layers=layers)),
         "CNN": ConvLMConfig(width=width, convolutions=convolutions),
         "Transformer": GPTConfig(
             width=width,
             layers=layers,
-            length=MAX_LENGTH,
+            max_length=MAX_LENGTH,
             position=NoPositionConfig(),
             attention=MultiHeadConfig(heads=1),
         ),

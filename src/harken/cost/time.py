@@ -121,13 +121,13 @@ def measured(step: Workload, steps: int = STEPS) -> Measured:
     model, batch, stage = step.build(), step.batch(), step.stage
     batch.loss(model, CPU).backward()  # type: ignore[no-untyped-call]
     memory = footprint(lambda: batch.loss(model, CPU))  # gradients exist and stay
-    optimizers = stage.optimiser.build(model)
+    optimizers = stage.optimizer.build(model)
     seconds = []
     for _ in range(WARMUP + steps):
         started = time.perf_counter()
         loss = batch.loss(model, CPU) / max(batch.counted, 1)
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), stage.clip)
+        nn.utils.clip_grad_norm_(model.parameters(), stage.max_grad_norm)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

@@ -66,8 +66,8 @@ class Workload:
 
     def optimizers(self, model: nn.Module) -> Sequence[Optimizer]:
         """Clip the gradients of a model and build its optimizers."""
-        nn.utils.clip_grad_norm_(model.parameters(), self.stage.clip)
-        return self.stage.optimiser.build(model)
+        nn.utils.clip_grad_norm_(model.parameters(), self.stage.max_grad_norm)
+        return self.stage.optimizer.build(model)
 
     @property
     def letters(self) -> dict[str, int]:
@@ -117,7 +117,7 @@ def workload(
     if limits and tokens > limits[0]:
         raise UserError(
             f"length {tokens}: the model takes at most {limits[0]}",
-            fix=f"override the model's length, for example model.length={tokens}",
+            fix=f"override the model's length, for example model.max_length={tokens}",
         )
     return step
 

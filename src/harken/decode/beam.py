@@ -16,15 +16,12 @@ A row is done
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from harken.decode.stepper import Prompts, State, Stepper, TokenHypothesis, compact, until_end
-
-Stop = Literal["filled", "exact"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ def beam_search(
     *,
     beam: int,
     length_penalty: float,
-    stop: Stop,
+    early_stopping: bool,
     end: int,
     max_tokens: int,
     nbest: int,
@@ -118,7 +115,7 @@ def beam_search(
         possible = candidates.total[:, :beam] > -torch.inf
         counts = counts + (ended[:, :beam] & possible).sum(dim=1)
         done = done | (live.total[:, 0] / max_tokens**length_penalty <= finished.rank[:, -1])
-        if stop == "filled":
+        if early_stopping:
             done = done | (counts >= beam)
         if done.all():
             break

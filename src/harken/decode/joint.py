@@ -43,7 +43,7 @@ DecodingMode = Literal["ctc", "attention", "both"]
 class SpeechSearchConfig(SearchConfig):
     """`by` is the decoding mode, `ctc_weight` the weight of CTC in mode 'both'."""
 
-    by: DecodingMode = "both"
+    mode: DecodingMode = "both"
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)
 
 
@@ -96,7 +96,7 @@ def decoding_mode(model: SpeechModel, requested: DecodingMode) -> DecodingMode:
     if requested not in model.modes:
         (other,) = model.modes
         raise OptionError(
-            f"search.by: the model has no {requested} (expected {other!r}, got {requested!r})",
+            f"search.mode: the model has no {requested} (expected {other!r}, got {requested!r})",
             fix="set model.ctc = true and a model.decoder, then train again, to have both",
         )
     return requested
@@ -116,13 +116,13 @@ def search_speech(
     keys: Sequence[SampleKey] | None = None,
 ) -> list[list[TokenHypothesis]]:
     """Return the `nbest` texts for each row of encoder states, the best first."""
-    mode = decoding_mode(model, search.by)
+    mode = decoding_mode(model, search.mode)
     if mode == "ctc":
         if search.temperature is not None:
             raise OptionError(
                 f"search.temperature: ctc does not sample (expected none, got "
                 f"{search.temperature:g})",
-                fix="leave it out, or set search.by = 'attention'",
+                fix="leave it out, or set search.mode = 'attention'",
             )
         beam = max(search.beam, nbest)
         return search_ctc(model.ctc_log_probs(memory), present, blank=blank, beam=beam, nbest=nbest)

@@ -7,7 +7,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from harken.config import MAX_SEED, bounded
-from harken.decode.beam import Stop, beam_search
+from harken.decode.beam import beam_search
 from harken.decode.sampling import SampleKey, greedy_search, sample
 from harken.decode.stepper import Prompts, State, Stepper, TokenHypothesis
 
@@ -22,8 +22,10 @@ class SearchConfig:
 
     beam: int = bounded(1, at_least=1, at_most=1024, excludes=("temperature", "top_k", "top_p"))
     length_penalty: float = bounded(1.0, at_least=0.0, at_most=10.0)
-    stop: Stop = "filled"  # when `beam` hypotheses have ended; or when no other can do better
-    most: int | None = bounded(None, at_least=1)  # generated tokens; as many as the task allows
+    early_stopping: bool = True  # when `beam` hypotheses have ended; or when no other can do better
+    max_tokens: int | None = bounded(
+        None, at_least=1
+    )  # generated tokens; as many as the task allows
     temperature: float | None = bounded(None, above=0.0, at_most=1e6, excludes=("beam",))
     top_k: int | None = bounded(None, at_least=1)  # sample among the k most probable tokens
     top_p: float | None = bounded(None, above=0.0, at_most=1.0)  # or those with this total
@@ -77,7 +79,7 @@ def generate(
         present,
         beam=beam,
         length_penalty=search.length_penalty,
-        stop=search.stop,
+        early_stopping=search.early_stopping,
         end=end,
         max_tokens=max_tokens,
         nbest=nbest,

@@ -27,8 +27,8 @@ from harken.tasks.answer import (
     AnswerData,
     AnswerRecipe,
     AnswerTraining,
-    AskingConfig,
-    ReadingConfig,
+    FinetuneConfig,
+    PretrainConfig,
 )
 from harken.training.optimizer import AdamWConfig, MuonConfig
 
@@ -47,24 +47,24 @@ class DemoResult:
 def demo_recipe(files: PeopleFiles) -> AnswerRecipe:
     """Return the recipe of the pretrained model."""
     return AnswerRecipe(
-        data=AnswerData(read=files.read, train=files.train, dev=files.test),
-        encode=BytePairConfig(size=2000),
+        data=AnswerData(pretrain=files.read, train=files.train, dev=files.test),
+        encode=BytePairConfig(vocab_size=2000),
         model=GPTConfig(
             layers=3,
             width=128,
-            length=96,
+            max_length=96,
             attention=MultiHeadConfig(heads=4),
             position=RotaryConfig(),
         ),
         training=AnswerTraining(
-            pretrain=ReadingConfig(
+            pretrain=PretrainConfig(
                 steps=500,
                 views=ViewsConfig(corrupted=0.3),
-                questions=0.15,
-                optimiser=MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003)),
+                question_ratio=0.15,
+                optimizer=MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.003)),
             ),
-            finetune=AskingConfig(
-                steps=40, optimiser=MuonConfig(rate=0.0005, rest=AdamWConfig(rate=0.0002))
+            finetune=FinetuneConfig(
+                steps=40, optimizer=MuonConfig(lr=0.0005, fallback=AdamWConfig(lr=0.0002))
             ),
         ),
     )
@@ -73,7 +73,7 @@ def demo_recipe(files: PeopleFiles) -> AnswerRecipe:
 def without_reading(recipe: AnswerRecipe) -> AnswerRecipe:
     """Skip pretraining; finetune with the learning rates and steps of an untrained model."""
     pretrain = replace(recipe.training.pretrain, steps=0)
-    finetune = replace(recipe.training.finetune, steps=200, optimiser=pretrain.optimiser)
+    finetune = replace(recipe.training.finetune, steps=200, optimizer=pretrain.optimizer)
     return replace(recipe, training=replace(recipe.training, pretrain=pretrain, finetune=finetune))
 
 
@@ -114,7 +114,7 @@ def run_demo(
         for name, evaluation in zip(names, evaluations, strict=True)
     }
     first = evaluations[0]
-    usual = ResultRow(name="commonest place", n=first.n, metric=first.metrics["commonest_answer"])
+    usual = ResultRow(name="commonest place", n=first.n, metric=first.metrics["majority_answer"])
     table = [rows["no pretraining"], usual, rows["pretrained"], rows["pretrained Synthesizer"]]
     write_text(folder / REPORT, run_report(runs[0], first, table))
     return DemoResult(rows=table, report=folder / REPORT)

@@ -104,7 +104,7 @@ def band_attention(plan: BandPlan) -> Float[Tensor, "S"]:
     gaps = gap_table(frequencies(plan.waves)[list(kept_pairs(plan))], plan.length).sum(dim=1)
     last = plan.length - 1
     scores = -plan.sharpness * gaps[(last - plan.offset - torch.arange(plan.length)).abs()]
-    if plan.order == "strict":
+    if plan.order == "strictly_causal":
         scores[last] = -math.inf
     return scores.softmax(dim=0)
 

@@ -169,7 +169,7 @@ def _content(head: Head, indices: list[int], sharpness: float) -> Design:
         tokens=lambda length: torch.eye(count, dtype=torch.float64)[:length],
         targets=targets,
         predicted=predicted,
-        order="any",
+        order="bidirectional",
     )
 
 
@@ -184,7 +184,7 @@ def designed_lookup(directions: Float[Tensor, "4 J"], tolerance: float) -> Desig
         tokens=lambda length: lookup_tokens(directions, norm),
         targets=lambda length: targets,
         predicted=lambda length: 1 / (1 + 2 * math.exp(-(norm**2))),
-        order="any",
+        order="bidirectional",
     )
 
 

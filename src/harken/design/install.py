@@ -107,7 +107,7 @@ def _value_patches(head: Head, layer: MultiHead, index: int) -> list[Patch]:
         raise UserError(
             f"install: values of width {head.values.shape[0]} do not fit (the layer has "
             f"{layer.kv_heads} times {room} values for {layer.heads} heads)",
-            fix="set attention.head_width, and leave out attention.key_value_heads",
+            fix="set attention.head_width, and leave out attention.kv_heads",
         )
     part = slice(index * room, (index + 1) * room)
     patches = [

@@ -44,7 +44,7 @@ def target_attention(
     weights[length - 1] = 0.0  # the target key itself
     running = torch.cat((weights.new_zeros(1), weights.cumsum(dim=0)))
     farthest = torch.arange(length - offset)  # distance of the first key
-    if order == "any":
+    if order == "bidirectional":
         nearest = farthest - (length - 1)
     else:
         nearest = torch.full_like(farthest, -offset if order == "causal" else 1 - offset)

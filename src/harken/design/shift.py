@@ -31,7 +31,7 @@ def check_sizes(
     kind: str, offset: int, length: int, key_width: int | None, order: MaskKind
 ) -> None:
     """Reject an offset without a visible key, and a key width without a pair."""
-    least = 1 if order == "strict" else 0
+    least = 1 if order == "strictly_causal" else 0
     if not least <= offset < length:
         raise UserError(
             f"{kind}: invalid offset {offset} in texts of {length} "

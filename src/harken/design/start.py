@@ -1,6 +1,6 @@
 """Designed heads as initial weights, one line of a recipe each.
 
-    model.start = [{layer = 1, head = 1, kind = "shift", offset = 1}]
+    model.init_heads = [{layer = 1, head = 1, kind = "shift", offset = 1}]
 
 The head is designed for the tokens that reach its layer, assuming that positions dominate. It
 therefore uses p, the normalized positions of empty tokens:
@@ -46,7 +46,7 @@ from harken.layers.transformer import TransformerBlock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StartConfig:
+class InitHeadConfig:
     """One designed head; layers and heads are counted from 1."""
 
     layer: int = bounded(1, at_least=1)
@@ -101,18 +101,18 @@ def stack_sites(
     return sites
 
 
-def init_heads(sites: Sequence[AttentionSite], starts: Sequence[StartConfig]) -> None:
+def init_heads(sites: Sequence[AttentionSite], starts: Sequence[InitHeadConfig]) -> None:
     """Write every designed head into its layer."""
     for start in starts:
         if start.layer > len(sites):
             raise UserError(
-                f"model.start: no layer {start.layer} (expected 1 to {len(sites)})",
+                f"model.init_heads: no layer {start.layer} (expected 1 to {len(sites)})",
                 fix="layers are counted from 1, from the input on",
             )
         site = sites[start.layer - 1]
         if start.head > site.attention.heads:
             raise UserError(
-                f"model.start: head {start.head} is not in layer {start.layer} "
+                f"model.init_heads: head {start.head} is not in layer {start.layer} "
                 f"(expected 1 to {site.attention.heads})",
                 fix="heads are counted from 1",
             )
@@ -123,7 +123,7 @@ def init_heads(sites: Sequence[AttentionSite], starts: Sequence[StartConfig]) ->
             install(design_head(site, start), site.attention, start.head - 1, mode)
 
 
-def design_head(site: AttentionSite, start: StartConfig) -> Head:
+def design_head(site: AttentionSite, start: InitHeadConfig) -> Head:
     """The head of a start for the tokens of its layer."""
     if site.position.place == "heads":
         return _rotary_head(site, start)
@@ -138,7 +138,7 @@ def design_head(site: AttentionSite, start: StartConfig) -> Head:
     )
     if gap <= 0:
         raise UserError(
-            f"model.start: positions after the norm of layer {start.layer} cannot be distinguished "
+            f"model.init_heads: positions after the norm of layer {start.layer} cannot be distinguished "
             f"by a head of key width {head.key_width} in texts of {site.length}",
             fix="use norm 'rms', which only scales positions, or a larger key width",
         )
@@ -159,7 +159,7 @@ def _candidates(site: AttentionSite, offset: int) -> Iterator[Head]:
         count //= 2
 
 
-def _band_head(site: AttentionSite, start: StartConfig) -> Head:
+def _band_head(site: AttentionSite, start: InitHeadConfig) -> Head:
     waves, subspaces = _position_part(site.position)
     plan = BandPlan(
         waves=waves,
@@ -203,8 +203,8 @@ def smallest_gap(head: Head, site: AttentionSite, offset: int) -> float:
     positions = torch.arange(site.length)
     back = positions[:, None] - positions
     hidden = torch.zeros_like(back, dtype=torch.bool)
-    if site.order != "any":
-        hidden = back < (1 if site.order == "strict" else 0)
+    if site.order != "bidirectional":
+        hidden = back < (1 if site.order == "strictly_causal" else 0)
     right = scores.masked_fill(back != offset, float("-inf")).amax(dim=-1)
     wrong = scores.masked_fill(hidden | (back == offset), float("-inf")).amax(dim=-1)
     return float((right - wrong)[offset:].min())
@@ -214,7 +214,7 @@ def _waves(position: Position) -> Waves:
     waves = position.waves()
     if waves is None:
         raise UserError(
-            f"model.start: positions give a head {position.no_waves} (expected waves)",
+            f"model.init_heads: positions give a head {position.no_waves} (expected waves)",
             fix="set model.position.kind to 'sinusoid', 'fourier' or 'rotary'",
         )
     return waves
@@ -227,12 +227,12 @@ def _position_part(position: Position) -> tuple[Waves, Subspaces]:
     return waves, Subspaces(width=position.width, content=Part(0, token), position=part)
 
 
-def _rotary_head(site: AttentionSite, start: StartConfig) -> Head:
+def _rotary_head(site: AttentionSite, start: InitHeadConfig) -> Head:
     """The head for queries and keys that are rotated by their positions."""
     waves = _waves(site.position)
     if start.kind != "shift":
         raise UserError(
-            f"model.start: kind {start.kind!r} does not work with rotated queries and keys "
+            f"model.init_heads: kind {start.kind!r} does not work with rotated queries and keys "
             "(expected 'shift')",
             fix="set its kind to 'shift', or model.position.kind to 'sinusoid'",
         )

@@ -32,25 +32,27 @@ STILL = 1e-3  # a band that moves by less is not made louder
 DEEPEST = 9.0  # below the level, in logarithms of energy: 39 dB; what is softer is silence
 STEP = 3.0  # of energy's logarithm, that `level` makes one: frames are then about as large as one
 
-Normalisation = Literal["none", "level", "mean", "mean_and_variance"]
+Normalization = Literal["none", "level", "mean", "mean_and_variance"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilterbankConfig:
     """Which frames and which bands; short recordings of 8000 samples a second want 40."""
 
-    rate: int = bounded(16000, at_least=1, at_most=768_000)  # samples a second
-    bins: int = bounded(80, at_least=1, at_most=1024)  # F, the bands
+    sample_rate: int = bounded(16000, at_least=1, at_most=768_000)  # samples a second
+    mel_bins: int = bounded(80, at_least=1, at_most=1024)  # F, the bands
     window_ms: float = bounded(25.0, above=0.0, at_most=1000.0)
     hop_ms: float = bounded(10.0, above=0.0, at_most=1000.0)
     window: Literal["povey", "hann", "hamming"] = "povey"
-    emphasis: float = bounded(0.97, at_least=0.0, at_most=1.0)
-    low: float = bounded(20.0, at_least=0.0)  # Hz, where the first triangle begins
-    high: float | None = bounded(None, above=0.0)  # Hz, where the last one ends; None: rate / 2
+    preemphasis: float = bounded(0.97, at_least=0.0, at_most=1.0)
+    low_freq: float = bounded(20.0, at_least=0.0)  # Hz, where the first triangle begins
+    high_freq: float | None = bounded(
+        None, above=0.0
+    )  # Hz, where the last one ends; None: rate / 2
     remove_dc: bool = True  # the mean of each frame
     floor: float = bounded(2.0**-23, above=0.0, at_most=1.0)  # of energy: the log of silence
     snip_edges: bool = True  # only frames that fit; else one a hop, with the sound mirrored
-    normalise: Normalisation = "none"  # of each utterance
+    normalize: Normalization = "none"  # of each utterance
 
     def __post_init__(self) -> None:
         if self.window_samples < 2 or not 1 <= self.hop_samples <= self.window_samples:
@@ -59,23 +61,23 @@ class FilterbankConfig:
                 f"{self.window_samples} samples every {self.hop_samples}; a window has 2 or more, "
                 "and none may lie between two windows"
             )
-        if not self.low < self.highest <= self.rate / 2:
+        if not self.low_freq < self.highest <= self.sample_rate / 2:
             raise ValueError(
-                f"high {self.highest:g} Hz is not between low {self.low:g} Hz and half of rate "
-                f"{self.rate}"
+                f"high {self.highest:g} Hz is not between low {self.low_freq:g} Hz and half of rate "
+                f"{self.sample_rate}"
             )
 
     @property
     def window_samples(self) -> int:
-        return int(self.rate * self.window_ms / 1000)
+        return int(self.sample_rate * self.window_ms / 1000)
 
     @property
     def hop_samples(self) -> int:
-        return int(self.rate * self.hop_ms / 1000)
+        return int(self.sample_rate * self.hop_ms / 1000)
 
     @property
     def highest(self) -> float:
-        return self.rate / 2 if self.high is None else self.high
+        return self.sample_rate / 2 if self.high_freq is None else self.high_freq
 
     @property
     def begin(self) -> int:
@@ -87,14 +89,14 @@ class FilterbankConfig:
 
     def seconds_of(self, frame: float) -> float:
         """When the middle of a frame is heard; a place between two frames has its time too."""
-        return (self.begin + self.hop_samples * frame + self.window_samples / 2) / self.rate
+        return (self.begin + self.hop_samples * frame + self.window_samples / 2) / self.sample_rate
 
     def build(self) -> "Filterbank":
         return Filterbank(self)
 
 
 class Bands(NamedTuple):
-    """Neighbouring bands, the squares that they sum, and their weights."""
+    """Neighboring bands, the squares that they sum, and their weights."""
 
     bands: slice
     squares: slice  # a frequency has two, of its real and of its imaginary part
@@ -129,10 +131,10 @@ class Filterbank:
         longest = int(counts.max()) if len(counts) else 0
         present = torch.arange(longest, device=signals.device) < counts[:, None]
         if not longest:
-            return signals.new_zeros(*present.shape, self.config.bins), present
+            return signals.new_zeros(*present.shape, self.config.mel_bins), present
         heard = signals if self.config.snip_edges else self._with_edges(signals, lengths)
         frames = self._energies(heard, counts.tolist())
-        return normalised(frames, present, self.config.normalise), present
+        return normalized(frames, present, self.config.normalize), present
 
     def _with_edges(
         self, signals: Float[Tensor, "B N"], lengths: Int[Tensor, "B"]
@@ -152,11 +154,11 @@ class Filterbank:
         config, window, points = self.config, self._window, self._points
         shape, bands = self._shape.to(signals), [some.to(signals) for some in self._bands]
         framed = signals.unfold(1, window, self._hop)
-        energies = signals.new_empty(len(signals), max(counts), config.bins)
+        energies = signals.new_empty(len(signals), max(counts), config.mel_bins)
         # Memory that all pieces use in turn.
         most = max(1, CHUNK * torch.get_num_threads() // points)
         samples, zeros = signals.new_empty(most, window + 1), signals.new_zeros(most, points)
-        sums = signals.new_empty(most, config.bins)
+        sums = signals.new_empty(most, config.mel_bins)
 
         @cache  # finding these views takes as long as a step, and most pieces are of one size
         def room(rows: int, times: int) -> tuple[Tensor, ...]:
@@ -167,11 +169,11 @@ class Filterbank:
 
         for piece in pieces(counts, most):
             heard, written = framed[piece], energies[piece]
-            centred, before, frame, padded, summed = room(*written.shape[:2])
+            centered, before, frame, padded, summed = room(*written.shape[:2])
             total = heard.sum(dim=2, keepdim=True) if config.remove_dc else 0.0
-            torch.sub(heard, total, alpha=1 / window, out=centred)
-            before[..., 0] = centred[..., 0]
-            torch.sub(centred, before, alpha=config.emphasis, out=frame)
+            torch.sub(heard, total, alpha=1 / window, out=centered)
+            before[..., 0] = centered[..., 0]
+            torch.sub(centered, before, alpha=config.preemphasis, out=frame)
             frame.mul_(shape)
             spectra = torch.view_as_real(torch.fft.rfft(padded))
             squares = spectra.flatten(start_dim=1).square_()
@@ -225,10 +227,10 @@ def mel_triangles(config: FilterbankConfig, points: int) -> Float[Tensor, "frequ
     def mel(hertz: Tensor) -> Tensor:
         return 1127 * (hertz / 700).log1p()
 
-    low, high = mel(torch.tensor([config.low, config.highest], dtype=torch.float64)).tolist()
-    corners = torch.linspace(low, high, config.bins + 2, dtype=torch.float64)
+    low, high = mel(torch.tensor([config.low_freq, config.highest], dtype=torch.float64)).tolist()
+    corners = torch.linspace(low, high, config.mel_bins + 2, dtype=torch.float64)
     left, middle, right = corners[:-2], corners[1:-1], corners[2:]
-    frequencies = torch.arange(points // 2 + 1, dtype=torch.float64) * (config.rate / points)
+    frequencies = torch.arange(points // 2 + 1, dtype=torch.float64) * (config.sample_rate / points)
     place = mel(frequencies)[:, None]
     rising, falling = (place - left) / (middle - left), (right - place) / (right - middle)
     return torch.minimum(rising, falling).clamp(min=0)
@@ -246,10 +248,10 @@ def banded(triangles: Float[Tensor, "frequencies F"]) -> list[Bands]:
     return blocks
 
 
-def normalised(
+def normalized(
     frames: Float[Tensor, "B T F"],
     present: Bool[Tensor, "B T"],
-    by: Normalisation,
+    by: Normalization,
 ) -> Float[Tensor, "B T F"]:
     """Utterances that differ less by what does not matter; padding stays 0.
 

@@ -32,7 +32,7 @@ class PixelsConfig:
     kind: Literal["pixels"] = "pixels"
     columns: int = bounded(48, at_least=1, at_most=MAX_SIDE)  # X
     rows: int = bounded(48, at_least=1, at_most=MAX_SIDE)  # Y
-    channels: Literal[1, 3] = 3  # K: grey, or red, green and blue
+    channels: Literal[1, 3] = 3  # K: gray, or red, green and blue
     fit: Fit = "pad"  # of a file whose sides are in another proportion
 
     def encode(self, pictures: UInt8[np.ndarray, "B Y X K"]) -> Float[Tensor, "B K Y X"]:
@@ -40,10 +40,10 @@ class PixelsConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MapsConfig:
+class FeatureMapsConfig:
     """Maps M[x,y,K] that another network made: they are numbers already."""
 
-    kind: Literal["maps"] = "maps"
+    kind: Literal["features"] = "features"
     columns: int = bounded(at_least=1, at_most=MAX_SIDE)  # X
     rows: int = bounded(at_least=1, at_most=MAX_SIDE)  # Y
     channels: int = bounded(at_least=1)  # K

@@ -72,7 +72,7 @@ class WordsConfig:
     """One token a word, for the `size` commonest; rarer ones are spelt out."""
 
     kind: Literal["words"] = "words"
-    size: int = bounded(20_000, at_least=1)
+    vocab_size: int = bounded(20_000, at_least=1)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
         splitter = pre_tokenizers.Split(Regex(WORDS), "isolated")
@@ -82,7 +82,7 @@ class WordsConfig:
         letters = _spell(words)
         # Ties in count are broken by the word itself, so that a vocabulary is the same every time.
         short = (word for word in words if len(word) <= MAX_TOKEN_LENGTH)
-        ranked = sorted(short, key=lambda word: (-words[word], word))[: self.size]
+        ranked = sorted(short, key=lambda word: (-words[word], word))[: self.vocab_size]
         common = sorted(letter for letter, _ in letters.most_common(MOST_CHARACTERS))
         return _piecewise((*common, *ranked), split=True)
 
@@ -92,11 +92,11 @@ class BytePairConfig:
     """Byte-level byte-pair encoding with `size` tokens, the 256 bytes and specials included."""
 
     kind: Literal["bpe"] = "bpe"
-    size: int = bounded(2000, at_least=260)
+    vocab_size: int = bounded(2000, at_least=260)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
         trainer = trainers.BpeTrainer(
-            vocab_size=self.size,
+            vocab_size=self.vocab_size,
             special_tokens=list(SPECIAL),
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
@@ -109,11 +109,13 @@ class UnigramConfig:
     """Byte-level unigram pieces, at most `size` of them with the 256 bytes and specials."""
 
     kind: Literal["unigram"] = "unigram"
-    size: int = bounded(2000, at_least=261)  # the library's trainer runs past 260 without a stop
+    vocab_size: int = bounded(
+        2000, at_least=261
+    )  # the library's trainer runs past 260 without a stop
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
         trainer = trainers.UnigramTrainer(
-            vocab_size=self.size,
+            vocab_size=self.vocab_size,
             special_tokens=list(SPECIAL),
             unk_token=SPECIAL[UNKNOWN],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -143,4 +145,4 @@ def _chunks(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
         yield chunk
 
 
-UnitsConfig = CharactersConfig | WordsConfig | BytePairConfig | UnigramConfig
+TokenizerConfig = CharactersConfig | WordsConfig | BytePairConfig | UnigramConfig

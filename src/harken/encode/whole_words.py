@@ -45,8 +45,8 @@ class WholeWordsConfig:
     """Words seen at least `least` times, of them the `size` commonest."""
 
     kind: Literal["whole_words"] = "whole_words"
-    least: int = bounded(2, at_least=1)
-    size: int = bounded(20_000, at_least=1, at_most=1_000_000)
+    min_count: int = bounded(2, at_least=1)
+    vocab_size: int = bounded(20_000, at_least=1, at_most=1_000_000)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
         """Ties in count are broken by the word itself, so that a fit is the same every time."""
@@ -57,9 +57,9 @@ class WholeWordsConfig:
         common = [
             word
             for word, count in counts.items()
-            if count >= self.least and len(word) <= MAX_TOKEN_LENGTH
+            if count >= self.min_count and len(word) <= MAX_TOKEN_LENGTH
         ]
-        ranked = sorted(common, key=lambda word: (-counts[word], word))[: self.size]
+        ranked = sorted(common, key=lambda word: (-counts[word], word))[: self.vocab_size]
         numbers = {word: number for number, word in enumerate((*SPECIAL, *ranked))}
         tokenizer = Tokenizer(models.WordLevel(vocab=numbers, unk_token=SPECIAL[UNKNOWN]))
         tokenizer.pre_tokenizer = cut
@@ -73,6 +73,6 @@ class WholeWordsConfig:
         for text in texts:
             for piece, _ in cut.pre_tokenize_str(text):
                 counts[piece] += 1
-                if counts[piece] >= self.least:
+                if counts[piece] >= self.min_count:
                     return True
         return False

@@ -47,13 +47,13 @@ class EncodedWords(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WordsAndCharactersConfig:
+class WordVocabularyConfig:
     """Which words have a row of their own."""
 
-    least: int = bounded(1, at_least=1)  # times that a word must have been met
-    lower: bool = True  # rows leave case out; spellings never do
+    min_count: int = bounded(1, at_least=1)  # times that a word must have been met
+    lowercase: bool = True  # rows leave case out; spellings never do
 
-    def fit(self, sentences: Iterable[Sentence]) -> "WordsAndCharacters":
+    def fit(self, sentences: Iterable[Sentence]) -> "WordVocabulary":
         by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for sentence in sentences:
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
@@ -61,9 +61,9 @@ class WordsAndCharactersConfig:
         tags: Counter[str] = Counter()
         for counts in by_word.values():
             tags.update(counts)
-        return WordsAndCharacters(
-            least=self.least,
-            lower=self.lower,
+        return WordVocabulary(
+            least=self.min_count,
+            lower=self.lowercase,
             known={
                 word: Known(by_word[word].total(), commonest_of(by_word[word]))
                 for word in sorted(by_word)
@@ -78,7 +78,7 @@ def commonest_of(counts: Mapping[str, int]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class WordsAndCharacters:
+class WordVocabulary:
     """What was fitted to the training words; immutable in use."""
 
     least: int
@@ -100,7 +100,7 @@ class WordsAndCharacters:
 
     def __repr__(self) -> str:
         sizes = f"words={len(self)}, characters={self.character_count}, tags={len(self.tags)}"
-        return f"WordsAndCharacters({sizes})"
+        return f"WordVocabulary({sizes})"
 
     def __len__(self) -> int:
         """How many rows there are, PAD and UNKNOWN among them."""
@@ -125,12 +125,12 @@ class WordsAndCharacters:
         return found
 
     @property
-    def commonest_tag(self) -> str:
+    def majority_tag(self) -> str:
         return commonest_of(self.tag_counts)
 
     def likely_tag(self, form: str) -> str:
         """What to say of a word when nothing is known but how training tagged it."""
-        return self.known[form].tag if form in self.known else self.commonest_tag
+        return self.known[form].tag if form in self.known else self.majority_tag
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> EncodedWords:
         """Any words whatever; those never met are UNKNOWN and still spelt."""
@@ -148,7 +148,7 @@ class WordsAndCharacters:
         return json.dumps({**stored, "words": words}, ensure_ascii=False, indent=0)
 
     @classmethod
-    def load(cls, path: Path) -> "WordsAndCharacters":
+    def load(cls, path: Path) -> "WordVocabulary":
         try:
             return cls(**_parsed(read_json(path, "a list of words", max_bytes=MAX_BYTES)))
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -63,7 +63,7 @@ UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
-Fit = Literal["pad", "cut", "squeeze"]
+Fit = Literal["pad", "crop", "stretch"]
 
 
 def read_image(
@@ -261,7 +261,7 @@ def _placement(
         scaled = [max(1, round(side * min(across, down))) for side in original]
         left, top = (width - scaled[0]) // 2, (height - scaled[1]) // 2
         target = _Rectangle(left, top, left + scaled[0], top + scaled[1])
-    elif fit == "cut":
+    elif fit == "crop":
         visible = [side / max(across, down) for side in size]
         aside, above = max(0.0, columns - visible[0]) / 2, max(0.0, rows - visible[1]) / 2
         source = _Rectangle(aside, above, columns - aside, rows - above)

@@ -16,7 +16,7 @@ The output of a part is replaced:
     Resample        by its output in another row of the batch, at the same position
 
 A single row of a batch keeps its own output. What a score knows of positions by itself
-(`relative_product`, `synthesizer`) is not removed by `PositionRef`. `record` inside or around the
+(`transformer_xl`, `synthesizer`) is not removed by `PositionRef`. `record` inside or around the
 block shows the weights of a removed head, whose output alone is replaced.
 """
 

@@ -91,7 +91,7 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
         position=position,
         norms=tuple(norms),
         table=_table(modules, above, position.token_width),
-        order=getattr(owner, "order", "causal" if block.is_decoder else "any"),
+        order=getattr(owner, "order", "causal" if block.is_decoder else "bidirectional"),
         window=getattr(owner, "window", None),
         first=not earlier and block.attention_is_first,
     )
@@ -180,12 +180,12 @@ def _queries_and_offsets(
 
     Heads rest on the first token, however far it is.
     """
-    if path.order == "any":
+    if path.order == "bidirectional":
         reach = (length - 1) // 3
         first, last = -reach, length - reach
     else:
         reach = (length - 1) // 2
-        first, last = (1 if path.order == "strict" else 0), length
+        first, last = (1 if path.order == "strictly_causal" else 0), length
     at, offsets = torch.arange(reach + 1, last), torch.arange(first, reach + 1)
     if path.window is not None:
         offsets = offsets[offsets.abs() <= path.window]

@@ -7,12 +7,12 @@ Each part begins with a norm of its own. The convolution part is
 
     W_2 silu(norm(depthwise(a * sigmoid(g)))),   (a, g) = W_1 x
 
-with a kernel of its own for every number of a frame, centred. Its norm is over the batch or over
+with a kernel of its own for every number of a frame, centered. Its norm is over the batch or over
 each frame. Beyond both ends of a row there are zeros, and so there are at its padding; a norm over
 the batch does not count padding either.
 
 Which keys are padding is said by the context, as for any attention. Streaming is not here: a
-centred kernel wants to see what is still to come.
+centered kernel wants to see what is still to come.
 """
 
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class ConformerBlock(nn.Module):
 
 
 class ConvolutionModule(nn.Module):
-    """Every frame reads its neighbours, each number on its own: B T J -> B T J."""
+    """Every frame reads its neighbors, each number on its own: B T J -> B T J."""
 
     def __init__(self, kernel: int, norm: Literal["batch", "layer"], width: int) -> None:
         super().__init__()

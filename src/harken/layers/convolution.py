@@ -6,7 +6,7 @@
     causal    x_{l+1}[t] = x_l[t] + σ(sum over Δ of W[Δ] x_l[t + dΔ] + b),  Δ <= 0, dilation d
     gated     x_{l+1}[t] = sqrt(1/2) (x_l[t] + a * sigmoid(g)),  (a, g) a convolution of x_l
 
-A kernel of k places has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋ where it is centred and from 1 - k to 0 where it
+A kernel of k places has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋ where it is centered and from 1 - k to 0 where it
 is causal. Beyond both ends of a sequence there are zeros, and so there must be at its padding:
 before each convolution what is not present is made zero. Only causal kinds can go on from a state.
 
@@ -62,11 +62,11 @@ class CausalConvolutionConfig:
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
     kernel: int = bounded(3, at_least=1, at_most=MAX_KERNEL)
     activation: Activation = "relu"  # σ
-    doubling: bool = True  # dilations 1, 2, 4, … and so a reach that doubles; else all 1
+    dilated: bool = True  # dilations 1, 2, 4, … and so a reach that doubles; else all 1
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of what each layer reads, in training
 
     def __post_init__(self) -> None:
-        if self.doubling and (self.kernel - 1) << (self.layers - 1) > MAX_REACH:
+        if self.dilated and (self.kernel - 1) << (self.layers - 1) > MAX_REACH:
             raise ValueError(
                 f"{self.layers} layers that double their dilation with a kernel of {self.kernel} "
                 f"reach back more than {MAX_REACH:,} tokens"
@@ -74,7 +74,7 @@ class CausalConvolutionConfig:
 
     def build(self, width: int) -> "Convolutions":
         kernels = [
-            nn.Conv1d(width, width, self.kernel, dilation=2**depth if self.doubling else 1)
+            nn.Conv1d(width, width, self.kernel, dilation=2**depth if self.dilated else 1)
             for depth in range(self.layers)
         ]
         combine = partial(residual_relu, ACTIVATIONS[self.activation])
@@ -88,7 +88,7 @@ class GatedConvolutionConfig:
     kind: Literal["gated"] = "gated"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
     kernel: int = bounded(3, at_least=1, at_most=MAX_KERNEL)
-    causal: bool = False  # else centred
+    causal: bool = False  # else centered
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of what each layer reads, in training
 
     def build(self, width: int) -> "Convolutions":
@@ -120,7 +120,7 @@ def mask_columns(
 
 
 class ConvPyramid(nn.Module):
-    """Down the pyramid and back up: one output a token, which has seen a neighbourhood."""
+    """Down the pyramid and back up: one output a token, which has seen a neighborhood."""
 
     def __init__(self, config: ConvPyramidConfig, width: int) -> None:
         super().__init__()
@@ -249,7 +249,7 @@ class Convolutions(nn.Module):
         state: Tails,
     ) -> tuple[Float[Tensor, "B T J"], Tails]:
         """Outputs of new tokens after `state`; padding, on the right, leaves no trace in it."""
-        assert self.causal, "what a centred kernel wants to see is still to come"
+        assert self.causal, "what a centered kernel wants to see is still to come"
         rows = mask_padding(inputs, present).transpose(1, 2)
         tails = []
         for kernel, tail in zip(self.kernels, state, strict=True):

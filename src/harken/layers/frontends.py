@@ -40,7 +40,7 @@ class Conv2dSubsamplingConfig:
     """Two strided convolutions."""
 
     channels: int = bounded(64, at_least=1)
-    factor: Literal[2, 4] = 4  # frames per token
+    subsampling: Literal[2, 4] = 4  # frames per token
 
     def build(self, features: int, width: int) -> "Conv2dSubsampling":
         return Conv2dSubsampling(self, features, width)
@@ -51,8 +51,8 @@ class Conv2dSubsampling(nn.Module):
 
     def __init__(self, config: Conv2dSubsamplingConfig, features: int, width: int) -> None:
         super().__init__()
-        self.strides = 2, config.factor // 2  # along time; along frequency always 2
-        self.stride, self.offset = config.factor, 0
+        self.strides = 2, config.subsampling // 2  # along time; along frequency always 2
+        self.stride, self.offset = config.subsampling, 0
         channels, left = config.channels, halved(halved(features))
         self.first = nn.Conv2d(1, channels, 3, stride=(self.strides[0], 2), padding=1)
         self.second = nn.Conv2d(channels, channels, 3, stride=(self.strides[1], 2), padding=1)
@@ -168,7 +168,7 @@ class ConvStem(nn.Module):
 class FeatureProjectionConfig:
     """Feature maps of another network."""
 
-    kind: Literal["map"] = "map"
+    kind: Literal["features"] = "features"
 
     def build(self, sizes: ImageSizes, width: int) -> "FeatureProjection":
         return FeatureProjection(sizes, width)

@@ -20,12 +20,12 @@ class NormConfig:
 
     kind: Literal["layer", "rms"] = "layer"
     place: Literal["pre", "post"] = "pre"
-    epsilon: float = bounded(1e-5, above=0.0, at_most=1.0)
+    eps: float = bounded(1e-5, above=0.0, at_most=1.0)
 
     def build(self, width: int) -> nn.Module:
         if self.kind == "rms":
-            return RMSNorm(width, self.epsilon)
-        return nn.LayerNorm(width, eps=self.epsilon)
+            return RMSNorm(width, self.eps)
+        return nn.LayerNorm(width, eps=self.eps)
 
 
 class RMSNorm(nn.Module):

@@ -42,7 +42,7 @@ class CaptionerConfig:
 
     kind: Literal["captioner"] = "captioner"
     width: int = bounded(128, at_least=1)
-    front: ImageFrontConfig = ConvStemConfig()
+    frontend: ImageFrontConfig = ConvStemConfig()
     encoder: SpatialConfig = SpatialConfig(layers=0)
     decoder: DecoderConfig = AttentionRNNDecoderConfig()
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's outputs
@@ -50,7 +50,7 @@ class CaptionerConfig:
     def check(self, sizes: ImageSizes) -> None:
         """Raise if the choices do not fit images of this size."""
         with torch.device("meta"):
-            front = self.front.build(sizes, self.width)
+            front = self.frontend.build(sizes, self.width)
             encoder = self.encoder.build(self.width, front.columns, front.rows)
         check_memory(self.decoder, encoder.columns * encoder.rows)
 
@@ -69,14 +69,14 @@ class Captioner(Seq2Seq):
     ) -> None:
         super().__init__()
         self.channels = sizes.channels
-        self.front = config.front.build(sizes, config.width)
+        self.front = config.frontend.build(sizes, config.width)
         self.norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = config.encoder.build(config.width, self.front.columns, self.front.rows)
         self.decoder = self.build_decoder(
             config.decoder, vocabulary, self.encoder, self.encoder.width, seed
         )
-        self.max_target = config.decoder.length
+        self.max_target = config.decoder.max_length
         initialize(self, max(config.encoder.layers, decoder_layers(config.decoder)), seed)
 
     def encode(self, pictures: Float[Tensor, "B channels second third"]) -> EncoderOutput:

@@ -70,11 +70,11 @@ class MaskedLMConfig:
 
     kind: Literal["masked"] = "masked"
     width: int = bounded(192, at_least=1)  # J, of embeddings
-    body: EncoderConfig = TransformerEncoderConfig(layers=3, dropout=0.2)
+    encoder: EncoderConfig = TransformerEncoderConfig(layers=3, dropout=0.2)
     dropout: float = bounded(0.2, at_least=0.0, below=1.0)  # of word vectors and of h, in training
 
     def __post_init__(self) -> None:
-        check_encoder(self.body, self.width)
+        check_encoder(self.encoder, self.width)
         if self.length is not None and self.length < 1:
             raise ValueError(
                 f"an encoder of length {self.length + EDGES} has no room for a word between the "
@@ -90,7 +90,7 @@ class MaskedLMConfig:
     def length(self) -> int | None:
         """The longest row, in words; None for any length."""
         with torch.device("meta"):  # positions may be fewer than the encoder's own length
-            limit = build_encoder(self.body, self.width).length
+            limit = build_encoder(self.encoder, self.width).length
         return None if limit is None else limit - EDGES
 
     def build(self, vocabulary: int, *, mask: int, end: int, seed: int) -> "MaskedLM":
@@ -184,7 +184,7 @@ class MaskedLM(ClozeModel):
         super().__init__()
         self.mask, self.end = mask, end
         self.embedding = TokenEmbedding(vocabulary, config.width)
-        self.body = build_encoder(config.body, config.width)
+        self.body = build_encoder(config.encoder, config.width)
         self.out = nn.Linear(self.body.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
         initialize(self, self.body.layers, seed)

@@ -3,7 +3,7 @@
     P(text) = sum over paths of  product over t of  softmax(W h_t + b)[path_t]
 
 A path has a symbol or the blank at every frame; it says a text when its repeated symbols are taken
-once and its blanks dropped. So n symbols need n frames, and one more wherever two neighbours are
+once and its blanks dropped. So n symbols need n frames, and one more wherever two neighbors are
 equal: only a blank tells them from one symbol that lasts.
 
 The loss takes scores and leaves their gradient where they stood, as `layers/losses.py` does: with
@@ -54,7 +54,7 @@ class CTC(nn.Module):
         initialize(self, 1, seed)
 
     def forward(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
-        """For a search; in training the loss normalises."""
+        """For a search; in training the loss normalizes."""
         return self.logits(states).log_softmax(dim=-1)
 
     def logits(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:

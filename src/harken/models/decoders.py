@@ -53,18 +53,20 @@ class TransformerDecoderConfig:
     kind: Literal["transformer"] = "transformer"
     layers: int = bounded(3, at_least=1, at_most=MAX_LAYERS)
     width: int = bounded(256, at_least=1)  # J
-    length: int = bounded(256, at_least=2)  # the longest output, and memory where a score needs it
+    max_length: int = bounded(
+        256, at_least=2
+    )  # the longest output, and memory where a score needs it
     attention: MultiHeadConfig = MultiHeadConfig()
     position: PositionConfig = SinusoidConfig()
     feedforward: FeedForwardConfig = FeedForwardConfig()
     norm: NormConfig = NormConfig()
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)
-    tied: bool = True
+    tie_embeddings: bool = True
 
     def __post_init__(self) -> None:
         if model_width(self.position, self.width) != self.width:
             raise ValueError("a decoder's positions are added; set position.place = 'add'")
-        check_choices(self.attention, self.position, self.width, self.length)
+        check_choices(self.attention, self.position, self.width, self.max_length)
 
     def build(self, vocabulary: int, memory_width: int, seed: int) -> "TransformerDecoder":
         return TransformerDecoder(self, vocabulary, memory_width, seed)
@@ -87,7 +89,7 @@ class TransformerDecoder(nn.Module):
         self, config: TransformerDecoderConfig, vocabulary: int, memory_width: int, seed: int
     ) -> None:
         super().__init__()
-        width, length = config.width, config.length
+        width, length = config.width, config.max_length
         self.length = length
         self.embedding = TokenEmbedding(vocabulary, width)
         self.position = build_position(config.position, config.attention, width, length)
@@ -95,7 +97,7 @@ class TransformerDecoder(nn.Module):
         self.stack = Stack(config, config.layers, width, length, memory_width)
         self.lm_head = OutputLinear(width, vocabulary, bias=False)
         initialize(self, config.layers, seed)
-        if config.tied:
+        if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
     def init_state(
@@ -149,7 +151,7 @@ class TransformerDecoder(nn.Module):
         return states, layers
 
 
-BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), value_matrix=False, output_matrix=False)
+BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), v_proj=False, out_proj=False)
 """One head with W_key alone, as in the formula above."""
 
 
@@ -173,7 +175,7 @@ class AttentionRNNDecoderConfig:
     cell: RecurrentConfig = GRUConfig()
     attention: MultiHeadConfig = BILINEAR
     location: LocationConfig | None = None
-    length: int = bounded(1024, at_least=1)  # of the memory, where a score needs it
+    max_length: int = bounded(1024, at_least=1)  # of the memory, where a score needs it
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
@@ -259,11 +261,11 @@ class AttentionRNNDecoder(nn.Module):
         super().__init__()
         attention, hidden = config.attention, config.hidden
         attended = hidden
-        if not attention.output_matrix:
+        if not attention.out_proj:
             own, _ = attention.head_widths(hidden)
-            attended = attention.heads * (own if attention.value_matrix else memory_width)
+            attended = attention.heads * (own if attention.v_proj else memory_width)
         self.embedding = TokenEmbedding(vocabulary, config.width)
-        self.attention = attention.build(hidden, config.length, memory_width)
+        self.attention = attention.build(hidden, config.max_length, memory_width)
         self.cell = config.cell.build_cell(attended + config.width, hidden)
         self.first: nn.Linear | None = None
         if source_width != hidden:

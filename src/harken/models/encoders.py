@@ -5,7 +5,7 @@
     transformer         attention
     conformer           attention and convolutions
 
-A recipe chooses with `body.kind` or `encoder.kind`. Padding is on the right and changes nothing.
+A recipe chooses with `encoder.kind` or `encoder.kind`. Padding is on the right and changes nothing.
 Causal models are in `gpt.py`, `recurrent_lm.py` and `decoders.py`.
 """
 
@@ -41,13 +41,13 @@ class TransformerEncoderConfig:
 
     kind: Literal["transformer"] = "transformer"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
-    length: int = bounded(128, at_least=1)  # the longest input, in tokens
+    max_length: int = bounded(128, at_least=1)  # the longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig()
     position: PositionConfig = LearnedConfig()
     feedforward: FeedForwardConfig = FeedForwardConfig()
     norm: NormConfig = NormConfig()
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
-    entrance_norm: bool = False  # a norm before the first block, as BERT has
+    embedding_norm: bool = False  # a norm before the first block, as BERT has
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,7 @@ class ConformerEncoderConfig:
 
     kind: Literal["conformer"] = "conformer"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
-    length: int = bounded(1024, at_least=1)  # the longest input, in tokens
+    max_length: int = bounded(1024, at_least=1)  # the longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())
     position: PositionConfig = NoPositionConfig()
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")
@@ -91,7 +91,7 @@ EncoderConfig = (
 def check_encoder(config: EncoderConfig, width: int) -> None:
     """Raise if the choices do not fit inputs of this width."""
     if isinstance(config, TransformerEncoderConfig | ConformerEncoderConfig):
-        check_choices(config.attention, config.position, width, config.length)
+        check_choices(config.attention, config.position, width, config.max_length)
     elif isinstance(config, GatedConvolutionConfig) and config.causal:
         raise ValueError("an encoder is bidirectional; set causal = false")
     elif isinstance(config, RecurrentConfig):
@@ -114,12 +114,12 @@ class TransformerEncoder(nn.Module):
 
     def __init__(self, config: TransformerEncoderConfig, width: int) -> None:
         super().__init__()
-        self.position = build_position(config.position, config.attention, width, config.length)
-        self.length: int | None = min(config.length, self.position.length or config.length)
+        self.position = build_position(config.position, config.attention, width, config.max_length)
+        self.length: int | None = min(config.max_length, self.position.length or config.max_length)
         self.width, self.layers = self.position.width, config.layers
-        self.norm = config.norm.build(self.width) if config.entrance_norm else nn.Identity()
+        self.norm = config.norm.build(self.width) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
-        self.stack = Stack(config, config.layers, self.width, config.length)
+        self.stack = Stack(config, config.layers, self.width, config.max_length)
 
     def forward(
         self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
@@ -139,12 +139,12 @@ class ConformerEncoder(nn.Module):
 
     def __init__(self, config: ConformerEncoderConfig, width: int) -> None:
         super().__init__()
-        self.position = build_position(config.position, config.attention, width, config.length)
-        self.length: int | None = min(config.length, self.position.length or config.length)
+        self.position = build_position(config.position, config.attention, width, config.max_length)
+        self.length: int | None = min(config.max_length, self.position.length or config.max_length)
         self.width, self.layers = self.position.width, config.layers
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(
-            config.block().build(self.width, config.length) for _ in range(config.layers)
+            config.block().build(self.width, config.max_length) for _ in range(config.layers)
         )
 
     def forward(

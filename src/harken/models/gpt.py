@@ -19,7 +19,7 @@ from harken.attention.masks import CAUSAL, Mask, build_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, model_width
 from harken.config import MAX_LAYERS, bounded
-from harken.design.start import StartConfig, init_heads, stack_sites
+from harken.design.start import InitHeadConfig, init_heads, stack_sites
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
@@ -37,20 +37,20 @@ class GPTConfig:
     kind: Literal["gpt"] = "gpt"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
     width: int = bounded(256, at_least=1)  # J
-    length: int = bounded(128, at_least=8)  # the longest input, in tokens
+    max_length: int = bounded(128, at_least=8)  # the longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig()
     position: PositionConfig = LearnedConfig()
-    order: Literal["causal", "strict"] = "causal"  # t <= i, or the lecture's t < i
+    mask: Literal["causal", "strictly_causal"] = "causal"  # t <= i, or the lecture's t < i
     window: int | None = bounded(None, at_least=1)  # the longest distance that is visible
     feedforward: FeedForwardConfig = FeedForwardConfig()
     norm: NormConfig = NormConfig()
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
-    tied: bool = True  # the output projection is the embedding table
-    start: tuple[StartConfig, ...] = ()  # heads with designed initial weights
+    tie_embeddings: bool = True  # the output projection is the embedding table
+    init_heads: tuple[InitHeadConfig, ...] = ()  # heads with designed initial weights
 
     def __post_init__(self) -> None:
-        check_choices(self.attention, self.position, self.width, self.length)
-        if self.tied and model_width(self.position, self.width) != self.width:
+        check_choices(self.attention, self.position, self.width, self.max_length)
+        if self.tie_embeddings and model_width(self.position, self.width) != self.width:
             raise ValueError(
                 "place 'concat' doubles the width of the model, which the embedding table does not "
                 "have; set tied = false, or place = 'add'"
@@ -73,8 +73,8 @@ class GPT(nn.Module):
 
     def __init__(self, config: GPTConfig, vocabulary: int, seed: int) -> None:
         super().__init__()
-        length = config.length
-        self.order, self.window = config.order, config.window
+        length = config.max_length
+        self.order, self.window = config.mask, config.window
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.position = build_position(config.position, config.attention, config.width, length)
         self.length = min(length, self.position.length or length)
@@ -82,8 +82,10 @@ class GPT(nn.Module):
         self.stack = Stack(config, config.layers, self.position.width, length)
         self.lm_head = OutputLinear(self.position.width, vocabulary, bias=False)
         initialize(self, config.layers, seed)
-        init_heads(stack_sites(self.stack, self.position, self.length, config.order), config.start)
-        if config.tied:
+        init_heads(
+            stack_sites(self.stack, self.position, self.length, config.mask), config.init_heads
+        )
+        if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
     def forward(

@@ -153,7 +153,7 @@ def _check(source: WeightSource, stored: Mapping[str, Stored], folder: Path) -> 
         raise UserError(
             f"{found.path}: found {found.name!r} of shape {list(found.shape)} in {found.kind}, "
             f"wanted {list(source.shape)} in one of {', '.join(FLOATS)}",
-            fix="use the weights that belong to this config.json, not quantised",
+            fix="use the weights that belong to this config.json, not quantized",
         )
 
 
@@ -175,7 +175,7 @@ def _fill(
     if (
         isinstance(model, GPT)
         and isinstance(weight_map.config, GPTConfig)
-        and weight_map.config.tied
+        and weight_map.config.tie_embeddings
     ):
         _check_tie(weights["embedding.weight"], stored.get("lm_head.weight"))
         weights["lm_head.weight"] = weights["embedding.weight"]
@@ -221,16 +221,16 @@ def _bert(settings: Settings) -> WeightMap:
     config = TextEncoderConfig(
         layers=settings.size("num_hidden_layers"),
         width=settings.size("hidden_size"),
-        length=settings.size("max_position_embeddings"),
+        max_length=settings.size("max_position_embeddings"),
         attention=MultiHeadConfig(heads=settings.size("num_attention_heads"), bias=True),
         position=LearnedConfig(),
         feedforward=FeedForwardConfig(
             activation=settings.choice("hidden_act", ACTIVATIONS, "gelu"),
             inner=settings.size("intermediate_size"),
         ),
-        norm=NormConfig(place="post", epsilon=settings.number("layer_norm_eps", 1e-12)),
+        norm=NormConfig(place="post", eps=settings.number("layer_norm_eps", 1e-12)),
         segments=settings.size("type_vocab_size", 2),
-        entrance_norm=True,
+        embedding_norm=True,
     )
     vocabulary = settings.size("vocab_size")
     extras = re.compile(r"pooler\..*|cls\..*|embeddings\.position_ids")
@@ -241,14 +241,14 @@ def _bert_renaming(config: TextEncoderConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
     for ours, theirs, rows in (
         ("embedding", "word", vocabulary),
-        ("body.position.tables.0", "position", config.length),
+        ("body.position.tables.0", "position", config.max_length),
         ("segment", "token_type", config.segments),
     ):
         yield (
             f"{ours}.weight",
             WeightSource(f"embeddings.{theirs}_embeddings.weight", (rows, width)),
         )
-    yield from _norm("embeddings.LayerNorm", "body.norm", width)
+    yield from _norm("embeddings.LayerNorm", "encoder.norm", width)
     attention = {
         "attention.self.query": "attention.score.q_proj",
         "attention.self.key": "attention.score.k_proj",
@@ -272,25 +272,25 @@ def _gpt2(settings: Settings) -> WeightMap:
     config = GPTConfig(
         layers=settings.size("n_layer"),
         width=width,
-        length=settings.size("n_positions"),
+        max_length=settings.size("n_positions"),
         attention=MultiHeadConfig(heads=settings.size("n_head"), bias=True),
         position=LearnedConfig(),
         feedforward=FeedForwardConfig(
             activation=settings.choice("activation_function", ACTIVATIONS, "gelu_new"),
             inner=settings.size("n_inner", 4 * width),
         ),
-        norm=NormConfig(epsilon=settings.number("layer_norm_epsilon", 1e-5)),
-        tied=settings.flag("tie_word_embeddings", True),
+        norm=NormConfig(eps=settings.number("layer_norm_epsilon", 1e-5)),
+        tie_embeddings=settings.flag("tie_word_embeddings", True),
     )
     vocabulary = settings.size("vocab_size")
-    extras = re.compile(r"h\.\d+\.attn\.(masked_)?bias" + (TIED if config.tied else ""))
+    extras = re.compile(r"h\.\d+\.attn\.(masked_)?bias" + (TIED if config.tie_embeddings else ""))
     return WeightMap(config, vocabulary, "transformer.", _gpt2_renaming(config, vocabulary), extras)
 
 
 def _gpt2_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
     yield "embedding.weight", WeightSource("wte.weight", (vocabulary, width))
-    yield "position.tables.0.weight", WeightSource("wpe.weight", (config.length, width))
+    yield "position.tables.0.weight", WeightSource("wpe.weight", (config.max_length, width))
     for layer in range(config.layers):
         of, to = f"h.{layer}", f"stack.blocks.{layer}"
         yield from _norm(f"{of}.ln_1", f"{to}.attention_norm", width)
@@ -307,7 +307,7 @@ def _gpt2_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
             yield f"{to}.{ours}.weight", WeightSource(f"{of}.{theirs}.weight", sizes, True)
             yield f"{to}.{ours}.bias", WeightSource(f"{of}.{theirs}.bias", sizes[1:])
     yield from _norm("ln_f", "stack.norm", width)
-    if not config.tied:
+    if not config.tie_embeddings:
         yield "lm_head.weight", WeightSource("lm_head.weight", (vocabulary, width))
 
 
@@ -318,10 +318,10 @@ def _llama(settings: Settings) -> WeightMap:
     config = GPTConfig(
         layers=settings.size("num_hidden_layers"),
         width=width,
-        length=settings.size("max_position_embeddings"),
+        max_length=settings.size("max_position_embeddings"),
         attention=MultiHeadConfig(
             heads=heads,
-            key_value_heads=settings.size("num_key_value_heads", heads),
+            kv_heads=settings.size("num_key_value_heads", heads),
             head_width=each,
             key_width=each,
             bias=settings.flag("attention_bias", False),
@@ -332,12 +332,12 @@ def _llama(settings: Settings) -> WeightMap:
             inner=settings.size("intermediate_size"),
             bias=settings.flag("mlp_bias", False),
         ),
-        norm=NormConfig(kind="rms", epsilon=settings.number("rms_norm_eps", 1e-6)),
-        tied=settings.flag("tie_word_embeddings", False),
+        norm=NormConfig(kind="rms", eps=settings.number("rms_norm_eps", 1e-6)),
+        tie_embeddings=settings.flag("tie_word_embeddings", False),
     )
     vocabulary = settings.size("vocab_size")
     angles = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
-    extras = re.compile(angles + (TIED if config.tied else ""))
+    extras = re.compile(angles + (TIED if config.tie_embeddings else ""))
     return WeightMap(config, vocabulary, "model.", _llama_renaming(config, vocabulary), extras)
 
 
@@ -345,7 +345,7 @@ def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
     each = cast(int, config.attention.head_width)
     joined = each * config.attention.heads
-    shared = each * cast(int, config.attention.key_value_heads)
+    shared = each * cast(int, config.attention.kv_heads)
     yield "embedding.weight", WeightSource("embed_tokens.weight", (vocabulary, width))
     by_size = [
         ({"self_attn.q_proj": "attention.score.q_proj"}, (width, joined)),
@@ -367,7 +367,7 @@ def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
         yield from _linears(of, to, widening, (width, inner), bias=bias)
         yield from _linears(of, to, narrowing, (inner, width), bias=bias)
     yield from _norm("norm", "stack.norm", width, bias=False)
-    if not config.tied:
+    if not config.tie_embeddings:
         yield "lm_head.weight", WeightSource("lm_head.weight", (vocabulary, width))
 
 

@@ -44,21 +44,23 @@ BLANK = 0
 class RecognizerConfig:
     """A speech recognizer; `width` is that of the front's outputs."""
 
-    kind: Literal["recogniser"] = "recogniser"
+    kind: Literal["recognizer"] = "recognizer"
     width: int = bounded(144, at_least=1)
-    front: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()
+    frontend: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()
     encoder: EncoderConfig = ConformerEncoderConfig()
     ctc: bool = True
     decoder: DecoderConfig | None = None
     # The attention window of an RNN decoder, both sides.
-    memory_ms: float | None = bounded(None, above=0.0, at_most=1e9)
+    attention_window_ms: float | None = bounded(None, above=0.0, at_most=1e9)
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's outputs
 
     def __post_init__(self) -> None:
         check_encoder(self.encoder, self.width)
         if not self.ctc and self.decoder is None:
             raise ValueError("a recognizer needs ctc, a decoder or both; choose one")
-        if self.memory_ms is not None and not isinstance(self.decoder, AttentionRNNDecoderConfig):
+        if self.attention_window_ms is not None and not isinstance(
+            self.decoder, AttentionRNNDecoderConfig
+        ):
             raise ValueError("memory_ms is a window of the RNN decoder; set decoder.kind = 'rnn'")
         if self.decoder is not None:
             check_memory(self.decoder, getattr(self.encoder, "length", None))
@@ -69,9 +71,11 @@ class RecognizerConfig:
 
     def windowed(self, hop_ms: float) -> DecoderConfig | None:
         """Return the decoder's config with `memory_ms` as places of the memory."""
-        if self.memory_ms is None or not isinstance(self.decoder, AttentionRNNDecoderConfig):
+        if self.attention_window_ms is None or not isinstance(
+            self.decoder, AttentionRNNDecoderConfig
+        ):
             return self.decoder
-        places = max(1, round(self.memory_ms / (2 * hop_ms * self.front.factor)))
+        places = max(1, round(self.attention_window_ms / (2 * hop_ms * self.frontend.subsampling)))
         location = replace(self.decoder.location or LocationConfig(), window=places)
         return replace(self.decoder, location=location)
 
@@ -92,7 +96,7 @@ class SpeechRecognizer(Seq2Seq):
     ) -> None:
         super().__init__()
         self.features = features
-        self.front = config.front.build(features, config.width)
+        self.front = config.frontend.build(features, config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = build_encoder(config.encoder, config.width)
         # Attention blocks start with a norm. To other encoders the front's small initial outputs
@@ -107,7 +111,7 @@ class SpeechRecognizer(Seq2Seq):
         decoder = config.windowed(hop_ms)
         if decoder is not None:
             self.decoder = self.build_decoder(decoder, vocabulary, self.encoder, width, seed)
-            self.max_target, layers = decoder.length, max(layers, decoder_layers(decoder))
+            self.max_target, layers = decoder.max_length, max(layers, decoder_layers(decoder))
         limit = self.encoder.length
         self.max_frames = None if limit is None else limit * self.front.stride
         initialize(self, layers, seed)

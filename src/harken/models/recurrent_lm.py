@@ -30,26 +30,26 @@ class RecurrentLMConfig:
 
     kind: Literal["rnn"] = "rnn"
     width: int = bounded(256, at_least=1)  # J of the embeddings
-    recurrence: RecurrentConfig = LSTMConfig(layers=2)
+    cell: RecurrentConfig = LSTMConfig(layers=2)
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
-    tied: bool = False  # the output projection is the embedding table
+    tie_embeddings: bool = False  # the output projection is the embedding table
 
     def __post_init__(self) -> None:
-        if self.recurrence.direction != "forward":
+        if self.cell.direction != "forward":
             raise ValueError(
-                f"direction {self.recurrence.direction!r} sees later tokens; "
-                "set recurrence.direction = 'forward'"
+                f"direction {self.cell.direction!r} sees later tokens; "
+                "set cell.direction = 'forward'"
             )
-        hidden = self.recurrence.hidden_width(self.width)
-        if self.tied and hidden != self.width:
+        hidden = self.cell.hidden_width(self.width)
+        if self.tie_embeddings and hidden != self.width:
             raise ValueError(
                 f"states of width {hidden} cannot be multiplied with embeddings of width "
-                f"{self.width}; set tied = false, or leave out recurrence.hidden"
+                f"{self.width}; set tied = false, or leave out cell.hidden"
             )
 
     def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
-        body = self.recurrence.build(self.width)
-        return FixedStateLM(self, body, body.width, self.recurrence.layers, vocabulary, seed)
+        body = self.cell.build(self.width)
+        return FixedStateLM(self, body, body.width, self.cell.layers, vocabulary, seed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +62,7 @@ class ConvLMConfig:
         layers=6
     )
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)
-    tied: bool = False  # the output projection is the embedding table
+    tie_embeddings: bool = False  # the output projection is the embedding table
 
     def __post_init__(self) -> None:
         if isinstance(self.convolutions, GatedConvolutionConfig) and not self.convolutions.causal:
@@ -99,9 +99,9 @@ class FixedStateLM(nn.Module):
         # No norm follows the embeddings, so they must not be small. A tied table stays smaller, so
         # that the size of the logits does not grow with the width.
         with torch.no_grad():
-            size = config.width**-0.5 if config.tied else 1.0
+            size = config.width**-0.5 if config.tie_embeddings else 1.0
             self.embedding.weight.mul_(size / INITIAL_STD)
-        if config.tied:
+        if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
     def forward(

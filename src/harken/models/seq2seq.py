@@ -50,12 +50,12 @@ def check_memory(config: DecoderConfig, max_memory: int | None) -> None:
     """Raise if a score has fewer positions than the longest memory; None means no limit."""
     if not config.attention.score.per_position:
         return
-    if max_memory is None or max_memory > config.length:
+    if max_memory is None or max_memory > config.max_length:
         limit = "no limit" if max_memory is None else f"up to {max_memory}"
-        fix = "" if max_memory is None else f"set decoder.length = {max_memory}, or "
+        fix = "" if max_memory is None else f"set decoder.max_length = {max_memory}, or "
         raise ValueError(
-            f"score {config.attention.score.kind!r} of the decoder has {config.length} positions "
-            f"(decoder.length), and the encoder output has {limit}; {fix}choose another "
+            f"score {config.attention.score.kind!r} of the decoder has {config.max_length} positions "
+            f"(decoder.max_length), and the encoder output has {limit}; {fix}choose another "
             "decoder.attention.score"
         )
 
@@ -126,12 +126,12 @@ class EncoderDecoderConfig:
 
     kind: Literal["encoder-decoder"] = "encoder-decoder"
     encoder: EncoderConfig = TransformerEncoderConfig(
-        length=256, position=RotaryConfig(), feedforward=NARROW, dropout=0.3
+        max_length=256, position=RotaryConfig(), feedforward=NARROW, dropout=0.3
     )
     decoder: DecoderConfig = TransformerDecoderConfig(
         layers=4, width=128, position=RotaryConfig(), feedforward=NARROW, dropout=0.3
     )
-    shared: bool = True  # one embedding table for both sides
+    share_embeddings: bool = True  # one embedding table for both sides
     dropout: float = bounded(0.3, at_least=0.0, below=1.0)  # of the source's word vectors
 
     def __post_init__(self) -> None:
@@ -160,10 +160,10 @@ class EncoderDecoder(Seq2Seq):
             config.decoder, vocabulary, self.encoder, self.encoder.width, seed
         )
         self.embedding: nn.Embedding | None = None
-        if not config.shared:
+        if not config.share_embeddings:
             self.embedding = TokenEmbedding(vocabulary, width)
         self.dropout = Dropout(config.dropout)
-        self.max_source, self.max_target = self.encoder.length, config.decoder.length
+        self.max_source, self.max_target = self.encoder.length, config.decoder.max_length
         initialize(self, max(decoder_layers(config.decoder), self.encoder.layers), seed)
 
     def init_state(self, source: Int[Tensor, "B M"], present: Bool[Tensor, "B M"]) -> Any:

@@ -2,7 +2,7 @@
 
     x_t = [word vector; features of its characters]    h = body(x)    o_t = softmax(W h_t)
 
-With `body.kind = "tanh"` and no characters this is h_t = tanh(U x_t + V h_{t-1}). The features
+With `encoder.kind = "tanh"` and no characters this is h_t = tanh(U x_t + V h_{t-1}). The features
 of the characters are computed once for each distinct word of a batch:
 
     cnn     max over places of relu(convolution of the character vectors)
@@ -87,7 +87,7 @@ class CharacterCNNConfig:
 
     kind: Literal["cnn"] = "cnn"
     width: int = bounded(128, at_least=1)  # of the features
-    letter: int = bounded(32, at_least=1)  # width of a character's vector
+    embedding_width: int = bounded(32, at_least=1)  # width of a character's vector
     kernel: int = bounded(5, at_least=1, at_most=MAX_KERNEL)  # characters
 
     def build(self, characters: int) -> "CharacterCNN":
@@ -100,7 +100,7 @@ class CharacterLSTMConfig:
 
     kind: Literal["lstm"] = "lstm"
     width: int = bounded(128, at_least=2)  # of the features: half from each direction
-    letter: int = bounded(32, at_least=1)  # width of a character's vector
+    embedding_width: int = bounded(32, at_least=1)  # width of a character's vector
 
     def __post_init__(self) -> None:
         if self.width % 2:
@@ -120,7 +120,7 @@ class TaggerConfig:
     kind: Literal["tagger"] = "tagger"
     width: int = bounded(320, at_least=1)  # J; includes the features of characters
     characters: CharactersConfig = CharacterCNNConfig()
-    body: EncoderConfig = LSTMConfig(layers=2, hidden=256, direction="both", dropout=0.4)
+    encoder: EncoderConfig = LSTMConfig(layers=2, hidden=256, direction="both", dropout=0.4)
     dropout: float = bounded(0.5, at_least=0.0, below=1.0)  # before and after the body
 
     def __post_init__(self) -> None:
@@ -129,12 +129,12 @@ class TaggerConfig:
                 f"characters take {self.characters.width} of a width of {self.width} and leave "
                 "none to the word; make width larger, or characters.width smaller"
             )
-        check_encoder(self.body, self.width)
+        check_encoder(self.encoder, self.width)
 
     @property
     def length(self) -> int | None:
         """The longest row, in words; None for any length."""
-        return build_encoder(self.body, self.width).length
+        return build_encoder(self.encoder, self.width).length
 
     def build(
         self,
@@ -143,10 +143,10 @@ class TaggerConfig:
         characters: int,
         tags: int,
         seed: int,
-        neighbours: CBOWConfig | None = None,
+        neighbors: CBOWConfig | None = None,
     ) -> "Tagger":
-        """Build the model; with `neighbours`, its word vectors can be pretrained with CBOW."""
-        return Tagger(self, words, characters, tags, seed, neighbours)
+        """Build the model; with `neighbors`, its word vectors can be pretrained with CBOW."""
+        return Tagger(self, words, characters, tags, seed, neighbors)
 
 
 class CharacterCNN(nn.Module):
@@ -154,8 +154,8 @@ class CharacterCNN(nn.Module):
 
     def __init__(self, config: CharacterCNNConfig, characters: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(characters, config.letter)
-        self.kernel = nn.Conv1d(config.letter, config.width, config.kernel)
+        self.embedding = nn.Embedding(characters, config.embedding_width)
+        self.kernel = nn.Conv1d(config.embedding_width, config.width, config.kernel)
         self.edges = (config.kernel - 1) // 2, config.kernel // 2
 
     def forward(
@@ -174,9 +174,9 @@ class CharacterLSTM(nn.Module):
 
     def __init__(self, config: CharacterLSTMConfig, characters: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(characters, config.letter)
+        self.embedding = nn.Embedding(characters, config.embedding_width)
         both = LSTMConfig(hidden=config.width // 2, direction="both")
-        self.recurrent = both.build(config.letter)
+        self.recurrent = both.build(config.embedding_width)
 
     def forward(
         self, spellings: Int[Tensor, "N letters"], spelt: Bool[Tensor, "N letters"]
@@ -195,7 +195,7 @@ class Tagger(nn.Module):
         characters: int,
         tags: int,
         seed: int,
-        neighbours: CBOWConfig | None,
+        neighbors: CBOWConfig | None,
     ) -> None:
         super().__init__()
         word_width = config.width - config.characters.width
@@ -203,8 +203,8 @@ class Tagger(nn.Module):
         self.characters: CharacterCNN | CharacterLSTM | None = None
         if not isinstance(config.characters, NoCharactersConfig):
             self.characters = config.characters.build(characters)
-        self.neighbours = CBOW(neighbours, word_width, words) if neighbours else None
-        self.body = build_encoder(config.body, config.width)
+        self.neighbors = CBOW(neighbors, word_width, words) if neighbors else None
+        self.body = build_encoder(config.encoder, config.width)
         self.dropout = Dropout(config.dropout)
         self.classifier = OutputLinear(self.body.width, tags)
         self.length = self.body.length
@@ -226,8 +226,8 @@ class Tagger(nn.Module):
         positions given the words around them (CBOW).
         """
         if words_at is not None:
-            assert self.neighbours is not None, "the model was built without CBOW"
-            return cast(Tensor, self.neighbours(self.words(rows), words_at))
+            assert self.neighbors is not None, "the model was built without CBOW"
+            return cast(Tensor, self.neighbors(self.words(rows), words_at))
         assert forms is not None and present is not None
         check_rows("words", rows, self.length)
         check_shape("forms", forms, *rows.shape)

@@ -69,7 +69,7 @@ def lexicon(seed: int, stems: int) -> Lexicon:
     ]
     nouns, verbs, adjectives = [], [], []
     for index, (stem, role) in enumerate(real + made):
-        # What is both has two translations, so that they too depend on the neighbours.
+        # What is both has two translations, so that they too depend on the neighbors.
         first, second = (_spelling(_ROOT, 2 * index + way, seed, "roots") for way in (0, 1))
         if role in ("noun", "both"):
             nouns.append(Noun(stem, first, Dice(seed, "class", stem).pick(CLASSES)))

@@ -220,7 +220,7 @@ def write_people(
     """Write the biographies and both parts of the questions; `progress` hears the lines so far.
 
     Everyone's first biography comes before anyone's second, and each round has an order of its own:
-    were the neighbours always the same, a model could remember a person by the one before.
+    were the neighbors always the same, a model could remember a person by the one before.
     """
     files = PeopleFiles(
         read=folder / "people.txt",

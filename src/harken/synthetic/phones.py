@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Phone(NamedTuple):
-    """The steady middle of a sound; neighbours glide into each other."""
+    """The steady middle of a sound; neighbors glide into each other."""
 
     resonances: tuple[float, float, float]  # Hz
     bandwidth: float  # Hz, of each resonance

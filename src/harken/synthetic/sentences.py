@@ -7,7 +7,7 @@
 What there is to learn:
 
     tagging      `duck` is a noun or a verb, `that` a determiner, a pronoun or a conjunction, `to`
-                 a preposition or a particle: only the neighbours tell
+                 a preposition or a particle: only the neighbors tell
     spelling     one inflected form in five stands in dev and test alone, though other forms of its
                  stem stand in train
     re-ordering  the verb comes last, what is said before the saying, adjectives and numbers behind

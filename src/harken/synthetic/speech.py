@@ -220,8 +220,8 @@ def _resonate(source: Signal, knots: Knots, tilt: float, rate: int) -> Signal:
     window = np.sin(np.pi * (np.arange(2 * hop) + 0.5) / (2 * hop))
     frames = np.concatenate((halves[:-1], halves[1:]), axis=1) * window
 
-    centres = np.arange(count) * hop
-    bandwidth, *resonances = (np.interp(centres, knots[0], row)[:, None] for row in knots[3:])
+    centers = np.arange(count) * hop
+    bandwidth, *resonances = (np.interp(centers, knots[0], row)[:, None] for row in knots[3:])
     frequencies = np.arange(hop + 1) * (rate / (2 * hop))
     power = sum(1 / (1 + ((frequencies - center) / (bandwidth / 2)) ** 2) for center in resonances)
     # Below 100 Hz there is no voice; and 0 Hz has no octave.

@@ -17,17 +17,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.batch.bucketing import Order
-from harken.batch.padding import IGNORE, TokenBatch, next_token_batch, pad
+from harken.batch.bucketing import BucketSampler
+from harken.batch.padding import IGNORE_INDEX, TokenBatch, next_token_batch, pad
 from harken.batch.ragged import Numbers, ragged
-from harken.batch.reading import Reading, ReadingSizes, Symbols, Targeted
+from harken.batch.reading import (
+    PretrainingBatches,
+    PretrainingSizes,
+    PromptedSequences,
+    SpecialTokens,
+)
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper, NonEmptyStepper, TokenHypothesis
-from harken.encode.subwords import BytePairConfig, UnitsConfig
+from harken.encode.subwords import BytePairConfig, TokenizerConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Question
 from harken.formats.question_template import question_template
@@ -73,12 +78,12 @@ MAX_FICTIONAL = 200  # fictional names
 TEMPLATE = """
 [encode]
 kind = "words"    # or "bpe", "unigram", "characters"
-size = 20000    # so many that a name is a token or two; leave out with "characters"
+vocab_size = 20000    # so many that a name is a token or two; leave out with "characters"
 
 [model]
 layers = {model.layers}
 width = {model.width}
-length = {model.length}    # tokens of a text that the model sees at once
+max_length = {model.max_length}    # tokens of a text that the model sees at once
 position.kind = "rotary"    # or "learned", "sinusoid", "none"
 attention.heads = 4
 attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesizer" (not with rotary)
@@ -86,12 +91,12 @@ attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesize
 [training.pretrain]
 steps = 1000
 batch_tokens = 2048
-questions = 0.02    # share of each batch that is training questions
+question_ratio = 0.02    # share of each batch that is training questions
 views.corrupted = 0.0    # share of texts with a hole to fill
-views.turned = 1.0    # of those that start anywhere behind their head
-views.hidden = 0.5    # of the tokens behind the head that are hidden
-optimiser.rate = 0.01
-optimiser.rest.rate = 0.003
+views.rotated = 1.0    # of those that start anywhere behind their head
+views.masked = 0.5    # of the tokens behind the head that are hidden
+optimizer.lr = 0.01
+optimizer.fallback.lr = 0.003
 evaluate_every = 70    # steps; the best on dev is kept; 0: the last
 
 [training.finetune]
@@ -103,7 +108,7 @@ steps = 0    # on questions alone, after the reading
 class AnswerData:
     """A text to read, one document per line, and questions; a share for `dev` is by person."""
 
-    read: Path
+    pretrain: Path
     train: Path
     dev: Path | float = 0.15
     test: Path | None = None
@@ -113,21 +118,21 @@ class AnswerData:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReadingConfig(StageConfig):
+class PretrainConfig(StageConfig):
     """Pretraining: how texts are shown, and what share of the batch is training questions."""
 
     batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
     views: ViewsConfig = field(default_factory=ViewsConfig)
-    questions: float = bounded(0.0, at_least=0.0, below=1.0)
+    question_ratio: float = bounded(0.0, at_least=0.0, below=1.0)
     pack: bool = False  # several texts per row: less padding, a slower mask
 
     def __post_init__(self) -> None:
-        if self.pack and self.views.hidden:
-            raise ValueError("views.hidden counts from the head of a row; set pack = false")
+        if self.pack and self.views.masked:
+            raise ValueError("views.masked counts from the head of a row; set pack = false")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AskingConfig(StageConfig):
+class FinetuneConfig(StageConfig):
     """Finetuning on questions; only the answers are targets."""
 
     batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
@@ -137,9 +142,9 @@ class AskingConfig(StageConfig):
 class AnswerTraining:
     """Two stages; `pretrain.steps = 0` leaves the first out."""
 
-    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
-    pretrain: ReadingConfig = field(default_factory=ReadingConfig)
-    finetune: AskingConfig = field(default_factory=AskingConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    pretrain: PretrainConfig = field(default_factory=PretrainConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +154,7 @@ class AnswerRecipe:
     task: Literal["answer"] = "answer"
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: AnswerData
-    encode: UnitsConfig = field(default_factory=BytePairConfig)
+    encode: TokenizerConfig = field(default_factory=BytePairConfig)
     model: GPTConfig = field(default_factory=GPTConfig)
     training: AnswerTraining = field(default_factory=AnswerTraining)
     search: SearchConfig = SearchConfig()
@@ -204,12 +209,12 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
             n=len(examples),
             samples={
                 "exact_match": share(right),
-                "commonest_answer": share(exact_matches([majority] * len(expected), expected)),
+                "majority_answer": share(exact_matches([majority] * len(expected), expected)),
                 **measured.samples,
             },
             notes={
                 "exact_match": "answers equal to the expected one but for white space at the ends",
-                "commonest_answer": f"always saying {majority!r}, the most common training answer",
+                "majority_answer": f"always saying {majority!r}, the most common training answer",
                 **measured.notes,
             },
             predictions=predictions,
@@ -244,7 +249,7 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
     @property
     def max_answer_tokens(self) -> int:
         """The tokens that are left for an answer."""
-        return min(self.recipe.search.most or MAX_ANSWER_TOKENS, self.model.length // 2)
+        return min(self.recipe.search.max_tokens or MAX_ANSWER_TOKENS, self.model.length // 2)
 
     def _prompts(self, questions: Sequence[str]) -> list[Prompt]:
         most = self.model.length - self.max_answer_tokens
@@ -296,7 +301,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
 
     def read_splits(self, recipe: AnswerRecipe) -> Splits[Question]:
         def read_train(path: Path) -> list[Question]:
-            next(read_lines(recipe.data.read))  # report a missing or empty text before training
+            next(read_lines(recipe.data.pretrain))  # report a missing or empty text before training
             return read_questions(path)
 
         return Splits(
@@ -311,7 +316,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
 
     def fit(self, recipe: AnswerRecipe, train: Sequence[Question]) -> Vocabulary:
         questions = chain.from_iterable((item.question, item.answer) for item in train)
-        return recipe.encode.fit(chain(read_texts(recipe.data.read), questions))
+        return recipe.encode.fit(chain(read_texts(recipe.data.pretrain), questions))
 
     def build(self, recipe: AnswerRecipe, sizes: VocabularySizes) -> GPT:
         return recipe.model.build(sizes.entries, recipe.seed)
@@ -320,8 +325,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         self, recipe: AnswerRecipe, splits: Splits[Question], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[GPT]]:
         pretrain, finetune = recipe.training.pretrain, recipe.training.finetune
-        training = encode_questions(splits["train"], vocabulary, recipe.model.length)
-        order = Order(training.sequences.lengths, finetune.batch_tokens, recipe.seed)
+        training = encode_questions(splits["train"], vocabulary, recipe.model.max_length)
+        order = BucketSampler(training.sequences.lengths, finetune.batch_tokens, recipe.seed)
         questions = [question.question for question in splits["dev"]]
         answers = [question.answer for question in splits["dev"]]
 
@@ -337,24 +342,26 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         if pretrain.steps > 0:
             shards = cache / "read"
             if not shards.is_dir():
-                encoded = encode_all(read_texts(recipe.data.read), vocabulary)
+                encoded = encode_all(read_texts(recipe.data.pretrain), vocabulary)
                 write_shards(shards, encoded, len(vocabulary))
-            titles = encode_all(map(title_of, read_texts(recipe.data.read)), vocabulary)
+            titles = encode_all(map(title_of, read_texts(recipe.data.pretrain)), vocabulary)
             lengths = np.fromiter(map(len, titles), dtype=np.int64)
-            sizes = ReadingSizes(
-                length=recipe.model.length,
+            sizes = PretrainingSizes(
+                length=recipe.model.max_length,
                 batch_tokens=pretrain.batch_tokens,
-                questions=pretrain.questions,
+                questions=pretrain.question_ratio,
                 pack=pretrain.pack,
             )
-            texts, symbols = TokenShards(shards), Symbols(pad=PAD, mask=MASK, end=END)
-            reading = Reading(texts, lengths, training, sizes, pretrain.views, symbols, recipe.seed)
+            texts, symbols = TokenShards(shards), SpecialTokens(pad=PAD, mask=MASK, end=END)
+            reading = PretrainingBatches(
+                texts, lengths, training, sizes, pretrain.views, symbols, recipe.seed
+            )
             stages.insert(0, stage("reading", pretrain, reading.batch, answer_loss, dev_accuracy))
         return stages
 
     def probe_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> ProbeSizes:
         stage = recipe.training.pretrain
-        return token_sizes(stage, rows, length, stage.batch_tokens, recipe.model.length)
+        return token_sizes(stage, rows, length, stage.batch_tokens, recipe.model.max_length)
 
     def probe(
         self, recipe: AnswerRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
@@ -366,7 +373,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
 
 def encode_questions(
     questions: Sequence[Question], vocabulary: Vocabulary, length: int
-) -> Targeted:
+) -> PromptedSequences:
     """Sequences `question <mask> answer <end>`, of which the answers are targets."""
     half = length // 2
     encoded = vocabulary.encode([question.answer for question in questions])
@@ -376,7 +383,9 @@ def encode_questions(
     unfit = sum(prompt.truncation is not None or len(full) >= half for prompt, _, full in pairs)
     warn_unfit(unfit, len(questions), "questions", "truncated")
     sequences = [np.append(prompt.tokens, answer) for prompt, answer, _ in pairs]
-    return Targeted(ragged(sequences), np.array([len(prompt.tokens) for prompt in prompts]))
+    return PromptedSequences(
+        ragged(sequences), np.array([len(prompt.tokens) for prompt in prompts])
+    )
 
 
 def read_texts(path: Path) -> Iterator[str]:
@@ -393,6 +402,6 @@ def encode_all(texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[Numbers
 
 def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:
     """Cross-entropy, summed over the counted targets."""
-    counted = batch.targets != IGNORE
+    counted = batch.targets != IGNORE_INDEX
     packing = {"positions": batch.positions, "documents": batch.documents}
     return cross_entropy_(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()

@@ -19,10 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.augment.affine import move_camera
-from harken.batch.bucketing import Order, seeded
+from harken.augment.affine import random_affine
+from harken.batch.bucketing import BucketSampler, seeded
 from harken.batch.captions import CaptionBatch
-from harken.batch.padding import told_and_wanted
+from harken.batch.padding import shift_targets
 from harken.batch.ragged import ragged
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
@@ -68,17 +68,17 @@ from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 DEV_PICTURES = 300  # captioned greedily at each evaluation during training
 PROBE_LENGTH = 16  # tokens of a caption
 TEMPLATE = """
-[encode.pictures]
-kind = "{encode.pictures.kind}"
-columns = {encode.pictures.columns}    # files are scaled to this size, an array has it
-rows = {encode.pictures.rows}
-channels = {encode.pictures.channels}    # 1 for grey
+[encode.images]
+kind = "{encode.images.kind}"
+columns = {encode.images.columns}    # files are scaled to this size, an array has it
+rows = {encode.images.rows}
+channels = {encode.images.channels}    # 1 for gray
 
-[encode.units]
-kind = "{encode.units.kind}"    # or "bpe", "unigram", "characters"
+[encode.tokenizer]
+kind = "{encode.tokenizer.kind}"    # or "bpe", "unigram", "characters"
 
 [model]
-front.kind = "{model.front.kind}"    # or "patch"
+frontend.kind = "{model.frontend.kind}"    # or "patch"
 encoder.layers = {model.encoder.layers}    # of attention between places: 2 or more where the
 decoder.kind = "{model.decoder.kind}"    # is "transformer"
 width = {model.width}
@@ -144,7 +144,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         grid = range(front.columns * front.rows)
         places = [f"{at % front.columns}, {at // front.columns}" for at in grid]
         view = ImageView(
-            image=picture[0] if isinstance(self.recipe.encode.pictures, PixelsConfig) else None,
+            image=picture[0] if isinstance(self.recipe.encode.images, PixelsConfig) else None,
             columns=front.columns,
             rows=front.rows,
             offset=float(front.offset),
@@ -203,7 +203,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         return lambda name: picture_named(name, image_files(self.recipe), arrays)
 
     def _encode(self, pictures: Numbers) -> Float[Tensor, "B first second third"]:
-        return self.recipe.encode.pictures.encode(pictures).to(self.device)
+        return self.recipe.encode.images.encode(pictures).to(self.device)
 
 
 def array_sizes(files: Sequence[Path]) -> list[str]:
@@ -213,7 +213,7 @@ def array_sizes(files: Sequence[Path]) -> list[str]:
         return []
     array = read_pictures(beside)
     sizes = {"columns": array.columns, "rows": array.rows, "channels": array.channels}
-    return [f"encode.pictures.{name}={size}" for name, size in sizes.items()]
+    return [f"encode.images.{name}={size}" for name, size in sizes.items()]
 
 
 class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
@@ -243,7 +243,7 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         return example.name
 
     def fit(self, recipe: CaptionRecipe, train: Sequence[CaptionExample]) -> Vocabulary:
-        return recipe.encode.units.fit(text for example in train for text in example.captions)
+        return recipe.encode.tokenizer.fit(text for example in train for text in example.captions)
 
     def build(self, recipe: CaptionRecipe, sizes: VocabularySizes) -> Captioner:
         return recipe.model.build(sizes.entries, recipe.image_sizes, recipe.seed)
@@ -255,17 +255,19 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         vocabulary: Vocabulary,
         cache: Path,
     ) -> list[Stage[Captioner]]:
-        config, pictures = recipe.training.captions, recipe.encode.pictures
+        config, pictures = recipe.training.captions, recipe.encode.images
         examples = resize_once(splits["train"], cache)
-        texts, owners = encode_captions(examples, vocabulary, recipe.model.decoder.length)
-        order = Order(np.ones(len(texts), dtype=np.int64), config.batch_captions, recipe.seed)
+        texts, owners = encode_captions(examples, vocabulary, recipe.model.decoder.max_length)
+        order = BucketSampler(
+            np.ones(len(texts), dtype=np.int64), config.batch_captions, recipe.seed
+        )
 
         def batch(step: int) -> list[CaptionBatch]:
             chosen = order.batch(step)
             pixels = pictures.encode(load([examples[owners[index]] for index in chosen]))
-            pixels = move_camera(pixels, config.camera, seeded(recipe.seed, step))
+            pixels = random_affine(pixels, config.random_affine, seeded(recipe.seed, step))
             captions = ragged([texts[index] for index in chosen])
-            return [CaptionBatch(pixels, *told_and_wanted(captions, END, END, PAD))]
+            return [CaptionBatch(pixels, *shift_targets(captions, END, END, PAD))]
 
         dev = splits["dev"][:DEV_PICTURES]
         greedy = replace(recipe, search=SearchConfig())
@@ -276,7 +278,7 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
             samples, _ = caption_samples(outputs, [example.captions for example in dev])
             return samples["cider_d"].value
 
-        return [stage("captions", config, batch, caption_loss(config.smoothing), dev_cider)]
+        return [stage("captions", config, batch, caption_loss(config.label_smoothing), dev_cider)]
 
     def probe_sizes(
         self, recipe: CaptionRecipe, rows: int | None, length: int | None
@@ -289,13 +291,13 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         self, recipe: CaptionRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[Captioner]:
         generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
-        size = recipe.encode.pictures
+        size = recipe.encode.images
         axes = (size.channels, size.rows, size.columns)
-        if isinstance(recipe.model.front, FeatureProjectionConfig):
+        if isinstance(recipe.model.frontend, FeatureProjectionConfig):
             axes = (size.columns, size.rows, size.channels)
         pictures = torch.randn(letters["B"], *axes, generator=generator)
         inputs, targets = (random_tokens(generator, vocabulary.entries, *shape) for _ in range(2))
-        smoothing = recipe.training.captions.smoothing
+        smoothing = recipe.training.captions.label_smoothing
         return micro_batch(CaptionBatch(pictures, inputs, targets), caption_loss(smoothing))
 
 

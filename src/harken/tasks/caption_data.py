@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from harken.augment.affine import CameraConfig
+from harken.augment.affine import RandomAffineConfig
 from harken.batch.ragged import Numbers as Tokens
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
-from harken.encode.pixels import MapsConfig, PixelsConfig
-from harken.encode.subwords import UnitsConfig, WordsConfig
+from harken.encode.pixels import FeatureMapsConfig, PixelsConfig
+from harken.encode.subwords import TokenizerConfig, WordsConfig
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
 from harken.files import replacing
@@ -37,11 +37,11 @@ PIXELS = "pixels.npy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ListedCaptions:
+class CaptionSplit:
     """A file of captions, and a list of the pictures to use, one name per line."""
 
     captions: Path
-    listed: Path
+    image_list: Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,14 +51,14 @@ class CaptionData:
     An array beside the captions with their stem, train.npz beside train.jsonl, is found by itself.
     """
 
-    train: ListedCaptions | Path
-    dev: ListedCaptions | Path | float = 0.1
-    test: ListedCaptions | Path | None = None
+    train: CaptionSplit | Path
+    dev: CaptionSplit | Path | float = 0.1
+    test: CaptionSplit | Path | None = None
     images: Path | None = None
     features: Path | None = None
-    scale: Path | None = None  # a factor for each channel of the features
-    names: Path | None = None  # line n is the name of row n of the array
-    folder: Path | None = None  # where the names of files begin
+    feature_scale: Path | None = None  # a factor for each channel of the features
+    array_names: Path | None = None  # line n is the name of row n of the array
+    image_folder: Path | None = None  # where the names of files begin
 
     def __post_init__(self) -> None:
         require_share(self.dev)
@@ -70,8 +70,8 @@ class CaptionData:
 class CaptionEncoding:
     """The size of pictures, and the tokens of text."""
 
-    pictures: PixelsConfig | MapsConfig = field(default_factory=PixelsConfig)
-    units: UnitsConfig = field(default_factory=WordsConfig)
+    images: PixelsConfig | FeatureMapsConfig = field(default_factory=PixelsConfig)
+    tokenizer: TokenizerConfig = field(default_factory=WordsConfig)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,17 +79,19 @@ class CaptionStage(StageConfig):
     """`smoothing` is label smoothing: one picture has many captions."""
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimizerConfig = MuonConfig(rate=0.01, kernels=True, rest=AdamWConfig(rate=0.003))
+    optimizer: OptimizerConfig = MuonConfig(
+        lr=0.01, conv_kernels=True, fallback=AdamWConfig(lr=0.003)
+    )
     batch_captions: int = bounded(64, at_least=1, at_most=MAX_BATCH)
-    smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
-    camera: CameraConfig = CameraConfig()  # random affine maps of the pictures
+    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
+    random_affine: RandomAffineConfig = RandomAffineConfig()  # random affine maps of the pictures
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionTraining:
     """One stage."""
 
-    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     captions: CaptionStage = field(default_factory=CaptionStage)
 
 
@@ -104,23 +106,23 @@ class CaptionRecipe:
     model: CaptionerConfig = field(default_factory=CaptionerConfig)
     training: CaptionTraining = field(default_factory=CaptionTraining)
     # An RNN may repeat "and black and black" without end.
-    search: SearchConfig = SearchConfig(beam=5, most=64)
+    search: SearchConfig = SearchConfig(beam=5, max_tokens=64)
 
     def __post_init__(self) -> None:
-        maps = isinstance(self.encode.pictures, MapsConfig)
-        front_of_maps = isinstance(self.model.front, FeatureProjectionConfig)
+        maps = isinstance(self.encode.images, FeatureMapsConfig)
+        front_of_maps = isinstance(self.model.frontend, FeatureProjectionConfig)
         if not (self.data.features is not None) == maps == front_of_maps:
             raise ValueError(
-                "data.features, encode.pictures.kind = 'maps' and model.front.kind = 'map' belong "
+                "data.features, encode.images.kind = 'maps' and model.frontend.kind = 'map' belong "
                 "together; set all of them or none"
             )
-        if maps and not self.training.captions.camera.still:
-            raise ValueError("training.captions.camera applies to pictures, not to maps")
+        if maps and not self.training.captions.random_affine.still:
+            raise ValueError("training.captions.random_affine applies to pictures, not to maps")
         self.model.check(self.image_sizes)
 
     @property
     def image_sizes(self) -> ImageSizes:
-        size = self.encode.pictures
+        size = self.encode.images
         return ImageSizes(channels=size.channels, columns=size.columns, rows=size.rows)
 
 
@@ -172,7 +174,7 @@ def encode_captions(
     if not fits:
         raise UserError(
             f"no training caption has fewer than {max_length} tokens",
-            fix="raise model.decoder.length",
+            fix="raise model.decoder.max_length",
         )
     warn_unfit(len(pairs) - len(fits), len(pairs), "captions")
     return [tokens for tokens, _ in fits], [index for _, index in fits]
@@ -184,11 +186,11 @@ def identity(example: CaptionExample) -> str:
     return "/".join(image.parts[-2:]) if isinstance(image, Path) else f"#{image}"
 
 
-def read_examples(recipe: CaptionRecipe, file: ListedCaptions | Path) -> list[CaptionExample]:
+def read_examples(recipe: CaptionRecipe, file: CaptionSplit | Path) -> list[CaptionExample]:
     """Read captions and find their pictures."""
     data = recipe.data
     captions, listed = (
-        (file.captions, file.listed) if isinstance(file, ListedCaptions) else (file, None)
+        (file.captions, file.image_list) if isinstance(file, CaptionSplit) else (file, None)
     )
     require_file(captions)
     beside = captions.with_suffix(".npz")
@@ -197,7 +199,7 @@ def read_examples(recipe: CaptionRecipe, file: ListedCaptions | Path) -> list[Ca
     assert source is not None, "a recipe of feature maps names their array"
     rows = len(source.array) if isinstance(source, ImageRows) else None
     examples = read_captions(
-        captions, folder=data.folder, rows=rows, names=data.names, listed=listed
+        captions, folder=data.image_folder, rows=rows, names=data.array_names, listed=listed
     )
     return [
         CaptionExample(
@@ -213,24 +215,24 @@ def read_examples(recipe: CaptionRecipe, file: ListedCaptions | Path) -> list[Ca
 
 def image_files(recipe: CaptionRecipe) -> ImageFiles | None:
     """How picture files are read; None for a model of feature maps."""
-    size = recipe.encode.pictures
-    if isinstance(size, MapsConfig):
+    size = recipe.encode.images
+    if isinstance(size, FeatureMapsConfig):
         return None
     return ImageFiles(columns=size.columns, rows=size.rows, channels=size.channels, fit=size.fit)
 
 
 def open_array(recipe: CaptionRecipe, path: Path) -> Pictures | FeatureMaps:
     """Open an array whose pictures or maps have the size that the model reads."""
-    size = recipe.encode.pictures
+    size = recipe.encode.images
     array: Pictures | FeatureMaps
-    if isinstance(size, MapsConfig):
-        array = read_maps(path, scale=recipe.data.scale)
+    if isinstance(size, FeatureMapsConfig):
+        array = read_maps(path, scale=recipe.data.feature_scale)
     else:
         array = read_pictures(path)
     names = ("columns", "rows", "channels")
     actual, expected = ([getattr(record, name) for name in names] for record in (array, size))
     if actual != expected:
-        sizes = [f"encode.pictures.{name}={size}" for name, size in zip(names, actual, strict=True)]
+        sizes = [f"encode.images.{name}={size}" for name, size in zip(names, actual, strict=True)]
         raise UserError(
             f"{path}: wrong columns, rows and channels (expected {expected}, got {actual})",
             fix=f"train with the overrides {' '.join(sizes)}",

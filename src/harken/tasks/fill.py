@@ -21,17 +21,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.batch.blanks import (
-    Asked,
     BlankBatch,
-    ask_one_by_one,
-    ask_together,
+    ClozeQueries,
     choose_blanks,
     cut_evenly,
     like_lengths,
+    mask_one_by_one,
+    mask_together,
     words_read,
 )
-from harken.batch.bucketing import Order, seeded
-from harken.batch.ragged import Numbers, Ragged, places, ragged, take_slices
+from harken.batch.bucketing import BucketSampler, seeded
+from harken.batch.ragged import Numbers, Ragged, places, ragged, ragged_slices
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary, VocabularySizes
 from harken.encode.whole_words import WholeWordsConfig, split_words
@@ -79,8 +79,8 @@ BATCH_WORDS = 8192  # in one batch of evaluation, padding included
 BATCH_LOGITS = 1 << 24  # in one product with the vocabulary: 64 MiB
 TEMPLATE = """
 [encode]
-least = {encode.least}    # times that a word must be met to be known
-size = {encode.size}    # words at most
+min_count = {encode.min_count}    # times that a word must be met to be known
+vocab_size = {encode.vocab_size}    # words at most
 
 [model]
 kind = "{model.kind}"    # an RNN from each side; or "masked": a Transformer
@@ -98,11 +98,13 @@ evaluate_every = {training.evaluate_every}    # steps; the best on dev is kept; 
 class FillTraining(StageConfig):
     """One stage."""
 
-    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     steps: int = bounded(900, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimizerConfig = AdamWConfig(rate=3e-3)
+    optimizer: OptimizerConfig = AdamWConfig(lr=3e-3)
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
-    blanks: float = bounded(0.15, above=0.0, at_most=1.0)  # share of words, for a masked model only
+    mask_ratio: float = bounded(
+        0.15, above=0.0, at_most=1.0
+    )  # share of words, for a masked model only
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +121,7 @@ class FillRecipe:
     @property
     def blanked_share(self) -> float:
         """The share of words that are targets."""
-        return 1.0 if self.model.together else self.training.blanks
+        return 1.0 if self.model.together else self.training.mask_ratio
 
 
 class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
@@ -132,7 +134,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
             texts = inputs[start : start + BATCH_LINES]
             lines, blanks = encode_blanks(texts, self.vocabulary)
             rows = self._rows(lines)
-            filled = self.fill(ask_together(rows, blanks), best=nbest)
+            filled = self.fill(mask_together(rows, blanks), best=nbest)
             owner, _ = places(lines.lengths)
             lengths = np.stack((words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
             ends = np.searchsorted(owner[blanks], np.arange(1, len(texts)))
@@ -171,7 +173,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         if not has_attention(self.model):
             return None
         (prediction,) = self.predict([text])
-        first = ask_together(self._rows(line), blanks).take(np.arange(1))
+        first = mask_together(self._rows(line), blanks).take(np.arange(1))
         batch = first.batch(PAD).to(self.device)
         masked = batch.tokens[0].masked_fill(batch.blanks[0], MASK).tolist()
         return AttentionExample(
@@ -181,13 +183,13 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
             truncation=truncation_of(len(masked), int(line.lengths[0]), AROUND, "words"),
         )
 
-    def queries(self, lines: Ragged, chosen: Numbers) -> Asked:
+    def queries(self, lines: Ragged, chosen: Numbers) -> ClozeQueries:
         """Each chosen word blanked with all others shown; a long line is cut into rows."""
-        ask = ask_together if self.recipe.model.together else ask_one_by_one
+        ask = mask_together if self.recipe.model.together else mask_one_by_one
         return ask(self._rows(lines), chosen)
 
     @torch.inference_mode()
-    def fill(self, queries: Asked, best: int) -> ClozePredictions:
+    def fill(self, queries: ClozeQueries, best: int) -> ClozePredictions:
         """The best words for each blank, row by row; special tokens are no answers."""
         model, entries = self.model.eval(), len(self.vocabulary)
         owner, _ = places(queries.rows.lengths)
@@ -199,7 +201,9 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         for rows in like_lengths(queries.rows.lengths, BATCH_WORDS):
             batch = queries.take(rows).batch(PAD).to(self.device)
             states = model.states(batch.tokens, batch.present, batch.blanks)
-            blanks = take_slices(np.arange(total), (np.cumsum(counts) - counts)[rows], counts[rows])
+            blanks = ragged_slices(
+                np.arange(total), (np.cumsum(counts) - counts)[rows], counts[rows]
+            )
             for start in range(0, len(states), size):
                 part = slice(start, start + size)
                 scores = model.logits(states[part]).float().log_softmax(dim=-1)
@@ -280,7 +284,7 @@ def cloze_samples(
     """The metrics of the model and of the n-gram baselines."""
     tally = ClozeMetrics(lines, chosen)
     unigram, trigram = ngram_predictions(trigrams, lines, chosen, len(SPECIAL))
-    samples = {"accuracy": tally.accuracy(filled), "five_best": tally.top5_accuracy(filled)}
+    samples = {"accuracy": tally.accuracy(filled), "top5_accuracy": tally.top5_accuracy(filled)}
     fills = {"": filled, "unigram_": unigram, "trigram_": trigram}
     samples |= {f"{name}accuracy": tally.accuracy(fill) for name, fill in fills.items()}
     samples |= {f"{name}perplexity": tally.perplexity(fill) for name, fill in fills.items()}
@@ -294,7 +298,7 @@ def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[
         "accuracy": "blanks whose likeliest word is the one that stood there. Each word or mark of "
         f"the held-out lines is blanked with all others shown; {unknown:.1%} of the blanks held a "
         f"word outside the vocabulary of {len(vocabulary) - len(SPECIAL):,} and are never right",
-        "five_best": f"the true word is among the {BEST} likeliest",
+        "top5_accuracy": f"the true word is among the {BEST} likeliest",
         "perplexity": "of the true symbol, <unknown> for every word outside the vocabulary",
         "unigram_accuracy": "always the most common training word",
         "trigram_accuracy": "P(w | a b _ c d) in proportion to p(w | a b) p(c | b w) p(d | w c), "
@@ -351,13 +355,13 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
         train = ragged(vocabulary.encode(splits["train"]))
         rows = cut_evenly(train, recipe.model.length or MAX_LENGTH)
-        order = Order(rows.lengths, training.batch_tokens, recipe.seed)
+        order = BucketSampler(rows.lengths, training.batch_tokens, recipe.seed)
 
         def batch(step: int) -> list[BlankBatch]:
             picked = order.batch(step)
             starts, lengths = rows.starts[picked], rows.lengths[picked]
             blanked = choose_blanks(lengths, recipe.blanked_share, seeded(recipe.seed, step))
-            return [Asked(take_slices(rows.values, starts, lengths), blanked).batch(PAD)]
+            return [ClozeQueries(ragged_slices(rows.values, starts, lengths), blanked).batch(PAD)]
 
         def dev_accuracy(model: ClozeModel) -> float:
             predictor = FillPredictor(recipe, splits, vocabulary, model)
@@ -384,9 +388,9 @@ def require_words(recipe: FillRecipe, texts: Sequence[str]) -> None:
     """Raise unless a word of the training lines occurs often enough to be an answer."""
     if not recipe.encode.knows_any(texts):
         raise UserError(
-            f"{recipe.data.train}: no word occurs {recipe.encode.least} times in {len(texts)} "
+            f"{recipe.data.train}: no word occurs {recipe.encode.min_count} times in {len(texts)} "
             "training lines (expected words to choose from)",
-            fix="add lines, or set encode.least = 1",
+            fix="add lines, or set encode.min_count = 1",
         )
 
 

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from harken.batch.padding import TokenBatch
 from harken.batch.ragged import Numbers
-from harken.batch.windows import Windows, cover, covering_batches
+from harken.batch.windows import Windows, covering_batches, sliding_windows
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper
 from harken.encode.stream import Documents, Stream, stretches
-from harken.encode.subwords import CharactersConfig, UnitsConfig
+from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
 from harken.errors import Failure, UserError
 from harken.files import replacing
@@ -80,7 +80,7 @@ kind = "{encode.kind}"    # or "bpe", "unigram", "words"
 kind = "{model.kind}"    # or "rnn", "cnn": these take only width and dropout of what follows
 layers = {model.layers}
 width = {model.width}
-length = {model.length}    # tokens that the model sees at once
+max_length = {model.max_length}    # tokens that the model sees at once
 dropout = {model.dropout}
 position.kind = "{model.position.kind}"    # or "rotary", "sinusoid", "alibi", "none"
 
@@ -91,7 +91,7 @@ evaluate_every = {training.evaluate_every}    # steps; the best on dev is kept; 
 
 [search]
 temperature = {search.temperature}    # below 1 likelier, above 1 bolder; or beam = 4 in its place
-most = {search.most}    # tokens of a continuation
+max_tokens = {search.max_tokens}    # tokens of a continuation
 """
 
 
@@ -106,7 +106,7 @@ class LanguageModelData(SplitPaths):
 class LanguageModelTraining(StageConfig):
     """One stage; `window` is the tokens of a row, by default the model's length."""
 
-    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)
     window: int | None = bounded(None, at_least=2)
     batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)
@@ -119,23 +119,23 @@ class LanguageModelRecipe:
     task: Literal["lm"] = "lm"
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: LanguageModelData
-    encode: UnitsConfig = field(default_factory=CharactersConfig)
+    encode: TokenizerConfig = field(default_factory=CharactersConfig)
     model: LanguageModelConfig = field(default_factory=GPTConfig)
     training: LanguageModelTraining = field(default_factory=LanguageModelTraining)
-    search: SearchConfig = SearchConfig(temperature=0.8, most=MAX_NEW_TOKENS)
+    search: SearchConfig = SearchConfig(temperature=0.8, max_tokens=MAX_NEW_TOKENS)
 
     def __post_init__(self) -> None:
-        longest = self.model.length if isinstance(self.model, GPTConfig) else None
+        longest = self.model.max_length if isinstance(self.model, GPTConfig) else None
         if longest is not None and self.window > longest:
             raise ValueError(
                 f"training.window {self.window} is more than the model's length {longest}; "
-                "make model.length larger, or leave out the window"
+                "make model.max_length larger, or leave out the window"
             )
 
     @property
     def window(self) -> int:
         """Tokens that the model reads at once, in training and evaluation."""
-        own = self.model.length if isinstance(self.model, GPTConfig) else WINDOW
+        own = self.model.max_length if isinstance(self.model, GPTConfig) else WINDOW
         return self.training.window or own
 
 
@@ -157,7 +157,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
         model, search, stream = self.model.eval(), self.recipe.search, self.stream
-        max_tokens = search.most or MAX_NEW_TOKENS
+        max_tokens = search.max_tokens or MAX_NEW_TOKENS
         if model.length is not None:
             # At least a quarter of what the model reads is left for the prompt.
             max_tokens = min(max_tokens, model.length - model.length // 4)
@@ -190,7 +190,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             n=len(overlapping.nats),
             samples={
                 **overlapping.samples(),
-                "nats_without_overlap": mean_nats(disjoint.nats, disjoint.tokens),
+                "nats_disjoint": mean_nats(disjoint.nats, disjoint.tokens),
             },
             notes=self._notes(len(tokens) - 1),
             tables=[continuations],
@@ -216,7 +216,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
     def _continuations(self, examples: Sequence[str]) -> Table:
         chosen = np.linspace(0, len(examples), SHOWN, endpoint=False, dtype=int)
         prompts = [examples[index][:SHOWN_CHARACTERS] for index in dict.fromkeys(chosen.tolist())]
-        search = SearchConfig(temperature=0.8, most=SHOWN_TOKENS)
+        search = SearchConfig(temperature=0.8, max_tokens=SHOWN_TOKENS)
         recipe = replace(self.recipe, search=search)
         sampling = LanguageModelPredictor(recipe, self.splits, self.vocabulary, self.model)
         return Table(
@@ -239,7 +239,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             "perplexity": "the exponential of nats per token",
             "perplexity_per_word": "of nats over the words of the text, separated by white space",
             "perplexity_per_character": f"of nats over the characters{ended} of the text",
-            "nats_without_overlap": "per token, in disjoint windows without context before them, "
+            "nats_disjoint": "per token, in disjoint windows without context before them, "
             "as in nanoGPT",
         }
 
@@ -257,7 +257,7 @@ def token_nats(
     model.eval()
     device = next(model.parameters()).device
     rows = max(1, BATCH_TOKENS // window)
-    batches = covering_batches(stream, cover(len(stream), window, stride), rows, PAD)
+    batches = covering_batches(stream, sliding_windows(len(stream), window, stride), rows, PAD)
     return np.concatenate(
         [losses(model, batch.to(device)).double().cpu().numpy() for batch in batches]
     )

@@ -20,7 +20,7 @@ from harken.tasks.attention_view import AttentionView, AudioView, ImageView, Tok
 
 def max_tokens(model: EncoderDecoder | Captioner, search: SearchConfig) -> int:
     """The most tokens of an output, with the end token if there is one."""
-    return min(search.most or model.max_target, model.max_target)
+    return min(search.max_tokens or model.max_target, model.max_target)
 
 
 def search_outputs(

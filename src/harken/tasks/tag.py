@@ -23,20 +23,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harken.batch.bucketing import Order, seeded
-from harken.batch.padding import IGNORE, TokenBatch
+from harken.batch.bucketing import BucketSampler, seeded
+from harken.batch.padding import IGNORE_INDEX, TokenBatch
 from harken.batch.ragged import places
 from harken.batch.words import (
     NeighborBatches,
     TaggedBatch,
-    forget_rare,
+    unk_dropout,
     windows_over,
     word_batch,
     word_corpus,
 )
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.vocabulary import PAD, UNKNOWN, VocabularySizes
-from harken.encode.words import WordsAndCharacters, WordsAndCharactersConfig
+from harken.encode.words import WordVocabulary, WordVocabularyConfig
 from harken.errors import OptionError, UserError
 from harken.formats.conllu import read_conllu
 from harken.formats.examples import Sentence, TaggedToken
@@ -73,8 +73,8 @@ column = "{data.column}"    # or "xpos", the language's own tags
 
 [model]
 width = {model.width}
-body.kind = "{model.body.kind}"    # or "stride2", "gated", "transformer", or
-# "gru", "tanh" with body.direction = "both"
+encoder.kind = "{model.encoder.kind}"    # or "stride2", "gated", "transformer", or
+# "gru", "tanh" with encoder.direction = "both"
 dropout = {model.dropout}
 
 [training.tags]
@@ -96,9 +96,9 @@ class VectorsConfig(StageConfig):
     """Word vectors by CBOW; 0 steps leave the stage out."""
 
     steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimizerConfig = AdamWConfig(rate=5e-3, decay=0.0)
+    optimizer: OptimizerConfig = AdamWConfig(lr=5e-3, weight_decay=0.0)
     batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)
-    neighbours: CBOWConfig = CBOWConfig()
+    cbow: CBOWConfig = CBOWConfig()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,16 +106,16 @@ class TagsConfig(StageConfig):
     """A word that occurs c times in training is replaced with probability a / (a + c)."""
 
     steps: int = bounded(1600, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimizerConfig = AdamWConfig(rate=2e-3, decay=0.01)
+    optimizer: OptimizerConfig = AdamWConfig(lr=2e-3, weight_decay=0.01)
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
-    unknown: float = bounded(1.0, at_least=0.0, at_most=1e6)  # a
+    unk_dropout: float = bounded(1.0, at_least=0.0, at_most=1e6)  # a
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagTraining:
     """One stage or two."""
 
-    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     vectors: VectorsConfig = field(default_factory=VectorsConfig)
     tags: TagsConfig = field(default_factory=TagsConfig)
 
@@ -127,7 +127,7 @@ class TagRecipe:
     task: Literal["tag"] = "tag"
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: TagData
-    encode: WordsAndCharactersConfig = WordsAndCharactersConfig()
+    encode: WordVocabularyConfig = WordVocabularyConfig()
     model: TaggerConfig = TaggerConfig()
     training: TagTraining = field(default_factory=TagTraining)
 
@@ -153,7 +153,7 @@ class TaggedSentence(NamedTuple):
     log_probabilities: Sequence[float]
 
 
-class TagPredictor(Predictor[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
+class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     """A trained tagger."""
 
     def predict(
@@ -210,7 +210,7 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         windows = windows_over(corpus.lengths, model.length or MAX_LENGTH)
         best = np.zeros(len(corpus.rows), dtype=np.int64)
         log_probabilities = np.zeros(len(corpus.rows))
-        order = Order(windows.lengths, BATCH_WORDS, seed=0)
+        order = BucketSampler(windows.lengths, BATCH_WORDS, seed=0)
         for step in takewhile(lambda step: order.epoch(step) < 1, count()):
             chosen = order.batch(step)
             batch = word_batch(corpus, windows, chosen, PAD).to(self.device)
@@ -241,7 +241,7 @@ def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> P
 
 
 def tag_samples(
-    examples: Sequence[Sentence], predicted: Tags, vocabulary: WordsAndCharacters
+    examples: Sequence[Sentence], predicted: Tags, vocabulary: WordVocabulary
 ) -> dict[str, Sample]:
     """Accuracy of all words, of known and unknown ones (if there are any), and a baseline."""
     expected = [sentence.tags for sentence in examples]
@@ -252,18 +252,18 @@ def tag_samples(
         if any(map(any, among)):
             samples[name] = tag_accuracy(expected, predicted, among)
     baseline = [[vocabulary.likely_tag(word) for word in sentence] for sentence in words]
-    samples["commonest_tag"] = tag_accuracy(expected, baseline)
+    samples["majority_tag"] = tag_accuracy(expected, baseline)
     return samples
 
 
-def tag_notes(examples: Sequence[Sentence], vocabulary: WordsAndCharacters) -> dict[str, str]:
+def tag_notes(examples: Sequence[Sentence], vocabulary: WordVocabulary) -> dict[str, str]:
     """Explanations of the metrics."""
     notes = {
         "accuracy": "words with the expected tag; the interval is over sentences",
         "known_words": "words that the training data hold in this very form",
         "unknown_words": "words that they do not",
-        "commonest_tag": "each word's most common training tag, for unknown ones "
-        f"{vocabulary.commonest_tag}",
+        "majority_tag": "each word's most common training tag, for unknown ones "
+        f"{vocabulary.majority_tag}",
     }
     unseen = Counter(
         tag for sentence in examples for tag in sentence.tags if tag not in vocabulary.tag_counts
@@ -293,11 +293,11 @@ def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
     ]
 
 
-class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
+class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
     """Sequence labeling."""
 
     recipe_type = TagRecipe
-    vocabulary_type = WordsAndCharacters
+    vocabulary_type = WordVocabulary
     predictor_type = TagPredictor
     layout = Layout[TagRecipe, Sentence](
         calls=file_calls("train.conllu", "train.conllu", "dev.conllu", "test.conllu"),
@@ -320,7 +320,7 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
     def target(self, example: Sentence) -> str:
         return " ".join(example.tags)
 
-    def fit(self, recipe: TagRecipe, train: Sequence[Sentence]) -> WordsAndCharacters:
+    def fit(self, recipe: TagRecipe, train: Sequence[Sentence]) -> WordVocabulary:
         return recipe.encode.fit(train)
 
     def build(self, recipe: TagRecipe, sizes: VocabularySizes) -> Tagger:
@@ -330,14 +330,14 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
             characters=sizes.characters,
             tags=sizes.tags,
             seed=recipe.seed,
-            neighbours=vectors.neighbours if vectors.steps > 0 else None,
+            neighbors=vectors.cbow if vectors.steps > 0 else None,
         )
 
     def stages(
         self,
         recipe: TagRecipe,
         splits: Splits[Sentence],
-        vocabulary: WordsAndCharacters,
+        vocabulary: WordVocabulary,
         cache: Path,
     ) -> list[Stage[Tagger]]:
         train, number = splits["train"], {tag: at for at, tag in enumerate(vocabulary.tags)}
@@ -345,14 +345,14 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
         corpus = word_corpus(*vocabulary.encode([item.words for item in train]), tags)
         config, vectors, seed = recipe.training.tags, recipe.training.vectors, recipe.seed
         windows = windows_over(corpus.lengths, recipe.model.length or MAX_LENGTH)
-        order = Order(windows.lengths, config.batch_tokens, seed)
+        order = BucketSampler(windows.lengths, config.batch_tokens, seed)
         words = [sentence.words for sentence in splits["dev"]]
         expected = [sentence.tags for sentence in splits["dev"]]
 
         def batch(step: int) -> list[TaggedBatch]:
             words = word_batch(corpus, windows, order.batch(step), PAD)
             random = seeded(seed, step)
-            return [forget_rare(words, vocabulary.row_counts, config.unknown, UNKNOWN, random)]
+            return [unk_dropout(words, vocabulary.row_counts, config.unk_dropout, UNKNOWN, random)]
 
         def dev_accuracy(model: Tagger) -> float:
             tagged = TagPredictor(recipe, splits, vocabulary, model).tag(words)
@@ -389,11 +389,11 @@ class TagTask(Task[TagRecipe, Sentence, WordsAndCharacters, Tagger]):
 def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:
     """Cross-entropy, summed over the words that are counted."""
     scores: Tensor = model(*batch[:-1])
-    counted = batch.tags != IGNORE
+    counted = batch.tags != IGNORE_INDEX
     return F.cross_entropy(scores[counted].float(), batch.tags[counted], reduction="sum")
 
 
 def neighbors_loss(model: Tagger, batch: TokenBatch) -> Tensor:
     """Cross-entropy of CBOW, summed over the words that have neighbors."""
-    counted = batch.targets != IGNORE
+    counted = batch.targets != IGNORE_INDEX
     return cross_entropy_(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.batch.padding import IGNORE
+from harken.batch.padding import IGNORE_INDEX
 from harken.encode.vocabulary import SPECIAL, VocabularySizes
 from harken.errors import UserError
 from harken.formats.split import hold_out
@@ -268,5 +268,5 @@ def target_losses(
     smoothing: float = 0.0,
 ) -> Float[Tensor, "counted"]:
     """Return the cross-entropy of every counted target, in reading order."""
-    counted = targets != IGNORE
+    counted = targets != IGNORE_INDEX
     return cross_entropy_(model(*inputs, at=counted), targets[counted], smoothing)

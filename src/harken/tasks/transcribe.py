@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from harken.augment.equalizer import equalise
+from harken.augment.equalizer import equalize
 from harken.augment.specaugment import augment
-from harken.batch.bucketing import Order, seeded
-from harken.batch.padding import IGNORE
+from harken.batch.bucketing import BucketSampler, seeded
+from harken.batch.padding import IGNORE_INDEX
 from harken.batch.ragged import ragged
 from harken.batch.utterances import UtteranceBatch, utterance_batch
 from harken.decode.joint import SpeechSearchConfig
@@ -53,19 +53,19 @@ DEV_UTTERANCES = 200  # transcribed greedily at each evaluation during training
 PROBE_FRAMES, FRAMES_PER_TOKEN = 400, 16  # four seconds, one frame every 10 ms
 TEMPLATE = """
 [encode.filterbank]
-rate = {encode.filterbank.rate}    # samples per second, as most files have; others are resampled
-bins = {encode.filterbank.bins}    # mel bands; 40 are enough for a rate of 8000
-normalise = "{encode.filterbank.normalise}"    # "level" for short words
+sample_rate = {encode.filterbank.sample_rate}    # samples per second, as most files have; others are resampled
+mel_bins = {encode.filterbank.mel_bins}    # mel bands; 40 are enough for a rate of 8000
+normalize = "{encode.filterbank.normalize}"    # "level" for short words
 
-[encode.units]
-kind = "{encode.units.kind}"    # "words" for a closed vocabulary; or "characters", "bpe", "unigram"
+[encode.tokenizer]
+kind = "{encode.tokenizer.kind}"    # "words" for a closed vocabulary; or "characters", "bpe", "unigram"
 
 [model]
 encoder.kind = "{model.encoder.kind}"    # or "transformer", or
 # "lstm", "gru", "tanh" with encoder.direction = "both"
 encoder.layers = {model.encoder.layers}
 width = {model.width}
-front.channels = {model.front.channels}
+frontend.channels = {model.frontend.channels}
 # decoder.kind = "transformer"    # or "rnn": write by attention too, or alone with ctc = false
 
 [training.speech]
@@ -73,8 +73,8 @@ steps = {training.speech.steps}
 batch_frames = {training.speech.batch_frames}    # frames of one step
 evaluate_every = {training.speech.evaluate_every}    # steps; the best on dev is kept; 0: the last
 speeds = [0.9, 1.0, 1.1]    # speed perturbation; [1.0] for none
-masks.time_masks = {training.speech.masks.time_masks}    # SpecAugment, for sounds of 2 s or more
-masks.frequency_masks = {training.speech.masks.frequency_masks}
+spec_augment.time_masks = {training.speech.spec_augment.time_masks}    # SpecAugment, for sounds of 2 s or more
+spec_augment.frequency_masks = {training.speech.spec_augment.frequency_masks}
 
 [search]
 beam = {search.beam}
@@ -109,11 +109,11 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         return example.text
 
     def fit(self, recipe: TranscribeRecipe, train: Sequence[Utterance]) -> Vocabulary:
-        return recipe.encode.units.fit(utterance.text for utterance in train)
+        return recipe.encode.tokenizer.fit(utterance.text for utterance in train)
 
     def build(self, recipe: TranscribeRecipe, sizes: VocabularySizes) -> SpeechRecognizer:
         sound = recipe.encode.filterbank
-        return recipe.model.build(sizes.entries, sound.bins, sound.hop_ms, recipe.seed)
+        return recipe.model.build(sizes.entries, sound.mel_bins, sound.hop_ms, recipe.seed)
 
     def stages(
         self,
@@ -128,20 +128,20 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         # A row for each speed, a column for each utterance.
         lengths = shards.lengths.reshape(len(config.speeds), len(texts)).max(axis=0)
         kept = fitting(recipe, lengths, texts)
-        order = Order(lengths[kept], config.batch_frames, recipe.seed)
+        order = BucketSampler(lengths[kept], config.batch_frames, recipe.seed)
 
         def batch(step: int) -> list[UtteranceBatch]:
             random = seeded(recipe.seed, step)
             chosen = kept[order.batch(step)]
             speeds = random.integers(len(config.speeds), size=len(chosen))
             frames, present = shards.take(speeds * len(texts) + chosen)
-            frames = equalise(frames, present, config.equaliser, random)
-            frames = augment(frames, present, config.masks, random)
+            frames = equalize(frames, present, config.random_equalizer, random)
+            frames = augment(frames, present, config.spec_augment, random)
             targets = ragged([texts[index] for index in chosen])
             return [utterance_batch(frames, present, targets, END, END, PAD)]
 
         dev = splits["dev"][:DEV_UTTERANCES]
-        greedy = replace(recipe, search=SpeechSearchConfig(by=recipe.search.by))
+        greedy = replace(recipe, search=SpeechSearchConfig(mode=recipe.search.mode))
 
         def dev_accuracy(model: SpeechRecognizer) -> float:
             predictor = SpeechPredictor(greedy, splits, vocabulary, model)
@@ -157,7 +157,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
             "B": rows or max(1, config.batch_frames // frames),
             "S": frames,
             "T": max(1, frames // FRAMES_PER_TOKEN),
-            "F": recipe.encode.filterbank.bins,
+            "F": recipe.encode.filterbank.mel_bins,
         }
         assumed = () if length else (f"a length of {frames} (--length)",)
         return ProbeSizes(config, letters, (*assumed, f"one symbol per {FRAMES_PER_TOKEN} frames"))
@@ -179,7 +179,7 @@ def speech_loss(config: TranscribeStage) -> Callable[[SpeechRecognizer, Utteranc
     """CTC and cross-entropy, summed over the targets; one of them alone has weight 1."""
 
     def loss(model: SpeechRecognizer, batch: UtteranceBatch) -> Tensor:
-        counted = batch.targets != IGNORE
+        counted = batch.targets != IGNORE_INDEX
         ctc_logits, present, decoder_logits = model(
             batch.frames, batch.present, batch.inputs, at=counted
         )
@@ -191,7 +191,7 @@ def speech_loss(config: TranscribeStage) -> Callable[[SpeechRecognizer, Utteranc
             losses.append(weight * ctc)
         if decoder_logits is not None:
             weight = 1.0 - config.ctc_weight if ctc_logits is not None else 1.0
-            nats = cross_entropy_(decoder_logits, batch.targets[counted], config.smoothing)
+            nats = cross_entropy_(decoder_logits, batch.targets[counted], config.label_smoothing)
             losses.append(weight * nats.sum())
         return torch.stack(losses).sum()
 

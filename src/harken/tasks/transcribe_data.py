@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from harken.augment.equalizer import EqualiserConfig
+from harken.augment.equalizer import RandomEqualizerConfig
 from harken.augment.specaugment import SpecAugmentConfig
 from harken.augment.speed import change_speed
 from harken.batch.frames import FrameShards, write_frames
@@ -17,7 +17,7 @@ from harken.batch.ragged import Numbers
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.joint import SpeechSearchConfig
 from harken.encode.filterbank import FilterbankConfig, frames_of
-from harken.encode.subwords import CharactersConfig, UnitsConfig
+from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.sound import MAX_SECONDS, Sounds, sound_rate, sound_seconds
@@ -42,15 +42,15 @@ CLOSED_WORDS = 100  # distinct words that can each be a token
 class TranscribeData(SplitPaths):
     """Manifests of sound and text; a share for `dev` is of the utterances."""
 
-    most_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # of one sound
+    max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # of one sound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeEncoding:
     """Sound to frames, text to tokens."""
 
-    filterbank: FilterbankConfig = FilterbankConfig(normalise="mean_and_variance")
-    units: UnitsConfig = field(default_factory=CharactersConfig)
+    filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")
+    tokenizer: TokenizerConfig = field(default_factory=CharactersConfig)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,13 +61,13 @@ class TranscribeStage(StageConfig):
     """
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimizerConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.005))
+    optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.005))
     batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # if there is a decoder too
-    smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
+    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
     speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)
-    equaliser: EqualiserConfig = EqualiserConfig()
-    masks: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)
+    random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()
+    spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)
 
     def __post_init__(self) -> None:
         if not self.speeds:
@@ -78,7 +78,7 @@ class TranscribeStage(StageConfig):
 class TranscribeTraining:
     """One stage."""
 
-    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     speech: TranscribeStage = field(default_factory=TranscribeStage)
 
 
@@ -110,16 +110,18 @@ def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[
     words = Counter(word for utterance in utterances for word in utterance.text.split())
     is_closed = len(words) <= CLOSED_WORDS and words.total() >= 10 * len(words)
     chosen: dict[str, object] = {
-        "encode.filterbank.rate": rate,
-        "encode.filterbank.bins": 80 if rate > 8000 else 40,
+        "encode.filterbank.sample_rate": rate,
+        "encode.filterbank.mel_bins": 80 if rate > 8000 else 40,
         # The mean of a short word is mostly its vowel.
-        "encode.filterbank.normalise": "mean_and_variance" if is_long else "level",
-        "encode.units.kind": "words" if is_closed else "characters",
+        "encode.filterbank.normalize": "mean_and_variance" if is_long else "level",
+        "encode.tokenizer.kind": "words" if is_closed else "characters",
     }
     if not is_long:
-        chosen |= {f"training.speech.masks.{axis}_masks": 0 for axis in ("time", "frequency")}
+        chosen |= {
+            f"training.speech.spec_augment.{axis}_masks": 0 for axis in ("time", "frequency")
+        }
     if sum(seconds) / len(seconds) * len(utterances) < SMALL_HOURS * 3600:
-        chosen |= {"model.width": 64, "model.front.channels": 16, "model.encoder.layers": 3}
+        chosen |= {"model.width": 64, "model.frontend.channels": 16, "model.encoder.layers": 3}
     return chosen
 
 
@@ -134,32 +136,34 @@ def stored_frames(
     """Frames of every utterance at the first speed, then of every one at the next, …"""
     sound = recipe.encode.filterbank
     if not folder.is_dir():
-        sounds = Sounds(utterances, sound.rate, recipe.data.most_seconds)
+        sounds = Sounds(utterances, sound.sample_rate, recipe.data.max_seconds)
         changed = (
-            change_speed(signal, sound.rate, speed)
+            change_speed(signal, sound.sample_rate, speed)
             for speed in recipe.training.speech.speeds
             for signal in sounds
         )
-        write_frames(folder, (frames.numpy() for frames in frames_of(changed, sound)), sound.bins)
+        write_frames(
+            folder, (frames.numpy() for frames in frames_of(changed, sound)), sound.mel_bins
+        )
     return FrameShards(folder)
 
 
 def fitting(recipe: TranscribeRecipe, lengths: Numbers, texts: Sequence[Numbers]) -> Numbers:
     """The utterances that the model can learn from: neither too long nor too short."""
     model = recipe.model
-    longest, stride = getattr(model.encoder, "length", None), model.front.factor
+    longest, stride = getattr(model.encoder, "length", None), model.frontend.subsampling
     places = -(-lengths // stride)
     needed = np.array([len(text) + int((text[1:] == text[:-1]).sum()) for text in texts])
     fits = (lengths > 0) & (places <= (longest or np.inf))
     if model.ctc:
         fits &= needed <= places
     if model.decoder is not None:
-        fits &= np.array([len(text) for text in texts]) < model.decoder.length
+        fits &= np.array([len(text) for text in texts]) < model.decoder.max_length
     if not fits.any():
         raise UserError(
             f"none of {len(texts)} training utterances fits the model",
-            fix="set model.front.factor = 2 where much is said in little time, or raise "
-            "model.encoder.length for long sounds",
+            fix="set model.frontend.subsampling = 2 where much is said in little time, or raise "
+            "model.encoder.max_length for long sounds",
         )
     warn_unfit(int((~fits).sum()), len(texts), "utterances")
     return np.flatnonzero(fits)

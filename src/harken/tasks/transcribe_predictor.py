@@ -103,8 +103,8 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
 
     def evaluate(self, examples: Sequence[Utterance], condition: str | None = None) -> Evaluation:
         """With a condition, of sounds or references that it has changed."""
-        rate = self.filterbank.rate
-        signals: Sequence[Signal] = Sounds(examples, rate, self.recipe.data.most_seconds)
+        rate = self.filterbank.sample_rate
+        signals: Sequence[Signal] = Sounds(examples, rate, self.recipe.data.max_seconds)
         if condition is not None:
             parsed = parse_condition(condition)
             signals, examples = apply_condition(parsed, signals, examples, rate, self.recipe.seed)
@@ -202,14 +202,14 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     ) -> list[Transcript]:
         model = self.model.eval()
         encoded = self._encode([chunk.frames for chunk in chunks])
-        limit = model.max_target or self.recipe.search.most or MAX_TOKENS
+        limit = model.max_target or self.recipe.search.max_tokens or MAX_TOKENS
         beams = search_speech(
             model,
             *encoded,
             search=self.recipe.search,
             blank=BLANK,
             end=END,
-            max_tokens=min(self.recipe.search.most or limit, limit),
+            max_tokens=min(self.recipe.search.max_tokens or limit, limit),
             nbest=nbest,
             keys=keys,
         )
@@ -229,14 +229,14 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         ]
 
     def _signal(self, name: str) -> Signal:
-        return signal_of(name, self.filterbank.rate, self.recipe.data.most_seconds)
+        return signal_of(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
         """Encoder states of a batch of sounds."""
         device = self.device
         lengths = torch.tensor([len(frames) for frames in sounds])
         # A sound too short for one frame is read as one frame of silence.
-        padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.bins)
+        padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.mel_bins)
         for row, frames in zip(padded, sounds, strict=True):
             row[: len(frames)] = frames
         present = torch.arange(padded.shape[1]) < lengths.clamp(min=1)[:, None]
@@ -260,7 +260,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
 
         What is between the centers of two tokens is shared between them.
         """
-        if weights is None or decoding_mode(self.model, self.recipe.search.by) != "attention":
+        if weights is None or decoding_mode(self.model, self.recipe.search.mode) != "attention":
             logs = self.model.ctc_log_probs(encoded.memory)
             paths = align(logs, encoded.present, texts, blank=BLANK)
             centers = [

@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from harken.batch.bucketing import Order
+from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import pad
 from harken.batch.pairs import PairBatch, RaggedPairs, pair_batch
 from harken.batch.ragged import Numbers, ragged
@@ -28,7 +28,7 @@ from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import TokenHypothesis, concatenate
-from harken.encode.subwords import BytePairConfig, UnitsConfig
+from harken.encode.subwords import BytePairConfig, TokenizerConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.examples import Pair
@@ -74,7 +74,7 @@ target_language = "{data.target_language}"    # whose rules part words where BLE
 
 [encode]
 kind = "{encode.kind}"    # or "unigram", "words", "characters"
-size = {encode.size}    # of both languages together; leave out with "characters"
+vocab_size = {encode.vocab_size}    # of both languages together; leave out with "characters"
 
 [model]
 encoder.kind = "{model.encoder.kind}"    # or "stride2", "gated", or
@@ -119,16 +119,16 @@ class TranslateStage(StageConfig):
     """`smoothing` is label smoothing: one sentence has many translations."""
 
     steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)
-    optimiser: OptimizerConfig = MuonConfig(rate=0.01, rest=AdamWConfig(rate=0.003))
+    optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.003))
     batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
-    smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
+    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateTraining:
     """One stage."""
 
-    machine: RuntimeConfig = field(default_factory=RuntimeConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     pairs: TranslateStage = field(default_factory=TranslateStage)
 
 
@@ -139,7 +139,7 @@ class TranslateRecipe:
     task: Literal["translate"] = "translate"
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
     data: TranslateData
-    encode: UnitsConfig = field(default_factory=lambda: BytePairConfig(size=6000))
+    encode: TokenizerConfig = field(default_factory=lambda: BytePairConfig(vocab_size=6000))
     model: EncoderDecoderConfig = field(default_factory=EncoderDecoderConfig)
     training: TranslateTraining = field(default_factory=TranslateTraining)
     search: SearchConfig = SearchConfig(beam=5)
@@ -155,7 +155,7 @@ def suggest_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, obj
     """A vocabulary whose subwords occur often enough to be learned."""
     assert isinstance(recipe.encode, BytePairConfig), "a new recipe has the default"
     size = max(500, len(splits["train"]) // 4 // 100 * 100)
-    return {"encode.size": min(recipe.encode.size, size)}
+    return {"encode.vocab_size": min(recipe.encode.vocab_size, size)}
 
 
 def check_translations(files: Sequence[Path]) -> list[str]:
@@ -321,7 +321,7 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
     ) -> list[Stage[EncoderDecoder]]:
         config = recipe.training.pairs
         pairs = encode_pairs(splits["train"], vocabulary, *max_lengths(recipe.model))
-        order = Order(pairs.lengths, config.batch_tokens, recipe.seed)
+        order = BucketSampler(pairs.lengths, config.batch_tokens, recipe.seed)
         dev, greedy = splits["dev"][:DEV_SENTENCES], replace(recipe, search=SearchConfig())
 
         def batch(step: int) -> list[PairBatch]:
@@ -333,7 +333,7 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
             counts = bleu_counts(outputs, [pair.target for pair in dev], tokenize="13a")
             return float(bleu(counts.sum(axis=0, keepdims=True))[0])
 
-        return [stage("pairs", config, batch, translation_loss(config.smoothing), dev_bleu)]
+        return [stage("pairs", config, batch, translation_loss(config.label_smoothing), dev_bleu)]
 
     def probe_sizes(
         self, recipe: TranslateRecipe, rows: int | None, length: int | None
@@ -354,7 +354,7 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         tokens = (random_tokens(generator, entries, rows, letters[name]) for name in "MTT")
         source, inputs, targets = tokens
         batch = PairBatch(source, torch.ones_like(source, dtype=torch.bool), inputs, targets)
-        return micro_batch(batch, translation_loss(recipe.training.pairs.smoothing))
+        return micro_batch(batch, translation_loss(recipe.training.pairs.label_smoothing))
 
 
 def read_pairs(files: ParallelFiles | Path, *, keep_blank: bool = True) -> list[Pair]:
@@ -366,7 +366,7 @@ def read_pairs(files: ParallelFiles | Path, *, keep_blank: bool = True) -> list[
 
 def max_lengths(model: EncoderDecoderConfig) -> tuple[int, int]:
     """The most tokens of a source and of a target."""
-    return model.max_source, model.decoder.length
+    return model.max_source, model.decoder.max_length
 
 
 def encode_pairs(
@@ -383,8 +383,8 @@ def encode_pairs(
     if not fits:
         raise UserError(
             f"no training pair has at most {max_source} source and {max_target} target tokens",
-            fix="split long lines into sentences, or raise model.encoder.length and "
-            "model.decoder.length",
+            fix="split long lines into sentences, or raise model.encoder.max_length and "
+            "model.decoder.max_length",
         )
     warn_unfit(len(pairs) - len(fits), len(pairs), "pairs")
     return RaggedPairs(*map(ragged, zip(*fits, strict=True)))

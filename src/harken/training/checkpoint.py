@@ -4,7 +4,7 @@ A checkpoint is a folder `checkpoints/stage-1-step-000400/`:
 
     model.safetensors       weights
     best.safetensors        the best weights so far, if the stage is evaluated
-    optimiser.safetensors   optimizer state, named `weight|key`
+    optimizer.safetensors   optimizer state, named `weight|key`
     progress.json           stage, step, best value
     manifest.json           SHA-256 of all of these
 
@@ -55,7 +55,7 @@ class Checkpoint:
     progress: Progress
     model: Weights
     best: Weights | None
-    optimiser: Weights
+    optimizer: Weights
 
 
 def model_state(model: nn.Module) -> Weights:
@@ -155,7 +155,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a new checkpoint, then remove the oldest ones."""
     progress = checkpoint.progress
     target = folder / f"stage-{progress.stage}-step-{progress.step:07d}"
-    parts = {"model": checkpoint.model, "optimiser": checkpoint.optimiser}
+    parts = {"model": checkpoint.model, "optimizer": checkpoint.optimizer}
     if checkpoint.best is not None:
         parts["best"] = checkpoint.best
     with replacing_folder(target) as unfinished:
@@ -193,14 +193,14 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _read(path: Path) -> Checkpoint:
-    names = ["model.safetensors", "optimiser.safetensors", "progress.json"]
+    names = ["model.safetensors", "optimizer.safetensors", "progress.json"]
     has_best = (path / "best.safetensors").exists()
     check_manifest(path, [*names, *(["best.safetensors"] if has_best else [])])
     return Checkpoint(
         progress=_read_progress(path / "progress.json"),
         model=load_weights(path / "model.safetensors"),
         best=load_weights(path / "best.safetensors") if has_best else None,
-        optimiser=load_weights(path / "optimiser.safetensors"),
+        optimizer=load_weights(path / "optimizer.safetensors"),
     )
 
 

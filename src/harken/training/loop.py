@@ -40,9 +40,9 @@ class StageConfig:
     """Steps, optimizer, schedule and evaluation of one stage."""
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
-    accumulate: int = bounded(1, at_least=1)  # batches per step
-    clip: float = bounded(1.0, above=0.0)  # maximum norm of all gradients
-    optimiser: OptimizerConfig = MuonConfig()
+    gradient_accumulation: int = bounded(1, at_least=1)  # batches per step
+    max_grad_norm: float = bounded(1.0, above=0.0)  # maximum norm of all gradients
+    optimizer: OptimizerConfig = MuonConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     evaluate_every: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # steps; 0 means never
     # Rounds without gain before stopping; 0 means never.
@@ -183,8 +183,8 @@ class Training(Generic[Model]):
         load_model_state(self.model, stored.model, self.checkpoints)
         self.progress, self.best = stored.progress, stored.best
         if self.progress.stage < len(self.stages) and self.progress.step > 0:
-            self._optimizers = self._stage.config.optimiser.build(self.model)
-            load_optimizer_state(self.model, self._optimizers, stored.optimiser)
+            self._optimizers = self._stage.config.optimizer.build(self.model)
+            load_optimizer_state(self.model, self._optimizers, stored.optimizer)
         return True
 
     def __iter__(self) -> Iterator[Event]:
@@ -199,7 +199,7 @@ class Training(Generic[Model]):
                 progress=self.progress,
                 model=model_state(self.model),
                 best=self.best,
-                optimiser=optimizer_state(self.model, self._optimizers),
+                optimizer=optimizer_state(self.model, self._optimizers),
             ),
         )
         stage = min(self.progress.stage, len(self.stages) - 1)
@@ -212,7 +212,7 @@ class Training(Generic[Model]):
     def _run_stage(self) -> Iterator[Event]:
         stage, config = self._stage, self._stage.config
         if self.progress.step == 0:
-            self._optimizers = config.optimiser.build(self.model)
+            self._optimizers = config.optimizer.build(self.model)
         if self.progress.evaluation_due:  # stopped between a step and its evaluation
             yield self._evaluate(stage)
         while self.progress.step < config.steps and not (
@@ -233,8 +233,10 @@ class Training(Generic[Model]):
     def _step(self, stage: Stage[Model]) -> StepDone:
         config, step, started = stage.config, self.progress.step, time.perf_counter()
         torch.manual_seed(derive_seed(self.seed, self.progress.stage, step))
-        first = step * config.accumulate
-        parts = [part for n in range(config.accumulate) for part in stage.batch(first + n)]
+        first = step * config.gradient_accumulation
+        parts = [
+            part for n in range(config.gradient_accumulation) for part in stage.batch(first + n)
+        ]
         tokens = sum(part.counted for part in parts)
         self.model.train()
         total = 0.0
@@ -246,10 +248,10 @@ class Training(Generic[Model]):
         if not math.isfinite(total):
             raise Failure(
                 f"stage {stage.name!r}, step {step + 1}: the loss is {total}",
-                fix="lower optimiser.rate or lengthen schedule.warmup, then train again in a "
+                fix="lower optimizer.lr or lengthen schedule.warmup, then train again in a "
                 "new folder",
             )
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
         set_rates(self._optimizers, factor := config.schedule.factor(step, config.steps))
         for optimizer in self._optimizers:
             optimizer.step()
@@ -263,7 +265,7 @@ class Training(Generic[Model]):
             step=done,
             steps=config.steps,
             loss=total,
-            lr=config.optimiser.rate * factor,
+            lr=config.optimizer.lr * factor,
             norm=float(norm),
             tokens=tokens,
             seconds=time.perf_counter() - started,

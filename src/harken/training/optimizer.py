@@ -87,14 +87,14 @@ class AdamWConfig:
     """Adam with decoupled weight decay, fused."""
 
     kind: Literal["adamw"] = "adamw"
-    rate: float = bounded(1e-3, at_least=0.0, at_most=1e6)
-    decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
+    lr: float = bounded(1e-3, at_least=0.0, at_most=1e6)
+    weight_decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
     beta1: float = bounded(0.9, at_least=0.0, below=1.0)
     beta2: float = bounded(0.95, at_least=0.0, below=1.0)
 
     def over(self, parameters: Iterable[nn.Parameter]) -> AdamW:
-        groups, betas = decay_groups(parameters, self.decay), (self.beta1, self.beta2)
-        return AdamW(groups, lr=self.rate, betas=betas, fused=True)
+        groups, betas = decay_groups(parameters, self.weight_decay), (self.beta1, self.beta2)
+        return AdamW(groups, lr=self.lr, betas=betas, fused=True)
 
     def build(self, model: nn.Module) -> list[Optimizer]:
         return [self.over(model.parameters())]
@@ -105,19 +105,19 @@ class MuonConfig:
     """Muon for the matrices of the layers, AdamW for the rest."""
 
     kind: Literal["muon"] = "muon"
-    rate: float = bounded(3e-3, at_least=0.0, at_most=1e6)
-    decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
+    lr: float = bounded(3e-3, at_least=0.0, at_most=1e6)
+    weight_decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
     momentum: float = bounded(0.95, at_least=0.0, below=1.0)
-    kernels: bool = False  # of 2-d convolutions too
-    rest: AdamWConfig = field(default_factory=AdamWConfig)
+    conv_kernels: bool = False  # of 2-d convolutions too
+    fallback: AdamWConfig = field(default_factory=AdamWConfig)
 
     def build(self, model: nn.Module) -> list[Optimizer]:
-        chosen = layer_matrices(model, self.kernels)
+        chosen = layer_matrices(model, self.conv_kernels)
         numbers = {id(parameter) for parameter in chosen}
         others = [parameter for parameter in model.parameters() if id(parameter) not in numbers]
-        optimizers: list[Optimizer] = [self.rest.over(others)] if others else []
+        optimizers: list[Optimizer] = [self.fallback.over(others)] if others else []
         if chosen:
-            optimizers.append(Muon(chosen, self.rate, self.momentum, self.decay))
+            optimizers.append(Muon(chosen, self.lr, self.momentum, self.weight_decay))
         return optimizers
 
 
@@ -125,12 +125,12 @@ class MuonConfig:
 class SGDConfig:
     """Stochastic gradient descent."""
 
-    kind: Literal["descent"] = "descent"
-    rate: float = bounded(0.1, at_least=0.0, at_most=1e6)
+    kind: Literal["sgd"] = "sgd"
+    lr: float = bounded(0.1, at_least=0.0, at_most=1e6)
     momentum: float = bounded(0.0, at_least=0.0, below=1.0)
 
     def build(self, model: nn.Module) -> list[Optimizer]:
-        return [SGD(model.parameters(), lr=self.rate, momentum=self.momentum)]
+        return [SGD(model.parameters(), lr=self.lr, momentum=self.momentum)]
 
 
 OptimizerConfig = AdamWConfig | MuonConfig | SGDConfig

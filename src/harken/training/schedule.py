@@ -21,7 +21,7 @@ class ScheduleConfig:
 
     decay: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: int = bounded(50, at_least=0, at_most=MAX_STEPS)  # steps
-    floor: float = bounded(0.0, at_least=0.0, at_most=1.0)
+    min_lr_ratio: float = bounded(0.0, at_least=0.0, at_most=1.0)
 
     def factor(self, step: int, steps: int) -> float:
         """Return the factor at a step of a stage of `steps` steps."""
@@ -30,7 +30,9 @@ class ScheduleConfig:
             return (step + 1) / warmup
         passed = min(1.0, (step - warmup) / max(1, steps - warmup))
         if self.decay == "cosine":
-            return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * passed)) / 2
+            return (
+                self.min_lr_ratio + (1 - self.min_lr_ratio) * (1 + math.cos(math.pi * passed)) / 2
+            )
         if self.decay == "linear":
-            return 1 - (1 - self.floor) * passed
+            return 1 - (1 - self.min_lr_ratio) * passed
         return 1.0

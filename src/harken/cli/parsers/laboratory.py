@@ -43,7 +43,7 @@ def _design_options(parser: argparse.ArgumentParser, kind: str) -> None:
         add("--base", type=float, default=10000.0, help="Base of the sinusoids (10000)")
         add("--span", type=int, help="Period of the Fourier basis (default: the length)")
     if kind in ("shift", "band"):
-        orders = ("causal", "strict", "any")
+        orders = ("causal", "strictly_causal", "bidirectional")
         add("--offset", type=int, default=1, help="Number of steps back (1)")
         add("--order", choices=orders, default="causal", help="Attention mask (causal)")
     if kind == "band":
@@ -96,7 +96,7 @@ def cost(parser: argparse.ArgumentParser) -> None:
 
 examples:
   harken cost recipes/lm.toml
-  harken cost recipes/lm.toml --length 128 512 2048 --set model.length=2048
+  harken cost recipes/lm.toml --length 128 512 2048 --set model.max_length=2048
   harken cost recipes/tag.toml --vocabulary 16000 --measure
   harken cost gpt2/ --length 1024 --batch 8        a Hugging Face folder
 """

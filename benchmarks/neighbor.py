@@ -1,6 +1,6 @@
 """A training step on all cores while another process wants one of them.
 
-    python benchmarks/neighbour.py
+    python benchmarks/neighbor.py
 
 Two ways for threads to wait for each other: as GNU's OpenMP does by itself, and as `harken` asks it
 to (`cli/main.py`). Each in processes of its own that take turns: with nothing else to do, beside a
@@ -56,7 +56,7 @@ def ratios(rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print a row alone and a row beside a neighbour."""
+    """Print a row alone and a row beside a neighbor."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)

@@ -5,22 +5,22 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from harken.corpora.catalogue import CATALOGUE, Corpus, Item
+from harken.corpora.catalog import CATALOG, Corpus, Item
 from harken.corpora.download import is_safe
 
-ITEMS = [item for corpus in CATALOGUE.values() for item in corpus.items]
+ITEMS = [item for corpus in CATALOG.values() for item in corpus.items]
 
 
-@pytest.mark.parametrize("corpus", CATALOGUE.values(), ids=CATALOGUE)
+@pytest.mark.parametrize("corpus", CATALOG.values(), ids=CATALOG)
 def test_a_corpus_says_what_it_is_and_whose(corpus: Corpus) -> None:
-    assert CATALOGUE[corpus.name] is corpus
+    assert CATALOG[corpus.name] is corpus
     assert re.fullmatch(r"[a-z0-9-]+", corpus.name)
-    assert corpus.title and corpus.licence.name
-    assert urlsplit(corpus.licence.address).scheme == urlsplit(corpus.page).scheme == "https"
+    assert corpus.title and corpus.license.name
+    assert urlsplit(corpus.license.address).scheme == urlsplit(corpus.page).scheme == "https"
     assert corpus.bytes == sum(item.bytes for item in corpus.items) > 0
 
 
-@pytest.mark.parametrize("corpus", CATALOGUE.values(), ids=CATALOGUE)
+@pytest.mark.parametrize("corpus", CATALOG.values(), ids=CATALOG)
 def test_the_files_of_a_corpus_do_not_meet(corpus: Corpus) -> None:
     """Neither once stored, nor while packed, nor with the names of unfinished downloads."""
     names = {name for item in corpus.items for name in {item.stored, item.file}}

@@ -1,4 +1,4 @@
-"""List public corpora: the address, digest and licence of each file.
+"""List public corpora: the address, digest and license of each file.
 
 An item is one address that becomes one file, or one flat folder of files. Its `sha256` is that of
 the decompressed file, because compressed bytes may differ between servers:
@@ -12,11 +12,11 @@ from typing import Literal
 
 Packing = Literal["none", "gz", "zip"]
 
-EXTRA_BYTES = 2**20  # of an archive beside the wanted members: headers, licences, scripts
+EXTRA_BYTES = 2**20  # of an archive beside the wanted members: headers, licenses, scripts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Licence:
+class License:
     """What may be done with a corpus, in a few words, and where it is said in full."""
 
     name: str
@@ -51,7 +51,7 @@ class Corpus:
 
     name: str
     title: str
-    licence: Licence
+    license: License
     page: str  # for people
     items: tuple[Item, ...]
 
@@ -75,7 +75,7 @@ def _items(address: str, files: str, packing: Packing = "none") -> tuple[Item, .
     )
 
 
-SHARE_ALIKE = Licence(
+SHARE_ALIKE = License(
     name="CC BY-SA 4.0", address="https://creativecommons.org/licenses/by-sa/4.0/"
 )
 
@@ -85,7 +85,7 @@ SHARE_ALIKE = Licence(
 TINYSHAKESPEARE = Corpus(
     name="tinyshakespeare",
     title="plays of Shakespeare, 1.1 million characters (lm)",
-    licence=Licence(
+    license=License(
         name="public domain", address="https://creativecommons.org/publicdomain/mark/1.0/"
     ),
     page="https://github.com/karpathy/char-rnn",
@@ -105,7 +105,7 @@ TINYSHAKESPEARE = Corpus(
 EWT = Corpus(
     name="ud-english-ewt",
     title="English Web Treebank, UD 2.16, 16,622 tagged sentences (tag)",
-    licence=SHARE_ALIKE,
+    license=SHARE_ALIKE,
     page="https://universaldependencies.org/treebanks/en_ewt/index.html",
     items=_items(
         "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/"
@@ -123,7 +123,7 @@ EWT = Corpus(
 MULTI30K = Corpus(
     name="multi30k",
     title="Multi30k, English and German captions, 29,000 pairs (translate)",
-    licence=Licence(
+    license=License(
         name="research and teaching only", address="https://github.com/multi30k/dataset/issues/8"
     ),
     page="https://github.com/multi30k/dataset",
@@ -151,7 +151,7 @@ _DIGITS = "d6938f9bf1545aa66d8489fc9f1385a7abd64282"
 SPOKEN_DIGITS = Corpus(
     name="spoken-digits",
     title="Free Spoken Digit Dataset 1.0.10, 3,000 recordings of six speakers (transcribe)",
-    licence=SHARE_ALIKE,
+    license=SHARE_ALIKE,
     page="https://github.com/Jakobovski/free-spoken-digit-dataset",
     items=(
         Item(
@@ -166,4 +166,4 @@ SPOKEN_DIGITS = Corpus(
     ),
 )
 
-CATALOGUE = {corpus.name: corpus for corpus in (TINYSHAKESPEARE, EWT, MULTI30K, SPOKEN_DIGITS)}
+CATALOG = {corpus.name: corpus for corpus in (TINYSHAKESPEARE, EWT, MULTI30K, SPOKEN_DIGITS)}
