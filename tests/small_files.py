@@ -78,30 +78,33 @@ def write_files(folder: Path) -> None:
 
 SMALL_TEXT = {
     "answer": (
-        "encode.vocab_size=300 model.width=16 model.layers=1 model.max_length=64 model.attention.heads=2 "
-        "training.pretrain.steps=2 training.pretrain.batch_tokens=256 search.max_tokens=7"
+        "encode.vocab_size=300 model.width=16 model.layers=1 model.max_length=64 "
+        "model.attention.heads=2 training.pretrain.steps=2 "
+        "training.pretrain.batch_tokens=256 search.max_tokens=7"
     ),
     "tag": (
-        "model.width=24 model.characters.width=8 model.characters.embedding_width=6 model.encoder.hidden=12 "
-        "training.tags.steps=4 training.tags.batch_tokens=64"
+        "model.width=24 model.characters.width=8 model.characters.embedding_width=6 "
+        "model.encoder.hidden=12 training.tags.steps=4 training.tags.batch_tokens=64"
     ),
     "fill": "model.width=16 training.steps=4 training.batch_tokens=64",
     "lm": (
-        "model.width=16 model.layers=1 model.max_length=32 model.attention.heads=2 training.steps=4 "
-        "training.batch_tokens=64 search.max_tokens=7"
+        "model.width=16 model.layers=1 model.max_length=32 model.attention.heads=2 "
+        "training.steps=4 training.batch_tokens=64 search.max_tokens=7"
     ),
     "caption": (
         "model.width=16 model.frontend.channels=[4] model.decoder.width=16 model.decoder.hidden=16 "
         "training.captions.steps=2 training.captions.batch_captions=8 search.max_tokens=7"
     ),
     "transcribe": (
-        "encode.tokenizer.kind=words model.width=16 model.frontend.channels=4 model.encoder.layers=1 "
-        "model.encoder.attention.heads=2 training.speech.steps=2 training.speech.batch_frames=800"
+        "encode.tokenizer.kind=words model.width=16 model.frontend.channels=4 "
+        "model.encoder.layers=1 model.encoder.attention.heads=2 "
+        "training.speech.steps=2 training.speech.batch_frames=800"
     ),
     "translate": (
-        "encode.vocab_size=300 model.decoder.width=16 model.decoder.layers=1 model.decoder.max_length=31 "
-        "model.encoder.layers=1 model.encoder.attention.heads=2 model.decoder.attention.heads=2 "
-        "training.pairs.steps=4 training.pairs.batch_tokens=512 search.max_tokens=7"
+        "encode.vocab_size=300 model.decoder.width=16 model.decoder.layers=1 "
+        "model.decoder.max_length=31 model.encoder.layers=1 model.encoder.attention.heads=2 "
+        "model.decoder.attention.heads=2 training.pairs.steps=4 "
+        "training.pairs.batch_tokens=512 search.max_tokens=7"
     ),
 }
 SMALL = {task: overrides.split() for task, overrides in SMALL_TEXT.items()}

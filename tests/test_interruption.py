@@ -276,7 +276,8 @@ def test_reordered_recordings_are_refused(tmp_path: Path) -> None:
     manifest.write_text("\n".join(lines) + "\n")
     (tmp_path / "recipe.toml").write_text(
         'task = "transcribe"\n[data]\ntrain = "train.jsonl"\ndev = 0.3\n[model]\nwidth = 8\n'
-        "frontend.channels = 2\nencoder.layers = 1\n[training.speech]\nsteps = 2\nbatch_frames = 300\n"
+        "frontend.channels = 2\nencoder.layers = 1\n"
+        "[training.speech]\nsteps = 2\nbatch_frames = 300\n"
     )
     recipe = load_recipe(tmp_path / "recipe.toml")
     with pytest.raises(Interrupted):

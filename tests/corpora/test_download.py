@@ -65,8 +65,8 @@ def item(stored: str, packing: Packing = "none") -> Item:
 
 
 def corpus(*items: Item) -> Corpus:
-    license = License(name="free", address="https://example.org/license")
-    return Corpus(name="small", title="a test", license=license, page="https://a", items=items)
+    free = License(name="free", address="https://example.org/license")
+    return Corpus(name="small", title="a test", license=free, page="https://a", items=items)
 
 
 ALL = corpus(item("plain.txt"), item("text", "gz"), item("zips", "zip"))

@@ -52,7 +52,7 @@ def build_mask(
         visible = torch.ones_like(keys <= queries)
     else:
         raise ValueError(
-            f"order: unknown value {order!r} (expected 'bidirectional', 'causal' or 'strictly_causal')"
+            f"order: expected 'bidirectional', 'causal' or 'strictly_causal', got {order!r}"
         )
     if window is not None:
         visible = visible & ((queries - keys).abs() <= window)

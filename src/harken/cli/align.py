@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if alignment is None:
         raise UserError(
             f"{options.source}: no pair fits the model",
-            fix="use sentences that are shorter than model.encoder.max_length and decoder.max_length",
+            fix="use sentences shorter than model.encoder.max_length and decoder.max_length",
         )
     skipped = len(pairs) - alignment.n
     if skipped:

@@ -6,12 +6,10 @@ Each step extends every live hypothesis by every token and sorts the candidates 
 log-probability. Of the first `beam` candidates, those that end are finished; the best `beam` that
 do not end stay alive. After `max_tokens` tokens the first `beam` are finished as they are.
 
-A row is done
-
-    exact    when no live hypothesis can outrank the finished ones: log P only falls, so that none
-             exceeds its present log P / max_tokens ** length_penalty. With a large `max_tokens`
-             nearly every row runs to the end
-    filled   then, or as soon as `beam` hypotheses of nonzero probability have ended
+A row is done when no live hypothesis can outrank the finished ones: log P only falls, so the rank
+of a live hypothesis is at most its log P / max_tokens ** length_penalty. With a large `max_tokens`
+nearly every row runs to the end. With `early_stopping`, a row is also done as soon as `beam`
+hypotheses of nonzero probability have ended.
 """
 
 import math

@@ -41,7 +41,7 @@ DecodingMode = Literal["ctc", "attention", "both"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeechSearchConfig(SearchConfig):
-    """`by` is the decoding mode, `ctc_weight` the weight of CTC in mode 'both'."""
+    """`mode` is the decoding mode, `ctc_weight` the weight of CTC in mode 'both'."""
 
     mode: DecodingMode = "both"
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)

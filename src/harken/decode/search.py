@@ -22,7 +22,7 @@ class SearchConfig:
 
     beam: int = bounded(1, at_least=1, at_most=1024, excludes=("temperature", "top_k", "top_p"))
     length_penalty: float = bounded(1.0, at_least=0.0, at_most=10.0)
-    early_stopping: bool = True  # when `beam` hypotheses have ended; or when no other can do better
+    early_stopping: bool = True  # stop when `beam` hypotheses have ended
     max_tokens: int | None = bounded(
         None, at_least=1
     )  # generated tokens; as many as the task allows

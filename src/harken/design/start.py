@@ -138,8 +138,8 @@ def design_head(site: AttentionSite, start: InitHeadConfig) -> Head:
     )
     if gap <= 0:
         raise UserError(
-            f"model.init_heads: positions after the norm of layer {start.layer} cannot be distinguished "
-            f"by a head of key width {head.key_width} in texts of {site.length}",
+            f"model.init_heads: positions after the norm of layer {start.layer} cannot be "
+            f"distinguished by a head of key width {head.key_width} in texts of {site.length}",
             fix="use norm 'rms', which only scales positions, or a larger key width",
         )
     return replace(

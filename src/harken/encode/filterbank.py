@@ -63,8 +63,8 @@ class FilterbankConfig:
             )
         if not self.low_freq < self.highest <= self.sample_rate / 2:
             raise ValueError(
-                f"high {self.highest:g} Hz is not between low {self.low_freq:g} Hz and half of rate "
-                f"{self.sample_rate}"
+                f"high_freq: expected a frequency between low_freq ({self.low_freq:g} Hz) and half "
+                f"of sample_rate ({self.sample_rate / 2:g} Hz), got {self.highest:g} Hz"
             )
 
     @property

@@ -6,8 +6,8 @@
     causal    x_{l+1}[t] = x_l[t] + σ(sum over Δ of W[Δ] x_l[t + dΔ] + b),  Δ <= 0, dilation d
     gated     x_{l+1}[t] = sqrt(1/2) (x_l[t] + a * sigmoid(g)),  (a, g) a convolution of x_l
 
-A kernel of k places has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋ where it is centered and from 1 - k to 0 where it
-is causal. Beyond both ends of a sequence there are zeros, and so there must be at its padding:
+A kernel of k places has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋ if it is centered and from 1 - k to 0 if it is
+causal. Beyond both ends of a sequence there are zeros, and so there must be at its padding:
 before each convolution what is not present is made zero. Only causal kinds can go on from a state.
 
 Convolutions between attentions (Conformer) and over images are not here.

@@ -4,7 +4,8 @@
     state, target so far B T  --decoder-->  B T J  --logits-->  B T V
 
 `Seq2Seq` is shared with `captioner.py` and `recognizer.py`. `EncoderDecoder` is text to text, with
-any encoder and either decoder. With `shared`, source, target and output share one embedding table.
+any encoder and either decoder. With `share_embeddings`, source,
+target and output share one embedding table.
 
 The RNN decoder's h[0] is computed from the state of a right-to-left RNN at the first place of the
 memory, or from the mean of the memory if the encoder has no such RNN.
@@ -54,9 +55,9 @@ def check_memory(config: DecoderConfig, max_memory: int | None) -> None:
         limit = "no limit" if max_memory is None else f"up to {max_memory}"
         fix = "" if max_memory is None else f"set decoder.max_length = {max_memory}, or "
         raise ValueError(
-            f"score {config.attention.score.kind!r} of the decoder has {config.max_length} positions "
-            f"(decoder.max_length), and the encoder output has {limit}; {fix}choose another "
-            "decoder.attention.score"
+            f"score {config.attention.score.kind!r} of the decoder has {config.max_length} "
+            f"positions (decoder.max_length), and the encoder output has {limit}; {fix}choose "
+            "another decoder.attention.score"
         )
 
 

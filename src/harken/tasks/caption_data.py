@@ -76,7 +76,7 @@ class CaptionEncoding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionStage(StageConfig):
-    """`smoothing` is label smoothing: one picture has many captions."""
+    """`label_smoothing` allows for an image having many correct captions."""
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
     optimizer: OptimizerConfig = MuonConfig(

@@ -53,12 +53,12 @@ DEV_UTTERANCES = 200  # transcribed greedily at each evaluation during training
 PROBE_FRAMES, FRAMES_PER_TOKEN = 400, 16  # four seconds, one frame every 10 ms
 TEMPLATE = """
 [encode.filterbank]
-sample_rate = {encode.filterbank.sample_rate}    # samples per second, as most files have; others are resampled
+sample_rate = {encode.filterbank.sample_rate}    # Hz; files at other rates are resampled
 mel_bins = {encode.filterbank.mel_bins}    # mel bands; 40 are enough for a rate of 8000
 normalize = "{encode.filterbank.normalize}"    # "level" for short words
 
 [encode.tokenizer]
-kind = "{encode.tokenizer.kind}"    # "words" for a closed vocabulary; or "characters", "bpe", "unigram"
+kind = "{encode.tokenizer.kind}"    # "words" if there are few; "characters", "bpe", "unigram"
 
 [model]
 encoder.kind = "{model.encoder.kind}"    # or "transformer", or
@@ -73,7 +73,7 @@ steps = {training.speech.steps}
 batch_frames = {training.speech.batch_frames}    # frames of one step
 evaluate_every = {training.speech.evaluate_every}    # steps; the best on dev is kept; 0: the last
 speeds = [0.9, 1.0, 1.1]    # speed perturbation; [1.0] for none
-spec_augment.time_masks = {training.speech.spec_augment.time_masks}    # SpecAugment, for sounds of 2 s or more
+spec_augment.time_masks = {training.speech.spec_augment.time_masks}    # SpecAugment
 spec_augment.frequency_masks = {training.speech.spec_augment.frequency_masks}
 
 [search]

@@ -116,7 +116,7 @@ class TranslateData:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateStage(StageConfig):
-    """`smoothing` is label smoothing: one sentence has many translations."""
+    """`label_smoothing` allows for a sentence having many correct translations."""
 
     steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)
     optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.003))

@@ -1,7 +1,7 @@
 """Training as a stream of events.
 
-One step: `accumulate` batches, their losses summed and divided by the number of targets in all of
-them, gradients clipped, weights updated. Everything random in step s of stage g is drawn from a
+One step sums the losses of `gradient_accumulation` batches, divides by their number of targets,
+clips the gradients and updates the weights. Everything random in step s of stage g is drawn from a
 seed made of (seed, g, s), so a resumed run repeats the uninterrupted one exactly.
 """
 
