@@ -39,7 +39,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 TRAINING = "evaluate_every = 4\nsave_every = 3\nsteps = 10\n"
 GPT = "[model]\nlayers = 1\nwidth = 16\nlength = 64\ndropout = 0.1\nattention.heads = 2\n"
 RECIPES = {
-    "answer": 'read = "people/people.txt"\ntrain = "people/questions.train.tsv"\n'
+    "answer": 'pretrain = "people/people.txt"\ntrain = "people/questions.train.tsv"\n'
     f'dev = "people/questions.test.tsv"\n[encode]\nvocab_size = 500\n{GPT}'
     "[training.pretrain]\nsteps = 6\nbatch_tokens = 512\nquestions = 0.2\nsave_every = 3\n"
     f"[training.finetune]\nbatch_tokens = 256\n{TRAINING}",

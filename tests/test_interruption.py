@@ -39,7 +39,7 @@ def text_recipe(tmp_path: Path) -> Path:
     path = tmp_path / "recipe.toml"
     path.write_text(
         'task = "lm"\nseed = 3\n[data]\ntrain = "text.txt"\n[model]\nlayers = 1\nwidth = 16\n'
-        "length = 32\nattention.heads = 2\n[training]\nsteps = 8\nbatch_tokens = 64\n"
+        "max_length = 32\nattention.heads = 2\n[training]\nsteps = 8\nbatch_tokens = 64\n"
         "evaluate_every = 4\nsave_every = 3\n"
     )
     return path

@@ -140,7 +140,7 @@ def test_without_an_output_matrix_widths_must_be_equal(
 
 @pytest.mark.parametrize("kv_heads", [2, 3, 7, 10])
 def test_heads_that_cannot_share_evenly_are_refused(kv_heads: int) -> None:
-    with pytest.raises(ValueError, match=f"5 heads cannot share {kv_heads} key_value_heads evenly"):
+    with pytest.raises(ValueError, match=f"5 heads cannot share {kv_heads} kv_heads evenly"):
         MultiHeadConfig(heads=5, kv_heads=kv_heads)
     assert MultiHeadConfig(heads=5, kv_heads=1).kv_heads == 1
 

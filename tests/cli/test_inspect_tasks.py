@@ -19,7 +19,7 @@ from harken.tasks import seq2seq, transcribe_predictor
 from untrained import untrained_run
 
 HEADS = "attention={heads=2}"
-WRITER = f"model.decoder={{kind='transformer',layers=1,width=12,length=31,{HEADS}}}"
+WRITER = f"model.decoder={{kind='transformer',layers=1,width=12,max_length=31,{HEADS}}}"
 LOOKER = "model.decoder={kind='rnn',width=12,hidden=12,max_length=31}"
 CONFORMER = "model.encoder={kind='conformer',layers=1,kernel=3,attention={heads=2}}"
 LSTM = "model.encoder={kind='lstm',hidden=12}"

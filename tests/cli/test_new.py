@@ -57,7 +57,7 @@ def test_every_call_of_the_help_gives_a_recipe(
     for name, examples in splits.items():
         assert re.search(rf"^{name}\b.*\b{layout.count(examples)} {layout.examples}", text, re.M)
     named = [key.split(".")[0] for key in layout.calls[call]]
-    assert set(splits) == {*named, "dev"} - {"read"}
+    assert set(splits) == {*named, "dev"} - {"pretrain"}
     for key, file in zip(layout.calls[call], call.split(), strict=True):
         value: object = recipe.data
         for part in key.split("."):
@@ -85,19 +85,19 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
         (
             "transcribe",
             {
-                ".encode.filterbank.rate",
-                ".encode.filterbank.bins",
+                ".encode.filterbank.sample_rate",
+                ".encode.filterbank.mel_bins",
                 ".encode.filterbank.normalize",
-                ".encode.units.kind",
-                ".encode.units.size",
+                ".encode.tokenizer.kind",
+                ".encode.tokenizer.vocab_size",
                 ".model.width",
-                ".model.front.channels",
+                ".model.frontend.channels",
                 ".model.encoder.layers",
-                ".training.speech.masks.time_masks",
-                ".training.speech.masks.frequency_masks",
+                ".training.speech.spec_augment.time_masks",
+                ".training.speech.spec_augment.frequency_masks",
             },
         ),
-        ("translate", {".encode.size"}),
+        ("translate", {".encode.vocab_size"}),
     ],
 )
 def test_a_recipe_differs_from_the_defaults_only_where_the_data_decide(
@@ -307,7 +307,7 @@ def test_from_files_to_predictions(
         message = refused_predict(capsys, "--beam", "2")
         assert message == f"harken: --beam: task {task!r} does not search; leave out --beam"
     else:
-        assert main(["predict", "run", "asked.txt", "--beam", "3", "--most", "5"]) == 0
+        assert main(["predict", "run", "asked.txt", "--beam", "3", "--max-tokens", "5"]) == 0
         capsys.readouterr()
         again = [
             shown("predict", "run", "asked.txt", "--temperature", "2", "--seed", seed)

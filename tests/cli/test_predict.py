@@ -210,7 +210,7 @@ def test_progress_is_drawn_beside_a_file_of_results_only(
         ("--beam 7", SearchConfig(beam=7)),
         ("--nbest 5", SearchConfig(beam=5)),
         ("--nbest 3 --beam 5", SearchConfig(beam=5)),
-        ("--length-penalty 0 --most 11", SearchConfig(length_penalty=0.0, max_tokens=11)),
+        ("--length-penalty 0 --max-tokens 11", SearchConfig(length_penalty=0.0, max_tokens=11)),
     ],
 )
 def test_options_change_the_search(
@@ -286,7 +286,7 @@ def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
         ("--temperature nan", "--temperature: expected above 0.0"),
         ("--temperature inf", "--temperature: expected above 0.0"),
         ("--length-penalty -1", "--length-penalty: expected at least 0.0"),
-        ("--most 0", "--most: expected at least 1"),
+        ("--max-tokens 0", "--max-tokens: expected at least 1"),
         ("--seed -1", "--seed: expected at least 0"),
         (f"--temperature 1 --seed {10**400}", "--seed: expected at least 0"),
     ],
@@ -305,7 +305,7 @@ def test_a_task_that_does_not_search(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(Run, "search", property(lambda self: None))
-    for option in ("--beam", "--most", "--temperature", "--top-k", "--seed"):
+    for option in ("--beam", "--max-tokens", "--temperature", "--top-k", "--seed"):
         told = refused(small_run, capsys, option, "2")
         assert told == f"harken: {option}: task 'answer' does not search; leave out {option}"
     assert say("ab", "--nbest", "2").splitlines()[1] == "1\t-1.6931\tba!"

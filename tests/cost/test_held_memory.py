@@ -22,7 +22,7 @@ SMALL = ("model.layers=2", "model.width=64")
 OPTIMIZERS = {
     "adamw": "{kind='adamw'}",
     "muon": "{kind='muon'}",
-    "muon with kernels": "{kind='muon',kernels=true}",
+    "muon with kernels": "{kind='muon',conv_kernels=true}",
     "sgd": "{kind='sgd'}",
     "sgd with momentum": "{kind='sgd',momentum=0.9}",
 }
@@ -120,7 +120,7 @@ KEPT: dict[str, tuple[str, tuple[str, ...]]] = {
         for score in (ADDITIVE, MERGED, DENSE, RANDOM, DISTANCES)
         for others in ({"heads": 4}, {"heads": 4, "dropout": 0.1}, {"heads": 1})
     },
-    "lm shared keys": ("lm", (*SMALL, f"model.{attention(ADDITIVE, heads=4, key_value_heads=2)}")),
+    "lm shared keys": ("lm", (*SMALL, f"model.{attention(ADDITIVE, heads=4, kv_heads=2)}")),
     "lm relative": ("lm", (*SMALL, "model.position.kind=relative")),
     **{
         f"fill {score}": (

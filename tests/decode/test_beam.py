@@ -142,8 +142,8 @@ def test_equals_a_slow_beam(
     impossible = torch.rand(tables.scores.shape, generator=generator) < share
     impossible &= tables.scores != tables.scores.amax(dim=-1, keepdim=True)
     tables.scores[impossible] = -torch.inf
-    for prompt, ours in enumerate(searched(tables, beam, 0, length_penalty, nbest, stop)):
-        assert_same(ours, slow_beam(tables, prompt, beam, 0, length_penalty, nbest, stop))
+    for prompt, ours in enumerate(searched(tables, beam, 0, length_penalty, nbest, early_stopping)):
+        assert_same(ours, slow_beam(tables, prompt, beam, 0, length_penalty, nbest, early_stopping))
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])
@@ -151,7 +151,7 @@ def test_impossible_endings_do_not_fill_the_beam(early_stopping: bool) -> None:
     """Token 0 ends with probability zero, but for the last step."""
     tables = Tables(3, 2, 4, seed=0)
     tables.scores[:, :, 0] = -torch.inf
-    for found in searched(tables, 3, 0, 1.0, 2, stop):
+    for found in searched(tables, 3, 0, 1.0, 2, early_stopping):
         assert found == [TokenHypothesis([1, 1, 1, 1], 0.0)]
 
 
@@ -214,7 +214,7 @@ def test_rows_that_are_done_leave_the_batch() -> None:
     assert tables.asked == [2 * 2] * 5
     assert [len(row[0].tokens) for row in found] == [0] * 6 + [6] * 2
     for prompt in (0, 6, 7):
-        assert_same(found[prompt], slow_beam(tables, prompt, 2, 0, 0.0, 1, "exact"))
+        assert_same(found[prompt], slow_beam(tables, prompt, 2, 0, 0.0, 1, False))
 
 
 def test_finds_fewer_where_there_are_no_more() -> None:

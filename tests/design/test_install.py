@@ -166,7 +166,7 @@ def test_a_penalty_pulls_towards_the_design() -> None:
         (SynthesizerConfig(), {}, "no query"),
         (TransformerXLConfig(), {"key_width": 17}, "distances"),
         (ScaledConfig(), {"key_width": 13}, "key width 14"),
-        (ScaledConfig(), {"key_width": 17, "key_value_heads": 1}, "share"),
+        (ScaledConfig(), {"key_width": 17, "kv_heads": 1}, "share"),
     ],
 )
 def test_layers_that_cannot_hold_it(score, choices: dict, message: str) -> None:

@@ -84,7 +84,7 @@ def test_contents_and_norms_leave_the_shift_as_promised(position, score, norm: s
 
 @pytest.mark.parametrize("place", ["pre", "post"])
 def test_a_later_layer_and_another_order(place: str) -> None:
-    model = model_of(place=place, order="strictly_causal")
+    model = model_of(place=place, mask="strictly_causal")
     init_heads(sites(model), [InitHeadConfig(layer=2, head=3, offset=2)])
     assert to_right(attended(model, 2, 3), 2) > 0.95
 

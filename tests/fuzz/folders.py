@@ -139,7 +139,7 @@ def make_runs(folder: Path) -> dict[str, Path]:
     data.write_text("the duck swims\na bird sings\n" * 12)
     recipe.write_text(
         'task = "lm"\n[data]\ntrain = "text.txt"\ndev = 0.3\ndocuments = "lines"\n'
-        "[model]\nlayers = 1\nwidth = 8\nlength = 24\nattention.heads = 2\n"
+        "[model]\nlayers = 1\nwidth = 8\nmax_length = 24\nattention.heads = 2\n"
         "[training]\nsteps = 4\nwindow = 12\nbatch_tokens = 64\nsave_every = 2\n"
         "evaluate_every = 2\n[search]\nmax_tokens = 3\n"
     )

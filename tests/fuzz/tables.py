@@ -81,45 +81,50 @@ COCO = {
 SMALL = {"layers": 1, "attention": {"heads": 2}}
 RECIPES: dict[str, dict[str, Any]] = {
     "answer": {
-        "data": {"read": "text.txt", "train": "questions.tsv", "dev": 0.3},
-        "encode": {"kind": "words", "size": 50},
-        "model": {**SMALL, "width": 8, "length": 32, "position": {"kind": "rotary"}},
+        "data": {"pretrain": "text.txt", "train": "questions.tsv", "dev": 0.3},
+        "encode": {"kind": "words", "vocab_size": 50},
+        "model": {**SMALL, "width": 8, "max_length": 32, "position": {"kind": "rotary"}},
         "training": {"pretrain": {"steps": 1, "batch_tokens": 64}, "finetune": {"steps": 1}},
         "search": {"beam": 2},
     },
     "lm": {
         "data": {"train": "text.txt", "dev": 0.3, "documents": "lines"},
-        "encode": {"kind": "bpe", "size": 270},
+        "encode": {"kind": "bpe", "vocab_size": 270},
         "model": {"kind": "cnn", "width": 8, "convolutions": {"layers": 2}},
         "training": {"steps": 1, "window": 8, "batch_tokens": 64, "optimizer": {"kind": "muon"}},
     },
     "fill": {
         "data": {"train": "text.txt", "dev": 0.3},
-        "encode": {"least": 1, "size": 50},
+        "encode": {"min_count": 1, "vocab_size": 50},
         "model": {"kind": "rnn", "width": 8},
         "training": {"steps": 1, "batch_tokens": 64, "schedule": {"warmup": 2}},
     },
     "tag": {
         "data": {"train": "words.conllu", "dev": "words.conllu", "column": "upos"},
-        "encode": {"least": 1, "lower": True},
-        "model": {"width": 8, "characters": {"kind": "cnn", "width": 4, "letter": 4, "kernel": 3}},
-        "training": {"tags": {"steps": 1, "batch_tokens": 64, "unknown": 1.0}},
+        "encode": {"min_count": 1, "lowercase": True},
+        "model": {
+            "width": 8,
+            "characters": {"kind": "cnn", "width": 4, "embedding_width": 4, "kernel": 3},
+        },
+        "training": {"tags": {"steps": 1, "batch_tokens": 64, "unk_dropout": 1.0}},
     },
     "translate": {
         "data": {"train": {"source": "text.txt", "target": "text.txt"}, "dev": 0.3},
         "model": {"encoder": {"kind": "transformer", "layers": 1}, "dropout": 0.1},
-        "training": {"pairs": {"steps": 1, "batch_tokens": 64, "smoothing": 0.1}},
+        "training": {"pairs": {"steps": 1, "batch_tokens": 64, "label_smoothing": 0.1}},
     },
     "transcribe": {
         "data": {"train": "manifest.jsonl", "dev": 0.3},
-        "encode": {"filterbank": {"rate": 8000, "bins": 20, "window_ms": 25.0, "hop_ms": 10.0}},
-        "model": {"width": 8, "front": {"channels": 2}, "encoder": {"kind": "gru", "layers": 1}},
+        "encode": {
+            "filterbank": {"sample_rate": 8000, "mel_bins": 20, "window_ms": 25.0, "hop_ms": 10.0}
+        },
+        "model": {"width": 8, "frontend": {"channels": 2}, "encoder": {"kind": "gru", "layers": 1}},
         "training": {"speech": {"steps": 1, "batch_frames": 200, "speeds": [0.9, 1.0]}},
     },
     "caption": {
         "data": {"train": "captions.jsonl", "dev": 0.3},
-        "encode": {"pictures": {"kind": "pixels", "columns": 8, "rows": 8, "channels": 3}},
-        "model": {"width": 8, "front": {"kind": "cnn", "channels": [2, 3], "kernel": 3}},
+        "encode": {"images": {"kind": "pixels", "columns": 8, "rows": 8, "channels": 3}},
+        "model": {"width": 8, "frontend": {"kind": "convolution", "channels": [2, 3], "kernel": 3}},
         "training": {"captions": {"steps": 1, "batch_captions": 2}},
     },
 }

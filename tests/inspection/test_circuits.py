@@ -44,7 +44,7 @@ def random(*sizes: int, seed: int = 0) -> Tensor:
 
 def attention_of(score: ScoreConfig, width: int = WIDTH, **settings: object) -> MultiHead:
     merged = isinstance(score, MergedConfig)
-    sizes = {"heads": HEADS, "key_value_heads": GROUPS, "head_width": HEAD_WIDTH, "bias": True}
+    sizes = {"heads": HEADS, "kv_heads": GROUPS, "head_width": HEAD_WIDTH, "bias": True}
     config = MultiHeadConfig(
         score=score, **{**sizes, "key_width": None if merged else KEY_WIDTH, **settings}
     )
@@ -92,7 +92,7 @@ def test_the_query_comes_first() -> None:
     assert abs(y @ merged[5] @ x - x @ merged[5] @ y) > 0.1
 
 
-@pytest.mark.parametrize("settings", [{}, {"head_width": None, "value_matrix": False}])
+@pytest.mark.parametrize("settings", [{}, {"head_width": None, "v_proj": False}])
 @torch.no_grad()
 def test_what_heads_write_adds_up_to_the_output(settings: dict[str, object]) -> None:
     """Each head looks at one token only, so that its output is W_OV of that token."""
@@ -110,7 +110,7 @@ def test_what_heads_write_adds_up_to_the_output(settings: dict[str, object]) -> 
 
 @torch.no_grad()
 def test_heads_side_by_side_write_to_places_of_their_own() -> None:
-    attention = attention_of(DotConfig(), output_matrix=False, key_value_heads=None, bias=False)
+    attention = attention_of(DotConfig(), out_proj=False, kv_heads=None, bias=False)
     matrices = whole(output_value(attention))
     assert matrices.shape == (HEADS, HEADS * HEAD_WIDTH, WIDTH)
     assert_close(matrices.sum(dim=0), attention.v_proj.weight, **EXACT)
@@ -147,8 +147,8 @@ def test_a_head_that_copies_and_one_that_negates() -> None:
 
 def test_tokens_handed_on_as_they_are_are_refused() -> None:
     attention = attention_of(
-        DotConfig(), heads=1, key_value_heads=1, head_width=None,
-        value_matrix=False, output_matrix=False,
+        DotConfig(), heads=1, kv_heads=1, head_width=None,
+        v_proj=False, out_proj=False,
     )  # fmt: skip
     with pytest.raises(UserError, match="no value-output matrix"):
         output_value(attention)

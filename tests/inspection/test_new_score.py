@@ -27,7 +27,7 @@ multihead.MultiHeadConfig.__annotations__["score"] |= CosineConfig
 people, folder = Path(sys.argv[1]), sys.argv[2]
 recipe = people / "cosine.toml"
 recipe.write_text(
-    'task="answer"\\n[data]\\nread="people.txt"\\ntrain="questions.train.tsv"\\n'
+    'task="answer"\\n[data]\\npretrain="people.txt"\\ntrain="questions.train.tsv"\\n'
     'dev="questions.test.tsv"\\n[model.attention.score]\\nkind="cosine"\\n'
 )
 sets = [part for value in (*SMALL, "model.layers=1") for part in ("--set", value)]

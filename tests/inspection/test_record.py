@@ -199,7 +199,7 @@ def test_chosen_heads_and_steps_are_those_of_the_whole_table(
 def test_queries_keys_and_values_are_those_that_make_weights_and_output() -> None:
     """With keys that repeat_kv two heads each, turned by their places."""
     config = small_config(position="rotary")
-    attention = replace(config.attention, heads=4, key_value_heads=2)
+    attention = replace(config.attention, heads=4, kv_heads=2)
     model = stirred(replace(config, attention=attention))
     mixed: list[Tensor] = []
     for block in model.stack.blocks:

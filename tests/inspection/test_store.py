@@ -48,18 +48,18 @@ def test_what_comes_back_is_what_was_seen(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("value_matrix", [False, True])
+@pytest.mark.parametrize("v_proj", [False, True])
 @pytest.mark.parametrize("score", EVERY_SCORE, ids=name)
 def test_tensors_that_share_memory_are_stored(
-    score: Any, value_matrix: bool, heads: int, tmp_path: Path
+    score: Any, v_proj: bool, heads: int, tmp_path: Path
 ) -> None:
     """A merged score without a value matrix uses the inputs themselves as keys and values."""
     attention = MultiHeadConfig(
         heads=heads,
         score=score,
-        v_proj=value_matrix,
+        v_proj=v_proj,
         key_width=None if isinstance(score, MergedConfig) else 4,
-        head_width=5 if value_matrix else None,
+        head_width=5 if v_proj else None,
     )
     model = stirred(replace(small_config(), attention=attention))
     choice = Selection(queries=True, keys=True, values=True)

@@ -112,11 +112,11 @@ def recipes(draw: st.DrawFn) -> GPTConfig:
     score, position = draw(st.sampled_from(EVERY_PAIR))
     merged, rotary = isinstance(score, MergedConfig), isinstance(position, RotaryConfig)
     concat = getattr(position, "place", "add") == "concat"
-    value_matrix, output_matrix = draw(st.booleans()), draw(st.booleans())
-    heads = draw(st.integers(1, 4)) if value_matrix or output_matrix else 1
+    v_proj, out_proj = draw(st.booleans()), draw(st.booleans())
+    heads = draw(st.integers(1, 4)) if v_proj or out_proj else 1
     head_width = draw(st.sampled_from([2, 4, 6]))
     inside = heads * head_width  # what fits without an output matrix
-    if output_matrix or not value_matrix:
+    if out_proj or not v_proj:
         inside = 2 * draw(st.integers(2, 7)) - (0 if concat or merged else draw(st.integers(0, 1)))
     return GPTConfig(
         layers=draw(st.integers(1, 3)),
@@ -125,12 +125,12 @@ def recipes(draw: st.DrawFn) -> GPTConfig:
         attention=MultiHeadConfig(
             heads=heads,
             kv_heads=draw(st.sampled_from([n for n in range(1, 5) if heads % n == 0])),
-            head_width=head_width if value_matrix else None,
+            head_width=head_width if v_proj else None,
             key_width=None if merged else draw(st.sampled_from([2, 4] if rotary else [1, 3, 4])),
             score=score,
             bias=draw(st.booleans()),
-            v_proj=value_matrix,
-            out_proj=output_matrix,
+            v_proj=v_proj,
+            out_proj=out_proj,
         ),
         position=position,
         mask=draw(st.sampled_from(["causal", "strictly_causal"])),

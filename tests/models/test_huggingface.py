@@ -527,7 +527,7 @@ def test_settings_that_harken_lacks_are_refused_by_name(
     folder = FOLDERS[family](tmp_path)
     change(folder, **settings)
     (name, *_) = settings
-    inside = {"num_key_value_heads": "key_value_heads", "head_dim": "a key has 5 numbers"}
+    inside = {"num_key_value_heads": "kv_heads", "head_dim": "a key has 5 numbers"}
     refusal(folder, "config.json", inside.get(name, f"'{name}'" if name != "rope_theta" else name))
 
 

@@ -43,7 +43,7 @@ def build_gpt(
     """
     check_whole("harken.GPT", vocabulary=(vocabulary, 1), seed=(seed, 0))
     attention = {"heads": heads, "score": {"kind": score}, "dropout": dropout}
-    sizes = {"layers": layers, "width": width, "length": max_length, "dropout": dropout}
+    sizes = {"layers": layers, "width": width, "max_length": max_length, "dropout": dropout}
     table = {**sizes, "attention": attention, "position": {"kind": position}}
     return checked_config(GPTConfig, table, "harken.GPT").build(vocabulary, seed)
 
@@ -82,7 +82,7 @@ class SelfAttention(nn.Module):
         where = "harken.MultiHead"
         check_whole(where, width=(width, 1), max_length=(max_length, 1), seed=(seed, 0))
         table: dict[str, Any] = {"heads": heads, "bias": bias, "dropout": dropout}
-        table |= {} if kv_heads is None else {"key_value_heads": kv_heads}
+        table |= {} if kv_heads is None else {"kv_heads": kv_heads}
         checked = checked_config(MultiHeadConfig, {**table, "score": {"kind": score}}, where)
         try:
             checked.check(width)

@@ -59,15 +59,14 @@ class MultiHeadConfig:
         kv_heads = self.kv_heads or self.heads
         if self.heads % kv_heads:
             raise ValueError(
-                f"{self.heads} heads cannot share {kv_heads} key_value_heads evenly; "
-                "make heads a multiple"
+                f"{self.heads} heads cannot share {kv_heads} kv_heads evenly; make heads a multiple"
             )
         if self.score.whole_tokens and self.key_width is not None:
             raise ValueError(
                 f"score {self.score.kind!r} compares whole tokens; leave out key_width"
             )
         if not self.v_proj and self.head_width is not None:
-            raise ValueError("without value_matrix a head carries tokens; leave out head_width")
+            raise ValueError("without v_proj a head carries tokens; leave out head_width")
 
     def check_even(self, width: int) -> None:
         """Raise an error if the width must divide into heads and does not."""
@@ -86,7 +85,7 @@ class MultiHeadConfig:
         head_width, _ = self.head_widths(width)
         if not self.out_proj and self.heads * head_width != width:
             raise ValueError(
-                f"without output_matrix, {self.heads} heads of width {head_width} make "
+                f"without out_proj, {self.heads} heads of width {head_width} make "
                 f"{self.heads * head_width} and the model has {width}; make them equal"
             )
 

@@ -66,12 +66,12 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 SEARCH: dict[str, tuple[type, str, str]] = {
     "beam": (int, "N", "Beam size of the search; 1 is greedy search"),
     "length_penalty": (float, "X", "Exponent of the length in the ranking of hypotheses, 0 to 1"),
-    "most": (int, "N", "Maximum number of generated tokens"),
+    "max_tokens": (int, "N", "Maximum number of generated tokens"),
     "temperature": (float, "X", "Sample with this temperature instead of searching"),
     "top_k": (int, "N", "Sample from the N most probable tokens"),
     "top_p": (float, "P", "Sample from the most probable tokens of total probability P"),
     "seed": (int, "N", "Seed of the samples"),
-    "by": (str, "MODE", "Decoding mode of a speech recognizer: ctc, attention or both"),
+    "mode": (str, "MODE", "Decoding mode of a speech recognizer: ctc, attention or both"),
     "ctc_weight": (float, "X", "Weight of CTC in the mode both"),
 }
 

@@ -26,7 +26,7 @@ CHARACTERS = 360  # 256 bytes, 4 special symbols and about a hundred characters
 WORDS = 20_000  # distinct words if the recipe sets no limit
 TAGS = 17  # of Universal Dependencies
 LIMITS = ("max_frames", "max_source", "max_target", "length")  # attributes of models
-WIDTHS = {"width", "hidden", "letter", "inner", "head_width", "key_width"}
+WIDTHS = {"width", "hidden", "embedding_width", "inner", "head_width", "key_width"}
 COUNTS = ("parameters", "forward", "step", "traffic", "held", "kept", "peak")
 # Sizes at which a letter is traced, the last one for the check; J and V: multiples of the recipe's.
 # One layer would be special: the state of a single recurrent layer needs no copy.
@@ -125,10 +125,10 @@ def workload(
 def default_vocabulary(recipe: Recipe) -> tuple[int, bool]:
     """Entries of the vocabulary, and whether the recipe states them."""
     encode: Any = recipe.encode
-    units = getattr(encode, "units", encode)
-    if isinstance(units, CharactersConfig):
+    tokenizer = getattr(encode, "tokenizer", encode)
+    if isinstance(tokenizer, CharactersConfig):
         return CHARACTERS, False
-    size = getattr(units, "size", None)
+    size = getattr(tokenizer, "vocab_size", None)
     return (WORDS, False) if size is None else (int(size), True)
 
 

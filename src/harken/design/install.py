@@ -98,8 +98,7 @@ def _value_patches(head: Head, layer: MultiHead, index: int) -> list[Patch]:
         return []
     if layer.v_proj is None or layer.out_proj is None:
         raise UserError(
-            "install: the layer has no value_matrix or no output_matrix (a head with values "
-            "needs both)",
+            "install: the layer has no v_proj or no out_proj (a head with values needs both)",
             fix="enable both, or design the head without values",
         )
     room = layer.v_proj.out_features // layer.kv_heads

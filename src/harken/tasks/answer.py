@@ -288,9 +288,9 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
     predictor_type = AnswerPredictor
     layout = Layout[AnswerRecipe, Question](
         calls={
-            "texts.txt questions.tsv": ("read", "train"),
-            "texts.txt train.tsv dev.tsv": ("read", "train", "dev"),
-            "texts.txt train.tsv dev.tsv test.tsv": ("read", "train", "dev", "test"),
+            "texts.txt questions.tsv": ("pretrain", "train"),
+            "texts.txt train.tsv dev.tsv": ("pretrain", "train", "dev"),
+            "texts.txt train.tsv dev.tsv test.tsv": ("pretrain", "train", "dev", "test"),
         },
         template=TEMPLATE,
         examples="questions",
