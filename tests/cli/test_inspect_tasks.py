@@ -89,7 +89,7 @@ def run_of(
             for split in ("train", "dev")
             for side, name in (("source", "en"), ("target", "xx"))
         ),
-        "answer": f'read="{people.read}"\ntrain="{people.train}"\ndev="{people.test}"',
+        "answer": f'pretrain="{people.read}"\ntrain="{people.train}"\ndev="{people.test}"',
         "lm": f'train="{data}/text.txt"\ndev=0.2',
         "fill": f'train="{data}/text.txt"\ndev=0.2',
         "tag": f'train="{data}/train.conllu"\ndev="{data}/dev.conllu"',
