@@ -233,7 +233,7 @@ def transformers_comparisons(sizes: Sizes) -> Iterator[Comparison]:
         conformer_block,
         lambda x: conformer_block(x, unmasked),
         conformer_reference,
-        lambda x: conformer_reference(x, relative_position_embeddings=sinusoids)[0],
+        lambda x: first(conformer_reference(x, relative_position_embeddings=sinusoids)),
     )
 
 
