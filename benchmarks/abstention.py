@@ -3,7 +3,7 @@
     python benchmarks/abstention.py --rounds 2000 --seed 0
 
 `harken predict --max-error 0.1` answers only if the confidence is above a threshold that is chosen
-on the dev set. With probability 90 % over dev sets, at most 10 % of the answers are then wrong.
+on the dev set, such that with probability 90 % over dev sets at most 10 % of answers are wrong.
 This simulation draws many dev sets of n answers with known confidences and correctness, chooses the
 threshold of each as `predict` does, and computes the true error rate above it from a million
 answers. It prints a row per distribution of confidences and n:

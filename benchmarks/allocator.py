@@ -7,9 +7,9 @@
                 returned to the system after each use, and their pages are faulted in again
     heap        Harken's setting (`training/runtime.py`): all blocks stay in the heap
 
-Every measurement is one process; the settings alternate. The benchmark prints a row per recipe:
-time per step and peak resident memory of `default` and `threshold`, divided by those of `heap`
-(above 1: `heap` is better), the median of `--rounds` rounds. Linux with glibc only.
+Each measurement is a separate process; the settings alternate. The benchmark prints a row per
+recipe: time per step and peak resident memory of `default` and `threshold`, divided by those of
+`heap` (above 1: `heap` is better), the median of `--rounds` rounds. Linux with glibc only.
 """
 
 import argparse

@@ -219,7 +219,7 @@ def transformers_comparisons(sizes: Sizes) -> Iterator[Comparison]:
         attention_dropout=0.0,
         activation_dropout=0.0,
     )
-    config._attn_implementation = "eager"  # the only one with relative positions
+    config._attn_implementation = "eager"  # sdpa does not support relative positions
     conformer_reference = conformer.Wav2Vec2ConformerEncoderLayer(config)
     embed = conformer.Wav2Vec2ConformerRelPositionalEmbedding(config)
     sinusoids = embed(torch.zeros(1, length, width))

@@ -11,9 +11,9 @@ three situations:
     busy process, other session       the same in a session of its own, to which the Linux
                                       scheduler gives as much CPU time as to this whole session
 
-Every measurement is one process; the two settings alternate. It prints a row per situation and a
-column per recipe: time per step with the default / time with Harken's setting (above 1: Harken's
-is faster), the median of `--rounds` rounds.
+Each measurement is a separate process; the settings alternate. The benchmark prints a row per
+situation and a column per recipe: time per step with the default / time with Harken's
+setting (above 1: Harken's is faster), the median of `--rounds` rounds.
 """
 
 import argparse

@@ -8,8 +8,8 @@
 
 Both train on the first 90 % of the characters and are evaluated on the last 10 %, in windows of the
 model's context length that do not overlap, so that every character is predicted once. Both are
-evaluated 20 times, and the seconds do not include evaluation. Every run is a process; the two
-alternate, so that other load on the machine slows down both.
+evaluated 20 times, and the seconds do not include evaluation. Each run is a separate process; the
+systems alternate, so that other load on the machine slows down both.
 
 For each round, the benchmark prints step, seconds and loss of all evaluations, and the seconds to
 1.88; if a system does not reach it, the seconds of its whole run count. The last line is the median
@@ -110,7 +110,7 @@ class PlainGPT(nn.Module):
 
 
 def plain_lr(step: int) -> float:
-    """Return the learning rate of a step: linear warm-up, then cosine decay."""
+    """Return the learning rate at `step`: linear warm-up, then cosine decay."""
     if step < WARMUP:
         return MAX_LR * (step + 1) / (WARMUP + 1)
     progress = (step - WARMUP) / (STEPS - WARMUP)
