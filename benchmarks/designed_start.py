@@ -1,14 +1,19 @@
-"""Steps to a loss, with heads that begin as designed and without.
+"""Compare designed and random initial attention heads by the training steps to reach a loss.
 
     python benchmarks/designed_start.py copy
     python benchmarks/designed_start.py text input.txt --losses 2.5 2.2 2.0
-    python benchmarks/designed_start.py runs runs/designed runs/drawn --losses 6 5 4
+    python benchmarks/designed_start.py runs runs/designed runs/random --losses 6 5 4
 
-The copy task: N random symbols, then the same again; the loss is that of the second half, and the
-designed head looks N - 1 back, at what comes next. On a text, the heads of the first layer begin as
-shifts by 0, 1, 2, …: what stood here, before, and before that. The two sides have the same seeds
-and batches. Of two runs of `harken train` the logs are read. The loss is in nats, a running mean of
-training; a side that does not get to one has `null`.
+    copy   random symbols followed by the same symbols again; the loss is that of the repetition.
+           One head of the first layer is initialized to attend to the symbol to be copied next.
+    text   a character model of a text file. The heads of the first layer are initialized to attend
+           to the current token, the one before it, and so on (shifts by 0, 1, 2, 3).
+    runs   the logs of two run folders of `harken train`
+
+`copy` and `text` train a GPT with two layers twice per seed, with designed heads and without, on
+the same batches. The benchmark prints a row per initialization and seed: the first step at which
+the running mean of the training loss (in nats) is at most each of `--losses`, or "never".
+`--json` prints a JSON object instead, with `null` for "never".
 """
 
 import argparse
@@ -27,43 +32,43 @@ from harken.design.start import InitHeadConfig, init_heads, stack_sites
 from harken.models.gpt import GPTConfig
 from harken.training.runtime import prepare
 
-SYMBOLS, HALF = 32, 24  # of the copy task
-LENGTH, HEADS, WIDTH, BATCH = 64, 4, 128, 32
-MEMORY = 0.9  # of the running mean
+SYMBOLS, HALF = 32, 24  # copy: vocabulary size, symbols before the repetition
+LENGTH, HEADS, WIDTH, BATCH_SIZE = 64, 4, 128, 32
+SMOOTHING = 0.9  # of the running mean
 
 Batch = tuple[Tensor, Tensor]  # tokens B T, and which targets count, B T-1
-Draw = Callable[[torch.Generator], Batch]
+DrawBatch = Callable[[torch.Generator], Batch]
 
 
-def copying(generator: torch.Generator) -> Batch:
-    word = torch.randint(SYMBOLS, (BATCH, HALF), generator=generator)
-    counts = torch.arange(2 * HALF - 1) >= HALF - 1
-    return torch.cat((word, word), dim=1), counts.expand(BATCH, -1)
+def copy_batch(generator: torch.Generator) -> Batch:
+    symbols = torch.randint(SYMBOLS, (BATCH_SIZE, HALF), generator=generator)
+    is_target = torch.arange(2 * HALF - 1) >= HALF - 1
+    return torch.cat((symbols, symbols), dim=1), is_target.expand(BATCH_SIZE, -1)
 
 
-def reading(path: Path) -> tuple[Draw, int]:
-    """Windows of a text, by character, and how many characters there are."""
+def text_batches(path: Path) -> tuple[DrawBatch, int]:
+    """Return a function that draws windows of a text, and the number of distinct characters."""
     text = path.read_text(encoding="utf-8")
-    known = {one: number for number, one in enumerate(sorted(set(text)))}
-    numbers = torch.tensor([known[one] for one in text])
+    ids = {character: index for index, character in enumerate(sorted(set(text)))}
+    text_ids = torch.tensor([ids[character] for character in text])
 
-    def draw(generator: torch.Generator) -> Batch:
-        starts = torch.randint(len(numbers) - LENGTH, (BATCH, 1), generator=generator)
-        tokens = numbers[starts + torch.arange(LENGTH)]
-        return tokens, torch.ones(BATCH, LENGTH - 1, dtype=torch.bool)
+    def draw_batch(generator: torch.Generator) -> Batch:
+        starts = torch.randint(len(text_ids) - LENGTH, (BATCH_SIZE, 1), generator=generator)
+        tokens = text_ids[starts + torch.arange(LENGTH)]
+        return tokens, torch.ones(BATCH_SIZE, LENGTH - 1, dtype=torch.bool)
 
-    return draw, len(known)
+    return draw_batch, len(ids)
 
 
-def losses(
-    draw: Draw,
+def training_losses(
+    draw_batch: DrawBatch,
     vocabulary: int,
-    starts: list[InitHeadConfig],
+    heads: list[InitHeadConfig],
     position: PositionConfig,
     options: argparse.Namespace,
     seed: int,
 ) -> Iterator[float]:
-    """Of each training step."""
+    """Train a model whose `heads` are designed; yield the loss of each step."""
     config = GPTConfig(
         layers=2,
         width=WIDTH,
@@ -73,90 +78,107 @@ def losses(
         tie_embeddings=False,
     )
     model = config.build(vocabulary, seed)
-    init_heads(stack_sites(model.stack, model.position, LENGTH, config.mask), starts)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.rate)
+    init_heads(stack_sites(model.stack, model.position, LENGTH, config.mask), heads)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(options.steps):
-        tokens, counts = draw(generator)
-        loss = F.cross_entropy(model(tokens[:, :-1], at=counts), tokens[:, 1:][counts])
+        tokens, is_target = draw_batch(generator)
+        logits = model(tokens[:, :-1], at=is_target)
+        loss = F.cross_entropy(logits, tokens[:, 1:][is_target])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         yield loss.item()
 
 
-def logged(run: Path) -> Iterator[float]:
-    """The losses of a run's first stage."""
+def logged_losses(run: Path) -> list[float]:
+    """Return the losses of the first training stage of a run."""
     with (run / "log.jsonl").open(encoding="utf-8") as lines:
-        events = [one for one in map(json.loads, lines) if one["event"] == "stepped"]
-    return (one["loss"] for one in events if one["stage"] == events[0]["stage"])
+        events = [event for event in map(json.loads, lines) if event["event"] == "stepped"]
+    return [event["loss"] for event in events if event["stage"] == events[0]["stage"]]
 
 
-def steps_to(wanted: Sequence[float], found: Iterable[float]) -> list[int | None]:
-    """When the running mean first reaches each loss, the largest of them first."""
-    mean, steps, left = None, list[int | None](), sorted(wanted, reverse=True)
-    for step, loss in enumerate(found, start=1):
-        mean = loss if mean is None else MEMORY * mean + (1 - MEMORY) * loss
-        while left and mean <= left[0]:
+def steps_to(thresholds: Sequence[float], losses: Iterable[float]) -> list[int | None]:
+    """Return the step at which the running mean first reaches each threshold, largest first."""
+    mean, steps, remaining = None, list[int | None](), sorted(thresholds, reverse=True)
+    for step, loss in enumerate(losses, start=1):
+        mean = loss if mean is None else SMOOTHING * mean + (1 - SMOOTHING) * loss
+        while remaining and mean <= remaining[0]:
             steps.append(step)
-            del left[0]
-        if not left:
+            del remaining[0]
+        if not remaining:
             break
-    return steps + [None] * len(left)
+    return steps + [None] * len(remaining)
 
 
-def trained(options: argparse.Namespace) -> dict[str, list[list[int | None]]]:
-    """Both sides, a row of steps for each seed."""
+def train_both(options: argparse.Namespace) -> dict[str, list[list[int | None]]]:
+    """Return the steps to each loss, by initialization and seed."""
     position = RotaryConfig() if options.position == "rotary" else SinusoidConfig()
     if options.task == "copy":
-        draw, vocabulary = copying, SYMBOLS
-        starts = [InitHeadConfig(layer=1, head=1, offset=HALF - 1)]
+        draw_batch, vocabulary = copy_batch, SYMBOLS
+        designed = [InitHeadConfig(layer=1, head=1, offset=HALF - 1)]
     else:
-        draw, vocabulary = reading(options.file)
-        starts = [InitHeadConfig(layer=1, head=n + 1, offset=n) for n in range(HEADS)]
+        draw_batch, vocabulary = text_batches(options.file)
+        designed = [InitHeadConfig(layer=1, head=n + 1, offset=n) for n in range(HEADS)]
     return {
         name: [
-            steps_to(options.losses, losses(draw, vocabulary, side, position, options, seed))
+            steps_to(
+                options.losses,
+                training_losses(draw_batch, vocabulary, heads, position, options, seed),
+            )
             for seed in range(options.seeds)
         ]
-        for name, side in (("designed", starts), ("drawn", list[InitHeadConfig]()))
+        for name, heads in (("designed", designed), ("random", list[InitHeadConfig]()))
     }
 
 
-def main() -> None:
-    """Print a row for each seed, a column for each loss."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     tasks = parser.add_subparsers(dest="task", required=True)
-    for task in ("copy", "text", "runs"):
-        one = tasks.add_parser(task)
-        one.add_argument("--losses", type=float, nargs="+", default=[2.0, 1.0, 0.5], help="nats")
-        one.add_argument("--json", action="store_true")
+    summaries = {"copy": "copy a sequence", "text": "model a text", "runs": "compare two runs"}
+    for task, summary in summaries.items():
+        command = tasks.add_parser(task, help=summary)
+        command.add_argument(
+            "--losses",
+            type=float,
+            nargs="+",
+            default=[2.0, 1.0, 0.5],
+            help="losses to reach, in nats (2.0 1.0 0.5)",
+        )
+        command.add_argument("--json", action="store_true", help="print a JSON object")
         if task == "runs":
-            one.add_argument("designed", type=Path)
-            one.add_argument("drawn", type=Path)
+            command.add_argument("designed", type=Path, help="run folder with designed heads")
+            command.add_argument("random", type=Path, help="run folder without")
             continue
-        one.add_argument("--position", choices=("sinusoid", "rotary"), default="sinusoid")
-        one.add_argument("--steps", type=int, default=2000, help="at most (2000)")
-        one.add_argument("--rate", type=float, default=1e-3)
-        one.add_argument("--seeds", type=int, default=3)
+        command.add_argument("--position", choices=("sinusoid", "rotary"), default="sinusoid")
+        command.add_argument("--steps", type=int, default=2000, help="maximum steps (2000)")
+        command.add_argument("--lr", type=float, default=1e-3, help="learning rate (0.001)")
+        command.add_argument("--seeds", type=int, default=3, help="number of seeds (3)")
         if task == "text":
-            one.add_argument("file", type=Path)
-    options = parser.parse_args()
+            command.add_argument("file", type=Path, help="text to train on")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_options()
     prepare(torch.device("cpu"))
     if options.task == "runs":
-        sides = {"designed": options.designed, "drawn": options.drawn}
-        found = {name: [steps_to(options.losses, logged(run))] for name, run in sides.items()}
+        runs = {"designed": options.designed, "random": options.random}
+        results = {
+            name: [steps_to(options.losses, logged_losses(run))] for name, run in runs.items()
+        }
     else:
-        found = trained(options)
-    wanted = sorted(options.losses, reverse=True)
+        results = train_both(options)
+    thresholds = sorted(options.losses, reverse=True)
     if options.json:
-        print(json.dumps({"task": options.task, "losses": wanted, "steps": found}))
+        print(json.dumps({"task": options.task, "losses": thresholds, "steps": results}))
         return
-    print(f"{'steps to nats of':18}" + "".join(f"{one:>8}" for one in wanted))
-    for name, rows in found.items():
+    print(f"{'steps to a loss of':20}" + "".join(f"{threshold:>8}" for threshold in thresholds))
+    for name, rows in results.items():
         for seed, row in enumerate(rows):
-            cells = ("never" if one is None else str(one) for one in row)
-            print(f"{name + ', seed ' + str(seed):18}" + "".join(f"{one:>8}" for one in cells))
+            cells = ("never" if step is None else str(step) for step in row)
+            label = name if options.task == "runs" else f"{name}, seed {seed}"
+            print(f"{label:20}" + "".join(f"{cell:>8}" for cell in cells))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
-"""Exact match against the number and variety of the biographies that a model reads.
-
-The bioS experiment of "Physics of Language Models", part 3.1 (arXiv 2309.14316), small. One model
-per condition reads the biographies as plain text, is finetuned on questions about half of the
-people, and is evaluated on the other half. Only the biographies differ between conditions. Reading
-contains no questions and no corrupted texts, because both would vary even a single biography.
+"""Measure how the number and variety of biographies affect question answering (exact match).
 
     python benchmarks/exposure.py FOLDER [--seed N]        about ten minutes on two cores
+
+This is a small version of the bioS experiment of "Physics of Language Models", part 3.1 (arXiv
+2309.14316). For each condition, a model is pretrained on biographies of 300 fictional people,
+finetuned on questions about half of the people, and tested on questions about the other half. Only
+the biographies differ between conditions: how many there are per person, and whether their words
+and the order of their sentences vary. Pretraining contains no questions and no corrupted texts,
+because both would vary even a single biography.
+
+The benchmark writes data and runs to FOLDER; a second call resumes there. It prints two rows per
+condition with 95 % intervals: the exact match of the model (`exact_match`) and that of always
+answering with the most frequent place (`majority_answer`).
 
 Published, with a larger model and 100,000 people: 9.7 % from one biography, 41 % from five
 rewritten ones, 96.6 % from five rewritten and permuted ones.
@@ -34,8 +40,8 @@ from harken.tasks.answer import (
 )
 from harken.training.optimizer import AdamWConfig, MuonConfig, SGDConfig
 
-# Without permutation the birthplace is the second fact, as in bioS: directly after the name,
-# reading would be the same as answering.
+# Without permutation the birthplace is the second fact, as in bioS. If it came directly after the
+# name, the biographies would have the same form as the questions.
 PEOPLE = PeopleConfig(people=300, asked=0.5, places=30, earlier=1)
 
 
@@ -48,13 +54,14 @@ class Condition(NamedTuple):
 
     @property
     def slug(self) -> str:
-        changed = ["words"] * self.rewrite + ["order"] * self.permute
-        return "-".join([str(self.biographies), *(changed or ["same"])])
+        """Name of the condition, such as `5-words-order`: five, rewritten and permuted."""
+        variations = ["words"] * self.rewrite + ["order"] * self.permute
+        return "-".join([str(self.biographies), *(variations or ["same"])])
 
 
 CONDITIONS = (
     Condition(1),
-    Condition(5),  # the control: the same text five times
+    Condition(5),  # control: the same text five times
     Condition(5, rewrite=True),
     Condition(5, permute=True),
     Condition(2, rewrite=True, permute=True),
@@ -64,7 +71,7 @@ CONDITIONS = (
 
 
 def recipe_of(files: PeopleFiles, seed: int) -> AnswerRecipe:
-    """Return the recipe of every condition; whole words give all the same vocabulary."""
+    """Return the recipe of all conditions. With whole words, all have the same vocabulary."""
     return AnswerRecipe(
         seed=seed,
         data=AnswerData(pretrain=files.read, train=files.train, dev=files.test),
@@ -93,8 +100,8 @@ def recipe_of(files: PeopleFiles, seed: int) -> AnswerRecipe:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("folder", type=Path, help="where data and runs are written")
+    parser.add_argument("--seed", type=int, default=0, help="seed of data and training (0)")
     options = parser.parse_args()
     for condition in CONDITIONS:
         data, run = (options.folder / part / condition.slug for part in ("data", "runs"))
@@ -106,9 +113,9 @@ def main() -> None:
             test=data / "questions.test.tsv",
         )
         train(recipe_of(files, options.seed), run, resume=True, progress=False)
-        found = read_metrics(run)["metrics"]
+        metrics = read_metrics(run)["metrics"]
         for name in ("exact_match", "majority_answer"):
-            metric = Estimate(**found[name])
+            metric = Estimate(**metrics[name])
             value = f"{shown(metric.value, metric.unit):>8}  {shown_interval(metric)}"
             print(f"{condition.slug:16} {name:18} {value}", flush=True)
 

@@ -1,17 +1,21 @@
-"""Frames of a filterbank a second, against kaldi-native-fbank on the same cores.
+"""Compare the speed of Harken's filterbank with kaldi-native-fbank on the same audio and cores.
 
-    python benchmarks/filterbank.py                  on sound made here
-    python benchmarks/filterbank.py a.wav b.flac     on your own
+    python benchmarks/filterbank.py                  synthetic audio
+    python benchmarks/filterbank.py a.wav b.flac     your own files
     python benchmarks/filterbank.py --rounds 51 --json
 
-    one core      one thread of ours, one process of theirs, in seconds of the processor
-    two threads   two threads of ours, one process of theirs, which has no threads
-    two cores     two processes of each, with half of the sounds each; no frames are handed back
+Both libraries get float32 samples and return arrays of log-mel frames. kaldi-native-fbank gets one
+utterance at a time, as a list, which is faster than an array; Harken gets padded batches of eight.
+The benchmark prints the largest difference of the values and three speeds, time of
+kaldi-native-fbank / time of Harken, for 16 kHz with 80 bands and 8 kHz with 40 bands:
 
-Both start from the same arrays of float32 and end with the frames in arrays. Theirs gets each sound
-whole and as a list, which it takes faster than an array. The sides take turns, so that a busy
-machine slows both, though not quite alike: ours waits for memory, and threads for one another. A
-figure is the median of the ratios of neighboring turns.
+    one core      one thread each, in CPU seconds
+    two threads   Harken with two threads, kaldi-native-fbank with its only one, in seconds
+    two cores     two processes each, half of the audio per process, in seconds; the frames are not
+                  sent back
+
+The two libraries alternate, so that other load on the machine slows down both. A speed is the
+median of the ratios of consecutive runs, with the first and third quartile in parentheses.
 """
 
 import argparse
@@ -32,144 +36,153 @@ from torch.nn.utils.rnn import pad_sequence
 from harken.encode.filterbank import Filterbank, FilterbankConfig
 from harken.training.runtime import prepare
 
-CONFIGS = {"16 kHz, 80 bands": (16000, 80), "8 kHz, 40 bands": (8000, 40)}
-SOUNDS = 48  # made, if none are given
-TOGETHER = 8  # sounds of like length in a batch of ours
-Sounds = list[np.ndarray]
-Side = Callable[[Sounds, int, int], list[np.ndarray]]
+CONFIGS = {"16 kHz, 80 bands": (16000, 80), "8 kHz, 40 bands": (8000, 40)}  # sample rate, mel bins
+UTTERANCES = 48  # synthetic ones, if no files are given
+BATCH_SIZE = 8
+Waveforms = list[np.ndarray]
+Extract = Callable[[Waveforms, int, int], list[np.ndarray]]  # (waveforms, sample rate, mel bins)
 
 
-def made(rate: int, count: int, random: np.random.Generator) -> Sounds:
-    """Gliding tones with overtones over noise, of one to ten seconds."""
-    sounds = []
+def synthetic_audio(sample_rate: int, count: int, random: np.random.Generator) -> Waveforms:
+    """Return harmonic tones of varying pitch with noise, one to ten seconds each."""
+    waveforms = []
     for seconds in random.uniform(1, 10, size=count):
-        at = np.arange(int(seconds * rate)) / rate
-        pitch = 120 + 40 * np.sin(2 * np.pi * 0.7 * at + random.uniform(0, 6))
-        phase = 2 * np.pi * np.cumsum(pitch) / rate
+        times = np.arange(int(seconds * sample_rate)) / sample_rate
+        pitch = 120 + 40 * np.sin(2 * np.pi * 0.7 * times + random.uniform(0, 6))
+        phase = 2 * np.pi * np.cumsum(pitch) / sample_rate
         tones = sum(np.sin(n * phase) / n for n in range(1, 20))
-        loud = 0.1 * (1 + np.sin(2 * np.pi * 2.3 * at))
-        sounds.append((loud * tones + 0.003 * random.normal(size=len(at))).astype(np.float32))
-    return sounds
+        amplitude = 0.1 * (1 + np.sin(2 * np.pi * 2.3 * times))
+        noise = 0.003 * random.normal(size=len(times))
+        waveforms.append((amplitude * tones + noise).astype(np.float32))
+    return waveforms
 
 
-def read(paths: Sequence[Path], rate: int) -> Sounds:
+def read_audio(paths: Sequence[Path], sample_rate: int) -> Waveforms:
     import soundfile
     import soxr
 
-    found = (soundfile.read(path, dtype="float32", always_2d=True) for path in paths)
-    return [soxr.resample(sound.mean(axis=1), of, rate) for sound, of in found]
+    files = (soundfile.read(path, dtype="float32", always_2d=True) for path in paths)
+    return [soxr.resample(audio.mean(axis=1), rate, sample_rate) for audio, rate in files]
 
 
-def theirs(sounds: Sounds, rate: int, bins: int) -> list[np.ndarray]:
+def extract_kaldi(waveforms: Waveforms, sample_rate: int, bins: int) -> list[np.ndarray]:
     options = kaldi_native_fbank.FbankOptions()
     options.frame_opts.dither = 0
-    options.frame_opts.samp_freq = rate
+    options.frame_opts.samp_freq = sample_rate
     options.mel_opts.num_bins = bins
-    frames = []
-    for sound in sounds:
-        bank = kaldi_native_fbank.OnlineFbank(options)
-        bank.accept_waveform(rate, sound.tolist())
-        bank.input_finished()
-        frames.append(np.stack([bank.get_frame(n) for n in range(bank.num_frames_ready)]))
-    return frames
+    features = []
+    for waveform in waveforms:
+        fbank = kaldi_native_fbank.OnlineFbank(options)
+        fbank.accept_waveform(sample_rate, waveform.tolist())
+        fbank.input_finished()
+        features.append(np.stack([fbank.get_frame(n) for n in range(fbank.num_frames_ready)]))
+    return features
 
 
 @cache
-def built(rate: int, bins: int) -> Filterbank:
-    return FilterbankConfig(sample_rate=rate, mel_bins=bins).build()
+def build_filterbank(sample_rate: int, bins: int) -> Filterbank:
+    return FilterbankConfig(sample_rate=sample_rate, mel_bins=bins).build()
 
 
-def ours(sounds: Sounds, rate: int, bins: int) -> list[np.ndarray]:
-    found = []
-    for first in range(0, len(sounds), TOGETHER):
-        some = [torch.from_numpy(one) for one in sounds[first : first + TOGETHER]]
-        lengths = torch.tensor([len(one) for one in some])
-        frames, present = built(rate, bins)(pad_sequence(some, batch_first=True), lengths)
+def extract_harken(waveforms: Waveforms, sample_rate: int, bins: int) -> list[np.ndarray]:
+    filterbank, features = build_filterbank(sample_rate, bins), []
+    for first in range(0, len(waveforms), BATCH_SIZE):
+        batch = [torch.from_numpy(waveform) for waveform in waveforms[first : first + BATCH_SIZE]]
+        lengths = torch.tensor([len(waveform) for waveform in batch])
+        frames, present = filterbank(pad_sequence(batch, batch_first=True), lengths)
         counts = present.sum(dim=1).tolist()
-        found += [row[:count].numpy() for row, count in zip(frames, counts, strict=True)]
-    return found
+        features += [row[:count].numpy() for row, count in zip(frames, counts, strict=True)]
+    return features
 
 
-KEPT: Sounds = []  # by each process, so that sounds need not travel while it is timed
+WORKER_AUDIO: Waveforms = []  # of a worker process, which gets the audio before the timing starts
 
 
-def keep(sounds: Sounds) -> None:
+def init_worker(waveforms: Waveforms) -> None:
     prepare(torch.device("cpu"))
     torch.set_num_threads(1)
-    KEPT.extend(sounds)
+    WORKER_AUDIO.extend(waveforms)
 
 
-def half(side: Side, which: int, rate: int, bins: int) -> None:
-    side(KEPT[which::2], rate, bins)
+def extract_half(extract: Extract, half: int, sample_rate: int, bins: int) -> None:
+    extract(WORKER_AUDIO[half::2], sample_rate, bins)
 
 
-def ratio(
-    run: Callable[[Side], object], rounds: int, clock: Callable[[], float] = time.perf_counter
+def speedup(
+    run: Callable[[Extract], object], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """How many times longer theirs takes: the median and the quarters beside it."""
-    run(ours), run(theirs)
+    """Return the median and the quartiles of time of kaldi-native-fbank / time of Harken."""
+    run(extract_harken), run(extract_kaldi)
     ratios = []
     for number in range(rounds):
-        sides = [ours, theirs]
-        if number % 2:  # neither side always goes first
-            sides.reverse()
-        took = {}
-        for side in sides:
+        order = [extract_harken, extract_kaldi]
+        if number % 2:  # each library is first in every second round
+            order.reverse()
+        seconds = {}
+        for extract in order:
             started = clock()
-            run(side)
-            took[side] = clock() - started
-        ratios.append(took[theirs] / took[ours])
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return {"ratio": round(middle, 2), "low": round(low, 2), "high": round(high, 2)}
+            run(extract)
+            seconds[extract] = clock() - started
+        ratios.append(seconds[extract_kaldi] / seconds[extract_harken])
+    low, median, high = statistics.quantiles(ratios, n=4)
+    return {"ratio": round(median, 2), "low": round(low, 2), "high": round(high, 2)}
 
 
-def measure(sounds: Sounds, rate: int, bins: int, rounds: int) -> dict[str, object]:
-    pairs = list(zip(ours(sounds, rate, bins), theirs(sounds, rate, bins), strict=True))
-    found: dict[str, object] = {
-        "frames": sum(len(one) for one, _ in pairs),
-        "greatest_difference": max(float(np.abs(one - other).max()) for one, other in pairs),
+def measure(waveforms: Waveforms, sample_rate: int, bins: int, rounds: int) -> dict[str, object]:
+    """Return the number of frames, the largest difference and the three speeds."""
+    features = [
+        extract(waveforms, sample_rate, bins) for extract in (extract_harken, extract_kaldi)
+    ]
+    pairs = list(zip(*features, strict=True))
+    results: dict[str, object] = {
+        "frames": sum(len(harken) for harken, _ in pairs),
+        "max_difference": max(float(np.abs(harken - kaldi).max()) for harken, kaldi in pairs),
     }
 
-    def alone(side: Side) -> None:
-        side(sounds, rate, bins)
+    def run_here(extract: Extract) -> None:
+        extract(waveforms, sample_rate, bins)
 
     torch.set_num_threads(1)
-    found["one core"] = ratio(alone, rounds, time.process_time)
+    results["one core"] = speedup(run_here, rounds, time.process_time)
     torch.set_num_threads(2)
-    found["two threads"] = ratio(alone, rounds)
-    # A fork would copy the locks of threads without the threads.
+    results["two threads"] = speedup(run_here, rounds)
+    # A fork would copy the locks of PyTorch's threads in an unknown state.
     context = get_context("spawn")
-    with ProcessPoolExecutor(2, context, initializer=keep, initargs=(sounds,)) as processes:
+    with ProcessPoolExecutor(2, context, initializer=init_worker, initargs=(waveforms,)) as pool:
 
-        def together(side: Side) -> None:
-            for done in [processes.submit(half, side, which, rate, bins) for which in (0, 1)]:
-                done.result()
+        def run_in_two(extract: Extract) -> None:
+            halves = [pool.submit(extract_half, extract, n, sample_rate, bins) for n in (0, 1)]
+            for half in halves:
+                half.result()
 
-        found["two cores"] = ratio(together, rounds)
-    return found
+        results["two cores"] = speedup(run_in_two, rounds)
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sounds", nargs="*", type=Path)
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("audio", nargs="*", type=Path, help="audio files (default: synthetic)")
+    parser.add_argument("--rounds", type=int, default=21, help="measurements per speed (21)")
+    parser.add_argument("--json", action="store_true", help="print a JSON object per configuration")
     options = parser.parse_args()
     prepare(torch.device("cpu"))
-    for name, (rate, bins) in CONFIGS.items():
-        sounds = read(options.sounds, rate) or made(rate, SOUNDS, np.random.default_rng(0))
-        found = measure(sorted(sounds, key=len), rate, bins, options.rounds)
+    for name, (sample_rate, bins) in CONFIGS.items():
+        waveforms = read_audio(options.audio, sample_rate)
+        if not waveforms:
+            waveforms = synthetic_audio(sample_rate, UTTERANCES, np.random.default_rng(0))
+        results = measure(sorted(waveforms, key=len), sample_rate, bins, options.rounds)
         if options.json:
-            print(json.dumps({"sound": name, **found}), flush=True)
+            print(json.dumps({"configuration": name, **results}), flush=True)
             continue
         print(
-            f"{name}: {found['frames']} frames, values differ by at most "
-            f"{found['greatest_difference']:.1e}"
+            f"{name}: {results['frames']} frames, values differ by at most "
+            f"{results['max_difference']:.1e}"
         )
         for cores in ("one core", "two threads", "two cores"):
-            one = found[cores]
+            speed = results[cores]
             print(
-                f"    {cores:12} {one['ratio']:5.1f} times faster ({one['low']} to {one['high']})"
+                f"    {cores:12} {speed['ratio']:5.1f} times faster "
+                f"({speed['low']} to {speed['high']})"
             )
 
 

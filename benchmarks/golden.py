@@ -1,21 +1,28 @@
-"""Check that two versions of Harken compute the same numbers.
+"""Check that two versions of Harken compute the same numbers, bit for bit.
 
     git worktree add ../old REVISION
     python benchmarks/golden.py ../old .
 
-A version is a worktree, or a file that `--save FILE` wrote for one worktree:
+A version is a worktree, or a file that `--save` wrote for a worktree:
 
     python benchmarks/golden.py ../old --save old.json
     python benchmarks/golden.py old.json .
 
-Both versions run side by side on this machine, one thread each, on the same small synthetic data:
-every task, and a variant for each model family, optimizer, score and position. Compared are the
-loss of every step and the weights bit by bit (tensors without their names, since names may change),
-metrics, predictions (greedy, beam search with n-best lists, samples), attention, heads and
-ablations as JSON, the text of the pages, and a run that was stopped and resumed.
+Both versions run at the same time on this machine, one thread each, on the same small synthetic
+data: every task, and a variant for each model family, optimizer, score and position. They are
+compared in
 
-`--renames FILE` is a JSON object of names that changed between the versions, old to new: recipe
-keys, option names and JSON fields. `--accept WORD` leaves out comparisons whose name contains it.
+    - the loss of every step, and the weights (tensors without their names, which may change)
+    - metrics, predictions (greedy search, beam search with n-best lists, samples)
+    - attention, head statistics and ablations as JSON, and the text of the report pages
+    - a run that was interrupted and resumed
+
+The benchmark prints up to five differences per comparison as `comparison / path: 'old' -> 'new'`,
+and a summary. The exit code is 1 if there are differences.
+
+`--renames FILE` is a JSON object that maps old names to new ones: recipe keys, options and JSON
+fields that were renamed between the versions. `--accept TEXT` skips comparisons whose name contains
+TEXT; it may be repeated.
 """
 
 import argparse
@@ -35,8 +42,9 @@ from pathlib import Path
 from typing import Any
 
 GPT = ("model.layers=2", "model.width=32", "model.max_length=64", "model.attention.heads=4")
-STEPS = 50
+STEPS = 50  # of training
 TEXT = {"data.train": "sentences/text.txt", "data.dev": "0.1"}
+# The recipe section with the number of steps.
 STAGE = {
     "answer": "training.pretrain",
     "tag": "training.tags",
@@ -87,6 +95,7 @@ SMALL: dict[str, tuple[str, ...]] = {
         "training.captions.batch_captions=8",
     ),
 }
+POSITIONS = ("none", "learned", "sinusoid", "fourier", "rotary", "alibi", "relative")
 TRANSFORMER_DECODER = "model.decoder={kind='transformer',layers=1,width=16,max_length=64}"
 VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
     "lm": {
@@ -95,18 +104,7 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
             for score in ("dot", "additive", "merged", "synthesizer", "transformer_xl")
         },
         "score random synthesizer": ("model.attention.score={kind='synthesizer',form='random'}",),
-        **{
-            f"position {position}": (f"model.position.kind={position}",)
-            for position in (
-                "none",
-                "learned",
-                "sinusoid",
-                "fourier",
-                "rotary",
-                "alibi",
-                "relative",
-            )
-        },
+        **{f"position {position}": (f"model.position.kind={position}",) for position in POSITIONS},
         **{
             f"optimizer {kind}": (f"training.optimizer.kind={kind}",)
             for kind in ("adamw", "muon", "sgd")
@@ -152,10 +150,11 @@ INPUTS = {
     "transcribe": "spoken/spoken/test/00001.wav",
     "caption": "drawn/examples/0.png",
 }
-ALIGNED = (
+ALIGN_OPTIONS = (
     *("--source", "sentences/test.en", "--target", "sentences/test.xx"),
     *("--links", "sentences/links.txt"),
 )
+# Variants on which the commands of inspection run too.
 INSPECTED = (
     "tag transformer",
     "fill masked",
@@ -166,28 +165,29 @@ INSPECTED = (
     "lm score additive",
     "lm position rotary",
 )
-IGNORED = ("seconds", "error", "title", "what")  # times, and texts for people
+IGNORED = ("seconds", "error", "title", "what")  # JSON fields: times, and texts for people
 
 
 class Collector:
-    """Runs commands of one version and keeps their results by name."""
+    """Runs the commands of one version and collects their results by name."""
 
     def __init__(self, tree: Path, renames: Mapping[str, str]) -> None:
         self.tree, self.renames, self.results = tree, renames, {}  # type: ignore[var-annotated]
 
-    def renamed(self, word: str) -> str:
-        """An argument in this version's vocabulary."""
-        key, equals, value = word.partition("=")
+    def renamed(self, argument: str) -> str:
+        """Return a command-line argument or `key=value` with the names of this version."""
+        key, equals, value = argument.partition("=")
         return self.renames.get(key, key) + equals + value
 
-    def command(self, name: str, *words: str) -> str:
-        """Run a command; its exit code and output are a result."""
+    def command(self, name: str, *arguments: str) -> None:
+        """Run `harken ARGUMENTS`; store its exit code and output, parsed if it is JSON."""
         from harken.cli.main import main
 
         output = io.StringIO()
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()) as err:
+        errors = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
             try:
-                code = main([self.renamed(word) for word in words])
+                code = main([self.renamed(argument) for argument in arguments])
             except SystemExit as error:
                 code = error.code  # type: ignore[assignment]
         printed = output.getvalue()
@@ -195,17 +195,16 @@ class Collector:
             printed = json.loads(printed)
         self.results[name] = {"exit code": code, "output": printed}
         if code:
-            self.results[name]["error"] = err.getvalue()[-2000:]
-        return output.getvalue()
+            self.results[name]["error"] = errors.getvalue()[-2000:]
 
-    def run(self, name: str, task: str, *sets: str, inspect: bool = False) -> None:
-        """Train, and collect everything that a run produces."""
+    def run(self, name: str, task: str, *settings: str, inspect: bool = False) -> None:
+        """Train a model into the folder `name`; collect all that the run produces."""
         stage = STAGE[task]
-        chosen = [f"{key}={value}" for key, value in DATA[task].items()]
-        chosen += [*SMALL[task], f"{stage}.steps={STEPS}", f"{stage}.evaluate_every=25", *sets]
-        words = [word for setting in chosen for word in ("--set", self.renamed(setting))]
+        values = [f"{key}={value}" for key, value in DATA[task].items()]
+        values += [*SMALL[task], f"{stage}.steps={STEPS}", f"{stage}.evaluate_every=25", *settings]
+        options = [option for value in values for option in ("--set", self.renamed(value))]
         recipe = str(self.tree / "recipes" / f"{task}.toml")
-        self.command(f"{name}: train", "train", recipe, "--run", name, "--json", *words)
+        self.command(f"{name}: train", "train", recipe, "--run", name, "--json", *options)
         run = Path(name)
         if not (run / "model.safetensors").exists():
             return
@@ -215,23 +214,24 @@ class Collector:
             search = ("--beam", "5", "--nbest", "3")
             self.command(f"{name}: beam", "predict", name, INPUTS[task], "--json", *search)
         if inspect:
-            given = ("--temperature", "0.9", "--seed", "3") if task == "lm" else ()
-            self.command(f"{name}: sample", "predict", name, INPUTS[task], "--json", *given)
-            text = INPUTS[task]
+            sampling = ("--temperature", "0.9", "--seed", "3") if task == "lm" else ()
+            self.command(f"{name}: sample", "predict", name, INPUTS[task], "--json", *sampling)
+            example = INPUTS[task]
             if task not in ("transcribe", "caption"):
-                text = Path(text).read_text(encoding="utf-8").splitlines()[0]
-            self.command(f"{name}: inspect", "inspect", name, text, "--out", f"{name}-i", "--json")
+                example = Path(example).read_text(encoding="utf-8").splitlines()[0]
+            page = f"{name}-i"
+            self.command(f"{name}: inspect", "inspect", name, example, "--out", page, "--json")
             self.command(f"{name}: heads", "heads", name, "--json")
             self.command(f"{name}: ablate", "ablate", name, "--json", "--examples", "3")
             if task == "translate":
-                self.command(f"{name}: align", "align", name, *ALIGNED, "--json")
-            page = (run / "report.html").read_text(encoding="utf-8")
-            page = re.sub(r"<(style|script)\b.*?</\1>", "", page, flags=re.DOTALL)
-            lines = html.unescape(re.sub(r"<[^>]*>", "\n", page)).splitlines()
+                self.command(f"{name}: align", "align", name, *ALIGN_OPTIONS, "--json")
+            report = (run / "report.html").read_text(encoding="utf-8")
+            report = re.sub(r"<(style|script)\b.*?</\1>", "", report, flags=re.DOTALL)
+            lines = html.unescape(re.sub(r"<[^>]*>", "\n", report)).splitlines()
             self.results[f"{name}: page"] = [line.strip() for line in lines if line.strip()]
 
     def collect_run(self, name: str) -> None:
-        """Losses bit by bit, and a digest of every tensor without its name."""
+        """Store the exact losses, and a digest of every tensor without its name."""
         from safetensors.numpy import load_file
 
         run = Path(name)
@@ -246,51 +246,52 @@ class Collector:
 
 
 def collect(tree: Path, renames: Mapping[str, str]) -> dict[str, Any]:
-    """All results of the version that is on the Python path."""
+    """Return all results of the version that is on the Python path."""
     collector = Collector(tree, renames)
-    for words in (
+    for arguments in (
         ("people", "--people", "60", "--places", "8"),
         ("sentences", "--sentences", "120"),
         ("spoken", "--utterances", "16"),
         ("drawn", "--scenes", "30"),
     ):
-        collector.command(f"data {words[0]}", "data", *words, "--out", words[0])
+        kind = arguments[0]
+        collector.command(f"data {kind}", "data", *arguments, "--out", kind)
     Path("sentences/prompts.txt").write_text("the duck\na river\n", encoding="utf-8")
     Path("sentences/blanks.txt").write_text("the ___ walks .\n", encoding="utf-8")
     pairs = len(Path("sentences/test.en").read_text(encoding="utf-8").splitlines())
     Path("sentences/links.txt").write_text("1-1 2-2 2p3\n" * pairs, encoding="utf-8")
     questions = Path("people/questions.test.tsv").read_text(encoding="utf-8").splitlines()
-    asked = "".join(line.split("\t")[0] + "\n" for line in questions[:5])
-    Path("people/asked.txt").write_text(asked, encoding="utf-8")
+    inputs = "".join(line.split("\t")[0] + "\n" for line in questions[:5])
+    Path("people/asked.txt").write_text(inputs, encoding="utf-8")
     collector.results["data files"] = {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(Path().rglob("*.*"))
     }
     for task in DATA:
         collector.run(task, task, inspect=True)
-        for variant, sets in VARIANTS.get(task, {}).items():
+        for variant, settings in VARIANTS.get(task, {}).items():
             name = f"{task} {variant}"
-            collector.run(name, task, *sets, inspect=name in INSPECTED)
-    stopped_and_resumed(collector)
+            collector.run(name, task, *settings, inspect=name in INSPECTED)
+    interrupt_and_resume(collector)
     collector.command("claims", "claims", "--json")
     return collector.results
 
 
-def stopped_and_resumed(collector: Collector) -> None:
-    """An `lm` run that stops itself by SIGTERM at an evaluation."""
+def interrupt_and_resume(collector: Collector) -> None:
+    """Train an `lm` model that sends SIGTERM to itself before an evaluation, and resume it."""
     import harken.training.loop as loop
 
     step = loop.Training._step
     calls = 0
 
-    def stopping(self: Any, *arguments: Any) -> Any:
+    def step_or_stop(self: Any, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 25:
             signal.raise_signal(signal.SIGTERM)
         return step(self, *arguments)
 
-    loop.Training._step = stopping  # type: ignore[method-assign]
+    loop.Training._step = step_or_stop  # type: ignore[method-assign]
     try:
         collector.run("stopped", "lm")
     finally:
@@ -300,24 +301,24 @@ def stopped_and_resumed(collector: Collector) -> None:
 
 
 def differences(old: Any, new: Any, where: str, renames: Mapping[str, str]) -> Iterator[str]:
-    """Paths at which two results differ; times and texts for people are left out."""
+    """Yield the paths at which two results differ, except in the fields of `IGNORED`."""
     if isinstance(old, dict) and isinstance(new, dict):
-        before = {renames.get(key, key): value for key, value in old.items() if key not in IGNORED}
-        after = {key: value for key, value in new.items() if key not in IGNORED}
-        for key in sorted(before.keys() | after.keys()):
-            if key not in before or key not in after:
-                yield f"{where} / {key}: only in the {'new' if key in after else 'old'} version"
+        old = {renames.get(key, key): value for key, value in old.items() if key not in IGNORED}
+        new = {key: value for key, value in new.items() if key not in IGNORED}
+        for key in sorted(old.keys() | new.keys()):
+            if key not in old or key not in new:
+                yield f"{where} / {key}: only in the {'new' if key in new else 'old'} version"
             else:
-                yield from differences(before[key], after[key], f"{where} / {key}", renames)
+                yield from differences(old[key], new[key], f"{where} / {key}", renames)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for number, (first, second) in enumerate(zip(old, new, strict=True)):
-            yield from differences(first, second, f"{where} [{number}]", renames)
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from differences(before, after, f"{where} [{index}]", renames)
     elif old != new:
         yield f"{where}: {str(old)[:100]!r} -> {str(new)[:100]!r}"
 
 
 def start(version: Path, folder: Path, renames: Path | None) -> subprocess.Popen[bytes]:
-    """Collect the results of a worktree in another process."""
+    """Start a process that writes the results of a worktree to `folder`/results.json."""
     tree = version.resolve()
     work = folder / "work"
     work.mkdir(parents=True)
@@ -330,7 +331,7 @@ def start(version: Path, folder: Path, renames: Path | None) -> subprocess.Popen
 
 
 def results(versions: list[Path], renames: Path | None) -> list[dict[str, Any]]:
-    """The results of each version: a saved file, or a worktree that is run now."""
+    """Return the results of each version: read from a saved file, or collected in a worktree."""
     with tempfile.TemporaryDirectory() as name:
         folders = [Path(name) / str(number) for number in range(len(versions))]
         running = {
@@ -340,9 +341,9 @@ def results(versions: list[Path], renames: Path | None) -> list[dict[str, Any]]:
         }
         codes = [process.wait() for process in running.values()]
         if any(codes):
-            sys.exit("a version failed; see above")
+            sys.exit("collecting the results of a version failed; see the traceback above")
         texts = [
-            # Paths of the temporary folder are printed by some commands.
+            # Some commands print paths, which contain the temporary folder.
             (folder / "results.json").read_text().replace(f"{folder}/", "")
             if folder in running
             else version.read_text()
@@ -353,10 +354,14 @@ def results(versions: list[Path], renames: Path | None) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("versions", nargs="+", type=Path, help="old and new version")
-    parser.add_argument("--save", type=Path, help="write the results of one version to a file")
-    parser.add_argument("--renames", type=Path, help="JSON object of changed names, old to new")
-    parser.add_argument("--accept", action="append", default=[], help="leave out such comparisons")
+    parser.add_argument(
+        "versions", nargs="+", type=Path, help="old and new worktree or results file"
+    )
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE", help="write the results of one version"
+    )
+    parser.add_argument("--renames", type=Path, metavar="FILE", help="JSON of old and new names")
+    parser.add_argument("--accept", action="append", default=[], help="skip these comparisons")
     parser.add_argument("--collect", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     renames = json.loads(options.renames.read_text()) if options.renames else {}
@@ -365,23 +370,26 @@ def main() -> None:
         options.collect.write_text(json.dumps(collected), encoding="utf-8")
         return
     if options.save:
+        if len(options.versions) != 1:
+            parser.error(f"--save: expected one version, got {len(options.versions)}")
         (saved,) = results(options.versions, options.renames)
         options.save.write_text(json.dumps(saved), encoding="utf-8")
         return
+    if len(options.versions) != 2:
+        parser.error(f"expected an old and a new version, got {len(options.versions)}")
     old, new = results(options.versions, options.renames)
-    found = 0
-    for key in sorted(old.keys() | new.keys()):
-        if any(word in key for word in options.accept):
+    different = 0
+    for name in sorted(old.keys() | new.keys()):
+        if any(text in name for text in options.accept):
             continue
-        rows = list(differences(old.get(key), new.get(key), key, renames))
-        found += bool(rows)
-        for row in rows[:5]:
-            print(row)
-        if len(rows) > 5:
-            print(f"  … and {len(rows) - 5} more")
-    failed = [key for key, value in new.items() if isinstance(value, dict) and value.get("error")]
-    print(f"{len(new)} comparisons, {found} differ, {len(failed)} commands failed: {failed}")
-    sys.exit(found > 0)
+        lines = list(differences(old.get(name), new.get(name), name, renames))
+        different += bool(lines)
+        print(*lines[:5], sep="\n", end="\n" if lines else "")
+        if len(lines) > 5:
+            print(f"  … and {len(lines) - 5} more")
+    failed = [name for name, value in new.items() if isinstance(value, dict) and "error" in value]
+    print(f"{len(new)} comparisons, {different} differ; {len(failed)} commands failed: {failed}")
+    sys.exit(different > 0)
 
 
 if __name__ == "__main__":

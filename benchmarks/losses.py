@@ -1,10 +1,15 @@
-"""Losses over wide vocabularies against PyTorch's own: time and peak memory.
+"""Compare Harken's cross-entropy and CTC loss with PyTorch's: time and peak memory.
 
     python benchmarks/losses.py
 
-A read-out of 2,048 states, 256 wide, and its cross-entropy; and one of 16 utterances of 100 places
-for CTC. Forward and backward in turns in one process, ours by theirs, the median of neighboring
-turns; memory is what the allocator gave out at most, with the scores as unit.
+Each row is a linear output layer and a loss, forward and backward pass, at one vocabulary size:
+cross-entropy of 2,048 states, or CTC of 16 utterances with 100 frames and 20 tokens each. The
+columns are
+
+    time            Harken / PyTorch, the median ratio of runs that alternate in one process;
+                    below 1, Harken is faster
+    peak, Harken    peak memory of PyTorch's allocator, in units of the logits
+    PyTorch         the same for PyTorch's loss
 """
 
 import argparse
@@ -23,96 +28,108 @@ from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.training.runtime import prepare
 
-WIDTH, ROWS, UTTERANCES, PLACES, SAID = 256, 2048, 16, 100, 20
+WIDTH = 256
+STATES = 2048  # of cross-entropy
+UTTERANCES, FRAMES, TARGETS = 16, 100, 20  # of CTC
 VOCABULARIES = (65, 1000, 8000, 20000)
+FLOAT_BYTES = 4
 
 
-class Row(NamedTuple):
-    """One loss in two ways."""
+class Comparison(NamedTuple):
+    """A row of the table: the same loss in two implementations."""
 
     title: str
-    scores: int  # bytes
-    ours: Callable[[], Tensor]
-    theirs: Callable[[], Tensor]
+    logits_bytes: int
+    harken: Callable[[], Tensor]
+    pytorch: Callable[[], Tensor]
 
 
-class Utterances(NamedTuple):
-    """States to read out, and what was said."""
+class CTCBatch(NamedTuple):
+    """Encoder states and target tokens, with masks that are true at real frames and tokens."""
 
     states: Tensor
-    present: Tensor
-    said: Tensor
-    written: Tensor
+    states_present: Tensor
+    targets: Tensor
+    targets_present: Tensor
 
 
-def ctc_ours(weight: Tensor, given: Utterances) -> Tensor:
-    """With the gradient where the scores stood."""
-    scores = F.linear(given.states, weight)
-    return ctc_loss(scores, given.present, given.said, given.written, blank=0)
+def harken_ctc(weight: Tensor, batch: CTCBatch) -> Tensor:
+    """Store the gradient in place of the logits."""
+    logits = F.linear(batch.states, weight)
+    return ctc_loss(logits, batch.states_present, batch.targets, batch.targets_present, blank=0)
 
 
-def ctc_theirs(weight: Tensor, given: Utterances) -> Tensor:
-    """PyTorch's."""
-    logs = F.linear(given.states, weight).log_softmax(dim=-1).transpose(0, 1)
-    lengths = given.present.sum(dim=1), given.written.sum(dim=1)
-    return F.ctc_loss(logs, given.said, *lengths, reduction="sum")
+def pytorch_ctc(weight: Tensor, batch: CTCBatch) -> Tensor:
+    log_probs = F.linear(batch.states, weight).log_softmax(dim=-1).transpose(0, 1)
+    lengths = batch.states_present.sum(dim=1), batch.targets_present.sum(dim=1)
+    return F.ctc_loss(log_probs, batch.targets, *lengths, reduction="sum")
 
 
-def entropy_ours(weight: Tensor, states: Tensor, targets: Tensor) -> Tensor:
-    """With logarithms and gradient where the scores stood."""
+def harken_cross_entropy(weight: Tensor, states: Tensor, targets: Tensor) -> Tensor:
+    """Store log-probabilities and gradient in place of the logits."""
     return cross_entropy_(F.linear(states, weight), targets).sum()
 
 
-def entropy_theirs(weight: Tensor, states: Tensor, targets: Tensor) -> Tensor:
-    """PyTorch's."""
+def pytorch_cross_entropy(weight: Tensor, states: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(states, weight), targets, reduction="sum")
 
 
-def rows() -> Iterator[Row]:
-    """Cross-entropy and CTC for each vocabulary."""
-    weights = {one: (0.02 * torch.randn(one, WIDTH)).requires_grad_() for one in VOCABULARIES}
-    for symbols, weight in weights.items():
-        states = torch.randn(ROWS, WIDTH, requires_grad=True)
-        given = weight, states, torch.randint(symbols, (ROWS,))
-        title, size = f"cross-entropy, {symbols:,} symbols", 4 * ROWS * symbols
-        yield Row(title, size, partial(entropy_ours, *given), partial(entropy_theirs, *given))
-    for symbols, weight in weights.items():
-        said = torch.randint(1, symbols, (UTTERANCES, SAID))
-        utterances = Utterances(
-            states=torch.randn(UTTERANCES, PLACES, WIDTH, requires_grad=True),
-            present=torch.ones(UTTERANCES, PLACES, dtype=torch.bool),
-            said=said,
-            written=torch.ones_like(said, dtype=torch.bool),
+def comparisons() -> Iterator[Comparison]:
+    """Yield cross-entropy and CTC for each vocabulary size."""
+    weights = {size: (0.02 * torch.randn(size, WIDTH)).requires_grad_() for size in VOCABULARIES}
+    for classes, weight in weights.items():
+        states = torch.randn(STATES, WIDTH, requires_grad=True)
+        inputs = weight, states, torch.randint(classes, (STATES,))
+        yield Comparison(
+            f"cross-entropy, {classes:,} classes",
+            FLOAT_BYTES * STATES * classes,
+            partial(harken_cross_entropy, *inputs),
+            partial(pytorch_cross_entropy, *inputs),
         )
-        title, size = f"CTC, {symbols:,} symbols", 4 * UTTERANCES * PLACES * symbols
-        ways = (partial(one, weight, utterances) for one in (ctc_ours, ctc_theirs))
-        yield Row(title, size, *ways)
+    for classes, weight in weights.items():
+        targets = torch.randint(1, classes, (UTTERANCES, TARGETS))
+        batch = CTCBatch(
+            states=torch.randn(UTTERANCES, FRAMES, WIDTH, requires_grad=True),
+            states_present=torch.ones(UTTERANCES, FRAMES, dtype=torch.bool),
+            targets=targets,
+            targets_present=torch.ones_like(targets, dtype=torch.bool),
+        )
+        yield Comparison(
+            f"CTC, {classes:,} classes",
+            FLOAT_BYTES * UTTERANCES * FRAMES * classes,
+            partial(harken_ctc, weight, batch),
+            partial(pytorch_ctc, weight, batch),
+        )
 
 
-def ratio(row: Row, rounds: int) -> float:
-    """Of times, ours by theirs."""
-    found = []
+def time_ratio(comparison: Comparison, rounds: int) -> float:
+    """Return the median of time of Harken / time of PyTorch, without a first warm-up round."""
+    ratios = []
     for _ in range(rounds + 1):
-        spent = []
-        for loss in (row.ours, row.theirs):
+        seconds = []
+        for loss in (comparison.harken, comparison.pytorch):
             started = time.perf_counter()
             loss().backward()  # type: ignore[no-untyped-call]
-            spent.append(time.perf_counter() - started)
-        found.append(spent[0] / spent[1])
-    return statistics.median(found[1:])
+            seconds.append(time.perf_counter() - started)
+        ratios.append(seconds[0] / seconds[1])
+    return statistics.median(ratios[1:])
 
 
 def main() -> None:
-    """Print a row for each loss and vocabulary."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=11)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=11, help="measurements per row (11)")
     options = parser.parse_args()
     prepare(torch.device("cpu"))
-    print(f"{'':32}{'time':>8}{'peak, ours':>12}{'theirs':>8}")
-    for row in rows():
-        spent = ratio(row, options.rounds)
-        peaks = [footprint(loss).peak / row.scores for loss in (row.ours, row.theirs)]
-        print(f"{row.title:32}{spent:8.2f}{peaks[0]:12.2f}{peaks[1]:8.2f}", flush=True)
+    print(f"{'loss':32}{'time':>8}{'peak, Harken':>14}{'PyTorch':>9}")
+    for comparison in comparisons():
+        ratio = time_ratio(comparison, options.rounds)
+        harken_peak, pytorch_peak = (
+            footprint(loss).peak / comparison.logits_bytes
+            for loss in (comparison.harken, comparison.pytorch)
+        )
+        print(
+            f"{comparison.title:32}{ratio:8.2f}{harken_peak:14.2f}{pytorch_peak:9.2f}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,21 @@
-"""What it costs to look: time of a pass with and without a recorder, and the memory of a long one.
+"""Measure what recording attention weights costs: time and memory of a forward pass.
 
-    python benchmarks/recording.py                ratios of time, and memory at 4,096 tokens
+    python benchmarks/recording.py
     python benchmarks/recording.py --rounds 101 --json
 
-    off          a model that was recorded once and is no more, against one that never was
-    one layer    one layer of four recorded, against none
-    all layers   all four recorded, against none
+The model is a GPT with 4 layers, width 256 and 4 heads, in inference mode. The first table has a
+row per batch size (sequences x tokens) and three ratios of times of a forward pass:
 
-A GPT of 4 layers, width 256 and 4 heads. Sides take turns in one process, so that a busy machine
-slows both alike; a figure is the median of the ratios of neighboring turns. Memory is the growth
-of a process's peak over a pass of 4,096 tokens with one layer recorded, less that of one without,
-each in a process of its own; the bound is what is recorded and eight blocks of scores.
+    off          a model that was recorded earlier / a model that was never recorded
+    one layer    one of four layers recorded / not recorded
+    all layers   four layers recorded / not recorded
+
+The cases alternate in one process, so that other load on the machine slows down all of them. A
+figure is the median of the ratios within a round.
+
+The last line is the memory at 4,096 tokens: the growth of peak memory in a forward pass with one
+layer recorded minus the growth without, each measured in a new process. The bound is the size of
+the recorded weights plus eight blocks of scores.
 """
 
 import argparse
@@ -28,107 +33,107 @@ from harken.inspection.record import ALL, BLOCK, Selection, record
 from harken.models.gpt import GPT, GPTConfig
 from harken.training.runtime import prepare
 
-LENGTH, HEADS, NUMBER = 4096, 4, 4  # bytes of a float32
+LENGTH, HEADS, VOCABULARY = 4096, 4, 1000
 SIZES = {"32 x 64": (32, 64), "8 x 256": (8, 256), "1 x 1024": (1, 1024)}
-BLOCKS = 8
+WARMUP = 2  # rounds that are not counted
+BOUND_BLOCKS = 8
+FLOAT_BYTES, MIB = 4, 2**20
 ONE_LAYER = Selection(layers=(1,))
-MEBI = 2**20
+Recording = Callable[[], AbstractContextManager[object]]
 
 
-def built() -> GPT:
-    return GPTConfig(layers=4, width=256, max_length=LENGTH).build(1000, seed=0).eval()
+def build_model() -> GPT:
+    return GPTConfig(layers=4, width=256, max_length=LENGTH).build(VOCABULARY, seed=0).eval()
 
 
 @torch.inference_mode()
-def seconds(
-    model: GPT, tokens: torch.Tensor, around: Callable[[], AbstractContextManager[object]]
-) -> float:
-    begun = time.perf_counter()
-    with around():
+def forward_seconds(model: GPT, tokens: torch.Tensor, recording: Recording) -> float:
+    started = time.perf_counter()
+    with recording():
         model.states(tokens)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
-def ratios(rounds: int) -> dict[str, dict[str, float]]:
-    never, off = built(), built()
-    sides: dict[str, tuple[GPT, Callable[[], AbstractContextManager[object]]]] = {
-        "never": (never, nullcontext),
-        "off": (off, nullcontext),
-        "one layer": (off, lambda: record(off, ONE_LAYER)),
-        "all layers": (off, lambda: record(off, ALL)),
+def time_ratios(rounds: int) -> dict[str, dict[str, float]]:
+    """Return the ratios of the table by batch size and case."""
+    unrecorded, model = build_model(), build_model()
+    cases: dict[str, tuple[GPT, Recording]] = {
+        "never": (unrecorded, nullcontext),
+        "off": (model, nullcontext),
+        "one layer": (model, lambda: record(model, ONE_LAYER)),
+        "all layers": (model, lambda: record(model, ALL)),
     }
-    found = {}
+    ratios = {}
     for size, (batch, length) in SIZES.items():
-        tokens = torch.randint(1000, (batch, length))
-        taken: dict[str, list[float]] = {side: [] for side in sides}
-        for turn in range(rounds + 2):
-            # Forwards and backwards in turn: who comes first finds a colder cache.
-            for side in list(sides) if turn % 2 else reversed(sides):
-                model, around = sides[side]
-                took = seconds(model, tokens, around)
-                if turn >= 2:
-                    taken[side].append(took)
-        found[size] = {
-            "off": median_ratio(taken["off"], taken["never"]),
-            "one layer": median_ratio(taken["one layer"], taken["off"]),
-            "all layers": median_ratio(taken["all layers"], taken["off"]),
+        tokens = torch.randint(VOCABULARY, (batch, length))
+        seconds: dict[str, list[float]] = {case: [] for case in cases}
+        for number in range(WARMUP + rounds):
+            # The order is reversed in every second round: the first case has a colder cache.
+            for case in list(cases) if number % 2 else reversed(cases):
+                seconds[case].append(forward_seconds(cases[case][0], tokens, cases[case][1]))
+        ratios[size] = {
+            case: median_ratio(seconds[case][WARMUP:], seconds[reference][WARMUP:])
+            for case, reference in (("off", "never"), ("one layer", "off"), ("all layers", "off"))
         }
-    return found
+    return ratios
 
 
-def median_ratio(ours: list[float], theirs: list[float]) -> float:
-    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+def median_ratio(times: list[float], reference_times: list[float]) -> float:
+    pairs = zip(times, reference_times, strict=True)
+    return statistics.median(seconds / reference for seconds, reference in pairs)
 
 
-def peak(recorded: bool) -> None:
-    """Print the growth of this process's peak memory over one pass, in bytes."""
+def print_peak_growth(recorded: bool) -> None:
+    """Print the growth of this process's peak memory over one forward pass, in bytes."""
     import resource
 
-    model = built()
-    choice = record(model, ONE_LAYER) if recorded else nullcontext()
+    model = build_model()
+    recording = record(model, ONE_LAYER) if recorded else nullcontext()
     with torch.inference_mode():
         model.states(torch.zeros(1, 8, dtype=torch.long))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with choice:
+        with recording:
             model.states(torch.zeros(1, LENGTH, dtype=torch.long))
     print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 
 
-def memory() -> dict[str, float]:
-    grown = {}
-    for side in ("off", "on"):
-        call = [sys.executable, __file__, "--peak", side]
-        found = subprocess.run(call, capture_output=True, text=True, check=True)
-        grown[side] = int(found.stdout)
-    weights = NUMBER * HEADS * LENGTH**2
+def measure_memory() -> dict[str, float]:
+    """Return the memory of recording one layer in MiB."""
+    growth = {}
+    for recorded in ("off", "on"):
+        command = [sys.executable, __file__, "--peak", recorded]
+        finished = subprocess.run(command, capture_output=True, text=True, check=True)
+        growth[recorded] = int(finished.stdout)
+    weights = FLOAT_BYTES * HEADS * LENGTH**2
     return {
-        "weights": weights / MEBI,
-        "measured": (grown["on"] - grown["off"]) / MEBI,
-        "bound": (weights + BLOCKS * NUMBER * BLOCK) / MEBI,
+        "weights": weights / MIB,
+        "measured": (growth["on"] - growth["off"]) / MIB,
+        "bound": (weights + BOUND_BLOCKS * FLOAT_BYTES * BLOCK) / MIB,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=41, help="measurements per case (41)")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
     parser.add_argument("--peak", choices=("off", "on"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     prepare(torch.device("cpu"))
     if options.peak:
-        return peak(options.peak == "on")
-    room, times = memory(), ratios(options.rounds)
+        print_peak_growth(options.peak == "on")
+        return
+    memory, ratios = measure_memory(), time_ratios(options.rounds)
     if options.json:
-        print(json.dumps({"ratios": times, "MiB": room}))
-        return None
-    print(f"{'rows x tokens':14}" + "".join(f"{name:>12}" for name in next(iter(times.values()))))
-    for size, row in times.items():
-        print(f"{size:14}" + "".join(f"{ratio:12.2f}" for ratio in row.values()))
+        print(json.dumps({"ratios": ratios, "MiB": memory}))
+        return
+    cases = next(iter(ratios.values()))
+    print(f"{'sequences x tokens':20}" + "".join(f"{case:>12}" for case in cases))
+    for size, row in ratios.items():
+        print(f"{size:20}" + "".join(f"{ratio:12.2f}" for ratio in row.values()))
     print(
-        f"one layer at {LENGTH:,} tokens: {room['measured']:.0f} MiB more, "
-        f"bound {room['bound']:.0f} MiB, of which the weights themselves are {room['weights']:.0f}"
+        f"one layer at {LENGTH:,} tokens: {memory['measured']:.0f} MiB more than without recording "
+        f"(the weights are {memory['weights']:.0f} MiB, the bound is {memory['bound']:.0f} MiB)"
     )
-    return None
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""Copying at a distance: a Synthesizer beside attention by dot products.
+"""Compare Synthesizer and dot-product attention on copying over varying distances.
 
-    python benchmarks/synthesizer_distance.py                     three seeds, some minutes
+    python benchmarks/synthesizer_distance.py                     three seeds, several minutes
     python benchmarks/synthesizer_distance.py --steps 300 --seeds 1
 
-A row says n random symbols and then the same n again, n drawn from 2 .. 24 for every batch: whoever
-wants to know the next symbol must look at what came behind the last one n steps ago. There are more
-distances than the model has heads, so that a head for each is no way out. Accuracy is given by n,
-over the second saying.
+A sequence is n random symbols followed by the same n symbols, with n drawn from 2 to 24 per batch.
+To predict the next symbol of the repetition, a model must attend n - 1 positions back. There are
+more distances than the model has heads, so it cannot use one head per distance.
+
+The benchmark trains a GPT with two layers per score function and seed. It prints a row per score
+function and a column per n: the accuracy on the repetition, from its second symbol on, as the mean
+over seeds.
 """
 
 import argparse
@@ -21,7 +24,8 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import ScaledConfig, ScoreConfig, SynthesizerConfig
 from harken.models.gpt import GPT, GPTConfig
 
-SYMBOLS, ROWS, WIDTH, HEADS, LAYERS = 32, 64, 64, 4, 2
+SYMBOLS, WIDTH, HEADS, LAYERS = 32, 64, 4, 2
+TRAIN_BATCH, TEST_BATCH = 64, 256  # sequences
 DISTANCES = (2, 3, 4, 6, 8, 12, 16, 24)
 SCORES: dict[str, ScoreConfig] = {
     "dot product": ScaledConfig(),
@@ -30,20 +34,20 @@ SCORES: dict[str, ScoreConfig] = {
 }
 
 
-def said_twice(distance: int, rows: int, generator: torch.Generator) -> Tensor:
-    """B 2n."""
-    once = torch.randint(SYMBOLS, (rows, distance), generator=generator)
-    return torch.cat((once, once), dim=1)
+def repeated_sequences(distance: int, batch: int, generator: torch.Generator) -> Tensor:
+    """Return random sequences that occur twice: B 2n."""
+    symbols = torch.randint(SYMBOLS, (batch, distance), generator=generator)
+    return torch.cat((symbols, symbols), dim=1)
 
 
-def scored(model: GPT, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores and answers of all that can be known: the second saying from its second symbol on."""
-    distance = rows.shape[1] // 2
-    return model.logits(model.states(rows)[:, distance:-1]), rows[:, distance + 1 :]
+def logits_and_targets(model: GPT, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits and targets of the repetition, from its second symbol on."""
+    distance = tokens.shape[1] // 2
+    return model.logits(model.states(tokens)[:, distance:-1]), tokens[:, distance + 1 :]
 
 
 def train(score: ScoreConfig, steps: int, seed: int) -> GPT:
-    """One model for all distances."""
+    """Train one model on all distances."""
     config = GPTConfig(
         layers=LAYERS,
         width=WIDTH,
@@ -55,8 +59,9 @@ def train(score: ScoreConfig, steps: int, seed: int) -> GPT:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
     for _ in range(steps):
         distance = int(torch.randint(min(DISTANCES), max(DISTANCES) + 1, (1,), generator=generator))
-        scores, wanted = scored(model, said_twice(distance, ROWS, generator))
-        loss = F.cross_entropy(scores.flatten(0, 1), wanted.flatten())
+        tokens = repeated_sequences(distance, TRAIN_BATCH, generator)
+        logits, targets = logits_and_targets(model, tokens)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -66,40 +71,36 @@ def train(score: ScoreConfig, steps: int, seed: int) -> GPT:
 
 @torch.no_grad()
 def accuracies(model: GPT, seed: int) -> list[float]:
-    """On rows that were not trained on, by distance."""
+    """Return the accuracy on new sequences by distance."""
     generator = torch.Generator().manual_seed(10**6 + seed)
-    found = []
+    shares = []
     for distance in DISTANCES:
-        scores, wanted = scored(model, said_twice(distance, 256, generator))
-        found.append(float((scores.argmax(dim=-1) == wanted).double().mean()))
-    return found
+        tokens = repeated_sequences(distance, TEST_BATCH, generator)
+        logits, targets = logits_and_targets(model, tokens)
+        shares.append(float((logits.argmax(dim=-1) == targets).double().mean()))
+    return shares
+
+
+def mean_accuracies(score: ScoreConfig, steps: int, seeds: int) -> list[float]:
+    """Return the accuracy by distance, as the mean over seeds."""
+    by_seed = [accuracies(train(score, steps, seed), seed) for seed in range(seeds)]
+    return [statistics.mean(shares) for shares in zip(*by_seed, strict=True)]
 
 
 def main() -> None:
-    """Print a row a score, the mean of all seeds, and JSON on request."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=3000, help="training steps (3000)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (3)")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
     options = parser.parse_args()
-    found = {
-        name: [
-            statistics.mean(one)
-            for one in zip(
-                *(
-                    accuracies(train(score, options.steps, seed), seed)
-                    for seed in range(options.seeds)
-                ),
-                strict=True,
-            )
-        ]
-        for name, score in SCORES.items()
+    results = {
+        name: mean_accuracies(score, options.steps, options.seeds) for name, score in SCORES.items()
     }
     if options.json:
-        print(json.dumps({"distances": DISTANCES, "accuracy": found}, indent=1))
+        print(json.dumps({"distances": DISTANCES, "accuracy": results}, indent=1))
         return
-    print(f"{'distance':22}" + "".join(f"{distance:>7}" for distance in DISTANCES))
-    for name, shares in found.items():
+    print(f"{'n':22}" + "".join(f"{distance:>7}" for distance in DISTANCES))
+    for name, shares in results.items():
         print(f"{name:22}" + "".join(f"{share:7.1%}" for share in shares))
 
 
