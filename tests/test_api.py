@@ -92,11 +92,11 @@ def test_ablate(subject: Subject) -> None:
     project: Any = getattr(attention, "out_proj", getattr(attention, "c_proj", None))
     if kind == "own":  # nn.MultiheadAttention does not call its projection: mask its columns
         width = 12 // heads
-        kept = attention.out_proj.weight.detach().clone()
+        stored = attention.out_proj.weight.detach().clone()
         with torch.no_grad():
             attention.out_proj.weight[:, :width] = 0
             expected = logits(model)
-            attention.out_proj.weight.copy_(kept)
+            attention.out_proj.weight.copy_(stored)
     else:
 
         def without(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
@@ -192,14 +192,14 @@ def test_search(subject: Subject) -> None:
     for row, other, prompt in zip(results, attended, prompts, strict=True):
         assert [best.tokens for best in row] == [best.tokens for best in other]
         for best, with_attention in zip(row, other, strict=True):
-            told = torch.tensor([[*prompt, *best.tokens]])
-            log_probs = logits(model, told).double().log_softmax(dim=-1)[0, len(prompt) - 1 :]
+            prefix = torch.tensor([[*prompt, *best.tokens]])
+            log_probs = logits(model, prefix).double().log_softmax(dim=-1)[0, len(prompt) - 1 :]
             written = [*best.tokens, 0][:6]
             total = sum(float(log_probs[step, token]) for step, token in enumerate(written))
             assert best.log_probability == pytest.approx(total, abs=1e-4)
             assert with_attention.log_probability == pytest.approx(total, abs=1e-4)
             with torch.inference_mode(), harken.record(model) as records:
-                logits(model, told[:, : len(prompt) + len(written) - 1])
+                logits(model, prefix[:, : len(prompt) + len(written) - 1])
             assert [call.name for call in records] == [
                 step.name for step in with_attention.attention
             ]

@@ -1,4 +1,4 @@
-"""Hugging Face folders looked into: the weights are those that `transformers` gives."""
+"""Attention of Hugging Face folders compared with `transformers`."""
 
 import json
 import os
@@ -43,7 +43,7 @@ TEXT = "the bank of a bank"
 
 
 def tokenizer_of(kind: str) -> Tokenizer:
-    """Words; BERT's with its two ends, and with padding as models of sentences have it."""
+    """Return a word tokenizer, for BERT with special tokens and padding."""
     numbers = {word: number for number, word in enumerate(WORDS)}
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -91,8 +91,8 @@ def gpt2(theirs: Any, tmp_path_factory: Any) -> Path:
 def test_weights_are_those_of_transformers(saved: Any) -> None:
     kind, folder, model = saved
     foreign = load_huggingface(folder, "cpu")
-    glimpse = foreign.attention(TEXT)
-    (viewed,) = view_attention(foreign.model, glimpse)
+    example = foreign.attention(TEXT)
+    (viewed,) = view_attention(foreign.model, example)
     ends = kind == "Bert"
     numbers = [2] * ends + [4, 5, 6, 7, 5] + [3] * ends
     with torch.inference_mode():
@@ -100,15 +100,15 @@ def test_weights_are_those_of_transformers(saved: Any) -> None:
     assert len(viewed.layers) == len(expected.attentions) == 2
     for layer, weights in zip(viewed.layers, expected.attentions, strict=True):
         np.testing.assert_allclose(layer.weights, weights[0].numpy(), rtol=0, atol=1e-5)
-    told = [WORDS[number] for number in numbers]
-    assert list(viewed.view.keys) == told
+    prefix = [WORDS[number] for number in numbers]
+    assert list(viewed.view.keys) == prefix
     if ends:
-        assert list(viewed.view.queries) == told and glimpse.title == TEXT
+        assert list(viewed.view.queries) == prefix and example.title == TEXT
         return
     after = int(expected.logits[0, -1].argmax())
-    said = WORDS[after].replace("▁", " ") if after < len(WORDS) else f"<{after}>"
-    assert list(viewed.view.queries) == [*told[1:], said]
-    assert glimpse.title == f"{TEXT} → {said!r}"
+    output = WORDS[after].replace("▁", " ") if after < len(WORDS) else f"<{after}>"
+    assert list(viewed.view.queries) == [*prefix[1:], output]
+    assert example.title == f"{TEXT} → {output!r}"
 
 
 def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
@@ -127,10 +127,10 @@ def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
 def test_the_same_pages(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert is_huggingface(gpt2) and not is_huggingface(tmp_path)
     assert main(["inspect", str(gpt2), TEXT, "--out", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["task"] == "gpt2 of Hugging Face"
-    (one,) = found["inputs"]
-    assert [Path(path).name for path in one["files"]] == [
+    result = json.loads(capsys.readouterr().out)
+    assert result["task"] == "gpt2 of Hugging Face"
+    (item,) = result["inputs"]
+    assert [Path(path).name for path in item["files"]] == [
         f"the-bank-of-a-bank-1{ending}" for ending in (".html", "-view-1.svg", "-view-1.png")
     ]
     assert TEXT in (tmp_path / "the-bank-of-a-bank-1.html").read_text(encoding="utf-8")
@@ -150,12 +150,10 @@ def test_pieces_of_bytes_and_of_sentencepiece(gpt2: Path) -> None:
         " a",
         "Ã",
         "¤",
-    ]  # halves of a letter by their own names
+    ]  # parts of a character
 
 
-def test_what_is_no_tokenizer_is_told(
-    gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_tokenizers(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).symlink_to(gpt2 / name)
     command = ["inspect", str(tmp_path), f"{TEXT} strange", "--out", str(tmp_path / "out")]
@@ -180,7 +178,7 @@ def test_what_is_no_tokenizer_is_told(
         load_huggingface(tmp_path)
 
 
-def test_a_text_of_nothing_is_told(saved: Any) -> None:
+def test_empty_texts(saved: Any) -> None:
     kind, folder, _ = saved
     foreign = load_huggingface(folder, "cpu")
     if kind == "Bert":

@@ -1,10 +1,10 @@
 """Load a Hugging Face folder as a model of Harken, with its tokenizer.
 
     config.json, model.safetensors   -> the model (`models/huggingface.py`)
-    tokenizer.json                   -> tokens, including the special tokens around a text
+    tokenizer.json                   -> tokens, including special tokens
 
-No code that these files name is run. The padding and the maximum length of the tokenizer are
-ignored: each text stands alone and may be as long as the model reads.
+No code of the folder is run. Padding and truncation of the tokenizer are replaced by the maximum
+length of the model.
 """
 
 from collections.abc import Sequence
@@ -44,10 +44,10 @@ class HuggingFaceModel:
         return self.read.model
 
     def attention(self, text: str) -> AttentionExample:
-        """The attention over a text; a language model also predicts the next token."""
+        """Return the attention over a text; a language model also predicts the next token."""
         encoded, model = self._encoded(text), self.model
-        # Tokens of the text itself, without special tokens.
-        counts = [p.special_tokens_mask.count(0) for p in (encoded, *encoded.overflowing)]
+        windows = (encoded, *encoded.overflowing)
+        counts = [window.special_tokens_mask.count(0) for window in windows]
         truncation = truncation_of(counts[0], sum(counts), "first")
         if isinstance(model, GPT):
             return next_token_example(model, encoded.ids, self.pieces, text, truncation)
@@ -63,22 +63,22 @@ class HuggingFaceModel:
         )
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Return each token as readable text."""
+        """Return the text of each token."""
         return [self._piece(token) for token in tokens]
 
     def _piece(self, token: int) -> str:
         name = self.tokenizer.id_to_token(token)
-        if name is None:  # tables are often padded to a round size
+        if name is None:  # the embedding may be larger than the tokenizer's vocabulary
             return f"<{token}>"
         if name.startswith(WORD_START):
             return name.replace(WORD_START, " ")
         with tokenizer_errors(f"{self.folder / TOKENIZER}: token {token} cannot be decoded"):
             text = str(self.tokenizer.decode([token], skip_special_tokens=False))
-        # Half a character decodes to the replacement character.
+        # A part of a character decodes to the replacement character.
         return str(name) if "�" in text or not text else text
 
     def _encoded(self, text: str) -> Encoding:
-        """Tokens of the text, as many as the model reads, special ones among them."""
+        """Encode a text with special tokens, truncated to the length of the model."""
         with tokenizer_errors(f"{self.folder / TOKENIZER}: {text[:60]!r} cannot be encoded"):
             encoded = self.tokenizer.encode(text[:MAX_CHARACTERS])
         kinds = self.model.segment if isinstance(self.model, TextEncoder) else None
@@ -93,12 +93,12 @@ class HuggingFaceModel:
                     fix="use the tokenizer that belongs to this model",
                 )
         if not encoded.ids:
-            raise UserError(f"{text[:60]!r}: the text has no tokens", fix="write some words")
+            raise UserError(f"{text[:60]!r}: the text has no tokens", fix="give at least one word")
         return encoded
 
 
 def is_huggingface(folder: Path) -> bool:
-    """Whether this is a Hugging Face folder rather than a run."""
+    """Whether a folder is a Hugging Face folder, not a run."""
     return is_file(folder / CONFIG)
 
 
@@ -110,7 +110,8 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
             tokenizer.json.
         device: "auto", "cpu", "cuda" or "mps".
 
-    Returns an object with `model`, a module of Harken, and `tokenizer`.
+    Returns a `HuggingFaceModel` with `model`, a Harken module in evaluation mode that maps tokens
+    (batch, time) to logits or states, and `tokenizer`.
 
         loaded = harken.load_huggingface("models/gpt2")
         loaded.model(torch.tensor([loaded.tokenizer.encode("The bank of the river").ids]))
@@ -120,8 +121,8 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
     if not is_file(path):
         raise UserError(
             f"{path}: file not found (expected the model's tokenizer)",
-            fix="download tokenizer.json; a folder with vocab.txt or tokenizer.model alone is "
-            "completed by AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+            fix="download tokenizer.json; for a folder with only vocab.txt or tokenizer.model, run "
+            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
         )
     tokenizer = load_tokenizer(path)
     prepare(chosen)

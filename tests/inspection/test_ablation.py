@@ -1,4 +1,4 @@
-"""Parts of models of every kind taken out, against models that never had them and slow loops."""
+"""Ablated models compared with models built without the part, and with slow loops."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ from harken.inspection.ablation import (
     LayerRef,
     Mean,
     MeanActivations,
-    Part,
+    ModelPart,
     PositionRef,
     Resample,
     Zero,
@@ -92,13 +92,13 @@ def test_removing_nothing_changes_no_bit() -> None:
     whole = model(TOKENS)
     with ablated(model, []):
         assert torch.equal(model(TOKENS), whole)
-    found = mean_activations(model, lambda: model(TOKENS))[1]
-    assert torch.equal(found, whole)
+    result = mean_activations(model, lambda: model(TOKENS))[1]
+    assert torch.equal(result, whole)
 
 
 @pytest.mark.parametrize("name", [FIRST, SECOND])
-def test_a_head_without_output_columns_is_a_head_removed(name: str) -> None:
-    """Its columns of W_O set to zero: what a head mixes can then reach nothing."""
+def test_a_removed_head_has_no_output_columns(name: str) -> None:
+    """Setting its columns of W_O to zero has the same effect."""
     model, other = small(), small()
     join = other.get_submodule(name).out_proj.weight
     join[:, HEAD_WIDTH : 2 * HEAD_WIDTH] = 0.0
@@ -107,7 +107,7 @@ def test_a_head_without_output_columns_is_a_head_removed(name: str) -> None:
     assert not torch.allclose(model(TOKENS), other(TOKENS), atol=1e-3)
 
 
-def test_an_attention_without_heads_writes_the_bias_of_its_output_matrix() -> None:
+def test_an_attention_without_heads_returns_the_output_bias() -> None:
     config = GPTConfig(
         layers=1, width=12, max_length=7, attention=MultiHeadConfig(heads=3, bias=True)
     )
@@ -115,17 +115,20 @@ def test_an_attention_without_heads_writes_the_bias_of_its_output_matrix() -> No
     attention = model.get_submodule(FIRST)
     written: list[Tensor] = []
     attention.register_forward_hook(lambda module, inputs, output: written.append(output[0]))
-    every: list[list[Part]] = [[AttentionRef(FIRST)], [HeadRef(FIRST, head) for head in (1, 2, 3)]]
+    every: list[list[ModelPart]] = [
+        [AttentionRef(FIRST)],
+        [HeadRef(FIRST, head) for head in (1, 2, 3)],
+    ]
     for parts in every:
         with ablated(model, parts):
             model(TOKENS)
         assert torch.equal(written.pop(), attention.out_proj.bias.expand(3, 5, 12))
 
 
-def test_a_mean_and_another_row_stand_where_a_head_was() -> None:
+def test_replacements_of_a_head() -> None:
     model = small()
     mixed: list[Tensor] = []
-    with with_outputs(model, {FIRST: lambda one: mixed.append(one) or one}):
+    with with_outputs(model, {FIRST: lambda output: mixed.append(output) or output}):
         model(TOKENS)
     own = mixed[0]
     assert own.shape == (3, HEADS, 5, HEAD_WIDTH)
@@ -133,25 +136,25 @@ def test_a_mean_and_another_row_stand_where_a_head_was() -> None:
     rows = other_rows(3, 3)
     for how in hows:
         with (
-            with_outputs(model, {SECOND: lambda one: one}),
+            with_outputs(model, {SECOND: lambda output: output}),
             ablated(model, [HeadRef(FIRST, 3)], how),
-            with_outputs(model, {FIRST: lambda one: mixed.append(one) or one}),
+            with_outputs(model, {FIRST: lambda output: mixed.append(output) or output}),
         ):
             model(TOKENS)
-        found = mixed.pop()
-        assert torch.equal(found[:, :2], own[:, :2])
+        result = mixed.pop()
+        assert torch.equal(result[:, :2], own[:, :2])
         for b in range(3):
             for t in range(5):
-                wanted = torch.zeros(HEAD_WIDTH).double()
+                expected = torch.zeros(HEAD_WIDTH).double()
                 if isinstance(how, Mean):
-                    wanted = sum(own[i, 2, j] for i in range(3) for j in range(5)) / 15
+                    expected = sum(own[i, 2, j] for i in range(3) for j in range(5)) / 15
                 elif isinstance(how, Resample):
-                    wanted = own[rows[b], 2, t]
-                assert_close(found[b, 2, t], wanted, rtol=0, atol=1e-12)
+                    expected = own[rows[b], 2, t]
+                assert_close(result[b, 2, t], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("rows", range(2, 9))
-def test_no_row_stands_for_itself_and_each_for_one(rows: int) -> None:
+def test_other_rows_is_a_permutation_without_fixed_points(rows: int) -> None:
     for seed in range(5):
         others = other_rows(rows, seed)
         assert sorted(others.tolist()) == list(range(rows))
@@ -160,14 +163,14 @@ def test_no_row_stands_for_itself_and_each_for_one(rows: int) -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_without_its_second_layer_a_model_of_two_is_one_of_one(norm: str) -> None:
+def test_a_model_without_its_second_layer(norm: str) -> None:
     model, other = small(norm=norm), small(norm=norm)  # type: ignore[arg-type]
     del other.stack.blocks[1]
     with ablated(model, [LayerRef("stack.blocks.1")]):
         assert torch.equal(model(TOKENS), other(TOKENS))
 
 
-def test_a_feed_forward_layer_that_writes_nothing() -> None:
+def test_a_removed_feed_forward_layer() -> None:
     model, other = small(), small()
     for weight in other.stack.blocks[0].feedforward.down_proj.parameters():
         weight.zero_()
@@ -176,7 +179,7 @@ def test_a_feed_forward_layer_that_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("position", sorted(set(POSITIONS) - {"none"}))
-def test_without_its_positions_a_model_is_one_that_has_none(position: str) -> None:
+def test_a_model_without_positions(position: str) -> None:
     model = small(position=position)
     bare = small_config(position="none")
     other = stirred(bare)
@@ -190,10 +193,10 @@ def test_without_its_positions_a_model_is_one_that_has_none(position: str) -> No
     assert position_parts(other) == []
 
 
-def test_positions_set_beside_tokens_leave_zeros_there() -> None:
+def test_concatenated_positions_are_replaced_by_zeros() -> None:
     spatial = SpatialConfig(layers=1, position=POSITIONS["learned"]).build(8, 3, 2)
-    beside = replace(POSITIONS["learned"], place="concat")  # type: ignore[type-var, call-arg]
-    model = SpatialConfig(layers=1, position=beside).build(8, 3, 2).double()
+    concatenated = replace(POSITIONS["learned"], place="concat")  # type: ignore[type-var, call-arg]
+    model = SpatialConfig(layers=1, position=concatenated).build(8, 3, 2).double()
     picture = torch.randn(2, 3, 2, 8).double()
     whole = over_map(model, picture)
     with ablated(model, [PositionRef("position")]):
@@ -205,7 +208,7 @@ def test_positions_set_beside_tokens_leave_zeros_there() -> None:
     assert position_parts(spatial) == [PositionRef("position")]
 
 
-def test_heads_over_a_picture() -> None:
+def test_spatial_heads() -> None:
     model = SpatialConfig(layers=1, attention=THREE).build(12, 3, 2).double()
     picture = torch.randn(2, 3, 2, 12).double()
     whole = over_map(model, picture)
@@ -218,10 +221,10 @@ def test_heads_over_a_picture() -> None:
 
 @pytest.mark.parametrize("how", [Zero(), Resample()], ids=["zero", "resample"])
 @pytest.mark.parametrize("decoder", ["transformer", "rnn"])
-def test_a_cache_gives_what_the_whole_text_gives(decoder: str, how: How) -> None:
+def test_steps_equal_a_full_pass(decoder: str, how: How) -> None:
     model = translator(decoder)
     path = "decoder.attention" if decoder == "rnn" else "decoder.stack.blocks.1.cross"
-    parts: list[Part] = [HeadRef(path, 1)]
+    parts: list[ModelPart] = [HeadRef(path, 1)]
     if decoder == "transformer":
         parts += [
             HeadRef("decoder.stack.blocks.0.attention", 3),
@@ -238,23 +241,23 @@ def test_a_cache_gives_what_the_whole_text_gives(decoder: str, how: How) -> None
     assert not torch.allclose(whole, bare, atol=1e-4)
 
 
-def test_an_rnn_whose_only_head_is_gone_knows_the_source_by_its_first_state_alone() -> None:
+def test_an_rnn_decoder_without_attention_has_a_zero_context() -> None:
     model = translator("rnn")
     state = model.init_state(SOURCE, PRESENT)
     tokens = TARGET[:, 0]
     with ablated(model, [AttentionRef("decoder.attention")]):
-        found, _ = model.decoder._step_word(model.decoder.embedding(tokens), state)
+        result, _ = model.decoder._step_word(model.decoder.embedding(tokens), state)
     decoder = model.decoder
     nothing = torch.zeros(2, model.encoder.width).double()
-    wanted, _ = decoder.cell(torch.cat((nothing, decoder.embedding(tokens)), dim=-1), state.cell)
-    assert torch.equal(found, wanted)
+    expected, _ = decoder.cell(torch.cat((nothing, decoder.embedding(tokens)), dim=-1), state.cell)
+    assert torch.equal(result, expected)
 
 
 def test_every_part_of_an_encoder_and_a_decoder_matters() -> None:
     model = translator("transformer", conformer=True)
     whole = model(SOURCE, PRESENT, TARGET)
     means, _ = mean_activations(model, lambda: model(SOURCE, PRESENT, TARGET))
-    parts: list[Part] = [*means.heads(), *layer_parts(model), *position_parts(model)]
+    parts: list[ModelPart] = [*means.heads(), *layer_parts(model), *position_parts(model)]
     names = {part.module for part in parts}
     kinds = {"decoder.stack.blocks.1.cross", "decoder.position", "encoder.blocks.0.before"}
     assert kinds <= names, names
@@ -268,16 +271,20 @@ def test_every_part_of_an_encoder_and_a_decoder_matters() -> None:
 
 
 def test_heads_are_those_that_ran() -> None:
-    wanted = [HeadRef(name, head) for name in (FIRST, SECOND) for head in range(1, HEADS + 1)]
-    assert means_of(small()).heads() == wanted
-    assert means_of(small(score="merged")).heads() == wanted
+    expected = [HeadRef(name, head) for name in (FIRST, SECOND) for head in range(1, HEADS + 1)]
+    assert means_of(small()).heads() == expected
+    assert means_of(small(score="merged")).heads() == expected
     assert len(layer_parts(small())) == 3 * LAYERS
 
 
 def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
     model = small()
     whole = model(TOKENS)
-    parts: list[Part] = [HeadRef(FIRST, 1), LayerRef("stack.blocks.1"), PositionRef("position")]
+    parts: list[ModelPart] = [
+        HeadRef(FIRST, 1),
+        LayerRef("stack.blocks.1"),
+        PositionRef("position"),
+    ]
     with ablated(model, parts):
         together = model(TOKENS)
     with ablated(model, parts[:1]), ablated(model, parts[1:2]), ablated(model, parts[2:]):
@@ -290,9 +297,9 @@ def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
     ):
         pytest.fail("never entered")
     assert torch.equal(model(TOKENS), whole)
-    kernels = {one.kernel for one in model.modules() if isinstance(one, MultiHead)}
+    kernels = {module.kernel for module in model.modules() if isinstance(module, MultiHead)}
     assert kernels == {fused_attention}
-    assert not any(one._forward_hooks for one in model.modules())
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_recorded_within_and_around() -> None:
@@ -303,12 +310,12 @@ def test_recorded_within_and_around() -> None:
             assert_close(model(TOKENS), bare, rtol=0, atol=1e-12)
     with record(model) as around, ablated(model, [HeadRef(FIRST, 2)]):
         assert_close(model(TOKENS), bare, rtol=0, atol=1e-12)
-    for one, other in zip(within, around, strict=True):
-        assert_close(one.weights, other.weights, rtol=0, atol=1e-12)
+    for inner, outer in zip(within, around, strict=True):
+        assert_close(inner.weights, outer.weights, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("part", "how", "said"),
+    ("part", "how", "message"),
     [
         (HeadRef(FIRST, HEADS + 1), Zero(), "head 4 of .* .expected 1 to 3."),
         (
@@ -320,7 +327,7 @@ def test_recorded_within_and_around() -> None:
         (HeadRef(FIRST, 1), Mean(MeanActivations({})), "did not run in the sample"),
     ],
 )
-def test_what_is_not_there(part: Part, how: How, said: str) -> None:
+def test_errors(part: ModelPart, how: How, message: str) -> None:
     model = small()
-    with pytest.raises((ValueError, UserError), match=said), ablated(model, [part], how):
+    with pytest.raises((ValueError, UserError), match=message), ablated(model, [part], how):
         model(TOKENS)

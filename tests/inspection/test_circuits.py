@@ -1,4 +1,4 @@
-"""Products of a head's weights against matrices written out, and scores against the model's own."""
+"""Circuits compared with explicit matrices and with the scores of the model."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def attention_of(score: ScoreConfig, width: int = WIDTH, **settings: object) -> 
 
 
 def model_scores(attention: MultiHead, tokens: Tensor, context: AttentionContext) -> Tensor:
-    """What the kernel would take the softmax of."""
+    """Return the scores before the softmax."""
     seen = attention.project_kv(tokens, context.rotation)
     terms = attention.terms(tokens, seen, context)
     keys = terms.keys.repeat_interleave(HEADS // terms.keys.shape[1], dim=1)
@@ -64,7 +64,7 @@ def model_scores(attention: MultiHead, tokens: Tensor, context: AttentionContext
     return scores if terms.bias is None else scores + terms.bias
 
 
-@pytest.mark.parametrize("score", PRODUCTS[:3], ids=lambda one: one.kind)
+@pytest.mark.parametrize("score", PRODUCTS[:3], ids=lambda score: score.kind)
 @torch.no_grad()
 def test_the_score_is_that_of_the_factors_with_biases_and_shared_keys(score: ScoreConfig) -> None:
     attention, tokens = attention_of(score), random(2, TIME, WIDTH)
@@ -95,7 +95,7 @@ def test_the_query_comes_first() -> None:
 @pytest.mark.parametrize("settings", [{}, {"head_width": None, "v_proj": False}])
 @torch.no_grad()
 def test_what_heads_write_adds_up_to_the_output(settings: dict[str, object]) -> None:
-    """Each head looks at one token only, so that its output is W_OV of that token."""
+    """With a single token, the output of a head is W_OV of that token."""
     attention = attention_of(ScaledConfig(), **settings)
     token = random(1, 1, WIDTH)
     slots = torch.zeros(1, 1, dtype=torch.long)
@@ -109,7 +109,7 @@ def test_what_heads_write_adds_up_to_the_output(settings: dict[str, object]) -> 
 
 
 @torch.no_grad()
-def test_heads_side_by_side_write_to_places_of_their_own() -> None:
+def test_without_an_output_projection_heads_are_concatenated() -> None:
     attention = attention_of(DotConfig(), out_proj=False, kv_heads=None, bias=False)
     matrices = whole(output_value(attention))
     assert matrices.shape == (HEADS, HEADS * HEAD_WIDTH, WIDTH)
@@ -117,7 +117,7 @@ def test_heads_side_by_side_write_to_places_of_their_own() -> None:
     assert not matrices[1, :HEAD_WIDTH].any()
 
 
-@pytest.mark.parametrize("score", PRODUCTS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("score", PRODUCTS, ids=lambda score: score.kind)
 @torch.no_grad()
 def test_spectra_are_those_of_the_whole_matrix(score: ScoreConfig) -> None:
     attention = attention_of(score)
@@ -145,10 +145,10 @@ def test_a_head_that_copies_and_one_that_negates() -> None:
     assert copying(LowRank(signs * own, own, offsets, offsets)).tolist() == [1.0, -1.0]
 
 
-def test_tokens_handed_on_as_they_are_are_refused() -> None:
+def test_attention_without_matrices_is_refused() -> None:
     attention = attention_of(
         DotConfig(), heads=1, kv_heads=1, head_width=None,
         v_proj=False, out_proj=False,
     )  # fmt: skip
-    with pytest.raises(UserError, match="no value-output matrix"):
+    with pytest.raises(UserError, match="no output-value matrix"):
         output_value(attention)

@@ -42,7 +42,7 @@ PRESENT = torch.tensor(
 def test_figures_are_means_over_queries(time: int) -> None:
     """Padding on either side; the last three queries only, as when a text is extended."""
     weights = random_weights(present=PRESENT, time=time)
-    found = head_statistics(weights, PRESENT, reach=REACH)
+    result = head_statistics(weights, PRESENT, reach=REACH)
     for head in range(HEADS):
         offsets, distances, entropies_, shares, first = [], [], [], [], []
         at: dict[int, list[float]] = {d: [] for d in range(-REACH, REACH + 1)}
@@ -62,18 +62,18 @@ def test_figures_are_means_over_queries(time: int) -> None:
                     if 0 <= i - d < len(row):
                         at[d].append(row[i - d])
         for tally, values in [
-            (found.offset, offsets),
-            (found.distance, distances),
-            (found.entropy, entropies_),
-            (found.evenness, shares),
-            (found.first, first),
+            (result.offset, offsets),
+            (result.distance, distances),
+            (result.entropy, entropies_),
+            (result.evenness, shares),
+            (result.first, first),
         ]:
             assert tally.count == len(values)
             assert_close(tally.mean[head].item(), sum(values) / len(values))
-        assert found.entropy.count == len(offsets)
+        assert result.entropy.count == len(offsets)
         for d, values in at.items():
-            assert found.at_count[d + REACH] == len(values)
-            assert_close(found.mean_weight_at(d)[head].item(), sum(values) / max(len(values), 1))
+            assert result.at_count[d + REACH] == len(values)
+            assert_close(result.mean_weight_at(d)[head].item(), sum(values) / max(len(values), 1))
 
 
 def test_inputs_one_by_one_add_up_to_all_at_once() -> None:
@@ -98,11 +98,11 @@ def looking_at(offset: int, time: int = 11) -> HeadStatistics:
 
 @given(st.integers(-9, 9))
 def test_a_head_of_one_offset_has_that_offset(offset: int) -> None:
-    found = looking_at(offset)
-    assert found.entropy.count == 11 - abs(offset)  # those that see nothing do not count
-    assert found.offset.mean.item() == offset and found.distance.mean.item() == abs(offset)
-    assert found.entropy.mean.item() == 0 and found.mean_weight_at(offset).item() == 1
-    assert found.top_offset().item() == offset
+    result = looking_at(offset)
+    assert result.entropy.count == 11 - abs(offset)  # those that see nothing do not count
+    assert result.offset.mean.item() == offset and result.distance.mean.item() == abs(offset)
+    assert result.entropy.mean.item() == 0 and result.mean_weight_at(offset).item() == 1
+    assert result.top_offset().item() == offset
 
 
 def test_a_rare_offset_is_not_the_commonest() -> None:
@@ -115,23 +115,23 @@ def test_a_rare_offset_is_not_the_commonest() -> None:
 
 def test_even_attention_is_as_even_as_can_be() -> None:
     weights = torch.ones(5, 5).tril()[None, None].double()
-    found = head_statistics(weights / weights.sum(dim=-1, keepdim=True))
-    assert_close(found.evenness.mean.item(), 1.0)
-    assert found.evenness.count == 4  # the first sees only itself
+    result = head_statistics(weights / weights.sum(dim=-1, keepdim=True))
+    assert_close(result.evenness.mean.item(), 1.0)
+    assert result.evenness.count == 4  # the first sees only itself
     memory = torch.full((2, 1, 3, 7), 1 / 7).double()
     assert_close(entropies(memory).mean.item(), math.log(7))
     assert entropies(memory).count == 6
 
 
 def test_nothing_counted_is_no_figure() -> None:
-    found = head_statistics(torch.zeros(1, 2, 3, 3))
-    assert found.entropy.count == 0 and found.offset.mean.isnan().all()
+    result = head_statistics(torch.zeros(1, 2, 3, 3))
+    assert result.entropy.count == 0 and result.offset.mean.isnan().all()
 
 
 def test_induction_looks_behind_an_earlier_copy() -> None:
     weights = random_weights(seed=5)
     tokens = torch.tensor([[4, 5, 4, 4, 5, 9, 4], [1, 1, 1, 2, 2, 1, 3], [0, 1, 2, 3, 4, 5, 6]])
-    found = induction(weights, tokens)
+    result = induction(weights, tokens)
     for head in range(HEADS):
         values = []
         for b in range(ROWS):
@@ -139,8 +139,8 @@ def test_induction_looks_behind_an_earlier_copy() -> None:
                 keys = [j + 1 for j in range(i - 1) if tokens[b, j] == tokens[b, i]]
                 if keys:
                     values.append(sum(weights[b, head, i, key].item() for key in keys))
-        assert found.count == len(values) == 6
-        assert_close(found.mean[head].item(), sum(values) / len(values))
+        assert result.count == len(values) == 6
+        assert_close(result.mean[head].item(), sum(values) / len(values))
 
 
 def test_a_head_that_does_induction_does_it_on_repeated_tokens() -> None:
@@ -149,5 +149,5 @@ def test_a_head_that_does_induction_does_it_on_repeated_tokens() -> None:
     weights = torch.zeros(2, 1, 18, 18)
     for i in range(9, 18):
         weights[:, 0, i, i - 8] = 1.0
-    found = induction(weights, tokens)
-    assert (found.count, found.mean.item()) == (18, 1.0)
+    result = induction(weights, tokens)
+    assert (result.count, result.mean.item()) == (18, 1.0)

@@ -1,4 +1,4 @@
-"""What patching brings back, against a forward pass written out and cases known beforehand."""
+"""Activation patching compared with explicit hooks and with known cases."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,21 +29,21 @@ def test_heads_against_a_pass_that_takes_their_columns_from_the_clean_one() -> N
     model = small_model()
     figure = logit_difference(model)
     parts = [HeadRef(name, head) for name in (FIRST, SECOND) for head in range(1, HEADS + 1)]
-    found = patch_parts(model, CLEAN, OTHER, figure, parts)
+    result = patch_parts(model, CLEAN, OTHER, figure, parts)
     some = patch_parts(model, CLEAN, OTHER, figure, parts[1:2], by_position=True)
     clean = {name: joined(model, name) for name in (FIRST, SECOND)}
     above, below = (difference(model, tokens) for tokens in (CLEAN, OTHER))
-    assert (found.clean, found.corrupted) == pytest.approx((above, below), abs=1e-12)
+    assert (result.clean, result.corrupted) == pytest.approx((above, below), abs=1e-12)
     assert some.positions is not None and some.positions.shape == (1, 5)
-    cases = [(part, [*range(5)], share) for part, share in zip(parts, found.shares, strict=True)]
+    cases = [(part, [*range(5)], share) for part, share in zip(parts, result.shares, strict=True)]
     cases += [(parts[1], [place], some.positions[0, place]) for place in range(5)]
     for part, places, share in cases:
         hook = exchanged(model, part, places, clean[part.module])
-        wanted = (difference(model, OTHER) - below) / (above - below)
+        expected = (difference(model, OTHER) - below) / (above - below)
         hook.remove()
-        assert float(share) == pytest.approx(wanted, abs=1e-9)
-    assert found.shares.abs().max() > 0.01
-    assert some.positions[0, 0] == 0  # nothing before place 1 knows of the change
+        assert float(share) == pytest.approx(expected, abs=1e-9)
+    assert result.shares.abs().max() > 0.01
+    assert some.positions[0, 0] == 0  # the change is at position 1
     assert some.positions[0, 1] != 0
 
 
@@ -59,13 +59,13 @@ def logit_difference(model: GPT) -> Callable[[Tensor], Tensor]:
 
 def joined(model: GPT, name: str) -> Tensor:
     """The heads side by side before W_O, B T (k I), of the clean input."""
-    kept: list[Tensor] = []
+    stored: list[Tensor] = []
     hook = model.get_submodule(name).out_proj.register_forward_pre_hook(
-        lambda _, inputs: kept.append(inputs[0])
+        lambda _, inputs: stored.append(inputs[0])
     )
     model(CLEAN)
     hook.remove()
-    return kept[0]
+    return stored[0]
 
 
 def exchanged(model: GPT, part: HeadRef, places: list[int], clean: Tensor) -> RemovableHandle:
@@ -81,15 +81,16 @@ def exchanged(model: GPT, part: HeadRef, places: list[int], clean: Tensor) -> Re
     return model.get_submodule(part.module).out_proj.register_forward_pre_hook(exchange)
 
 
-def test_what_the_only_layer_wrote_at_the_last_place_is_all_that_can_come_back() -> None:
+def test_the_last_position_of_the_only_layer_restores_everything() -> None:
     model = small_model()
     del model.stack.blocks[1]
     figure = logit_difference(model)
-    found = patch_parts(model, CLEAN, OTHER, figure, [LayerRef("stack.blocks.0")], by_position=True)
-    assert found.positions is not None
-    # The last token is the same in both: where the layer adds the same, so does the model.
-    assert_close(found.shares, torch.ones(1).double(), rtol=0, atol=1e-9)
-    assert_close(found.positions, torch.tensor([[0.0, 0, 0, 0, 1]]).double(), rtol=0, atol=1e-9)
+    result = patch_parts(
+        model, CLEAN, OTHER, figure, [LayerRef("stack.blocks.0")], by_position=True
+    )
+    assert result.positions is not None
+    assert_close(result.shares, torch.ones(1).double(), rtol=0, atol=1e-9)
+    assert_close(result.positions, torch.tensor([[0.0, 0, 0, 0, 1]]).double(), rtol=0, atol=1e-9)
 
 
 @torch.no_grad()
@@ -109,20 +110,20 @@ def test_attention_that_runs_step_by_step_is_patched_step_by_step() -> None:
         return scores[torch.arange(2), RIGHT] - scores[torch.arange(2), WRONG]
 
     part = AttentionRef("decoder.attention")
-    found = patch_parts(model, CLEAN, OTHER, figure, [part], by_position=True)
-    assert found.positions is not None and found.positions.shape == (1, 3)
+    result = patch_parts(model, CLEAN, OTHER, figure, [part], by_position=True)
+    assert result.positions is not None and result.positions.shape == (1, 3)
     clean: list[Tensor] = []
-    with with_outputs(model, {part.module: lambda one: clean.append(one) or one}):
+    with with_outputs(model, {part.module: lambda output: clean.append(output) or output}):
         figure(CLEAN)
     assert len(clean) == 3
     for step in range(3):
-        instead = iter([clean[step] if one == step else None for one in range(3)])
+        instead = iter([clean[step] if number == step else None for number in range(3)])
         with with_outputs(model, {part.module: partial(replaced, instead)}):
-            share = (float(figure(OTHER).mean()) - found.corrupted) / (
-                found.clean - found.corrupted
+            share = (float(figure(OTHER).mean()) - result.corrupted) / (
+                result.clean - result.corrupted
             )
-        assert float(found.positions[0, step]) == pytest.approx(share, abs=1e-9)
-    assert found.positions.abs().min() > 1e-6
+        assert float(result.positions[0, step]) == pytest.approx(share, abs=1e-9)
+    assert result.positions.abs().min() > 1e-6
 
 
 def replaced(instead: Iterator[Tensor | None], written: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Heads that were written down, or trained for it, are read back from their weights."""
+"""Readout of designed heads, of trained heads, and compared with slow loops."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def reading(model: torch.nn.Module, name: str = FIRST, length: int = LENGTH) -> 
 def encoder_with(
     position: PositionConfig, queries: Tensor, keys: Tensor, bias: bool = False
 ) -> TextEncoder:
-    """One head and no norm before it; contents are noise of a tenth of the places' size."""
+    """Return an encoder with one head and no norm before it, and small embeddings."""
     config = TextEncoderConfig(
         layers=1,
         width=WIDTH,
@@ -61,7 +61,7 @@ def encoder_with(
 
 
 def shifted(offset: int, zeroed: int = 0) -> Tensor:
-    """The sources' A, key first: blocks [[cos, -sin], [sin, cos]] of T / base^(2i/d)."""
+    """Return A, key first: blocks [[cos, -sin], [sin, cos]] of T / base^(2i/d)."""
     blocks = []
     for i in range(WIDTH // 2):
         angle = torch.tensor(offset / BASE ** (2 * i / WIDTH)).double()
@@ -76,7 +76,7 @@ def test_a_head_written_for_an_offset_is_read_as_that_offset(offset: int) -> Non
     model = encoder_with(SinusoidConfig(), shifted(offset), own)
     read = reading(model, "body." + FIRST)
     assert read.preferred.tolist() == [offset] and read.exact
-    # A is key first and W~ query first: whoever takes one for the other reads -T.
+    # A is key first and W~ query first: exchanged, they prefer -T.
     mistaken = encoder_with(SinusoidConfig(), own, shifted(offset))
     assert reading(mistaken, "body." + FIRST).preferred.tolist() == [-offset]
     assert read.position.item() > 0.5 > read.content.item()
@@ -104,7 +104,7 @@ def test_rotary_heads_are_read_from_their_mean_query_and_key(offset: int) -> Non
     score = model.body.stack.blocks[0].attention.score
     key = torch.randn(WIDTH, generator=torch.Generator().manual_seed(1)).double()
     there = model.body.position.rotation(torch.tensor([[[abs(offset)]]]))
-    sign = 1 if offset < 0 else -1  # the query that is turned back by T meets the key T before
+    sign = 1 if offset < 0 else -1  # the query rotated back by T matches the key T before
     turned = rotate(key[None, None, None], Rotation(there.cosine, sign * there.sine))
     with torch.no_grad():
         score.q_proj.bias.copy_(turned[0, 0, 0])
@@ -141,7 +141,7 @@ def test_a_learned_bias_is_read_as_it_stands() -> None:
 
 @torch.no_grad()
 def test_the_profile_is_the_mean_score_of_random_tokens() -> None:
-    """Pairs of tokens one by one, through the factors of the head and a norm in between."""
+    """Compare with loops over pairs of tokens, through the norm and the factors of the head."""
     model, length, tokens = small_model("scaled", "learned", norm="pre"), 11, 3
     path, attention = input_path(model, FIRST), model.stack.blocks[0].attention
     read = read_out(attention, path, length=length, tokens=tokens, seed=4)
@@ -192,7 +192,7 @@ def test_every_choice_can_be_read(score: str, position: str) -> None:
 
 
 def test_the_first_place_is_left_out() -> None:
-    """However strong: a head that rests there would seem to look as far back as it can."""
+    """Heads often rest on the first token, at any distance."""
     model = small_model("random", "none")
     before = reading(model, length=11)
     model.stack.blocks[0].attention.score.table.data[:, :, 0] += 50.0
@@ -216,7 +216,7 @@ def test_offsets_are_those_that_the_mask_lets_see() -> None:
 def test_tokens_come_down_the_path_of_norms() -> None:
     def norms(model: torch.nn.Module, name: str) -> list[str]:
         names = {id(module): path for path, module in model.named_modules()}
-        return [names[id(one)] for one in input_path(model, name).norms]
+        return [names[id(norm)] for norm in input_path(model, name).norms]
 
     second = "stack.blocks.1.attention"
     assert norms(small_model(norm="pre"), second) == ["stack.blocks.1.attention_norm"]
@@ -234,7 +234,7 @@ def test_tokens_come_down_the_path_of_norms() -> None:
     assert_close(path.table, model.embedding.weight + model.segment.weight[0])
 
 
-def test_an_encoder_that_shares_its_decoder_s_words_finds_them() -> None:
+def test_an_encoder_that_shares_the_embedding_of_its_decoder() -> None:
     config = EncoderDecoderConfig(
         encoder=TransformerEncoderConfig(layers=1, max_length=16),
         decoder=TransformerDecoderConfig(layers=1, width=8, max_length=16),
@@ -248,7 +248,7 @@ def test_an_encoder_that_shares_its_decoder_s_words_finds_them() -> None:
     assert input_path(model, "decoder.stack.blocks.0.cross") is None
 
 
-def test_sound_has_no_table_and_pictures_no_row() -> None:
+def test_speech_has_no_embedding_and_images_no_path() -> None:
     model = RecognizerConfig(width=16).build(9, features=8, hop_ms=10.0, seed=0)
     path = input_path(model, "encoder.blocks.1.attention")
     assert path.table.shape == (1, 16) and not path.table.any() and not path.first
@@ -283,12 +283,12 @@ def copying_loss(model: GPT, tokens: Tensor, offset: int) -> Tensor:
         (SinusoidConfig(), 5),
         (LearnedConfig(), 5),
     ],
-    ids=lambda one: str(getattr(one, "kind", one)),
+    ids=lambda value: str(getattr(value, "kind", value)),
 )
 def test_weights_name_the_offset_that_a_model_was_trained_for(
     position: PositionConfig, offset: int
 ) -> None:
-    """The task is to say the token T back; the head that counts is the one that is missed most."""
+    """The task is to copy the token T back; the head whose ablation costs most must prefer T."""
     words, length = 13, 24
     config = GPTConfig(
         layers=1, width=48, max_length=length, attention=MultiHeadConfig(heads=2),

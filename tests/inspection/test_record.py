@@ -1,4 +1,4 @@
-"""Recording against the formula, against the explicit kernel, and against not recording."""
+"""Recorded weights compared with the formula, the eager kernel and unrecorded passes."""
 
 import re
 from dataclasses import replace
@@ -43,24 +43,24 @@ def kernels(model: GPT) -> list[object]:
 @pytest.mark.parametrize(("score", "position"), LEGAL)
 def test_recording_changes_no_output(score: str, position: str) -> None:
     model = small_model(score, position)
-    quietly = model(TOKENS)
-    with record(model) as seen:
-        assert_close(model(TOKENS), quietly, rtol=0, atol=1e-12)
-    assert [one.weights.shape for one in seen] == [(2, HEADS, 7, 7)] * LAYERS
-    for one in seen:
-        assert not one.weights.requires_grad
-        assert_close(one.weights.sum(dim=-1), torch.ones(2, HEADS, 7).double())
+    plain = model(TOKENS)
+    with record(model) as records:
+        assert_close(model(TOKENS), plain, rtol=0, atol=1e-12)
+    assert [call.weights.shape for call in records] == [(2, HEADS, 7, 7)] * LAYERS
+    for call in records:
+        assert not call.weights.requires_grad
+        assert_close(call.weights.sum(dim=-1), torch.ones(2, HEADS, 7).double())
 
 
 @torch.no_grad()
 def test_weights_are_those_of_queries_and_keys_in_every_layer() -> None:
     model = small_model()
-    with record(model) as seen:
+    with record(model) as records:
         model(TOKENS)
     slots = torch.arange(7)[None]
     context = AttentionContext(mask=CAUSAL, query_positions=slots, key_positions=slots)
     stream = model.embedding(TOKENS) + model.position.tables[0].weight[:7]
-    for block, one in zip(model.stack.blocks, seen, strict=True):
+    for block, call in zip(model.stack.blocks, records, strict=True):
         read, attention = block.attention_norm(stream), block.attention
         queries = attention.score.q_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
         keys = attention.score.k_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
@@ -70,24 +70,24 @@ def test_weights_are_those_of_queries_and_keys_in_every_layer() -> None:
                     query = queries[h] @ read[b, i]
                     scores = torch.stack([query @ (keys[h] @ key) for key in read[b, : i + 1]])
                     masses = (scores / KEY_WIDTH**0.5).exp()
-                    assert_close(one.weights[b, h, i, : i + 1], masses / masses.sum())
-                    assert not one.weights[b, h, i, i + 1 :].any()
+                    assert_close(call.weights[b, h, i, : i + 1], masses / masses.sum())
+                    assert not call.weights[b, h, i, i + 1 :].any()
         stream, _ = block(stream, context)
 
 
-def test_one_record_a_layer_in_order_with_its_name() -> None:
+def test_records_have_the_order_and_names_of_layers() -> None:
     model = small_model()
-    with record(model) as seen:
-        assert seen == []
+    with record(model) as records:
+        assert records == []
         model(TOKENS)
-        assert len(seen) == LAYERS
+        assert len(records) == LAYERS
         model(TOKENS)
     names = ["stack.blocks.0.attention", "stack.blocks.1.attention"]
-    assert [one.name for one in seen] == names + names
+    assert [call.name for call in records] == names + names
 
 
 @torch.no_grad()
-def test_a_cached_step_shows_the_row_that_the_whole_text_shows() -> None:
+def test_a_cached_step_equals_a_row_of_the_full_pass() -> None:
     model = small_model(position="rotary")
     with record(model) as whole:
         model(TOKENS)
@@ -96,8 +96,8 @@ def test_a_cached_step_shows_the_row_that_the_whole_text_shows() -> None:
     )
     with record(model) as step:
         model.step(TOKENS[:, 6:], torch.ones(2, 1).bool(), state)
-    for one, row in zip(whole, step, strict=True):
-        assert_close(row.weights, one.weights[:, :, 6:], rtol=0, atol=1e-12)
+    for call, row in zip(whole, step, strict=True):
+        assert_close(row.weights, call.weights[:, :, 6:], rtol=0, atol=1e-12)
 
 
 def test_kernels_come_back_when_the_block_ends_or_raises() -> None:
@@ -112,7 +112,7 @@ def test_kernels_come_back_when_the_block_ends_or_raises() -> None:
     assert seen == []
 
 
-def test_who_looks_from_farther_out_sees_the_same_and_more() -> None:
+def test_nested_recording() -> None:
     model = small_model()
     with record(model) as outer:
         with record(model, Selection(layers=(2,), heads=(3,))) as inner:
@@ -125,15 +125,15 @@ def test_who_looks_from_farther_out_sees_the_same_and_more() -> None:
 
 @pytest.mark.parametrize(("score", "position"), LEGAL)
 def test_outputs_and_gradients_are_the_same_to_the_last_bit(score: str, position: str) -> None:
-    """In training, with dropout of attention: neither its numbers nor its chances are touched."""
+    """In training mode, with attention dropout."""
     config = small_config(score, position)
     attention = replace(config.attention, dropout=0.3)
     model = stirred(replace(config, attention=attention, dropout=0.2)).train()
-    quietly = pass_through(model)
+    plain = pass_through(model)
     with record(model, Selection(queries=True, keys=True, values=True)) as seen:
-        watched = pass_through(model)
-    for one, other in zip(quietly, watched, strict=True):
-        assert torch.equal(one, other)
+        recorded = pass_through(model)
+    for before, after in zip(plain, recorded, strict=True):
+        assert torch.equal(before, after)
     for call in seen:  # before dropout
         assert_close(call.weights.sum(dim=-1), torch.ones(2, HEADS, 7).double())
 
@@ -144,16 +144,16 @@ def pass_through(model: GPT) -> list[Tensor]:
     return [output, *torch.autograd.grad(output.square().sum(), model.stack.parameters())]
 
 
-def test_attentions_that_were_not_chosen_keep_their_kernel() -> None:
+def test_unselected_attentions_keep_their_kernel() -> None:
     model = small_model()
-    with record(model, Selection(layers=(2,))) as seen:
+    with record(model, Selection(layers=(2,))) as records:
         first, second = kernels(model)
         assert first is fused_attention and second is not fused_attention
         model(TOKENS)
-    assert [(one.name, one.layer) for one in seen] == [("stack.blocks.1.attention", 2)]
+    assert [(call.name, call.layer) for call in records] == [("stack.blocks.1.attention", 2)]
 
 
-def test_the_output_is_that_of_the_kernel_which_was_there() -> None:
+def test_a_custom_kernel_still_computes_the_output() -> None:
     model = small_model()
 
     def mute(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
@@ -161,9 +161,9 @@ def test_the_output_is_that_of_the_kernel_which_was_there() -> None:
 
     for block in model.stack.blocks:
         block.attention.kernel = mute
-    quietly = model(TOKENS)
+    plain = model(TOKENS)
     with record(model):
-        assert torch.equal(model(TOKENS), quietly)
+        assert torch.equal(model(TOKENS), plain)
     assert kernels(model) == [mute] * LAYERS
 
 
@@ -183,59 +183,62 @@ def test_chosen_heads_and_steps_are_those_of_the_whole_table(
         explicit.append(attended.weights)
         return attended.output
 
-    for one in model.stack.blocks:
-        one.attention.kernel = whole
+    for module in model.stack.blocks:
+        module.attention.kernel = whole
     monkeypatch.setattr("harken.inspection.record.BLOCK", block)
     for given in ({}, packed):
         explicit.clear()
-        with torch.no_grad(), record(model, Selection(heads=(3, 1), steps=(-1, 1, 3, 99))) as found:
+        with (
+            torch.no_grad(),
+            record(model, Selection(heads=(3, 1), steps=(-1, 1, 3, 99))) as result,
+        ):
             model(TOKENS, **given)
-        for one, table in zip(found, explicit, strict=True):
-            assert (list(one.heads), list(one.steps)) == ([3, 1], [6, 1, 3])
-            assert_close(one.weights, table[:, [2, 0]][:, :, [6, 1, 3]], rtol=0, atol=1e-14)
+        for call, table in zip(result, explicit, strict=True):
+            assert (list(call.heads), list(call.steps)) == ([3, 1], [6, 1, 3])
+            assert_close(call.weights, table[:, [2, 0]][:, :, [6, 1, 3]], rtol=0, atol=1e-14)
 
 
 @torch.no_grad()
 def test_queries_keys_and_values_are_those_that_make_weights_and_output() -> None:
-    """With keys that repeat_kv two heads each, turned by their places."""
+    """With grouped keys and rotary positions."""
     config = small_config(position="rotary")
     attention = replace(config.attention, heads=4, kv_heads=2)
     model = stirred(replace(config, attention=attention))
     mixed: list[Tensor] = []
     for block in model.stack.blocks:
         block.attention.out_proj.register_forward_pre_hook(lambda _, given: mixed.append(given[0]))
-    with record(model, Selection(heads=(4, 2), queries=True, keys=True, values=True)) as seen:
+    with record(model, Selection(heads=(4, 2), queries=True, keys=True, values=True)) as records:
         model(TOKENS)
-    for one, joined in zip(seen, mixed, strict=True):
+    for call, joined in zip(records, mixed, strict=True):
         for b, h, i in product(range(2), range(2), range(7)):
-            scores = one.keys[b, h, : i + 1] @ one.queries[b, h, i] * KEY_WIDTH**-0.5
+            scores = call.keys[b, h, : i + 1] @ call.queries[b, h, i] * KEY_WIDTH**-0.5
             weights = scores.exp() / scores.exp().sum()
-            assert_close(one.weights[b, h, i, : i + 1], weights)
-            head = joined[b, i].view(4, HEAD_WIDTH)[one.heads[h] - 1]
-            assert_close(weights @ one.values[b, h, : i + 1], head)
+            assert_close(call.weights[b, h, i, : i + 1], weights)
+            head = joined[b, i].view(4, HEAD_WIDTH)[call.heads[h] - 1]
+            assert_close(weights @ call.values[b, h, : i + 1], head)
 
 
 def test_scores_without_a_product_have_no_queries_and_keys() -> None:
     for score in ("additive", "dense", "random"):
         model = small_model(score)
-        with record(model, Selection(queries=True, keys=True, values=True)) as seen:
+        with record(model, Selection(queries=True, keys=True, values=True)) as records:
             model(TOKENS)
-        assert {(one.queries, one.keys) for one in seen} == {(None, None)}
-        assert [one.values.shape for one in seen] == [(2, HEADS, 7, HEAD_WIDTH)] * LAYERS
+        assert {(call.queries, call.keys) for call in records} == {(None, None)}
+        assert [call.values.shape for call in records] == [(2, HEADS, 7, HEAD_WIDTH)] * LAYERS
 
 
 @torch.no_grad()
-def test_one_row_after_another_is_as_a_whole_for_each_who_writes() -> None:
+def test_steps_equal_a_full_pass_in_every_decoder() -> None:
     """Names and shapes in a pass over all tokens and in steps; cross, RNN and spatial attention."""
     for kind in ("translate transformer", "translate rnn", "caption transformer", "caption rnn"):
-        one = writer(kind, 3, torch.float64)
-        told = torch.tensor([[3, 7, 1], [3, 2, 11], [3, 5, 5]])
-        with record(one.model) as whole:
-            one.whole([0, 1, 2], told)
-        with record(one.model) as steps:
-            state = one.model.init_state(one.prompts, one.present)
-            for token in told.split(1, dim=1):
-                _, state = one.model.step(token, torch.ones_like(token).bool(), state)
+        case = writer(kind, 3, torch.float64)
+        inputs = torch.tensor([[3, 7, 1], [3, 2, 11], [3, 5, 5]])
+        with record(case.model) as whole:
+            case.whole([0, 1, 2], inputs)
+        with record(case.model) as steps:
+            state = case.model.init_state(case.prompts, case.present)
+            for token in inputs.split(1, dim=1):
+                _, state = case.model.step(token, torch.ones_like(token).bool(), state)
         for name in dict.fromkeys(call.name for call in steps):
             rows = torch.cat([call.weights for call in whole if call.name == name], dim=2)
             parts = [call.weights for call in steps if call.name == name]
@@ -250,7 +253,7 @@ def test_one_row_after_another_is_as_a_whole_for_each_who_writes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "complaint"),
+    ("selection", "message"),
     [
         (Selection(layers=(1, 3)), "layer 3 is not in the model (expected one of 1, 2)"),
         (Selection(layers=(0,)), "layer 0 is not in the model (expected one of 1, 2)"),
@@ -261,14 +264,14 @@ def test_one_row_after_another_is_as_a_whole_for_each_who_writes() -> None:
         (Selection(steps=(7,)), "steps (7,) match no query (expected steps below 7"),
     ],
 )
-def test_what_is_not_there_is_said_to_whom_chose_it(choice: Selection, complaint: str) -> None:
+def test_selections_that_match_nothing_are_refused(selection: Selection, message: str) -> None:
     model = small_model()
-    with pytest.raises(UserError, match=re.escape(complaint)), record(model, choice):
+    with pytest.raises(UserError, match=re.escape(message)), record(model, selection):
         model(TOKENS)
     assert kernels(model) == [fused_attention] * LAYERS
 
 
-def test_nothing_is_no_choice() -> None:
+def test_empty_and_repeated_selections_are_refused() -> None:
     with pytest.raises(UserError, match="one or more different heads"):
         Selection(heads=())
     with pytest.raises(UserError, match="one or more different heads"):
@@ -294,7 +297,7 @@ def test_a_model_that_runs_no_attention_is_refused(tmp_path: Path) -> None:
 def test_a_causal_flag_over_a_cache_sees_all_that_came_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Seven keys, of which three are new, in blocks of one query; no model of ours says it so."""
+    """Seven keys, of which three are new, in blocks of one query."""
     torch.manual_seed(0)
     attention = MultiHeadConfig(heads=3, head_width=5, key_width=4).build(WIDTH, 11).double()
     tokens, slots = torch.randn(2, 7, WIDTH).double(), torch.arange(7)[None]
@@ -304,5 +307,5 @@ def test_a_causal_flag_over_a_cache_sees_all_that_came_before(
     with record(attention) as seen:
         _, remembered = attention(tokens[:, 4:], context, past)
     terms = attention.terms(tokens[:, 4:], remembered, context)
-    wanted = eager_attention(terms, remembered.values, CAUSAL).weights
-    assert_close(seen[0].weights, wanted, rtol=0, atol=1e-14)
+    expected = eager_attention(terms, remembered.values, CAUSAL).weights
+    assert_close(seen[0].weights, expected, rtol=0, atol=1e-14)

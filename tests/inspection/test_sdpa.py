@@ -203,9 +203,9 @@ def test_a_head_that_is_removed_is_a_slice_of_zeros_before_the_output_projection
         return joined
 
     def second_is_zero(output: Tensor) -> Tensor:
-        kept = torch.ones(heads, 1, 1)
-        kept[1] = 0
-        return output * kept
+        stored = torch.ones(heads, 1, 1)
+        stored[1] = 0
+        return output * stored
 
     with torch.inference_mode():
         plain = model(TOKENS)[0]

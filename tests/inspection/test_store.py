@@ -1,4 +1,4 @@
-"""Recordings on disk: what comes back is what was seen, and nothing else is touched or read."""
+"""Recordings on disk: round trips, damaged files, and folders that must not be overwritten."""
 
 import json
 from collections.abc import Callable
@@ -33,18 +33,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "seen"
 
 
-def test_what_comes_back_is_what_was_seen(folder: Path) -> None:
+def test_recordings_are_read_back(folder: Path) -> None:
     model, recording = small_model(), open_recording(folder)
-    with record(model, CHOICE) as seen:
+    with record(model, CHOICE) as records:
         model(TOKENS)
         model(TOKENS[:, :6])
     assert recording.tokens == tuple(map(tuple, WORDS))
     assert len(recording.calls) == 2 * LAYERS
-    for call, one in zip(recording.calls, seen, strict=True):
-        assert (call.name, call.layer) == (one.name, one.layer)
-        assert (call.heads, call.steps) == (tuple(one.heads), tuple(one.steps))
+    for call, expected in zip(recording.calls, records, strict=True):
+        assert (call.name, call.layer) == (expected.name, expected.layer)
+        assert (call.heads, call.steps) == (tuple(expected.heads), tuple(expected.steps))
         for part in ("weights", "queries", "keys", "values"):
-            assert torch.equal(call.read(part), getattr(one, part))
+            assert torch.equal(call.read(part), getattr(expected, part))
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -70,7 +70,7 @@ def test_tensors_that_share_memory_are_stored(
             assert torch.equal(call.read(part), getattr(expected, part))
 
 
-def test_a_call_is_on_the_disk_before_the_next_one_runs(tmp_path: Path) -> None:
+def test_calls_are_written_immediately(tmp_path: Path) -> None:
     model, unfinished = small_model(), tmp_path / ".seen.unfinished"
     there: list[int] = []
     model.stack.norm.register_forward_hook(lambda *_: there.append(len(list(unfinished.iterdir()))))
@@ -81,7 +81,7 @@ def test_a_call_is_on_the_disk_before_the_next_one_runs(tmp_path: Path) -> None:
     assert len(list((tmp_path / "seen").iterdir())) == 2 * LAYERS + 1
 
 
-def test_a_pass_that_fails_leaves_what_was_there(folder: Path) -> None:
+def test_an_error_keeps_the_old_recording(folder: Path) -> None:
     model, before = small_model(), {path: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ZeroDivisionError), record_to_disk(model, folder):
         model(TOKENS)
@@ -111,7 +111,7 @@ def test_a_folder_that_holds_anything_else_is_not_touched(folder: Path, tmp_path
     assert (folder / "thesis.txt").read_text() == "years of work"
 
 
-def test_parts_that_were_not_recorded_are_missed_in_a_sentence(tmp_path: Path) -> None:
+def test_parts_that_were_not_recorded(tmp_path: Path) -> None:
     model = small_model()
     with record_to_disk(model, tmp_path / "seen"):
         model(TOKENS)
@@ -135,24 +135,24 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-@pytest.mark.parametrize("spoil", HOSTILE.values(), ids=HOSTILE)
-def test_an_index_that_lies_is_refused(folder: Path, spoil: Callable[[Any], None]) -> None:
+@pytest.mark.parametrize("damage", HOSTILE.values(), ids=HOSTILE)
+def test_an_index_that_lies_is_refused(folder: Path, damage: Callable[[Any], None]) -> None:
     index = json.loads((folder / INDEX).read_text())
     open_recording(folder)
-    spoil(index)
+    damage(index)
     (folder / INDEX).write_text(json.dumps(index))
     with pytest.raises(UserError):
         open_recording(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 10**5, '{"format": NaN}', "\x00", "3"])
-def test_an_index_that_is_no_index_is_refused(folder: Path, text: str) -> None:
+def test_a_damaged_index_is_refused(folder: Path, text: str) -> None:
     (folder / INDEX).write_text(text)
     with pytest.raises(UserError):
         open_recording(folder)
 
 
-def test_bytes_that_are_no_text_and_no_folder_are_refused(folder: Path) -> None:
+def test_bad_bytes_and_missing_folders_are_refused(folder: Path) -> None:
     (folder / INDEX).write_bytes(b"\xff\xfe{}")
     with pytest.raises(UserError):
         open_recording(folder)
@@ -163,14 +163,14 @@ def test_bytes_that_are_no_text_and_no_folder_are_refused(folder: Path) -> None:
 def test_tensors_that_are_not_those_of_the_index_are_refused(folder: Path) -> None:
     call, later = open_recording(folder).calls[0], open_recording(folder).calls[LAYERS]
     whole = call.path.read_bytes()
-    for spoilt in (
+    for damaged in (
         b"",
         whole[:-1],
         whole[: len(whole) // 2],
         b"\xff" * 64,
         later.path.read_bytes(),
     ):
-        call.path.write_bytes(spoilt)
+        call.path.write_bytes(damaged)
         with pytest.raises(UserError, match="damaged recording"):
             call.read()
     call.path.unlink()

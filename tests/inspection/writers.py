@@ -1,4 +1,4 @@
-"""Every model that writes, of a few numbers: its steps, and plain passes over what it wrote."""
+"""Small models of every kind that generates text, with steppers and full passes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ from harken.models.gpt import GPTConfig
 from harken.models.recognizer import BLANK, RecognizerConfig
 from harken.models.seq2seq import DecoderConfig, EncoderDecoderConfig
 
-VOCABULARY, START, MOST = 17, 3, 6
+VOCABULARY, START, MAX_TOKENS = 17, 3, 6
 WIDTH, LONGEST = 12, 7
 HEADS = MultiHeadConfig(heads=3)
 GROUPED = MultiHeadConfig(heads=4, kv_heads=2, head_width=5, key_width=6)
 DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
-        layers=2, width=WIDTH, max_length=MOST + 1, attention=GROUPED, position=RotaryConfig()
+        layers=2, width=WIDTH, max_length=MAX_TOKENS + 1, attention=GROUPED, position=RotaryConfig()
     ),
     "rnn": AttentionRNNDecoderConfig(width=WIDTH, hidden=14, cell=GRUConfig(layers=2)),
 }
-# With the token that ends a text: one that each comes to say, at different steps.
+# The end token of each model, which it predicts at different steps.
 ENDS = {
     "translate transformer": 15,
     "translate rnn": 15,
@@ -48,7 +48,7 @@ ENDS = {
 
 @dataclass(frozen=True)
 class Writer:
-    """`whole` runs a model over some items and all that was told, without any search or cache."""
+    """`whole` runs the model on some items and their inputs, without a search or a cache."""
 
     model: nn.Module
     stepper: Stepper[Any]
@@ -56,16 +56,16 @@ class Writer:
     present: Tensor
     whole: Callable[[list[int], Tensor], object]
 
-    def told(self, item: int) -> list[int]:
-        """What comes before the tokens written."""
+    def prefix(self, item: int) -> list[int]:
+        """Return the tokens before the generated ones."""
         if isinstance(self.stepper, LMStepper):
-            told: list[int] = self.prompts[item, self.present[item]].tolist()
-            return told
+            tokens: list[int] = self.prompts[item, self.present[item]].tolist()
+            return tokens
         return [START]
 
 
 def writer(kind: str, items: int, dtype: torch.dtype) -> Writer:
-    """For items that are ragged where they can be."""
+    """Return a model with `items` inputs of different lengths."""
     random = torch.Generator().manual_seed(1)
     lengths = torch.randint(2, LONGEST + 1, (items,), generator=random)
     task, _, decoder = kind.partition(" ")
@@ -80,11 +80,15 @@ def writer(kind: str, items: int, dtype: torch.dtype) -> Writer:
 
 def language_model(lengths: Tensor, random: torch.Generator, dtype: torch.dtype) -> Writer:
     config = GPTConfig(
-        layers=2, width=WIDTH, max_length=LONGEST + MOST, attention=GROUPED, position=RotaryConfig()
+        layers=2,
+        width=WIDTH,
+        max_length=LONGEST + MAX_TOKENS,
+        attention=GROUPED,
+        position=RotaryConfig(),
     )
     model = stirred(config.build(VOCABULARY, 0), dtype)
     tokens, present = ragged(lengths, random)
-    return Writer(model, LMStepper(model), tokens, present, lambda some, told: model(told))
+    return Writer(model, LMStepper(model), tokens, present, lambda items, prefix: model(prefix))
 
 
 def translator(
@@ -95,9 +99,9 @@ def translator(
     model = stirred(config.build(VOCABULARY, 0), dtype)
     tokens, present = ragged(lengths, random)
 
-    def whole(some: list[int], told: Tensor) -> object:
-        longest = int(lengths[some].max())
-        return model(tokens[some, :longest], present[some, :longest], told)
+    def whole(items: list[int], prefix: Tensor) -> object:
+        longest = int(lengths[items].max())
+        return model(tokens[items, :longest], present[items, :longest], prefix)
 
     return Writer(model, Seq2SeqStepper(model, START), tokens, present, whole)
 
@@ -114,7 +118,10 @@ def captioner(decoder: str, items: int, random: torch.Generator, dtype: torch.dt
     with torch.inference_mode():
         seen = model.encode(pictures)
     return Writer(
-        model, Seq2SeqStepper(model, START), *seen, lambda some, told: model(pictures[some], told)
+        model,
+        Seq2SeqStepper(model, START),
+        *seen,
+        lambda items_, prefix: model(pictures[items_], prefix),
     )
 
 
@@ -142,9 +149,9 @@ def recognizer(
             )
             stepper = JointScorer(stepper, ctc, 0.3)
 
-    def whole(some: list[int], told: Tensor) -> object:
-        longest = 4 * int(lengths[some].max())
-        return model(frames[some, :longest], sounding[some, :longest], told)
+    def whole(items: list[int], prefix: Tensor) -> object:
+        longest = 4 * int(lengths[items].max())
+        return model(frames[items, :longest], sounding[items, :longest], prefix)
 
     return Writer(model, stepper, *heard, whole)
 
@@ -155,7 +162,7 @@ def ragged(lengths: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def stirred(model: Any, dtype: torch.dtype) -> Any:
-    """With weights that are large enough for attention to be uneven."""
+    """Add noise to the weights, so that attention is not uniform."""
     random = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():

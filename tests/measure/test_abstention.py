@@ -143,12 +143,12 @@ def test_systems_may_choose_what_they_answer() -> None:
     random = np.random.default_rng(1)
     right = [(random.random(211) < chance).tolist() for chance in (0.3, 0.8)]
     weak, strong = (
-        accuracy_at(score_answers(random.random(211).tolist(), one), 70) for one in right
+        accuracy_at(score_answers(random.random(211).tolist(), outcomes), 70) for outcomes in right
     )
     assert comparable(weak, strong)
-    found = difference(weak, strong)
-    assert found.value == pytest.approx(strong.value - weak.value)
-    assert found.improves is True
+    result = difference(weak, strong)
+    assert result.value == pytest.approx(strong.value - weak.value)
+    assert result.improves is True
 
 
 # Chosen on the first 60 answers, measured on the others.
@@ -160,12 +160,12 @@ def test_a_guarantee_by_hand() -> None:
         [*[0.8] * 45, *[0.3] * 15, 0.9, 0.8, 0.8, 0.7, 0.1],
         [*[True] * 45, *[False] * 15, True, False, True, True, False],
     )
-    kept = guarantee(scored, CHOOSING, 0.1)
-    assert (kept.threshold, kept.chosen_on, kept.n) == (0.8, 60, 5)
-    assert kept.coverage == share([True] * 3 + [False] * 2).estimate()
-    assert kept.error is not None
-    assert kept.error.value == pytest.approx(1 / 3)
-    assert (kept.error.unit, kept.error.n) == ("error", 3)
+    stored = guarantee(scored, CHOOSING, 0.1)
+    assert (stored.threshold, stored.chosen_on, stored.n) == (0.8, 60, 5)
+    assert stored.coverage == share([True] * 3 + [False] * 2).estimate()
+    assert stored.error is not None
+    assert stored.error.value == pytest.approx(1 / 3)
+    assert (stored.error.unit, stored.error.n) == ("error", 3)
 
 
 def test_a_guarantee_that_is_not_supported() -> None:

@@ -58,8 +58,8 @@ def values(hypotheses: list[str], references: list[str]) -> dict[str, float]:
     return {name: sample.value for name, sample in samples.items()}
 
 
-def approximately(wanted: dict[str, float]) -> dict[str, float]:
-    return pytest.approx(wanted, abs=1e-9)  # type: ignore[no-any-return]
+def approximately(expected: dict[str, float]) -> dict[str, float]:
+    return pytest.approx(expected, abs=1e-9)  # type: ignore[no-any-return]
 
 
 @given(CORPORA)
@@ -70,16 +70,19 @@ def approximately(wanted: dict[str, float]) -> dict[str, float]:
 @example([("der Hund läuft über", "über läuft Hund der")])  # words match, longer orders do not
 @example([("Hund", "der Hund läuft über"), ("", "der Hund"), ("der", "")])
 def test_values_are_those_of_sacrebleu(pairs: list[tuple[str, str]]) -> None:
-    hypotheses, references = [one for one, _ in pairs], [other for _, other in pairs]
+    hypotheses, references = (
+        [hypothesis for hypothesis, _ in pairs],
+        [reference for _, reference in pairs],
+    )
     assert values(hypotheses, references) == approximately(by_sacrebleu(hypotheses, references))
 
 
 def test_each_figure_has_something_to_say() -> None:
     """The oracle is not only asked about zeros."""
-    found = values(HYPOTHESES, REFERENCES)
-    assert found == approximately(by_sacrebleu(HYPOTHESES, REFERENCES))
-    assert 30 < min(found.values()) < max(found.values()) < 80
-    assert values(REFERENCES, REFERENCES) == approximately(dict.fromkeys(found, 100.0))
+    result = values(HYPOTHESES, REFERENCES)
+    assert result == approximately(by_sacrebleu(HYPOTHESES, REFERENCES))
+    assert 30 < min(result.values()) < max(result.values()) < 80
+    assert values(REFERENCES, REFERENCES) == approximately(dict.fromkeys(result, 100.0))
 
 
 def test_resamples_are_corpora_of_their_own() -> None:
@@ -87,13 +90,13 @@ def test_resamples_are_corpora_of_their_own() -> None:
     samples, _ = translation_samples(HYPOTHESES, REFERENCES, "de")
     random = np.random.default_rng(7)
     drawn = [*random.integers(0, 5, size=(61, 5)), np.full(5, 2)]  # the last: only the empty one
-    wanted = [
-        by_sacrebleu([HYPOTHESES[at] for at in one], [REFERENCES[at] for at in one])
-        for one in drawn
+    reference = [
+        by_sacrebleu([HYPOTHESES[at] for at in rows], [REFERENCES[at] for at in rows])
+        for rows in drawn
     ]
     for name, sample in samples.items():
-        sums = np.stack([sample.counts[one].sum(axis=0) for one in drawn])
-        expected = [one[name] for one in wanted]
+        sums = np.stack([sample.counts[rows].sum(axis=0) for rows in drawn])
+        expected = [scores[name] for scores in reference]
         np.testing.assert_allclose(sample.figure(sums), expected, rtol=0, atol=1e-9)
         assert len(set(expected)) > 30
     smoothed = samples["bleu"].counts[[1, 4]]
@@ -101,8 +104,8 @@ def test_resamples_are_corpora_of_their_own() -> None:
 
 
 def test_intervals_are_those_of_sacrebleu() -> None:
-    hypotheses = [one.replace("ein", "kein") if at % 3 else one for at, one in texts()]
-    references = [one for _, one in texts()]
+    hypotheses = [text.replace("ein", "kein") if at % 3 else text for at, text in texts()]
+    references = [text for _, text in texts()]
     samples, _ = translation_samples(hypotheses, references, "de")
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
         theirs = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
@@ -113,7 +116,7 @@ def test_intervals_are_those_of_sacrebleu() -> None:
 
 
 def texts() -> list[tuple[int, str]]:
-    lines = [f"{one} {number}" for number in range(17) for one in REFERENCES]
+    lines = [f"{text} {number}" for number in range(17) for text in REFERENCES]
     return list(enumerate(lines))
 
 
@@ -145,10 +148,10 @@ def test_moses_by_hand() -> None:
 
 
 def test_only_the_metric_of_moses_ignores_case_and_quotes() -> None:
-    found = values(["EIN “MANN” LÄUFT ÜBER DAS GRAS"], ['ein "mann" läuft über das gras'])
-    assert found["bleu_moses"] == pytest.approx(100)
-    assert found["bleu"] < 10
-    assert found["chrf"] < 10
+    result = values(["EIN “MANN” LÄUFT ÜBER DAS GRAS"], ['ein "mann" läuft über das gras'])
+    assert result["bleu_moses"] == pytest.approx(100)
+    assert result["bleu"] < 10
+    assert result["chrf"] < 10
 
 
 def test_sides_of_unlike_length_are_refused() -> None:

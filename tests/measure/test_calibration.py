@@ -61,9 +61,9 @@ def test_agrees_with_a_slow_loop(answers: list[tuple[float, bool]]) -> None:
     assert estimate.value == pytest.approx(total / len(answers))
     if len(answers) > 1:
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
-    drawn = reliability(scored)
-    assert sum(one.n for one in drawn) == len(answers)
-    means = [one.confidence for one in drawn]
+    groups = reliability(scored)
+    assert sum(group.n for group in groups) == len(answers)
+    means = [group.confidence for group in groups]
     assert means == sorted(means)
 
 
@@ -71,7 +71,7 @@ def test_agrees_with_a_slow_loop(answers: list[tuple[float, bool]]) -> None:
 def test_what_an_answer_counts_depends_on_it_alone(
     first: list[tuple[float, bool]], second: list[tuple[float, bool]]
 ) -> None:
-    """Else counts could not be drawn again, nor exchanged between systems."""
+    """Resampling and exchanges of examples depend on it."""
     apart = [
         calibration_error(score_answers([c for c, _ in some], [r for _, r in some])).counts
         for some in (first, second)
@@ -90,18 +90,18 @@ def test_two_systems_can_be_compared() -> None:
 def test_chance_alone() -> None:
     random = np.random.default_rng(5)
     confidences = random.beta(3, 1, size=499)
-    drawn = [
+    samples = [
         calibration_error(
             score_answers(confidences.tolist(), (random.random(499) < confidences).tolist())
         )
         for _ in range(300)
     ]
     expected = error_by_chance(score_answers(confidences.tolist(), [True] * 499))
-    assert expected == pytest.approx(np.mean([one.value for one in drawn]), rel=0.05)
+    assert expected == pytest.approx(np.mean([sample.value for sample in samples]), rel=0.05)
     assert error_by_chance(score_answers([1.0, 0.0], [True, True])) == 0.0
 
 
-def test_a_model_gone_astray_is_not_sure() -> None:
+def test_nan_counts_as_zero_confidence() -> None:
     scored = score_answers([float("nan"), 1.0 + 1e-7, -1e-9], [False, True, True])
     assert scored.confidences.tolist() == [0.0, 1.0, 0.0]
     assert len(scored) == 3

@@ -1,4 +1,4 @@
-"""Figures of blanks against loops, and what counting alone says."""
+"""Metrics of blanks by hand, and predictions by n-gram counts."""
 
 import math
 
@@ -10,8 +10,8 @@ from harken.measure.cloze import ClozeMetrics, ClozePredictions, ngram_predictio
 from harken.measure.ngrams import Trigrams
 
 FIRST_WORD, UNKNOWN, END = 4, 1, 3
-# Three lines; of the second no word is asked for.
-LINES = ragged([np.array(one) for one in ([4, 5, 6, 7], [8, 9], [5, 4, 1])])
+# Three lines; the second has no blank.
+LINES = ragged([np.array(line) for line in ([4, 5, 6, 7], [8, 9], [5, 4, 1])])
 CHOSEN = np.array([0, 1, 3, 6, 8])  # 4, 5, 7 of the first line, 5 and <unknown> of the third
 FILLED = ClozePredictions(
     words=np.array(
@@ -23,19 +23,22 @@ FILLED = ClozePredictions(
 
 
 def test_figures() -> None:
-    tally = ClozeMetrics(LINES, CHOSEN)
-    assert tally.accuracy(FILLED).counts.tolist() == [[1, 3], [1, 2]]
-    assert tally.top5_accuracy(FILLED).counts.tolist() == [[2, 3], [1, 2]]
-    assert tally.accuracy(FILLED).value == pytest.approx(2 / 5)
-    nats = -sum(math.log(one) for one in (0.5, 0.25, 0.1, 0.8, 0.02)) / 5
-    assert tally.nats(FILLED).value == pytest.approx(nats)
-    assert tally.perplexity(FILLED).value == pytest.approx(math.exp(nats))
-    assert (tally.nats(FILLED).unit, tally.perplexity(FILLED).unit) == ("nats", "perplexity")
-    low, high = (tally.perplexity(FILLED).estimate().low, tally.perplexity(FILLED).estimate().high)
+    metrics = ClozeMetrics(LINES, CHOSEN)
+    assert metrics.accuracy(FILLED).counts.tolist() == [[1, 3], [1, 2]]
+    assert metrics.top5_accuracy(FILLED).counts.tolist() == [[2, 3], [1, 2]]
+    assert metrics.accuracy(FILLED).value == pytest.approx(2 / 5)
+    nats = -sum(math.log(probability) for probability in (0.5, 0.25, 0.1, 0.8, 0.02)) / 5
+    assert metrics.nats(FILLED).value == pytest.approx(nats)
+    assert metrics.perplexity(FILLED).value == pytest.approx(math.exp(nats))
+    assert (metrics.nats(FILLED).unit, metrics.perplexity(FILLED).unit) == ("nats", "perplexity")
+    low, high = (
+        metrics.perplexity(FILLED).estimate().low,
+        metrics.perplexity(FILLED).estimate().high,
+    )
     assert low < math.exp(nats) < high
 
 
-def test_only_the_five_likeliest_count() -> None:
+def test_only_the_five_most_probable_count() -> None:
     six = FILLED._replace(words=np.array([[9, 8, 7, 6, 5, 4]] * 5))
     assert ClozeMetrics(LINES, CHOSEN).top5_accuracy(six).counts.tolist() == [[2, 3], [1, 2]]
 
@@ -45,16 +48,16 @@ def test_counts_fill_blanks() -> None:
     trigrams = Trigrams(training, 11, end=END, impossible=(0, 2))
     lines = ragged([np.array([4, 5, 6]), np.array([7, 1, 9])])
     chosen = np.array([1, 4])
-    alone, beside = ngram_predictions(trigrams, lines, chosen, FIRST_WORD)
-    # 7 stands five times; <unknown>, ten times there, is no answer.
+    alone, in_context = ngram_predictions(trigrams, lines, chosen, FIRST_WORD)
+    # 7 occurs five times; <unknown> is not an answer.
     assert alone.words.tolist() == [[7], [7]]
     np.testing.assert_allclose(np.exp(alone.true_logs), trigrams.alone()[[5, UNKNOWN]])
-    assert beside.words[0].tolist() == [5]
-    assert beside.words[1, 0] >= FIRST_WORD
+    assert in_context.words[0].tolist() == [5]
+    assert in_context.words[1, 0] >= FIRST_WORD
     for number, sides in enumerate([(END, 4, 6, END), (END, 7, 9, END)]):
-        wanted = trigrams.blank(*sides)
+        expected = trigrams.blank(*sides)
         true = (5, UNKNOWN)[number]
-        assert math.exp(beside.true_logs[number]) == pytest.approx(wanted[true])
-        best = math.exp(beside.logs[number, 0])
-        assert best == pytest.approx(wanted[FIRST_WORD:].max())
+        assert math.exp(in_context.true_logs[number]) == pytest.approx(expected[true])
+        best = math.exp(in_context.logs[number, 0])
+        assert best == pytest.approx(expected[FIRST_WORD:].max())
     assert trigrams.blank(END, 7, 9, END).argmax() == UNKNOWN

@@ -1,4 +1,4 @@
-"""Against jiwer's own figures of whole corpora, and the fewest edits found by trying them all."""
+"""Compare with jiwer on whole corpora, and with an exhaustive search for the fewest edits."""
 
 import random
 from collections import Counter
@@ -16,12 +16,11 @@ from harken.measure.edit_distance import (
     EditOp,
     Leniency,
     Units,
-    add_edits,
     align_texts,
     confusion_counts,
     count_edits,
     edits_by_speaker,
-    over_said,
+    rate_of,
     transcription_samples,
 )
 from harken.measure.interval import SHARES
@@ -35,11 +34,11 @@ BOTH: tuple[Units, ...] = ("words", "characters")
 
 
 def sides(pairs: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    return [one for one, _ in pairs], [other for _, other in pairs]
+    return [written for written, _ in pairs], [output for _, output in pairs]
 
 
-def edits_of(written: list[str], said: list[str], units: Units = "words") -> list[EditCounts]:
-    return [count_edits(steps) for steps in align_texts(written, said, units=units)]
+def edits_of(written: list[str], output: list[str], units: Units = "words") -> list[EditCounts]:
+    return [count_edits(steps) for steps in align_texts(written, output, units=units)]
 
 
 @given(CORPORA)
@@ -48,9 +47,12 @@ def edits_of(written: list[str], said: list[str], units: Units = "words") -> lis
 @example([("", "one two")])
 @example([("one", ""), ("", "two"), ("", "")])
 def test_values_are_those_of_jiwer(pairs: list[tuple[str, str]]) -> None:
-    written, said = sides(pairs)
-    samples, _ = transcription_samples(written, said)
-    words, characters = jiwer.process_words(said, written), jiwer.process_characters(said, written)
+    written, output = sides(pairs)
+    samples, _ = transcription_samples(written, output)
+    words, characters = (
+        jiwer.process_words(output, written),
+        jiwer.process_characters(output, written),
+    )
     assert samples["wer"].value == pytest.approx(words.wer)
     assert samples["cer"].value == pytest.approx(characters.cer)
     count = max(words.hits + words.substitutions + words.deletions, 1)
@@ -60,49 +62,47 @@ def test_values_are_those_of_jiwer(pairs: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("units", BOTH)
 @given(CORPORA)
-def test_each_sentence_is_one_of_its_own(units: Units, pairs: list[tuple[str, str]]) -> None:
-    """Many at once equal one at a time, by jiwer."""
+def test_a_corpus_equals_its_sentences(units: Units, pairs: list[tuple[str, str]]) -> None:
     process = jiwer.process_words if units == "words" else jiwer.process_characters
-    for (written, said), ours in zip(pairs, edits_of(*sides(pairs), units), strict=True):
-        one = process(said, written)
-        assert ours == (one.hits, one.substitutions, one.deletions, one.insertions)
+    for (written, output), ours in zip(pairs, edits_of(*sides(pairs), units), strict=True):
+        single = process(output, written)
+        assert ours == (single.hits, single.substitutions, single.deletions, single.insertions)
 
 
 @cache
-def fewest(said: tuple[str, ...], written: tuple[str, ...]) -> int:
-    """Every way to begin, by the definition."""
-    if not said or not written:
-        return len(said) + len(written)
+def fewest(output: tuple[str, ...], written: tuple[str, ...]) -> int:
+    """Return the edit distance by its recursive definition."""
+    if not output or not written:
+        return len(output) + len(written)
     return min(
-        fewest(said[1:], written[1:]) + (said[0] != written[0]),
-        fewest(said[1:], written) + 1,
-        fewest(said, written[1:]) + 1,
+        fewest(output[1:], written[1:]) + (output[0] != written[0]),
+        fewest(output[1:], written) + 1,
+        fewest(output, written[1:]) + 1,
     )
 
 
 @pytest.mark.parametrize("units", BOTH)
 @given(st.tuples(SENTENCES, SENTENCES))
 @example(("two one two", "one two one"))
-def test_no_fewer_edits_would_do(units: Units, pair: tuple[str, str]) -> None:
+def test_edits_are_minimal(units: Units, pair: tuple[str, str]) -> None:
     written, said = pair
-    ((*steps,),) = align_texts([written], [said], units=units)
+    ((*ops,),) = align_texts([written], [said], units=units)
     cut = str.split if units == "words" else list  # type: ignore[var-annotated]
-    ours = count_edits(steps)
+    ours = count_edits(ops)
     assert ours.errors == fewest(tuple(cut(said)), tuple(cut(written)))
-    # The steps tell both texts, and each is what it says it is.
-    assert [step.said for step in steps if step.edit != "insert"] == cut(said)
-    assert [step.written for step in steps if step.edit != "delete"] == cut(written)
-    for said_one, written_one, edit in steps:
-        assert (said_one == written_one) == (edit == "equal")
-        assert (said_one == "") == (edit == "insert")
-        assert (written_one == "") == (edit == "delete")
+    assert [op.reference for op in ops if op.edit != "insert"] == cut(said)
+    assert [op.hypothesis for op in ops if op.edit != "delete"] == cut(written)
+    for reference, output, edit in ops:
+        assert (reference == output) == (edit == "equal")
+        assert (reference == "") == (edit == "insert")
+        assert (output == "") == (edit == "delete")
     assert ours.said == len(cut(said))
     assert ours.said - ours.deletions + ours.insertions == len(cut(written))
 
 
 def test_by_hand() -> None:
-    said, written = ["the cat sat on the mat", "yes"], ["a cat so sat on mat", "yes"]
-    first, second = align_texts(written, said, units="words")
+    output, written = ["the cat sat on the mat", "yes"], ["a cat so sat on mat", "yes"]
+    first, second = align_texts(written, output, units="words")
     assert first == [
         EditOp("the", "a", "substitute"),
         EditOp("cat", "cat", "equal"),
@@ -115,11 +115,9 @@ def test_by_hand() -> None:
     assert second == [EditOp("yes", "yes", "equal")]
     edits = [count_edits(first), count_edits(second)]
     assert edits == [EditCounts(4, 1, 1, 1), EditCounts(1, 0, 0, 0)]
-    assert add_edits(edits) == EditCounts(5, 1, 1, 1)
-    assert add_edits(edits).rate == 3 / 7  # not the mean of 3/6 and 0
-    samples, _ = transcription_samples(written, said)
+    samples, _ = transcription_samples(written, output)
     assert samples["wer"].counts.tolist() == [[3, 6], [0, 1]]
-    assert samples["wer"].value == 3 / 7
+    assert samples["wer"].value == 3 / 7  # not the mean of 3/6 and 0
 
 
 def test_a_space_is_a_character_and_white_space_is_a_space() -> None:
@@ -130,12 +128,11 @@ def test_a_space_is_a_character_and_white_space_is_a_space() -> None:
 
 
 def test_words_that_were_not_there_are_insertions() -> None:
-    """Silence in which words were heard: an error of its own, though nothing was said."""
     samples, _ = transcription_samples(["oh no", "yes"], ["", "yes"])
     assert samples["wer"].value == 2.0
     assert samples["insertions"].value == 2.0
     silence, _ = transcription_samples(["oh no", ""], ["", ""])
-    assert silence["wer"].value == 2.0  # of none said: their number
+    assert silence["wer"].value == 2.0
     quiet, _ = transcription_samples([""], [""])
     assert quiet["wer"].value == quiet["cer"].value == 0.0
     assert EditCounts(0, 0, 0, 2).rate == 2.0 and EditCounts().rate == 0.0
@@ -166,7 +163,7 @@ def test_leniency(leniency: Leniency, text: str, compared: str) -> None:
     assert samples["wer"].value == samples["cer"].value == 0.0
 
 
-def test_nothing_is_forgiven_unless_the_caller_says_so() -> None:
+def test_strict_by_default() -> None:
     samples, notes = transcription_samples(["Yes, no"], ["yes no"])
     assert samples["wer"].value == 1 / 2
     assert "case compared, punctuation compared" in notes["wer"]
@@ -177,39 +174,41 @@ def test_nothing_is_forgiven_unless_the_caller_says_so() -> None:
 
 
 def spoken(count: int, seed: int) -> tuple[list[str], list[str]]:
-    """Sentences, and what a poor recognizer makes of them."""
-    chance = random.Random(seed)
-    said = [" ".join(chance.choices(WORDS, k=chance.randint(1, 9))) for _ in range(count)]
+    """Return outputs of a poor recognizer, and references."""
+    rng = random.Random(seed)
+    output = [" ".join(rng.choices(WORDS, k=rng.randint(1, 9))) for _ in range(count)]
     written = [
         " ".join(
-            chance.choice(WORDS) if chance.random() < 0.2 else word
-            for word in one.split()
-            if chance.random() > 0.1
+            rng.choice(WORDS) if rng.random() < 0.2 else word
+            for word in sentence.split()
+            if rng.random() > 0.1
         )
-        for one in said
+        for sentence in output
     ]
-    return written, said
+    return written, output
 
 
-def test_resamples_are_corpora_of_their_own() -> None:
-    written, said = spoken(23, seed=1)
-    said[3], said[7] = "", ""
-    samples, _ = transcription_samples(written, said)
+def test_figures_of_resamples_equal_jiwer() -> None:
+    written, output = spoken(23, seed=1)
+    output[3], output[7] = "", ""
+    samples, _ = transcription_samples(written, output)
     drawn = [*np.random.default_rng(7).integers(0, 23, size=(41, 23)), np.full(23, 3)]
     for name, process in (("wer", jiwer.wer), ("cer", jiwer.cer)):
-        sums = np.stack([samples[name].counts[one].sum(axis=0) for one in drawn])
-        wanted = [process([said[at] for at in one], [written[at] for at in one]) for one in drawn]
-        np.testing.assert_allclose(samples[name].figure(sums), wanted, rtol=0, atol=1e-12)
+        sums = np.stack([samples[name].counts[rows].sum(axis=0) for rows in drawn])
+        expected = [
+            process([output[at] for at in rows], [written[at] for at in rows]) for rows in drawn
+        ]
+        np.testing.assert_allclose(samples[name].figure(sums), expected, rtol=0, atol=1e-12)
 
 
-def test_an_interval_is_that_of_drawing_sentences() -> None:
-    written, said = spoken(61, seed=2)
-    samples, _ = transcription_samples(written, said)
-    chance = np.random.default_rng(3)
+def test_interval_equals_a_bootstrap() -> None:
+    written, output = spoken(61, seed=2)
+    samples, _ = transcription_samples(written, output)
+    rng = np.random.default_rng(3)
     rates = []
     for _ in range(200):
-        one = chance.integers(0, 61, size=61)
-        rates.append(jiwer.wer([said[at] for at in one], [written[at] for at in one]))
+        rows = rng.integers(0, 61, size=61)
+        rates.append(jiwer.wer([output[at] for at in rows], [written[at] for at in rows]))
     low, high = np.quantile(rates, (0.025, 0.975))
     ours = samples["wer"].estimate()
     assert ours.low < ours.value < ours.high and ours.unit == "error" and ours.unit in SHARES
@@ -218,9 +217,9 @@ def test_an_interval_is_that_of_drawing_sentences() -> None:
 
 
 def test_two_runs_on_the_same_sentences_can_be_compared() -> None:
-    written, said = spoken(29, seed=4)
+    written, outputs = spoken(29, seed=4)
     other, _ = spoken(29, seed=5)
-    first, second = (transcription_samples(one, said)[0] for one in (written, other))
+    first, second = (transcription_samples(output, outputs)[0] for output in (written, other))
     assert all(comparable(first[name], second[name]) for name in first)
 
 
@@ -231,24 +230,23 @@ def test_speakers_apart() -> None:
         EditCounts(1, 1, 1, 0),
         EditCounts(2, 0, 0, 0),
     ]
-    found = edits_by_speaker(["ann", "bob", "ann", "cy"], edits)
-    assert list(found) == ["ann", "bob", "cy"]  # the worst understood first
-    assert found == {
+    totals = edits_by_speaker(["ann", "bob", "ann", "cy"], edits)
+    assert list(totals) == ["ann", "bob", "cy"]  # the highest rate first
+    assert totals == {
         "ann": EditCounts(5, 2, 1, 1),
         "bob": EditCounts(9, 0, 1, 0),
         "cy": EditCounts(2, 0, 0, 0),
     }
-    assert found["ann"].rate == 4 / 8
-    assert add_edits(found.values()) == add_edits(edits)
+    assert totals["ann"].rate == 4 / 8
     assert edits_by_speaker([], []) == {}
     with pytest.raises(ValueError, match="longer"):
         edits_by_speaker(["ann"], edits)
 
 
-def test_the_commonest_confusions() -> None:
-    said = ["one two", "one two", "one one", "two"]
+def test_the_most_frequent_confusions() -> None:
+    output = ["one two", "one two", "one one", "two"]
     written = ["won two", "won too", "one one one", ""]
-    pairs = confusion_counts(align_texts(written, said, units="words"))
+    pairs = confusion_counts(align_texts(written, output, units="words"))
     assert pairs == Counter(
         {("one", "won"): 2, ("one", "one"): 2, ("two", "two"): 1, ("two", "too"): 1}
         | {("", "one"): 1, ("two", ""): 1}
@@ -259,7 +257,7 @@ def test_the_commonest_confusions() -> None:
     ]
 
 
-def test_sides_of_unlike_length_are_refused_and_none_is_none() -> None:
+def test_unequal_numbers_of_texts_are_refused() -> None:
     with pytest.raises(ValueError, match="match"):
         align_texts(["one", "two"], ["one"], units="words")
     assert align_texts([], [], units="words") == []
@@ -267,4 +265,5 @@ def test_sides_of_unlike_length_are_refused_and_none_is_none() -> None:
 
 def test_no_floating_point_warning() -> None:
     with np.errstate(all="raise"):
-        assert over_said(np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 4.0]])).tolist() == [0, 3, 0.25]
+        figure = rate_of([0], [EditCounts()]).figure
+        assert figure(np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 4.0]])).tolist() == [0, 3, 0.25]

@@ -41,7 +41,7 @@ def ends(estimate: Estimate) -> tuple[float, float]:
 
 # Clopper and Pearson by hand: with none right the upper end is 1 - 0.025^(1/n).
 @pytest.mark.parametrize("count", [2, 10, 50, 324])
-def test_all_alike_by_hand(count: int) -> None:
+def test_clopper_pearson_of_equal_outcomes(count: int) -> None:
     far = 1 - 0.025 ** (1 / count)
     assert ends(share(outcomes(0, count)).estimate()) == (0.0, pytest.approx(far))
     assert ends(share(outcomes(count, count)).estimate()) == (pytest.approx(1 - far), 1.0)
@@ -57,14 +57,14 @@ def test_the_value_lies_in_its_interval(right: list[bool]) -> None:
 
 
 @pytest.mark.parametrize(("count", "truth"), [*product((10, 50), (0.5, 0.9, 0.99)), (324, 0.99)])
-def test_a_proportion_lies_in_its_interval_as_often_as_promised(count: int, truth: float) -> None:
-    """Exactly, over every count that could come out; a percentile bootstrap has 87.5 % at 324."""
-    held = 0.0
+def test_coverage_of_proportions(count: int, truth: float) -> None:
+    """Exact, over all counts; a percentile bootstrap has 87.5 % at 324."""
+    coverage_ = 0.0
     for right in range(count + 1):
         low, high = ends(share(outcomes(right, count)).estimate())
-        chance = math.comb(count, right) * truth**right * (1 - truth) ** (count - right)
-        held += chance * (low <= truth <= high)
-    assert held >= 0.95
+        probability = math.comb(count, right) * truth**right * (1 - truth) ** (count - right)
+        coverage_ += probability * (low <= truth <= high)
+    assert coverage_ >= 0.95
 
 
 @pytest.mark.parametrize(
@@ -82,20 +82,20 @@ def test_a_proportion_lies_in_its_interval_as_often_as_promised(count: int, trut
     ],
 )
 def test_coverage(name: str, n: int) -> None:
-    """A short form of `benchmarks/coverage.py`: 93.5 % but for what 300 rounds leave open."""
-    (setting,) = [one for one in coverage.SETTINGS if one.name == name]
+    """Shortened `benchmarks/coverage.py`: 93.5 % within the error of 300 rounds."""
+    (setting,) = [item for item in coverage.SETTINGS if item.name == name]
     short = setting._replace(sizes=(n,), many=setting.many // 10)
     (row,) = coverage.measure(short, rounds=300, seed=1)
     assert row.coverage >= 0.935 - 2 * math.sqrt(0.05 * 0.95 / 300)
     assert row.undefined == 0
 
 
-def test_an_error_rate_of_one_is_nothing_special() -> None:
-    """Word errors can be more than words, so that a rate of 1 is not the end of a scale."""
-    said, errors = [5, 7, 3, 9, 4, 8], [2, 11, 1, 13, 3, 6]
+def test_an_error_rate_around_1() -> None:
+    """A word error rate can exceed 1, so 1 is not the end of the scale."""
+    output, errors = [5, 7, 3, 9, 4, 8], [2, 11, 1, 13, 3, 6]
 
     def interval(more: int) -> tuple[float, float]:
-        edits = [EditCounts(count) for count in said]
+        edits = [EditCounts(count) for count in output]
         sample = rate_of([errors[0] + more, *errors[1:]], edits)
         assert sample.value == pytest.approx(1 + more / 36)
         return ends(sample.estimate())
@@ -106,7 +106,7 @@ def test_an_error_rate_of_one_is_nothing_special() -> None:
 
 
 def test_no_error_at_all() -> None:
-    """By sentences: of 20 without any error, up to 16.8 % of all may have some."""
+    """With 0 of 20 sentences wrong, up to 16.8 % of all may be."""
     samples, _ = transcription_samples(["a b c"] * 20, ["a b c"] * 20)
     for name in ("wer", "cer", "deletions"):
         assert ends(samples[name].estimate()) == (0.0, pytest.approx(1 - 0.025 ** (1 / 20)))
@@ -148,9 +148,9 @@ def test_n_is_what_a_metric_is_an_average_over() -> None:
     assert share([True, False, True]).estimate().n == 3
     assert share_within([1, 4, 0], [2, 5, 0]).estimate().n == 7  # words, of three sentences
     samples, _ = transcription_samples(["a b", "c"], ["a b d", "c"])
-    assert (samples["wer"].n, samples["cer"].n) == (4, 6)
+    assert [samples[name].estimate().n for name in ("wer", "cer")] == [4, 6]
     translated, _ = translation_samples(["ein Hund", "zwei"], ["ein Hund", "drei"], "de")
-    assert translated["bleu"].n == translated["chrf"].n == 2  # sentences
+    assert [translated[name].estimate().n for name in ("bleu", "chrf")] == [2, 2]  # sentences
 
 
 def test_the_error_is_that_of_the_delta_method() -> None:
@@ -166,14 +166,14 @@ def test_the_error_is_that_of_the_delta_method() -> None:
 
 
 def test_words_of_a_sentence_are_not_independent() -> None:
-    """With all words of a sentence alike, a sentence tells no more than one word."""
-    right = [7 * one for one in outcomes(40, 101)]
+    """If all words of a sentence are equal, a sentence counts as one example."""
+    right = [7 * outcome for outcome in outcomes(40, 101)]
     together = ends(share_within(right, [7] * 101).estimate())
     alone = ends(share(outcomes(40, 101)).estimate())
     assert together == pytest.approx(alone, abs=0.01)
 
 
-def test_the_same_surprise_in_other_units_has_the_same_interval() -> None:
+def test_nats_bits_and_perplexity_have_the_same_interval() -> None:
     nats = np.random.default_rng(3).gamma(4.0, 25.0, size=211)
     tokens = np.full(211, 100.0)
     low, high = ends(mean_nats(nats, tokens).estimate())
@@ -185,13 +185,12 @@ def test_the_same_surprise_in_other_units_has_the_same_interval() -> None:
 
 
 def test_neighboring_pieces_of_a_text_are_not_independent() -> None:
-    """Each piece ten times in a row tells no more than once."""
+    """Repeating each piece ten times adds no information."""
     nats, tokens = np.random.default_rng(4).gamma(4.0, 25.0, size=300), np.full(300, 100.0)
     low, high = ends(mean_nats(nats, tokens).estimate())
     repeated = mean_nats(np.repeat(nats, 10), np.repeat(tokens, 10))
     again_low, again_high = ends(repeated.estimate())
     assert again_high - again_low == pytest.approx(high - low, rel=0.3)
-    # As independent examples they would look three times as sure.
     independent = Sample(counts=repeated.counts, unit="nats")
     short = ends(independent.estimate())
     assert short[1] - short[0] < 0.45 * (high - low)
@@ -207,17 +206,17 @@ def test_blocks_by_hand() -> None:
     drift = np.repeat(np.random.default_rng(6).normal(size=24), 10)
     assert autocorrelation_time(drift) == pytest.approx(10, abs=5)
     assert len(block_sums(counts, drift)) == 6
-    assert len(block_sums(counts[:99], noise[:99])) == 1  # too short to tell
+    assert len(block_sums(counts[:99], noise[:99])) == 1  # too short
 
 
 def test_a_metric_of_unequal_parts_stays_within_its_scale() -> None:
-    """One sentence holds all that is right, the other 30 nothing: no logarithm without it."""
+    """Without the only sentence with right words, the logarithm is infinite."""
     counts = np.array([[3.0, 40.0], *([[0.0, 5.0]] * 30)])
     low, high = ends(Sample(counts=counts, link=LOGIT).estimate())
     assert 0 < low < 3 / 190 < high < 1
 
 
-def test_how_figures_are_written() -> None:
+def test_values_as_text() -> None:
     assert shown(0.125, "error") == "12.5 %"
     assert signed(-0.125, "error") == "-12.5"
     assert shown_interval(Estimate(0.5, 0.25, 0.75)) == "25.0 % - 75.0 %"
@@ -225,5 +224,5 @@ def test_how_figures_are_written() -> None:
     assert signed_interval(None, None, "nats") == "n/a"
 
 
-def test_a_ratio_of_nothing_is_no_number() -> None:
+def test_a_ratio_without_counts_is_nan() -> None:
     assert np.isnan(ratio(np.zeros((1, 2)))).all()

@@ -18,19 +18,19 @@ from harken.measure.nearest_name_errors import (
 )
 from harken.measure.scored_answers import Answer
 
-# Bob is asked about twice, and Ada Kong twice alike.
+# Two answers about Bob, and Ada Kong twice.
 KNOWN = known_answers(
     ["Ada Kong", "Bob", "Bob", "Cleo Vark", "Ada Kong"], ["Rome", "Oslo", " Bonn ", "Rome", "Rome"]
 )
 SAID = [
     Answer("Ada King", "Rome", 0.9),  # wrong, and Ada Kong's
     Answer("Bobby", " Bonn", 0.7),  # wrong, and one of Bob's
-    Answer("Cleo Varg", "Oslo", 0.8),  # wrong, and of somebody else
+    Answer("Cleo Varg", "Oslo", 0.8),  # wrong, and of another name
     Answer("Ada Konk", "Rome", 0.6),  # right
-    Answer("Zoë", "Atlantis", 0.5),  # nobody's
+    Answer("Zoë", "Atlantis", 0.5),  # unknown
 ]
 RIGHT = [False, False, False, True, False]
-# One direction a name: the model takes Ada King for Cleo, Bobby for Ada, Cleo for Bob.
+# The embedding of Ada King is nearest to Cleo, that of Bobby to Ada, that of Cleo to Bob.
 VECTORS = {
     "Ada Kong": (1.0, 0.0, 0.0),
     "Bob": (0.0, 1.0, 0.0),
@@ -45,7 +45,7 @@ def embed(names: Sequence[str]) -> np.ndarray:
     return np.array([VECTORS[name] for name in names])
 
 
-def test_what_is_known() -> None:
+def test_known_answers() -> None:
     assert KNOWN.names == ["Ada Kong", "Bob", "Cleo Vark"]
     assert KNOWN.answers == [frozenset({"Rome"}), frozenset({"Oslo", "Bonn"}), frozenset({"Rome"})]
     assert KNOWN.times == {"Rome": 3, "Oslo": 1, "Bonn": 1}
@@ -61,26 +61,31 @@ def test_borrowed_by_hand() -> None:
     ]
     assert by_embedding.how == "embedding"
     assert by_embedding.outcomes == [True, False, True, False, False]
-    assert [one.nearest for one in by_embedding.examples] == ["Cleo Vark", "Bob"]
-    for one in (by_string, by_embedding):
-        assert one.wrong == 4
+    assert [error.nearest for error in by_embedding.examples] == ["Cleo Vark", "Bob"]
+    for errors in (by_string, by_embedding):
+        assert errors.wrong == 4
         # Rome of two in three names, Bonn and Oslo of one each, Atlantis of none.
-        assert one.by_chance == pytest.approx(2 / 3 + 1 / 3 + 1 / 3)
+        assert errors.by_chance == pytest.approx(2 / 3 + 1 / 3 + 1 / 3)
 
 
-def test_the_model_is_asked_only_where_it_matters() -> None:
-    asked: list[list[str]] = []
+def test_only_known_wrong_answers_are_embedded() -> None:
+    embedded: list[list[str]] = []
 
-    def note(names: Sequence[str]) -> np.ndarray:
-        asked.append(list(names))
+    def spy(names: Sequence[str]) -> np.ndarray:
+        embedded.append(list(names))
         return embed(names)
 
-    nearest_name_errors(SAID, RIGHT, KNOWN, note, seed=0)
-    assert asked == [["Ada King", "Bobby", "Cleo Varg"], ["Ada Kong", "Bob", "Cleo Vark"]]
-    asked.clear()
-    for one in nearest_name_errors(SAID, [True] * 5, KNOWN, note, seed=0):
-        assert (sum(one.outcomes), one.wrong, one.by_chance, one.examples) == (0, 0, 0.0, [])
-    assert asked == []
+    nearest_name_errors(SAID, RIGHT, KNOWN, spy, seed=0)
+    assert embedded == [["Ada King", "Bobby", "Cleo Varg"], ["Ada Kong", "Bob", "Cleo Vark"]]
+    embedded.clear()
+    for errors in nearest_name_errors(SAID, [True] * 5, KNOWN, spy, seed=0):
+        assert (sum(errors.outcomes), errors.wrong, errors.by_chance, errors.examples) == (
+            0,
+            0,
+            0.0,
+            [],
+        )
+    assert embedded == []
 
 
 def test_of_many_known_names_some_are_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,46 +94,35 @@ def test_of_many_known_names_some_are_embedded(monkeypatch: pytest.MonkeyPatch) 
     known = known_answers(names, [f"answer {at}" for at in range(97)])
     seen: list[list[str]] = []
 
-    def note(some: Sequence[str]) -> np.ndarray:
+    def spy(some: Sequence[str]) -> np.ndarray:
         seen.append(list(some))
         return np.eye(97)[[int(name.split()[1]) % 97 for name in some]]
 
-    # 97 + n lies where n lies, and says n's answer.
-    said = [Answer(f"name {97 + at}", f"answer {at}", 0.5) for at in range(97)]
-    _, found = nearest_name_errors(said, [False] * 97, known, note, seed=2)
+    # Name 97 + n has the vector and the answer of name n.
+    output = [Answer(f"name {97 + at}", f"answer {at}", 0.5) for at in range(97)]
+    _, result = nearest_name_errors(output, [False] * 97, known, spy, seed=2)
     drawn = seen[1]
     assert len(set(drawn)) == 53
     assert drawn != names[:53]
     taken = {int(name.split()[1]) for name in drawn}
-    # One whose own is not among them finds others all alike, and takes the first.
-    assert [at for at, one in enumerate(found.outcomes) if one] == sorted(taken)
-    assert len(found.examples) == errors_module.MAX_EXAMPLES
-    nearest_name_errors(said, [False] * 97, known, note, seed=2)
+    # A name whose neighbor was not drawn takes the first of equals.
+    assert [at for at, outcome in enumerate(result.outcomes) if outcome] == sorted(taken)
+    assert len(result.examples) == errors_module.MAX_EXAMPLES
+    nearest_name_errors(output, [False] * 97, known, spy, seed=2)
     assert seen[3] == drawn
 
 
 NAME = st.text(alphabet="abß ç愛", max_size=7)
 
 
-def test_pieces_have_the_ends_of_the_name() -> None:
+def test_trigrams_include_the_ends() -> None:
     assert name_trigrams("Ada") == {" ad", "ada", "da "}
     assert name_trigrams("A") == {" a "}
     assert name_trigrams("愛") == {" 愛 "}
     assert name_trigrams("") == {"  "}
 
 
-def test_by_string_by_hand() -> None:
-    known = ["Alan Turing", "Ada Lovelace", "Ida King", "Ada Loveless"]
-    assert nearest_by_string(["ada lovelady", "Ida Kings", "Tur", "Zoë", "漢字"], known) == [
-        1,  # as near as number 3, and before it
-        2,
-        0,
-        None,
-        None,
-    ]
-
-
-def test_nobody_is_his_own_neighbor() -> None:
+def test_a_name_is_not_its_own_neighbor() -> None:
     assert nearest_by_string(["Ada King", "Ada King"], ["Ada King", "Ada Kong"]) == [1, 1]
     assert nearest_by_string(["Ada King"], ["Ada King"]) == [None]
     assert nearest_by_string(["Ada King"], []) == [None]
@@ -140,16 +134,16 @@ def test_nobody_is_his_own_neighbor() -> None:
 
 @given(st.lists(NAME, max_size=5), st.lists(NAME, max_size=11, unique=True))
 def test_by_string_with_a_slow_loop(names: list[str], known: list[str]) -> None:
-    wanted = []
+    expected = []
     for name in names:
         best, best_at = 0.0, None
         for at, other in enumerate(known):
-            one, two = name_trigrams(name), name_trigrams(other)
-            likeness = len(one & two) / len(one | two)
+            own, theirs = name_trigrams(name), name_trigrams(other)
+            likeness = len(own & theirs) / len(own | theirs)
             if other != name and likeness > best:
                 best, best_at = likeness, at
-        wanted.append(best_at)
-    assert nearest_by_string(names, known) == wanted
+        expected.append(best_at)
+    assert nearest_by_string(names, known) == expected
 
 
 def test_by_embedding_with_a_slow_loop() -> None:
@@ -158,17 +152,19 @@ def test_by_embedding_with_a_slow_loop() -> None:
     vectors *= random.uniform(0.1, 9, size=(307, 1))  # only the direction counts
     names = [str(at) for at in range(307)]
     known = [str(at) for at in range(300, 341)]  # seven of them are asked about
-    wanted = []
+    expected = []
     for name, vector in zip(names, vectors, strict=True):
         cosines = [
-            -2.0 if other == name else vector @ one / np.linalg.norm(vector) / np.linalg.norm(one)
-            for other, one in zip(known, known_vectors, strict=True)
+            -2.0
+            if other == name
+            else vector @ other_vector / np.linalg.norm(vector) / np.linalg.norm(other_vector)
+            for other, other_vector in zip(known, known_vectors, strict=True)
         ]
-        wanted.append(int(np.argmax(cosines)))
-    assert nearest_by_embedding(names, vectors, known, known_vectors) == wanted
+        expected.append(int(np.argmax(cosines)))
+    assert nearest_by_embedding(names, vectors, known, known_vectors) == expected
 
 
-def test_vectors_of_nothing() -> None:
+def test_zero_vectors_have_no_neighbor() -> None:
     zeros, known = np.zeros((2, 3)), np.eye(3)
     assert nearest_by_embedding(["a", "c"], zeros, ["c", "d", "e"], known) == [None, None]
     astray = np.full((1, 3), np.nan)

@@ -21,7 +21,7 @@ COUNTED = st.lists(
 
 
 def chance_of(exact: float) -> float:
-    """How far a p may be from the exact one: four deviations of the draws."""
+    """Return the tolerance of p: four standard deviations of the draws."""
     return 4 * math.sqrt(exact * (1 - exact) / EXCHANGES) + 2 / EXCHANGES
 
 
@@ -43,18 +43,20 @@ def test_p_of_shares_is_that_of_mcnemars_exact_test(
         *[(False, True)] * second_only,
         *[(False, False)] * neither,
     ]
-    found = difference(share([one for one, _ in outcomes]), share([two for _, two in outcomes]))
+    result = difference(
+        share([first for first, _ in outcomes]), share([second for _, second in outcomes])
+    )
     unlike = first_only + second_only
     apart = abs(second_only - first_only)
     exact = sum(
         math.comb(unlike, wins) for wins in range(unlike + 1) if abs(2 * wins - unlike) >= apart
     ) / (2**unlike)
-    assert found.value == pytest.approx((second_only - first_only) / len(outcomes))
-    assert found.p == pytest.approx(exact, abs=chance_of(exact))
+    assert result.value == pytest.approx((second_only - first_only) / len(outcomes))
+    assert result.p == pytest.approx(exact, abs=chance_of(exact))
 
 
 def test_p_is_that_of_every_exchange() -> None:
-    """All 2^9 of them, for a figure that is no mean: the figure of exchanged sums is asked."""
+    """All 2^9 exchanges, for a metric that is not a mean."""
     first = np.array(
         [[3, 5], [1, 7], [0, 2], [4, 4], [2, 9], [5, 6], [1, 1], [3, 8], [2, 2]], float
     )
@@ -67,18 +69,18 @@ def test_p_is_that_of_every_exchange() -> None:
 
     def apart(exchanges: tuple[bool, ...]) -> float:
         choice = np.array(exchanges)[:, None]
-        one, other = np.where(choice, second, first), np.where(choice, first, second)
-        return abs(float(np.diff([(x[:, 0].sum() / x[:, 1].sum()) ** 2 for x in (one, other)])[0]))
+        sides = np.where(choice, second, first), np.where(choice, first, second)
+        return abs(float(np.diff([(x[:, 0].sum() / x[:, 1].sum()) ** 2 for x in sides])[0]))
 
-    every = np.array([apart(one) for one in product((False, True), repeat=9)])
+    every = np.array([apart(exchanges) for exchanges in product((False, True), repeat=9)])
     exact = float((every >= every[0] - 1e-12).mean())
     assert 0.05 < exact < 0.5
-    found = difference(
+    result = difference(
         Sample(counts=first, figure=squared, unit="points", averaged=False),
         Sample(counts=second, figure=squared, unit="points", averaged=False),
         seed=3,
     )
-    assert found.p == pytest.approx(exact, abs=chance_of(exact))
+    assert result.p == pytest.approx(exact, abs=chance_of(exact))
 
 
 @pytest.mark.parametrize("better", [0.0, 0.02, 0.05])
@@ -95,34 +97,34 @@ def test_agrees_with_sacrebleu(better: float) -> None:
     first, second = (translation_samples(system, references, "de")[0]["bleu"] for system in systems)
     named = [("first", systems[0]), ("second", systems[1])]
     _, theirs = PairedTest(named, {"BLEU": BLEU()}, [references], "ar", n_samples=EXCHANGES)()
-    one, other = theirs["BLEU"]
+    baseline, other = theirs["BLEU"]
     ours = difference(first, second)
-    assert ours.value == pytest.approx(other.score - one.score, abs=1e-9)
+    assert ours.value == pytest.approx(other.score - baseline.score, abs=1e-9)
     assert ours.p == pytest.approx(other.p_value, abs=1.5 * chance_of(other.p_value))
 
 
-def test_alike_is_no_difference() -> None:
+def test_equal_systems() -> None:
     """Of five examples none differs: by Clopper and Pearson, up to 52.2 % of all may."""
     sample = of_words([3, 1, 4, 1, 5])
     far = pytest.approx(1 - 0.025 ** (1 / 5))
-    found = difference(sample, of_words([3, 1, 4, 1, 5]))
-    assert (found.value, -found.low, found.high, found.p) == (0, far, far, 1.0)
+    result = difference(sample, of_words([3, 1, 4, 1, 5]))
+    assert (result.value, -result.low, result.high, result.p) == (0, far, far, 1.0)
     nats = Sample(counts=sample.counts, unit="nats")  # which have no largest value
     assert difference(nats, nats) == Difference(0, None, None, 1.0, "nats")
 
 
-def test_one_example_tells_nothing() -> None:
+def test_one_example_has_no_interval() -> None:
     assert difference(of_words([0]), of_words([3])) == Difference(0.6, None, None, 1.0, "share")
 
 
 def test_exchanges_without_a_value_count_against_a_difference() -> None:
-    """Each system is measured on the one example that it chose; exchanged, none may be left."""
+    """Each system is measured on the example that it chose; an exchange may leave none."""
     first, second = (
         Sample(counts=np.array(counts), unit="seconds", chosen=True)
         for counts in ([[3.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]])
     )
-    found = difference(first, second)
-    assert (found.value, found.p) == (-2.0, 1.0)
+    result = difference(first, second)
+    assert (result.value, result.p) == (-2.0, 1.0)
     nothing = Sample(counts=np.zeros((2, 2)), unit="seconds", chosen=True)
     assert not comparable(first, nothing)
 
@@ -130,7 +132,7 @@ def test_exchanges_without_a_value_count_against_a_difference() -> None:
 @settings(max_examples=40)
 @given(COUNTED, st.integers(0, 2**32))
 def test_exchanged_systems_get_the_mirrored_answer(right: list[tuple[int, int]], seed: int) -> None:
-    first, second = of_words([one for one, _ in right]), of_words([two for _, two in right])
+    first, second = of_words([a for a, _ in right]), of_words([b for _, b in right])
     there, back = difference(first, second, seed), difference(second, first, seed)
     assert back.value == -there.value
     assert back.p == there.p
@@ -145,11 +147,11 @@ def test_exchanged_systems_get_the_mirrored_answer(right: list[tuple[int, int]],
 
 
 def two_systems(random: np.random.Generator, gain: float, longest: int) -> tuple[Sample, Sample]:
-    """Right words of 47 sentences, hard ones hard for both; the second knows `gain` more."""
+    """Return right words of 47 sentences of varying difficulty; the second has `gain` more."""
     ease = random.beta(2, 2, size=47) * (1 - gain)
     words = random.integers(1, longest + 1, size=47)
     right = [random.binomial(words, ease + extra) for extra in (0.0, gain)]
-    first, second = (share_within(list(one), list(words)) for one in right)
+    first, second = (share_within(list(counts), list(words)) for counts in right)
     return first, second
 
 
@@ -178,7 +180,7 @@ def test_the_interval_holds_the_truth_and_p_the_error_rate(
         assert row.called <= 0.05 + chance
 
 
-def test_pairing_takes_out_what_is_hard_for_both() -> None:
+def test_pairing_removes_common_difficulty() -> None:
     first, second = two_systems(np.random.default_rng(2), 0.07, 19)
     together = difference(first, second)
     widths = [high - low for low, high in (first.interval(), second.interval())]  # type: ignore
@@ -226,7 +228,7 @@ def test_what_was_counted_must_be_the_same_in_each_example() -> None:
     assert comparable(*own)  # what each chose to answer
     references = ["der Hund läuft über das Gras", "eine Katze schläft"]
     short, long = (
-        translation_samples([said, references[1]], references, "de")[0]["bleu"]
-        for said in ("der Hund läuft über", "der Hund läuft über das Gras und bellt")
+        translation_samples([output, references[1]], references, "de")[0]["bleu"]
+        for output in ("der Hund läuft über", "der Hund läuft über das Gras und bellt")
     )
     assert comparable(short, long)

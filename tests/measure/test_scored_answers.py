@@ -15,7 +15,7 @@ def test_every_answer_has_its_question() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "wanted"),
+    ("answers", "expected"),
     [
         (["b", "a", "b"], "b"),
         (["b", "a"], "a"),
@@ -23,5 +23,5 @@ def test_every_answer_has_its_question() -> None:
         (["b", " a", "a ", "b ", "a"], "a"),  # three, once the spaces are gone
     ],
 )
-def test_the_commonest(answers: list[str], wanted: str) -> None:
-    assert majority_answer(answers) == wanted
+def test_majority_answer(answers: list[str], expected: str) -> None:
+    assert majority_answer(answers) == expected

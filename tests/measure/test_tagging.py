@@ -1,4 +1,4 @@
-"""Figures of tags against slow counts over the words themselves."""
+"""Tag metrics by hand and by slow counts."""
 
 import pytest
 from hypothesis import given
@@ -28,39 +28,41 @@ def test_every_word_has_its_tag(said: list[list[str]]) -> None:
 
 
 def test_confusions_by_hand() -> None:
-    expected, said = list("AAAABBBC"), list("ABBCAABC")
-    found = confusions(pair_counts(expected, said), limit=2)
-    assert found == [Confusion("A", "B", 2, 2 / 4), Confusion("B", "A", 2, 2 / 3)]
+    expected, output = list("AAAABBBC"), list("ABBCAABC")
+    result = confusions(pair_counts(expected, output), limit=2)
+    assert result == [Confusion("A", "B", 2, 2 / 4), Confusion("B", "A", 2, 2 / 3)]
     assert confusions(pair_counts(expected, expected), limit=2) == []
 
 
 @given(pairs_of_tags, st.integers(0, 7))
-def test_confusions_are_the_commonest_mistakes(pairs: list[tuple[str, str]], most: int) -> None:
-    expected, said = [one for one, _ in pairs], [other for _, other in pairs]
-    found = confusions(pair_counts(expected, said), most)
+def test_confusions_are_the_most_frequent_errors(pairs: list[tuple[str, str]], limit: int) -> None:
+    expected, said = [a for a, _ in pairs], [b for _, b in pairs]
+    frequent = confusions(pair_counts(expected, said), limit)
     wrong = {pair for pair in pairs if pair[0] != pair[1]}
-    assert len(found) == min(most, len(wrong))
-    for one in found:
-        assert one.words == pairs.count((one.expected, one.said))
-        assert one.share == one.words / expected.count(one.expected)
-    left_out = wrong - {(one.expected, one.said) for one in found}
-    assert all(pairs.count(pair) <= one.words for pair in left_out for one in found)
-    assert [one.words for one in found] == sorted((one.words for one in found), reverse=True)
+    assert len(frequent) == min(limit, len(wrong))
+    for confusion in frequent:
+        assert confusion.words == pairs.count((confusion.expected, confusion.said))
+        assert confusion.share == confusion.words / expected.count(confusion.expected)
+    left_out = wrong - {(confusion.expected, confusion.said) for confusion in frequent}
+    assert all(pairs.count(pair) <= confusion.words for pair in left_out for confusion in frequent)
+    assert [confusion.words for confusion in frequent] == sorted(
+        (confusion.words for confusion in frequent), reverse=True
+    )
 
 
 @given(pairs_of_tags)
 def test_scores_equal_a_slow_loop(pairs: list[tuple[str, str]]) -> None:
-    expected, said = [one for one, _ in pairs], [other for _, other in pairs]
-    found = tag_scores(pair_counts(expected, said))
-    assert [one.tag for one in found] == sorted({*expected, *said})
-    for one in found:
-        right = sum(pair == (one.tag, one.tag) for pair in pairs)
-        given, wanted = said.count(one.tag), expected.count(one.tag)
-        assert one.words == wanted
-        assert one.precision == (right / given if given else 0.0)
-        assert one.recall == (right / wanted if wanted else 0.0)
+    expected, output = [a for a, _ in pairs], [b for _, b in pairs]
+    result = tag_scores(pair_counts(expected, output))
+    assert [score.tag for score in result] == sorted({*expected, *output})
+    for score in result:
+        right = sum(pair == (score.tag, score.tag) for pair in pairs)
+        given, reference = output.count(score.tag), expected.count(score.tag)
+        assert score.words == reference
+        assert score.precision == (right / given if given else 0.0)
+        assert score.recall == (right / reference if reference else 0.0)
         if right:
-            mean = 2 / (1 / one.precision + 1 / one.recall)
-            assert one.f1 == pytest.approx(mean)
+            mean = 2 / (1 / score.precision + 1 / score.recall)
+            assert score.f1 == pytest.approx(mean)
         else:
-            assert one.f1 == 0.0
+            assert score.f1 == 0.0

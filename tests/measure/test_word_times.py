@@ -23,7 +23,7 @@ def test_the_error_is_between_middles_and_over_all_sentences() -> None:
     heard = (SpokenWord("one", 0.1, 0.5), SpokenWord("to", 0.5, 0.9), SpokenWord("three", 1.0, 1.2))
     steps = align_texts(["one to three", "five"], ["one two three", "five"], units="words")
     sample = time_error([SAID, ()], [heard, (SpokenWord("five", 0.0, 1.0),)], steps)
-    # 0.3 for 0.2, 1.1 for 1.3; `to` is wrong, and nobody knows when `five` was said.
+    # 0.3 for 0.2, 1.1 for 1.3; `to` is wrong, and `five` has no true time.
     assert sample.value == pytest.approx((0.1 + 0.2) / 2)
     assert sample.unit == "seconds"
     assert sample.counts[:, 1].tolist() == [2, 0]

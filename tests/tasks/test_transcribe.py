@@ -215,7 +215,7 @@ def test_runs_make_a_table_of_corpora_and_models(
         (["--rows", "data.train"], "expected both --rows and --columns"),
         ([*keys, "--metric", "bleu"], "expected one of wer, cer"),
         (["--rows", "seed", "--columns", "data.trian"], "no key 'data.trian'"),
-        (["--rows", "seed", "--columns", "task"], "expected one run per cell"),
+        (["--rows", "seed", "--columns", "task"], "already has the run"),
     ):
         assert main(["compare", *folders, *wrong]) == 2
         assert sentence in capsys.readouterr().err

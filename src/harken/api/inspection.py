@@ -11,7 +11,7 @@ from harken.api.arguments import check_whole
 from harken.attention.multihead import MultiHead
 from harken.decode.stepper import logits_of
 from harken.errors import UserError
-from harken.inspection.ablation import Part, ablated
+from harken.inspection.ablation import ModelPart, ablated
 from harken.inspection.activations import check_module, first_tensor, layer_names
 from harken.inspection.heads import HeadInput, HeadSummary, analyze_heads
 from harken.inspection.patching import PatchingResult, next_token_metric, patch_parts
@@ -27,13 +27,13 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
 
     Arguments:
         model: as for `harken.record`.
-        name: the path of the module, as `records[0].name` or `model.named_modules()` gives it.
+        name: path of the module, as in `records[0].name` or `model.named_modules()`.
         head: the head to remove, counted from 1. Its output is replaced by zeros before the output
             projection.
 
-    Without `head`, the output of the module is replaced by zeros: that of all heads of an
-    attention of Harken, and that of any other module. A layer, which is a member of a
-    `nn.ModuleList`, returns its input instead.
+    Without `head`, the output of the module is replaced by zeros (for a `harken.MultiHead`, that of
+    all heads before the output projection). A layer, which is a member of a `nn.ModuleList`,
+    returns its input instead.
 
         with harken.ablate(model, "transformer.h.0.attn", head=1):
             without = model(tokens)
@@ -49,11 +49,11 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
     if head is not None:
         check_whole("harken.ablate", head=(head, 1))
         if isinstance(module, MultiHead) or not has_attention(model):
-            part: Part = HeadRef(name, head)
+            part: ModelPart = HeadRef(name, head)
         else:
             raise UserError(
                 f"{name!r} is a {type(module).__name__}, which has no heads",
-                fix="name an attention, such as records[0].name of harken.record",
+                fix="pass the path of an attention, such as records[0].name of harken.record",
             )
     elif isinstance(module, MultiHead):
         part = AttentionRef(name)
@@ -73,18 +73,18 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
 
 
 def heads(model: nn.Module, inputs: Any) -> list[HeadSummary]:
-    """Describe every head by what it attends to on the given inputs, and by its weights.
+    """Describe every head by its attention on the given inputs and by its weights.
 
     Arguments:
         model: as for `harken.record`.
-        inputs: a tensor, which is passed to the model; a mapping of keyword arguments, such as the
-            output of a Hugging Face tokenizer, whose `attention_mask` is respected; or a list of
-            these.
+        inputs: a tensor to pass to the model, such as tokens (batch, time); a mapping of keyword
+            arguments, such as the output of a Hugging Face tokenizer, whose `attention_mask` is
+            respected; or a list of these.
 
-    Returns a `HeadSummary` per head, in the order of the model. `offset` is the number of steps
-    back with the most weight; `previous_token`, `itself`, `next_token` and `first` are mean weights
-    on these tokens; `entropy` is in nats. Figures that are read from the weights (`weights_offset`,
-    `copying`, …) exist for models of Harken only. A figure that does not exist is None.
+    Returns a `HeadSummary` per head, in the order of the model. `offset` is the distance back with
+    the most weight; `previous_token`, `itself`, `next_token` and `first` are mean weights on these
+    tokens; `entropy` is in nats. Values computed from the weights (`weights_offset`, `copying`, …)
+    exist for models of Harken only; a value that does not exist is None.
 
         for head in harken.heads(model, tokens):
             print(head.layer, head.head, head.offset, head.previous_token, head.entropy)
@@ -112,20 +112,21 @@ def patch(
 ) -> PatchingResult:
     """Find the heads or layers that carry the difference between two inputs (activation patching).
 
-    The model runs on the corrupted input, once for each part, with the output of this part replaced
-    by its output on the clean input.
+    The model runs on the corrupted input once per part, with the output of this part replaced by
+    its output on the clean input.
 
     Arguments:
         model: a language model, as for `harken.record`.
         clean, corrupted: tokens (batch, time) of equal shapes.
         parts: "heads", "layers", or a list of references such as `HeadRef`.
-        metric: maps the output of the model to one number per row. By default the logit difference
-            after the last token between the most probable tokens of both inputs, or, if these are
-            the same, the log-probability of this token.
-        by_position: also patch every position alone.
+        metric: function from the output of the model to one number per row. By default the logit
+            difference after the last token between the most probable tokens of both inputs, or, if
+            these are equal, the log-probability of this token.
+        by_position: also patch every position separately.
 
-    Returns the metric of both inputs (`clean`, `corrupted`), `parts`, and for each part its share
-    of the difference: 1 restores the clean output, 0 changes nothing.
+    Returns a `PatchingResult`: the metric of both inputs (`clean`, `corrupted`), `parts`, and
+    `shares` (parts), the share of the difference that each part restores: 1 restores the clean
+    output, 0 changes nothing. With `by_position`, also `positions` (parts, time).
 
         result = harken.patch(model, clean, corrupted)
         restored = dict(zip((part.label for part in result.parts), result.shares.tolist()))
@@ -173,7 +174,7 @@ def _zeros(output: Any) -> Any:
         return tuple(torch.zeros_like(first) if part is first else part for part in output)
     raise UserError(
         f"expected a module that returns a tensor or a tuple, got {type(output).__name__}",
-        fix="name a module inside it",
+        fix="pass the path of a module inside it",
     )
 
 

@@ -28,13 +28,13 @@ def build_gpt(
     """Build a causal Transformer language model (GPT).
 
     Arguments:
-        vocabulary: the number of tokens.
+        vocabulary: number of tokens.
         layers, width, heads: sizes; `width` is a multiple of `heads`.
-        max_length: the most tokens of a row.
-        score: a kind of attention score, such as "scaled", "additive" or "synthesizer".
-        position: a kind of position, such as "learned", "rotary", "alibi" or "none".
-        dropout: the dropout rate in training.
-        seed: the seed of the initial weights.
+        max_length: maximum number of tokens in a row.
+        score: kind of attention score, such as "scaled", "additive" or "synthesizer".
+        position: kind of position, such as "learned", "rotary", "alibi" or "none".
+        dropout: dropout rate in training.
+        seed: seed of the initial weights.
 
     Returns a module that maps tokens (batch, time) to logits (batch, time, vocabulary).
 
@@ -53,13 +53,16 @@ class SelfAttention(nn.Module):
 
     Arguments:
         width, heads: sizes; `width` is a multiple of `heads`.
-        causal: whether a position sees only itself and earlier ones.
-        kv_heads: heads of keys and values, if fewer than `heads`.
-        score: a kind of attention score, such as "scaled", "additive" or "merged".
-        max_length: the most positions of a row, for scores that depend on it.
+        causal: whether a position attends only to itself and earlier positions.
+        kv_heads: number of heads of keys and values, if fewer than `heads`.
+        score: kind of attention score, such as "scaled", "additive" or "merged".
+        max_length: maximum number of positions, for scores that depend on it.
         bias: whether the projections have a bias.
-        dropout: the dropout rate of attention weights in training.
-        seed: the seed of the initial weights.
+        dropout: dropout rate of attention weights in training.
+        seed: seed of the initial weights.
+
+    Call it with inputs (batch, time, width) and optionally `present` (batch, time), a boolean mask
+    that is false at padding.
 
         layer = harken.MultiHead(width=64, heads=4, causal=True)
         layer(torch.randn(2, 7, 64)).shape      # 2 7 64
@@ -93,7 +96,7 @@ class SelfAttention(nn.Module):
         initialize(self, 1, seed)
 
     def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
-        """Attend; `present` (batch, time) is false at padding, which is never attended to."""
+        """Attend; `present` (batch, time) is false at padding, which is masked."""
         if inputs.dim() != 3 or inputs.shape[2] != self.width:
             raise UserError(
                 f"harken.MultiHead: expected inputs of shape (batch, time, {self.width}), got "
@@ -102,9 +105,10 @@ class SelfAttention(nn.Module):
             )
         slots = torch.arange(inputs.shape[1], device=inputs.device)[None]
         mask: Mask = CAUSAL if self.causal else NO_MASK
-        if present is not None:
-            padded = padding_mask(present)
-            mask = build_mask("causal", slots, slots, present=present) if self.causal else padded
+        if present is not None and self.causal:
+            mask = build_mask("causal", slots, slots, present=present)
+        elif present is not None:
+            mask = padding_mask(present)
         context = AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
         output: Tensor = self.attention(inputs, context)[0]
         return output

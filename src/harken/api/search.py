@@ -35,21 +35,22 @@ def search(
     Arguments:
         model: a `harken.GPT`, or any function or module from tokens (batch, time) to logits (batch,
             time, vocabulary). It is called on the whole sequence at every step.
-        prompts: tokens as a tensor (batch, time), or as lists that may differ in length.
+        prompts: tokens as a tensor (batch, time), or as lists of different lengths.
         end: the token that ends a sequence.
-        max_tokens: the most tokens to generate.
-        beam: hypotheses kept at each step; 1 is greedy search.
-        nbest: hypotheses returned per prompt.
+        max_tokens: maximum number of tokens to generate.
+        beam: beam size; 1 is greedy search.
+        nbest: number of hypotheses to return per prompt.
         length_penalty: hypotheses are ranked by log-probability / length ** length_penalty.
         temperature, top_k, top_p, seed: sample instead, if a temperature is given.
-        attention: also return the attention that predicted each token of each hypothesis. The model
-            must be a module that `harken.record` can record.
+        attention: also return the attention of the step that predicted each token. The model must
+            be a module that `harken.record` can record.
 
-    Returns, for each prompt, hypotheses with the best first: `tokens` without the prompt and `end`,
-    `log_probability`, and with `attention` a list of (name, weights), with weights of the shape
-    (heads, generated tokens, all tokens).
+    Returns a list of hypotheses for each prompt, best first: `tokens` without the prompt and `end`,
+    `log_probability`, and with `attention=True` also `attention`, a list of (name, weights), where
+    weights have the shape (heads, generated tokens, all tokens).
 
         (best, *_), *_ = harken.search(model, [[5, 3, 9]], beam=4, nbest=2, end=0, max_tokens=20)
+        best.tokens, best.log_probability
     """
     where = "harken.search"
     check_whole(where, end=(end, 0), max_tokens=(max_tokens, 1), nbest=(nbest, 1))

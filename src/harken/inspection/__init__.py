@@ -1,1 +1,1 @@
-"""Looking inside a model that knows nothing of being looked at."""
+"""Attention and activations of models: recording, analysis, ablation, patching."""

@@ -3,21 +3,16 @@
     with ablated(model, [HeadRef("stack.blocks.0.attention", 2)], how=Resample(seed=0)):
         model(tokens)
 
-The output of a part is replaced:
-
     HeadRef          the weighted values of one head, B T I
     AttentionRef     those of all its heads; the bias of the output projection stays
     FeedForwardRef   its output, B T J
     LayerRef         output - input of a block, B T J; without it the block returns its input
-    PositionRef      a position kind, which then adds no vector, rotation or bias
+    PositionRef      a position kind, which then adds no vector, rotation or bias; a score that
+                     depends on positions itself (`transformer_xl`, `synthesizer`) stays
 
-    Zero            by zeros
-    Mean            by the mean output in a sample, over rows and positions, padding included
-    Resample        by its output in another row of the batch, at the same position
-
-A single row of a batch keeps its own output. What a score knows of positions by itself
-(`transformer_xl`, `synthesizer`) is not removed by `PositionRef`. `record` inside or around the
-block shows the weights of a removed head, whose output alone is replaced.
+The output of a part is replaced by zeros (`Zero`), by its mean in a sample over rows and positions,
+padding included (`Mean`), or by its output in another row of the batch at the same position
+(`Resample`; a single row keeps its own). `record` shows the weights of a removed head unchanged.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,8 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.kernels import AttentionKernel, ScoreTerms
-from harken.attention.masks import Mask
+from harken.attention.kernels import AttentionKernel
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
 from harken.errors import UserError
@@ -47,7 +41,7 @@ Change = Callable[[Tensor], Tensor]
 """The output of a part (B k T I of heads, else B T J) -> its replacement."""
 
 WritingPart = HeadRef | AttentionRef | FeedForwardRef | LayerRef
-Part = WritingPart | PositionRef
+ModelPart = WritingPart | PositionRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +51,6 @@ class MeanActivations:
     outputs: Mapping[str, Tensor]
 
     def heads(self) -> list[HeadRef]:
-        """Return every head that ran."""
         counts = {name: mean.shape[1] for name, mean in self.outputs.items() if mean.dim() == 4}
         return [HeadRef(name, head + 1) for name, count in counts.items() for head in range(count)]
 
@@ -76,7 +69,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Resample:
-    """Replace outputs by those of another row, the same row for all parts of a batch."""
+    """Replace outputs by those of another row, the same for all parts of a batch."""
 
     seed: int = 0
 
@@ -86,7 +79,7 @@ ZERO = Zero()
 
 
 @contextmanager
-def ablated(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterator[None]:
+def ablated(model: nn.Module, parts: Sequence[ModelPart], how: How = ZERO) -> Iterator[None]:
     """Remove these parts while the block runs."""
     with ExitStack() as undo:
         for part in dict.fromkeys(parts):
@@ -102,8 +95,8 @@ def ablated(model: nn.Module, parts: Sequence[Part], how: How = ZERO) -> Iterato
 def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
     """Pass the output of each named attention, feed-forward layer or block through its change.
 
-    In a model that Harken did not build, a name is a member of a `nn.ModuleList`, or a module that
-    calls `scaled_dot_product_attention`.
+    In other models than Harken's, a name is a member of a `nn.ModuleList`, or a module that calls
+    `scaled_dot_product_attention`.
     """
     foreign: dict[str, Change] = {}
     with ExitStack() as undo:
@@ -118,9 +111,8 @@ def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[No
                 )
                 undo.callback(hook.remove)
             elif isinstance(module, Block) or name in layer_names(model):
-                undo.callback(
-                    module.register_forward_hook(partial(_change_residual, change)).remove
-                )
+                hook = module.register_forward_hook(partial(_change_residual, change))
+                undo.callback(hook.remove)
             elif has_attention(model):
                 raise ValueError(
                     f"{name}: expected an attention, a feed-forward layer or a block, got "
@@ -141,7 +133,7 @@ def mean_activations(
     counts: dict[str, int] = {}
 
     def add(name: str, output: Tensor) -> Tensor:
-        # The time axis is the last but one, with heads and without; sums of many in float64.
+        # Time is the second to last axis, with heads and without.
         total = output.detach().sum(dim=(0, -2), keepdim=True).cpu().double()
         sums[name] = total if name not in sums else sums[name] + total
         counts[name] = counts.get(name, 0) + output.shape[0] * output.shape[-2]
@@ -155,21 +147,19 @@ def mean_activations(
 
 def layer_parts(model: nn.Module) -> list[LayerRef | AttentionRef | FeedForwardRef]:
     """Return every block, attention and feed-forward layer, in the order of the model."""
-    kinds: dict[type, type[LayerRef | AttentionRef | FeedForwardRef]] = {
-        Block: LayerRef,
-        MultiHead: AttentionRef,
-        FeedForward: FeedForwardRef,
-    }
-    return [
-        ref(name)
-        for name, module in model.named_modules()
-        for kind, ref in kinds.items()
-        if isinstance(module, kind)
-    ]
+    parts: list[LayerRef | AttentionRef | FeedForwardRef] = []
+    for name, module in model.named_modules():
+        if isinstance(module, Block):
+            parts.append(LayerRef(name))
+        elif isinstance(module, MultiHead):
+            parts.append(AttentionRef(name))
+        elif isinstance(module, FeedForward):
+            parts.append(FeedForwardRef(name))
+    return parts
 
 
 def position_parts(model: nn.Module) -> list[PositionRef]:
-    """Return every position kind that holds information."""
+    """Return every position kind that adds information."""
     return [
         PositionRef(name)
         for name, module in model.named_modules()
@@ -178,7 +168,7 @@ def position_parts(model: nn.Module) -> list[PositionRef]:
 
 
 def other_rows(rows: int, seed: int) -> Int[Tensor, "rows"]:
-    """Return a permutation without fixed points; a single row has only itself."""
+    """Return a permutation without fixed points, of a single row the identity."""
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
     others = torch.empty_like(order)
     others[order] = order.roll(1)  # one cycle through all rows
@@ -186,7 +176,7 @@ def other_rows(rows: int, seed: int) -> Int[Tensor, "rows"]:
 
 
 def _replacement(part: WritingPart, how: How, output: Tensor) -> Tensor:
-    """Return the output without the part; other heads keep theirs bit for bit."""
+    """Return the output without the part; outputs of other heads stay the same."""
     if isinstance(how, Zero):
         other = torch.zeros_like(output)
     elif isinstance(how, Resample):
@@ -201,7 +191,7 @@ def _replacement(part: WritingPart, how: How, output: Tensor) -> Tensor:
 
 
 def head_mask(part: HeadRef, output: Float[Tensor, "B k T I"]) -> Tensor:
-    """Return k 1 1, true for the one head."""
+    """Return a mask k 1 1 that is true for the head."""
     heads = output.shape[1]
     if not 1 <= part.head <= heads:
         raise UserError(
@@ -212,18 +202,15 @@ def head_mask(part: HeadRef, output: Float[Tensor, "B k T I"]) -> Tensor:
 
 
 def _changed_kernel(kernel: AttentionKernel, change: Change) -> AttentionKernel:
-    def attend(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
-        return change(kernel(terms, values, mask, dropout))
-
-    return attend
+    return lambda terms, values, mask, dropout: change(kernel(terms, values, mask, dropout))
 
 
 def _change_residual(change: Change, module: nn.Module, inputs: Any, output: Any) -> Any:
-    """Change what a block adds to its input; it returns tokens, or a tuple with them first."""
+    """Change what a block adds to its input; a block returns a tensor, or a tuple with it first."""
     tokens, after = inputs[0], output[0] if isinstance(output, tuple) else output
     added = after - tokens
     replaced = change(added)
-    if replaced is added:  # not changed: adding it again would round
+    if replaced is added:  # adding it again would round
         return output
     after = tokens + replaced
     return (after, *output[1:]) if isinstance(output, tuple) else after

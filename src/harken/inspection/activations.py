@@ -1,8 +1,8 @@
 """Record the outputs of modules and the residual stream of any model by forward hooks.
 
-The layers of the residual stream are the outermost members of a `nn.ModuleList` that return a
-tensor of the shape of their input: `stack.blocks.*` of Harken's models, `transformer.h.*` of GPT-2,
-`model.layers.*` of Llama, `encoder.layer.*` of BERT.
+The layers of the residual stream are the outermost members of a `nn.ModuleList` whose output has
+the shape of their input: `transformer.h.*` of GPT-2, `model.layers.*` of Llama, `encoder.layer.*`
+of BERT, `stack.blocks.*` of Harken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,15 +18,15 @@ from harken.errors import UserError
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Activation:
-    """The first input and the first output of one call of a module; None if it is no tensor."""
+class ActivationRecord:
+    """The first input and output tensors of one call of a module; no input is None."""
 
     name: str
     before: Tensor | None
     after: Tensor
 
     def __repr__(self) -> str:
-        return f"Activation(name={self.name!r}, after={tuple(self.after.shape)})"
+        return f"ActivationRecord(name={self.name!r}, after={tuple(self.after.shape)})"
 
 
 def check_module(model: object) -> None:
@@ -43,8 +43,8 @@ def on_activations(
     model: nn.Module,
     outputs: str | Sequence[str],
     residual: bool,
-    on_output: Callable[[Activation], None],
-    on_residual: Callable[[Activation], None],
+    on_output: Callable[[ActivationRecord], None],
+    on_residual: Callable[[ActivationRecord], None],
 ) -> Iterator[None]:
     """Call `on_output` for modules that match a pattern, `on_residual` for layers."""
     names = [name for name, _ in model.named_modules() if name]
@@ -66,7 +66,9 @@ def on_activations(
         before, after = first_tensor((*args, *keywords.values())), first_tensor(output)
         if after is None:
             return
-        activation = Activation(name, None if before is None else before.detach(), after.detach())
+        activation = ActivationRecord(
+            name, None if before is None else before.detach(), after.detach()
+        )
         if is_output:
             on_output(activation)
         if name in layers and before is not None and before.shape == after.shape:
@@ -91,21 +93,19 @@ def on_activations(
 
 
 def layer_names(model: nn.Module) -> list[str]:
-    """Return the members of every `nn.ModuleList` outside others that have submodules."""
+    """Return the members of every outermost `nn.ModuleList` that have submodules."""
     lists = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
-    outermost = [
-        name for name in lists if not any(name.startswith(f"{other}.") for other in lists if other)
-    ]
     return [
-        ".".join(filter(None, (name, number)))
-        for name in outermost
+        f"{name}.{number}" if name else number
+        for name in lists
+        if not any(name.startswith(f"{other}.") for other in lists if other)
         for number, member in model.get_submodule(name).named_children()
         if next(member.children(), None) is not None
     ]
 
 
 def first_tensor(values: Any) -> Tensor | None:
-    """Return the first tensor of floats among arguments or results."""
+    """Return the first floating-point tensor of arguments or results."""
     if isinstance(values, Tensor):
         return values if values.is_floating_point() else None
     if isinstance(values, dict):

@@ -3,9 +3,8 @@
     score(x, y)   = (L x + l) . (R y + r)     L = scale W_Q,   R = W_K     W_QK = L^T R, query first
     output(y)     = L^T (R y + r)             L = W_O^T,       R = W_V     W_OV = L^T R
 
-Both stay in factors, k U J: singular values and eigenvalues come from U x U matrices. The biases of
-projections are the offsets l and r; the bias of W_O belongs to no head. Scores that are no product
-of two tokens (`additive`, `synthesizer`) have no W_QK (`Score.factors`).
+Both stay in factors, k U J. The biases of projections are the offsets l and r; the bias of W_O
+belongs to no head. Scores that are not a product of two tokens have no W_QK (`Score.factors`).
 """
 
 import torch
@@ -19,13 +18,13 @@ from harken.errors import UserError
 
 
 def query_key(attention: MultiHead) -> LowRank:
-    """Return W_QK with the scale inside; of Transformer-XL the part that compares contents."""
+    """Return W_QK including the scale; for Transformer-XL the content-content term."""
     score = attention.score
     factors = score.factors()
     if factors is None:
         raise UserError(
             f"score {attention.score_kind!r} has no query-key matrix: {score.not_a_product}",
-            fix="read its heads out of scores of random tokens (harken.inspection.readout)",
+            fix="use the scores of random tokens instead (harken.inspection.readout)",
         )
     return factors
 
@@ -37,8 +36,8 @@ def output_value(attention: MultiHead) -> LowRank:
         right, right_offset = split_projection(attention.v_proj, attention.kv_heads, heads)
     elif out_proj is None:
         raise UserError(
-            "attention without value and output matrix has no value-output matrix",
-            fix="it returns weighted means of its inputs, so there is nothing to read",
+            "attention without v_proj and out_proj has no output-value matrix",
+            fix="it returns weighted means of its inputs",
         )
     else:
         width = out_proj.in_features // heads
@@ -54,7 +53,7 @@ def _eye(size: int, like: Tensor) -> Tensor:
 
 
 def singular_values(product: LowRank) -> Float[Tensor, "k rank"]:
-    """Return those of L^T R = Q_1 (R_1 R_2^T) Q_2^T, falling, from two QR decompositions."""
+    """Return the singular values of L^T R in descending order, by two QR decompositions."""
     first = torch.linalg.qr(product.left.mT, mode="r").R
     second = torch.linalg.qr(product.right.mT, mode="r").R
     values: Tensor = torch.linalg.svdvals(first @ second.mT)
@@ -62,7 +61,7 @@ def singular_values(product: LowRank) -> Float[Tensor, "k rank"]:
 
 
 def effective_rank(values: Float[Tensor, "k rank"]) -> Float[Tensor, "k"]:
-    """Return exp of the entropy of the normalized values: n for n equal ones."""
+    """Return exp of the entropy of the normalized values: n for n equal values."""
     shares = values / values.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
     rank: Tensor = torch.special.entr(shares).sum(dim=-1).exp()
     return rank
@@ -71,7 +70,7 @@ def effective_rank(values: Float[Tensor, "k rank"]) -> Float[Tensor, "k"]:
 def copying(product: LowRank) -> Float[Tensor, "k"]:
     """Return the sum of eigenvalues over the sum of their absolute values, from -1 to 1.
 
-    1 copies the input, -1 negates it. L^T R and R L^T have the same eigenvalues but for zeros.
+    1 copies the input, -1 negates it. L^T R and R L^T have the same nonzero eigenvalues.
     """
     eigenvalues = torch.linalg.eigvals(product.right @ product.left.mT)
     sizes = eigenvalues.abs().sum(dim=-1).clamp(min=torch.finfo(product.left.dtype).tiny)

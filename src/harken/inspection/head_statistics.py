@@ -2,14 +2,14 @@
 
     offset     sum over t of a_it (i - t)         positive attends back
     distance   sum over t of a_it |i - t|
-    entropy    -sum over t of a_it ln a_it        in nats; evenness: over that of uniform weights
+    entropy    -sum over t of a_it ln a_it        in nats; evenness: relative to uniform weights
     at(d)      a_{i,i-d}, over the queries that have a token there:
                previous token at(1), itself at(0), next token at(-1)
-    first      a_i0, over the queries that are not first themselves
-    induction  the sum of a_{i,j+1} over j + 1 < i with token j = token i, where there is one
+    first      a_i0, over all queries but the first
+    induction  the sum of a_{i,j+1} over j + 1 < i with token j = token i, where such j exist
 
-Sums and counts add up over inputs. Queries at padding and queries that see no key do not count.
-Keys with a weight of exactly 0 count as masked.
+Queries at padding and queries that see no key do not count. Keys with a weight of exactly 0 count
+as masked.
 """
 
 from dataclasses import dataclass, fields
@@ -57,7 +57,7 @@ class HeadStatistics:
         return len(self.at_count) // 2
 
     def histogram(self) -> Float[Tensor, "k offsets"]:
-        """Return the mean weight at each offset over the queries that have a token there, or 0."""
+        """Return the mean weight at each offset over the queries that have a token there."""
         return self.at / self.at_count.clamp(min=1)
 
     def mean_weight_at(self, offset: int) -> Float[Tensor, "k"]:
@@ -65,7 +65,7 @@ class HeadStatistics:
         return self.histogram()[:, self.reach + offset]
 
     def top_offset(self) -> Int[Tensor, "k"]:
-        """Return the offset with the largest sum of weights, so that no rare one wins."""
+        """Return the offset with the largest sum of weights."""
         return self.at.argmax(dim=-1) - self.reach
 
 
@@ -104,7 +104,7 @@ def head_statistics(
 
 
 def entropies(weights: Float[Tensor, "B k T S"]) -> RunningMean:
-    """Measure the entropy alone, of cross-attention, in which offsets have no meaning."""
+    """Measure the entropy alone: offsets have no meaning in cross-attention."""
     entropy = torch.special.entr(weights).sum(dim=-1)
     return _running_mean(entropy, weights.sum(dim=(1, 3)) > 0)
 
@@ -112,7 +112,7 @@ def entropies(weights: Float[Tensor, "B k T S"]) -> RunningMean:
 def induction(weights: Float[Tensor, "B k T T"], tokens: Int[Tensor, "B T"]) -> RunningMean:
     """Measure attention to the tokens after earlier copies of the query's token."""
     same = tokens[:, :, None] == tokens[:, None]
-    # The key is one behind the copy, and before the query: after a doubled token it is itself.
+    # The key follows the copy and precedes the query.
     after_copy = same.roll(1, dims=2).tril(diagonal=-1)
     after_copy[:, :, 0] = False
     return _running_mean((weights * after_copy[:, None]).sum(dim=-1), after_copy.any(dim=-1))
@@ -121,12 +121,11 @@ def induction(weights: Float[Tensor, "B k T T"], tokens: Int[Tensor, "B T"]) -> 
 def repeated_tokens(
     vocabulary: int, *, rows: int, period: int, seed: int
 ) -> Int[Tensor, "rows time"]:
-    """Return random tokens twice in a row: only induction predicts the second half."""
+    """Return random tokens repeated once: only induction predicts the second half."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(vocabulary, (rows, period), generator=generator).repeat(1, 2)
 
 
 def _running_mean(values: Float[Tensor, "B k T"], counted: Bool[Tensor, "B T"]) -> RunningMean:
-    return RunningMean(
-        torch.where(counted[:, None], values, 0.0).sum(dim=(0, 2)), int(counted.sum())
-    )
+    total = torch.where(counted[:, None], values, 0.0).sum(dim=(0, 2))
+    return RunningMean(total, int(counted.sum()))

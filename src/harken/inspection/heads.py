@@ -1,8 +1,7 @@
-"""Describe every head of a model: what its weights prefer, and what it attends to on given inputs.
+"""Describe every head of a model, by its attention on given inputs and by its weights.
 
-Weights are read by `readout.py` and `circuits.py`, attention by `head_statistics.py` over
-inputs, and induction on random tokens that come twice. Heads of models that Harken did not build
-have only what is measured.
+Attention is measured by `head_statistics.py`, weights are read by `readout.py` and `circuits.py`.
+Heads of other models than Harken's have measured values only.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,13 +14,7 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
-from harken.inspection.circuits import (
-    copying,
-    effective_rank,
-    output_value,
-    query_key,
-    singular_values,
-)
+from harken.inspection import circuits
 from harken.inspection.head_statistics import (
     HeadStatistics,
     RunningMean,
@@ -30,12 +23,12 @@ from harken.inspection.head_statistics import (
     induction,
     repeated_tokens,
 )
-from harken.inspection.readout import Readout, input_path, read_out
+from harken.inspection.readout import input_path, read_out
 from harken.inspection.record import record
 from harken.inspection.refs import HeadRef, is_cross_attention
 from harken.models.gpt import GPT
 
-MIN_LENGTH, MAX_LENGTH = 8, 64  # of the rows that weights are read over: as long as inputs are
+MIN_LENGTH, MAX_LENGTH = 8, 64  # of the rows for the readout of weights
 REPEATED_ROWS, REPEATED_TOKENS = 8, 16
 MIN_PATTERN = 0.3  # mean weight from which a head is named after what it attends to
 MEANS = ("mean_offset", "mean_distance", "evenness", "first")
@@ -51,17 +44,17 @@ class HeadInput(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadSummary:
-    """One head; figures that do not exist for it are None.
+    """One head; None for values that it does not have.
 
-    Measured figures are means over queries. `weights_…`, `position`, `mixed`, `content` and ranks
-    are read from the weights.
+    Measured values are means over queries. `weights_…`, `position`, `mixed`, `content` and ranks
+    are computed from the weights.
     """
 
     module: str  # the path of its attention
     head: int  # counted from 1
-    pattern: str = ""  # what gets much of its weight, such as "previous 0.93"
+    pattern: str = ""  # the tokens with the most weight, such as "previous 0.93"
     score: str | None = None
-    exact: bool | None = None  # whether reading the weights is exact, as in the first layer
+    exact: bool | None = None  # whether the readout is exact, as in the first layer
     weights_offset: int | None = None  # steps back with the highest score
     prefers: bool | None = None  # whether the score depends on the offset at all
     weights_band: int | None = None  # offsets within one nat of the highest score
@@ -71,7 +64,7 @@ class HeadSummary:
     content: float | None = None
     query_key_rank: float | None = None
     output_value_rank: float | None = None
-    copying: float | None = None  # of W_OV: 1 writes what it read, -1 its opposite
+    copying: float | None = None  # of W_OV: 1 copies the input, -1 negates it
     queries: int | None = None
     offset: int | None = None  # steps back with the most weight
     share: float | None = None  # mean weight there
@@ -83,9 +76,9 @@ class HeadSummary:
     next_token: float | None = None
     first: float | None = None
     entropy: float | None = None  # nats
-    induction: float | None = None  # weight on what came after an earlier copy of the token
+    induction: float | None = None  # weight on tokens after earlier copies of the query's token
     measured_offsets: Sequence[tuple[int, float]] = ()  # mean weight by offset
-    expected_offsets: Sequence[tuple[int, float]] = ()  # the same by position alone, from weights
+    expected_offsets: Sequence[tuple[int, float]] = ()  # the same from weights, by position only
 
     @property
     def layer(self) -> int:
@@ -96,7 +89,7 @@ class HeadSummary:
         return HeadRef(self.module, self.head).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures that exist; null is a mean over no query."""
+        """Return the values that exist; null is a mean over no query."""
         names = [field.name for field in fields(self) if not field.name.endswith("_offsets")][2:]
         values = {JSON_NAMES.get(name, name): getattr(self, name) for name in names}
         nullable = {"exact", *(MEANS if self.offset is not None else ())}
@@ -110,7 +103,7 @@ class HeadAnalysis:
     """All heads of a model in its order."""
 
     inputs: int
-    length: int  # of the rows that weights were read over
+    length: int  # of the rows for the readout of weights
     heads: Sequence[HeadSummary]
     notes: Sequence[str]  # why some heads have no query-key or output-value matrix
 
@@ -122,12 +115,12 @@ def analyze_heads(
     length: int | None = None,
     seed: int = 0,
 ) -> HeadAnalysis:
-    """Measure heads while each input runs the model, and read their weights if possible."""
+    """Measure heads while each input runs the model, and read out their weights if possible."""
     measured: dict[str, HeadStatistics] = {}
     entropy: dict[str, RunningMean] = {}
-    count = longest = 0
+    runs = longest = 0
     for run, present in inputs:
-        count += 1
+        runs += 1
         with torch.inference_mode(), record(model) as records:
             run()
         for call in records:
@@ -148,19 +141,25 @@ def analyze_heads(
         attention = model.get_submodule(name)
         columns: dict[str, Any] = {}
         if isinstance(attention, MultiHead):
-            columns |= {"score": attention.score_kind, **_readout(model, name, length, seed)}
+            columns["score"] = attention.score_kind
+            columns |= _readout(model, name, attention, length, seed)
             columns |= _circuits(attention, notes)
-        columns |= _measured(measured.get(name), entropy.get(name), repeated.get(name))
-        number = attention.heads if isinstance(attention, MultiHead) else len(entropy[name].total)
-        for head in range(number):
+        if name in measured:
+            columns |= _measured(measured[name])
+        if name in entropy:
+            columns |= {"queries": entropy[name].count, "entropy": entropy[name].mean}
+        if name in repeated:
+            columns["induction"] = repeated[name].mean
+        count = attention.heads if isinstance(attention, MultiHead) else len(entropy[name].total)
+        for head in range(count):
             figures = {key: _figure(column, head) for key, column in columns.items()}
             pattern = pattern_name(figures)
             heads.append(HeadSummary(module=name, head=head + 1, pattern=pattern, **figures))
-    return HeadAnalysis(inputs=count, length=length, heads=heads, notes=list(notes))
+    return HeadAnalysis(inputs=runs, length=length, heads=heads, notes=list(notes))
 
 
 def pattern_name(figures: dict[str, Any]) -> str:
-    """Name a head after what gets much of its weight; the first token last, as heads rest there."""
+    """Name a head after the tokens with much of its weight; the first token has least priority."""
     names = ("previous", "itself", "next", "induction")
     keys = {short: long for long, short in JSON_NAMES.items()}
     near = max((figures.get(keys.get(name, name)) or 0.0, name) for name in names)
@@ -175,7 +174,7 @@ def _add(totals: dict[str, Any], name: str, new: Any) -> None:
 
 
 def _is_sequence(model: nn.Module, name: str, weights: Tensor) -> bool:
-    """Whether queries and keys are one row of tokens, not an encoder output or an image."""
+    """Whether queries and keys are the same sequence, not an encoder output or an image."""
     if input_path(model, name) is not None:
         return True
     parts = name.split(".")
@@ -186,7 +185,7 @@ def _is_sequence(model: nn.Module, name: str, weights: Tensor) -> bool:
 
 
 def _induction(model: nn.Module, seed: int) -> dict[str, RunningMean]:
-    """Measure induction by attention; only a language model has it."""
+    """Measure induction of a language model on repeated random tokens."""
     if not isinstance(model, GPT):
         return {}
     period = min(REPEATED_TOKENS, model.length // 2)
@@ -197,13 +196,14 @@ def _induction(model: nn.Module, seed: int) -> dict[str, RunningMean]:
     return {call.name: induction(call.weights.float().cpu(), tokens) for call in records}
 
 
-def _readout(model: nn.Module, name: str, length: int, seed: int) -> dict[str, Any]:
-    path, attention = input_path(model, name), model.get_submodule(name)
+def _readout(
+    model: nn.Module, name: str, attention: MultiHead, length: int, seed: int
+) -> dict[str, Any]:
+    path = input_path(model, name)
     if path is None:
         return {}
-    assert isinstance(attention, MultiHead)
     length = min(length, path.position.length or length)
-    read: Readout = read_out(attention, path, length=length, seed=seed)
+    read = read_out(attention, path, length=length, seed=seed)
     return {
         "exact": read.exact,
         "weights_offset": read.preferred,
@@ -219,41 +219,36 @@ def _readout(model: nn.Module, name: str, length: int, seed: int) -> dict[str, A
 
 def _circuits(attention: MultiHead, notes: dict[str, None]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
-    for name, matrix in (("query_key", query_key), ("output_value", output_value)):
+    for name, matrix in (
+        ("query_key", circuits.query_key),
+        ("output_value", circuits.output_value),
+    ):
         try:
             product = matrix(attention)
         except UserError as error:
             notes[error.message] = None
             continue
-        columns[f"{name}_rank"] = effective_rank(singular_values(product).detach())
+        values = circuits.singular_values(product).detach()
+        columns[f"{name}_rank"] = circuits.effective_rank(values)
         if name == "output_value" and product.left.shape[2] == product.right.shape[2]:
-            columns["copying"] = copying(product).detach()
+            columns["copying"] = circuits.copying(product).detach()
     return columns
 
 
-def _measured(
-    measured: HeadStatistics | None, entropy: RunningMean | None, repeated: RunningMean | None
-) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
-    if measured is not None:
-        top_offset, histogram = measured.top_offset(), measured.histogram()
-        columns |= {
-            "offset": top_offset,
-            "share": histogram.gather(1, top_offset[:, None] + measured.reach)[:, 0],
-            "mean_offset": measured.offset.mean,
-            "mean_distance": measured.distance.mean,
-            "evenness": measured.evenness.mean,
-            "previous_token": measured.mean_weight_at(1),
-            "itself": measured.mean_weight_at(0),
-            "next_token": measured.mean_weight_at(-1),
-            "first": measured.first.mean,
-            "measured_offsets": _by_offset(range(-measured.reach, measured.reach + 1), histogram),
-        }
-    if entropy is not None:
-        columns |= {"queries": entropy.count, "entropy": entropy.mean}
-    if repeated is not None:
-        columns["induction"] = repeated.mean
-    return columns
+def _measured(measured: HeadStatistics) -> dict[str, Any]:
+    top_offset, histogram = measured.top_offset(), measured.histogram()
+    return {
+        "offset": top_offset,
+        "share": histogram.gather(1, top_offset[:, None] + measured.reach)[:, 0],
+        "mean_offset": measured.offset.mean,
+        "mean_distance": measured.distance.mean,
+        "evenness": measured.evenness.mean,
+        "previous_token": measured.mean_weight_at(1),
+        "itself": measured.mean_weight_at(0),
+        "next_token": measured.mean_weight_at(-1),
+        "first": measured.first.mean,
+        "measured_offsets": _by_offset(range(-measured.reach, measured.reach + 1), histogram),
+    }
 
 
 def _by_offset(offsets: Sequence[int], shares: Tensor) -> list[list[tuple[int, float]]]:
@@ -261,7 +256,7 @@ def _by_offset(offsets: Sequence[int], shares: Tensor) -> list[list[tuple[int, f
 
 
 def _figure(column: Any, head: int) -> Any:
-    """Return the figure of one head from a column of all; NaN, a mean over nothing, is None."""
+    """Return the value of one head from a column; NaN, a mean over no query, is None."""
     if isinstance(column, list):
         return column[head]
     value = column[head].item() if isinstance(column, Tensor) else column

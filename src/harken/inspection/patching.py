@@ -4,12 +4,9 @@
                 / (metric(clean)                                - metric(corrupted))
 
 The clean input runs once, and the output of every part is kept. The corrupted input runs once per
-part, with the output of this part replaced by that of the clean run: a share of 1 restores all of
-the difference, 0 nothing, below 0 moves the wrong way. Shares of several parts need not sum to 1,
-since later parts read the outputs of earlier ones. The metric is the mean over rows.
-
-Inputs have equal lengths, so that positions correspond. Attention that runs step by step (an RNN
-decoder, a cache) is patched step by step.
+part, with the output of this part replaced. A share of 1 restores the whole difference, 0 nothing.
+Shares need not sum to 1, since later parts read the outputs of earlier ones. The metric is a mean
+over rows. Attention that runs step by step (an RNN decoder, a cache) is patched step by step.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +35,7 @@ class PatchingResult:
     corrupted: float
     parts: Sequence[WritingPart]
     shares: Float[Tensor, "parts"]
-    positions: Float[Tensor, "parts T"] | None = None  # of each position alone, if asked for
+    positions: Float[Tensor, "parts T"] | None = None  # of each position alone, if requested
 
 
 @torch.inference_mode()
@@ -59,30 +56,33 @@ def patch_parts(
             f"{tuple(corrupted.shape)}",
             fix="choose inputs with the same number of tokens",
         )
-    calls: dict[str, list[Tensor]] = {part.module: [] for part in parts}
+    calls: dict[str, list[tuple[int, Tensor]]] = {part.module: [] for part in parts}
 
     def keep(module: str, output: Tensor) -> Tensor:
-        calls[module].append(output)
+        calls[module].append((length(module), output))
         return output
+
+    def length(module: str) -> int:
+        """Return the number of positions of the calls so far."""
+        return sum(output.shape[-2] for _, output in calls[module])
 
     with with_outputs(model, {module: partial(keep, module) for module in calls}):
         above = float(metric(clean).mean())
     below = float(metric(corrupted).mean())
     if above == below:
         raise UserError(
-            f"the metric is {above} for both inputs, so there is no difference to restore",
+            f"the metric is {above} for both inputs, so nothing can be restored",
             fix="choose other inputs, or another metric",
         )
 
     def share(part: WritingPart, position: int | None) -> float:
-        restore = partial(_restore, part, position, _with_starts(calls[part.module]))
+        restore = partial(_restore, part, position, iter(calls[part.module]))
         with with_outputs(model, {part.module: restore}):
             return (float(metric(corrupted).mean()) - below) / (above - below)
 
     positions = None
     if by_position:
-        lengths = {part: sum(call.shape[-2] for call in calls[part.module]) for part in parts}
-        table = [[share(part, at) for at in range(lengths[part])] for part in parts]
+        table = [[share(part, at) for at in range(length(part.module))] for part in parts]
         positions = torch.tensor(table, dtype=torch.float64)
     shares = torch.tensor([share(part, None) for part in parts], dtype=torch.float64)
     return PatchingResult(
@@ -118,18 +118,10 @@ def next_token_metric(
     return NextTokenMetric(right, None if (right == wrong).any() else wrong)
 
 
-def _with_starts(calls: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
-    """Yield each call with its first position: calls come in the order of time."""
-    start = 0
-    for call in calls:
-        yield start, call
-        start += call.shape[-2]
-
-
 def _restore(
     part: WritingPart, position: int | None, calls: Iterator[tuple[int, Tensor]], output: Tensor
 ) -> Tensor:
-    """Replace an output by that of the clean run's next call, at one position or at all."""
+    """Replace an output by that of the clean run's next call (start, output)."""
     start, clean = next(calls)
     positions = torch.arange(start, start + output.shape[-2], device=output.device)
     chosen = torch.ones_like(positions).bool() if position is None else positions == position

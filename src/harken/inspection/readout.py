@@ -1,20 +1,18 @@
-"""Offsets that heads prefer, read from weights before any text is seen.
+"""Offsets that heads prefer, computed from weights without any text.
 
-    s(i, t) = score of a random token at i with a random token at t
+    s(i, t)    = score of a random token at i with a random token at t
     profile(d) = mean over i and both tokens of s(i, i - d)       d > 0 attends back
 
-The preferred offset is the d of the highest profile, its band the offsets around it that are at
-most `DROP` below. Tokens are random rows of the embedding, or zeros for a model without one
-(speech, images). Positions enter through the model's own modules: vectors, rotations and biases.
+The preferred offset is the d with the highest profile; its band are the offsets around it at most
+`DROP` below. Tokens are random rows of the embedding, or zeros for a model without one (speech,
+images). The variance of s over the keys of a query is a sum (law of total variance):
 
-The variance of s over the keys of a query is a sum (law of total variance, in this order):
+    position    variance of the mean over both tokens: independent of the input
+    mixed       of the rest of the mean over key tokens: positions that the query token selects
+    content     of the key tokens
 
-    position    of the mean over both tokens: independent of the input
-    mixed       of the rest of the mean over keys' tokens: positions that the query's token selects
-    content     of the keys' tokens
-
-This is exact in the first layer. In later ones the outputs of earlier layers are missing: tokens
-come down the direct path, from the embedding through the norms.
+The readout is exact in the first layer. In later layers it covers the direct path of tokens, from
+the embedding through the norms, without the outputs of earlier layers.
 """
 
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ from torch import Tensor, nn
 from harken.attention.context import attention_context
 from harken.attention.kernels import repeat_kv
 from harken.attention.masks import NO_MASK, MaskKind
-from harken.attention.multihead import AttentionContext, KeyValues, MultiHead
+from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
 from harken.layers.block import Block
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
@@ -50,7 +48,7 @@ class InputPath:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readout:
-    """What the weights of one attention prefer, for each head."""
+    """Preferred offsets of each head of one attention."""
 
     offsets: Int[Tensor, "offsets"]
     profile: Float[Tensor, "k offsets"]  # nats, with a mean of 0
@@ -69,7 +67,7 @@ class Readout:
 
 
 def input_path(model: nn.Module, name: str) -> InputPath | None:
-    """Return the path to an attention; None without a row of tokens: cross-attention, images."""
+    """Return the path to an attention; None for cross-attention and images."""
     modules = dict(model.named_modules())
     steps = name.split(".")
     above = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
@@ -84,7 +82,8 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
     blocks = modules[above[1]]
     assert isinstance(blocks, nn.ModuleList)
     earlier = [other for other in list(blocks)[: int(steps[-2])] if isinstance(other, Block)]
-    norms = [norm for norm in [getattr(owner, "norm", None)] if norm is not None]
+    first_norm = getattr(owner, "norm", None)
+    norms = [] if first_norm is None else [first_norm]
     norms += [norm for other in earlier for norm in other.residual_norms()]
     norms += block.norms_before_attention()
     return InputPath(
@@ -101,11 +100,11 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
 def read_out(
     attention: MultiHead, path: InputPath, *, length: int, tokens: int = TOKENS, seed: int = 0
 ) -> Readout:
-    """Read rows of `length`, over the queries that have a key at every offset."""
+    """Read out rows of `length`, over the queries that have a key at every offset."""
     means, content = _scores(attention, path, length, tokens, seed)
     at, offsets = _queries_and_offsets(path, length)
     keys = at[:, None] - offsets
-    # From tables over keys to tables over offsets: … k queries offsets.
+    # Index by offset instead of key: … k queries offsets.
     means, content = means[:, :, at[:, None], keys], content[:, at[:, None], keys]
     mean = means.mean(dim=0)
     by_position = mean.var(dim=-1, correction=0).mean(dim=-1)
@@ -131,10 +130,9 @@ def read_out(
 def _scores(
     attention: MultiHead, path: InputPath, length: int, tokens: int, seed: int
 ) -> tuple[Float[Tensor, "tokens k T S"], Float[Tensor, "k T S"]]:
-    """Return for each query token the mean over key tokens, and the variance by key tokens.
+    """Return the mean over key tokens for each query token, and the variance by key tokens.
 
-    The keys are one long row with several tokens at each position: as in a packed row, a score
-    depends on positions only, so that the model's own code computes it.
+    The keys are one long row with several tokens at each position, as in a packed row.
     """
     position, slots = path.position, torch.arange(length, device=path.table.device)[None]
     generator = torch.Generator().manual_seed(seed)
@@ -154,32 +152,21 @@ def _scores(
     context = attention_context(position, NO_MASK, slots, keys_at)
     means, variances = [], []
     for query in queries:
-        row = _scores_of_row(attention, query[None], cached, context)
+        terms = attention.terms(query[None], cached, context)
+        row = query.new_zeros(()) if terms.bias is None else terms.bias[0]
+        if terms.queries is not None and terms.keys is not None:
+            scaled = terms.queries[0] * terms.scale
+            row = row + scaled @ repeat_kv(len(scaled), terms.keys)[0].mT
         scores = rearrange(row, "k T (tokens S) -> k T tokens S", tokens=tokens)
         means.append(scores.mean(dim=-2))
         variances.append(scores.var(dim=-2, correction=1 if tokens > 1 else 0))
     return torch.stack(means), torch.stack(variances).mean(dim=0)
 
 
-def _scores_of_row(
-    attention: MultiHead, tokens: Tensor, cached: KeyValues, context: AttentionContext
-) -> Float[Tensor, "k T S"]:
-    """Return the scores of one row before any mask."""
-    terms = attention.terms(tokens, cached, context)
-    scores = tokens.new_zeros(()) if terms.bias is None else terms.bias[0]
-    if terms.queries is not None and terms.keys is not None:
-        queries = terms.queries[0] * terms.scale
-        scores = scores + queries @ repeat_kv(len(queries), terms.keys)[0].mT
-    return scores
-
-
 def _queries_and_offsets(
     path: InputPath, length: int
 ) -> tuple[Int[Tensor, "queries"], Int[Tensor, "offsets"]]:
-    """Return queries, and offsets at which each of them has a key other than the first.
-
-    Heads rest on the first token, however far it is.
-    """
+    """Return queries, and offsets at which each has a key other than the first token."""
     if path.order == "bidirectional":
         reach = (length - 1) // 3
         first, last = -reach, length - reach
@@ -193,7 +180,7 @@ def _queries_and_offsets(
 
 
 def _run_length(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[Tensor, "k"]:
-    """Return the length of the run of true values around the peak."""
+    """Return the number of consecutive true values around the peak."""
     widths = []
     for row, center in zip(high.tolist(), peak.tolist(), strict=True):
         left, right = row[: center + 1][::-1], row[center:]
@@ -202,8 +189,8 @@ def _run_length(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[
 
 
 def _table(modules: dict[str, nn.Module], above: list[str], width: int) -> Float[Tensor, "V J"]:
-    """Return the embedding nearest above the attention, with BERT's first segment; else zeros."""
-    # An encoder may share its decoder's.
+    """Return the nearest embedding above the attention, with BERT's first segment; else zeros."""
+    # An encoder may share the embedding of its decoder.
     for parent in [*(modules[name] for name in above), *modules.values()]:
         segments = [part for part in parent.children() if isinstance(part, SegmentEmbedding)]
         for table in parent.children():

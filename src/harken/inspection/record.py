@@ -1,33 +1,23 @@
-"""Record the attention weights of every layer and head, or of selected ones, while a model runs.
+"""Record the attention weights of a model while it runs.
 
     with record(model) as records:
         model(tokens)
     records[0].weights     # B k T S of the first attention that ran
 
-    record(model, Selection(layers=(2,), heads=(1, 4), steps=(-1,), queries=True))
-    record(model, outputs=("*.feedforward",), residual=True)
+Outputs of the model do not change, dropout included: the kernel of each attention runs as before,
+and the weights before dropout are computed in addition, without gradient. Attentions that are not
+selected have no overhead. If a model has a `MultiHead`, these are recorded; otherwise every call of
+PyTorch's `scaled_dot_product_attention` (`sdpa.py`). The additional memory of a call is at most
+eight blocks of `BLOCK` scores, and the keys of the selected heads (`benchmarks/recording.py`).
 
-Layers and heads are counted from 1 (`refs.py`), steps, which index a tensor, from 0.
-
-Outputs stay the same to the last bit, dropout included: the kernel of each attention runs as
-before, and the weights are computed beside it. They are the weights before dropout and carry no
-gradient. Attentions that are not selected run without any overhead, and models contain no code for
-recording. If a model has a `MultiHead`, these are recorded; otherwise every call of PyTorch's
-`scaled_dot_product_attention` (`sdpa.py`).
-
-Beside what is recorded, a call needs memory for at most eight blocks of `BLOCK` scores (or of one
-query, if it has more scores), and for the keys of the selected heads if these are not all heads or
-share keys. `benchmarks/recording.py` measures it.
-
-A model that runs without attention raises an error, as does a selection that matches nothing.
-
-See `search_attention.py` for the hypotheses of a search and `store.py` for recording to disk.
+`search_attention.py` records hypotheses of a search, `store.py` records to disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -37,7 +27,7 @@ from harken.attention.kernels import AttentionKernel, ScoreTerms, attention_weig
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
-from harken.inspection.activations import Activation, check_module, on_activations
+from harken.inspection.activations import ActivationRecord, check_module, on_activations
 from harken.inspection.refs import layer_of
 from harken.inspection.sdpa import SDPACall, on_sdpa
 
@@ -46,20 +36,26 @@ BLOCK = 1 << 20  # scores at once, of all rows and heads
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """Which attention to record; None selects everything. Layers and paths must both match.
+    """Which attention to record; None selects all. Layers and paths must both match.
 
-    The number of a layer is that of its block, counted from 1 in encoder and decoder alike; an
-    attention outside any block is in layer 1. Steps are queries of each call; -1 is its last, and
-    steps that a call does not have are skipped.
+    Arguments:
+        layers: numbers of blocks, counted from 1 in encoder and decoder; an attention outside any
+            block is in layer 1.
+        paths: paths of attentions or patterns, such as "decoder.*.cross".
+        heads: numbers of heads, counted from 1.
+        steps: indices of queries in each call, counted from 0; -1 is the last query. Steps that a
+            call does not have are skipped.
+        queries, keys, values: also record these vectors.
 
-        harken.record(model, harken.Selection(layers=(1, 2), heads=(3,), queries=True))
+        selection = harken.Selection(layers=(1, 2), heads=(3,), queries=True)
+        with harken.record(model, selection) as records: ...
     """
 
     layers: tuple[int, ...] | None = None
-    paths: tuple[str, ...] | None = None  # or patterns: "decoder.*.cross"
+    paths: tuple[str, ...] | None = None
     heads: tuple[int, ...] | None = None
     steps: tuple[int, ...] | None = None
-    queries: bool = False  # also record query vectors, as the kernel multiplies them
+    queries: bool = False
     keys: bool = False
     values: bool = False
 
@@ -110,8 +106,8 @@ class Records(list[AttentionRecord]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.outputs: list[Activation] = []
-        self.residual: list[Activation] = []
+        self.outputs: list[ActivationRecord] = []
+        self.residual: list[ActivationRecord] = []
 
 
 @contextmanager
@@ -122,18 +118,19 @@ def record(
     outputs: str | Sequence[str] = (),
     residual: bool = False,
 ) -> Iterator[Records]:
-    """Record attention weights, and activations if asked, while the block runs the model.
+    """Record attention weights, and optionally activations, while the block runs the model.
 
     Arguments:
         model: any module with `harken.MultiHead` layers or with calls of PyTorch's
             `scaled_dot_product_attention`, such as a Hugging Face model.
-        selection: which layers, heads and steps; everything by default.
-        outputs: paths or patterns of modules, such as "*.mlp", whose outputs are kept as well.
-        residual: keep the residual stream, before and after every layer.
+        selection: which layers, heads and steps; all by default.
+        outputs: paths or patterns of modules, such as "*.mlp", whose outputs to record as well.
+        residual: also record the residual stream before and after every layer.
 
-    Yields a list with an `AttentionRecord` per call: `name`, `layer`, and `weights` with the shape
+    Yields a list with an `AttentionRecord` per call: `name`, `layer`, and `weights` of shape
     (batch, heads, queries, keys). Its attributes `outputs` and `residual` are lists of
-    `Activation`. Outputs of the model do not change.
+    `ActivationRecord`. The outputs of the model do not change. A model that runs without attention,
+    or a selection that matches nothing, raises `UserError`.
 
         with torch.inference_mode(), harken.record(model) as records:
             model(tokens)
@@ -164,8 +161,10 @@ def on_attention(
     lengths: list[int] = []  # queries of the calls without a selected step
     has_matched = False
 
-    def report(recorded: AttentionRecord | int) -> None:
+    def report(name: str, *call: Any) -> None:
         nonlocal has_matched
+        with torch.no_grad():
+            recorded = _recorded(name, selection, *call)
         if isinstance(recorded, int):
             lengths.append(recorded)
         else:
@@ -183,17 +182,14 @@ def on_attention(
         )
 
 
-Report = Callable[[AttentionRecord | int], None]
-
-
 @contextmanager
-def _on_kernels(model: nn.Module, selection: Selection, report: Report) -> Iterator[None]:
+def _on_kernels(
+    model: nn.Module, selection: Selection, report: Callable[..., None]
+) -> Iterator[None]:
     def recording(name: str, kernel: AttentionKernel) -> AttentionKernel:
         def attend(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
             output = kernel(terms, values, mask, dropout)
-            with torch.no_grad():
-                recorded = _recorded(name, selection, terms, values, mask)
-            report(recorded)
+            report(name, terms, values, mask)
             return output
 
         return attend
@@ -206,15 +202,15 @@ def _on_kernels(model: nn.Module, selection: Selection, report: Report) -> Itera
 
 
 @contextmanager
-def _on_foreign(model: nn.Module, selection: Selection, report: Report) -> Iterator[None]:
+def _on_foreign(
+    model: nn.Module, selection: Selection, report: Callable[..., None]
+) -> Iterator[None]:
     ran: dict[str, bool] = {}
 
     def handle(call: SDPACall, output: Tensor) -> Tensor:
         ran[call.name] = _matches(call.name, selection)
         if ran[call.name]:
-            parts = (call.terms, call.values, call.mask, call.sighted)
-            with torch.no_grad():
-                report(_recorded(call.name, selection, *parts))
+            report(call.name, call.terms, call.values, call.mask, call.sighted)
         return output
 
     with on_sdpa(model, handle):
@@ -230,8 +226,7 @@ def has_attention(model: nn.Module) -> bool:
 
 def attentions(model: nn.Module, selection: Selection = ALL) -> dict[str, MultiHead]:
     """Return the selected `MultiHead` layers by path, in the order of the model, at least one."""
-    modules = model.named_modules()
-    every = {name: module for name, module in modules if isinstance(module, MultiHead)}
+    every = {path: part for path, part in model.named_modules() if isinstance(part, MultiHead)}
     if not every:
         raise UserError(
             f"{type(model).__name__}: no harken.MultiHead in the model",
@@ -268,7 +263,7 @@ def _recorded(
     mask: Mask,
     sighted: Float[Tensor, "#B #k T 1"] | None = None,
 ) -> AttentionRecord | int:
-    """Return the record of a call, or its number of queries if no selected step is among them."""
+    """Return the record of a call, or its number of queries if it has no selected step."""
     scored = terms.bias if terms.queries is None else terms.queries
     assert scored is not None, "a score has queries and keys, a bias, or both"
     count, time = max(scored.shape[1], values.shape[1]), scored.shape[2]
@@ -285,7 +280,7 @@ def _recorded(
     at = torch.tensor(steps, device=scored.device, dtype=torch.long)
     keys = _of_heads(terms.keys, heads, count)
     weights = scored.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
-    # Block by block, so that nothing but the result is quadratic in time.
+    # Block by block, so that only the result is quadratic in time.
     rows = max(1, BLOCK // max(1, weights.shape[0] * len(heads) * weights.shape[3]))
     for first in range(0, len(steps), rows):
         part = at[first : first + rows]
@@ -319,7 +314,7 @@ def _rows(
 def _of_heads(
     shared: Float[Tensor, "B kv_heads S U"] | None, heads: Sequence[int], count: int
 ) -> Float[Tensor, "B k S U"] | None:
-    """Select the keys or values of some of `count` heads, repeated for heads that share them."""
+    """Select the keys or values of some of `count` heads; heads may share them."""
     if shared is None:
         return None
     kv_heads = shared.shape[1]

@@ -1,14 +1,14 @@
-"""Names of the parts of a model: one scheme for Python, JSON, tables, pages and options.
+"""Names of the parts of a model in Python, JSON, tables, pages and options.
 
 Layers and heads are counted from 1. A head is written
 
     L1.H3           in a model with one stack of layers
     encoder.L1.H3   self-attention of an encoder
     decoder.L1.H3   self-attention of a decoder
-    cross.L1.H3     attention of a decoder over the encoder's output
+    cross.L1.H3     cross-attention of a decoder
 
 and in JSON {"label": "L1.H3", "layer": 1, "head": 3, "module": "stack.blocks.0.attention",
-"attention": "self"}, where `module` is the path in the model, as `named_modules` gives it.
+"attention": "self"}, where `module` is the path of `named_modules`.
 """
 
 import re
@@ -27,34 +27,35 @@ def layer_of(module: str) -> int:
     return numbers[-1] + 1 if numbers else 1
 
 
+def attention_kind(module: str) -> AttentionKind:
+    """Return the kind of an attention by its path; `self` in a model with one stack."""
+    if module.endswith("cross") or module == "decoder.attention":
+        return "cross"
+    if module.startswith("encoder."):
+        return "encoder"
+    return "decoder" if module.startswith("decoder.") else "self"
+
+
 def is_cross_attention(module: str) -> bool:
-    """Whether an attention is one of a decoder over the encoder's output."""
-    return module.endswith("cross") or module == "decoder.attention"
+    """Whether an attention attends from a decoder to the encoder's output."""
+    return attention_kind(module) == "cross"
 
 
 def is_encoder_attention(module: str) -> bool:
-    """Whether an attention is self-attention of an encoder that has a decoder or CTC after it."""
-    return module.startswith("encoder.")
+    """Whether an attention is self-attention of an encoder that a decoder or CTC follows."""
+    return attention_kind(module) == "encoder"
 
 
 def is_decoder_attention(module: str) -> bool:
     """Whether an attention is self-attention of a decoder."""
-    return module.startswith("decoder.") and not is_cross_attention(module)
-
-
-def attention_kind(module: str) -> AttentionKind:
-    """Return which of the attentions of a model this is; `self` in a model with one stack."""
-    if is_cross_attention(module):
-        return "cross"
-    if is_encoder_attention(module):
-        return "encoder"
-    return "decoder" if is_decoder_attention(module) else "self"
+    return attention_kind(module) == "decoder"
 
 
 def layer_label(module: str) -> str:
     """Return the name of an attention's layer, such as L1 or cross.L2."""
     kind = attention_kind(module)
-    return f"{'' if kind == 'self' else f'{kind}.'}L{layer_of(module)}"
+    prefix = "" if kind == "self" else f"{kind}."
+    return f"{prefix}L{layer_of(module)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +113,13 @@ class HeadRef(ModuleRef):
         return f"{layer_label(self.module)}.H{self.head}"
 
     def to_json(self) -> dict[str, Any]:
-        kind = attention_kind(self.module)
-        first = {"label": self.label, "layer": self.layer, "head": self.head}
-        return first | {"module": self.module, "attention": kind}
+        place = {"label": self.label, "layer": self.layer, "head": self.head}
+        return place | {"module": self.module, "attention": attention_kind(self.module)}
 
 
 @dataclass(frozen=True, slots=True)
-class PositionRef:
-    """The positional encoding at this path of the model."""
-
-    module: str
+class PositionRef(ModuleRef):
+    """A positional encoding."""
 
     @property
     def label(self) -> str:
@@ -144,7 +142,7 @@ class HeadPattern(NamedTuple):
         return ".".join(part for part in (self.kind, layer, head) if part)
 
     def matches(self, module: str, head: int | None = None) -> bool:
-        """Whether it selects a head, or some head of an attention where `head` is None."""
+        """Whether it selects a head, or any head of an attention if `head` is None."""
         return (
             self.kind in (None, attention_kind(module))
             and self.layer in (None, layer_of(module))
@@ -153,19 +151,19 @@ class HeadPattern(NamedTuple):
 
 
 def parse_layers(option: str, text: str) -> list[HeadPattern]:
-    """Read `1,L2,cross.L3`."""
+    """Parse `1,L2,cross.L3`."""
     return _patterns(option, text, "L1")
 
 
 def parse_heads(option: str, text: str) -> list[HeadPattern]:
-    """Read `2,L1.H3,cross.L2.H1`; a number alone is that head of every layer."""
+    """Parse `2,L1.H3,cross.L2.H1`; a number alone is that head of every layer."""
     return _patterns(option, text, "L1.H3")
 
 
 def select_heads(
     module: str, count: int, layers: Collection[HeadPattern], heads: Collection[HeadPattern]
 ) -> list[int]:
-    """Return which of `count` heads are selected, counted from 1; no pattern selects everything."""
+    """Return which of `count` heads are selected, counted from 1; no patterns select all."""
     if layers and not any(pattern.matches(module) for pattern in layers):
         return []
     return [
@@ -176,7 +174,7 @@ def select_heads(
 
 
 def _patterns(option: str, texts: str, example: str) -> list[HeadPattern]:
-    """Read an option in the form that `example` shows; an empty text has no pattern."""
+    """Parse an option in the form of `example`; an empty text has no patterns."""
     number = "([1-9][0-9]{0,5})"
     form = example.replace("L1", f"L{number}").replace(".H3", rf"\.H{number}")
     patterns = []

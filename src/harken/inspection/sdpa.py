@@ -1,16 +1,13 @@
 """Intercept the attention of models that Harken did not build.
 
-    softmax(queries keys^T scale + mask) values  =  F.scaled_dot_product_attention(…)
-
-`on_sdpa` calls a handler for every call of PyTorch's attention function that happens in a `forward`
-of the model: Hugging Face models with `attn_implementation="sdpa"` (their default),
+`on_sdpa` calls a handler for every call of `scaled_dot_product_attention` in a `forward` of the
+model: Hugging Face models with `attn_implementation="sdpa"` (their default),
 `nn.MultiheadAttention`, `nn.TransformerEncoderLayer`, or a direct call. The name of a call is the
-path of the innermost module that is running, such as `transformer.h.0.attn`.
+path of the innermost running module, such as `transformer.h.0.attn`.
 
-`nn.MultiheadAttention` has two other kernels, which cannot be intercepted. Its fused inference
-kernel is off within the block, so that outputs change by rounding. Where it returns weights, it
-computes them by a formula of its own; this result is kept, and the call to intercept is made
-beside it. Not seen: models compiled before the block, and kernels of other libraries.
+The fused inference kernel of `nn.MultiheadAttention` is off within the block, so that outputs
+change by rounding. Where it returns weights, its result is kept and the function is called in
+addition. Models compiled before the block and kernels of other libraries are not intercepted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +48,7 @@ Handler = Callable[[SDPACall, Tensor], Tensor]
 
 @contextmanager
 def on_sdpa(model: nn.Module, handle: Handler, *, replaces: bool = False) -> Iterator[None]:
-    """Pass every call in the model through `handle`, which may replace outputs where it says so.
+    """Pass every call in the model through `handle`, which may change outputs if `replaces`.
 
     Raises `UserError` at the end of the block if the model ran without any such call.
     """
@@ -125,7 +122,7 @@ class _Mode(TorchFunctionMode):
         return func(*args, **keywords)
 
     def _multi_head(self, *args: Any, **keywords: Any) -> tuple[Tensor, Tensor | None]:
-        """Run the function of `nn.MultiheadAttention`, in which a mode sees no further call."""
+        """Run the function of `nn.MultiheadAttention`, whose inner calls a mode does not see."""
         inner = F.scaled_dot_product_attention
 
         def attend(*args: Any, **keywords: Any) -> Tensor:
@@ -164,48 +161,43 @@ class _Mode(TorchFunctionMode):
         output = attend(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-        call = _call(self._running[-1], query, key, value, attn_mask, is_causal, scale)
-        shaped = _four_axes(output)
+        mask, bias, sighted = _mask(query, key, attn_mask, is_causal)
+        tensors = [_four_axes(tensor) for tensor in (query, key, value)]
+        batch = max(map(len, tensors))
+        queries, keys, values = (tensor.expand(batch, -1, -1, -1) for tensor in tensors)
+        scale = queries.shape[-1] ** -0.5 if scale is None else scale
+        terms = ScoreTerms(queries=queries, keys=keys, scale=scale, bias=bias)
+        name, shaped = self._running[-1], _four_axes(output)
+        call = SDPACall(name=name, terms=terms, values=values, mask=mask, sighted=sighted)
         handled = self._handle(call, shaped)
         return output if handled is shaped else handled.reshape(output.shape)
 
 
-def _call(
-    name: str,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-) -> SDPACall:
+def _mask(
+    query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool
+) -> tuple[Mask, Tensor | None, Tensor | None]:
+    """Return mask, bias, and 0 for queries that see no key (else 1)."""
     times = query.shape[-2], key.shape[-2]
-    mask, bias, sighted = NO_MASK, None, None
     if is_causal and times[0] == times[1]:
-        mask = CAUSAL
-    elif is_causal:  # the first query stands at the first key, unlike in a cache
-        mask = Mask(visible=torch.ones(1, 1, *times, dtype=torch.bool, device=query.device).tril())
-    elif attn_mask is not None:
-        table = attn_mask.reshape((1,) * (query.dim() - attn_mask.dim()) + attn_mask.shape)
-        leading = query.shape[:-2] if query.dim() > 4 else table.shape[:-2]
-        table = _four_axes(table.expand(*leading, *times))
-        if table.dtype == torch.bool and table.shape[1] == 1:
-            mask = Mask(visible=table)
-        else:
-            zero = query.new_zeros(())
-            bias = zero.masked_fill(~table, -torch.inf) if table.dtype == torch.bool else table
-            blind = bias.isneginf().all(dim=-1, keepdim=True)
-            sighted, bias = (~blind).to(query), bias.masked_fill(blind, 0.0)
-    tensors = [_four_axes(tensor) for tensor in (query, key, value)]
-    batch = max(map(len, tensors))
-    queries, keys, values = (tensor.expand(batch, -1, -1, -1) for tensor in tensors)
-    scale = queries.shape[-1] ** -0.5 if scale is None else scale
-    terms = ScoreTerms(queries=queries, keys=keys, scale=scale, bias=bias)
-    return SDPACall(name=name, terms=terms, values=values, mask=mask, sighted=sighted)
+        return CAUSAL, None, None
+    if is_causal:  # the first query is aligned with the first key, unlike in a cache
+        visible = torch.ones(1, 1, *times, dtype=torch.bool, device=query.device).tril()
+        return Mask(visible=visible), None, None
+    if attn_mask is None:
+        return NO_MASK, None, None
+    table = attn_mask.reshape((1,) * (query.dim() - attn_mask.dim()) + attn_mask.shape)
+    leading = query.shape[:-2] if query.dim() > 4 else table.shape[:-2]
+    table = _four_axes(table.expand(*leading, *times))
+    if table.dtype == torch.bool and table.shape[1] == 1:
+        return Mask(visible=table), None, None
+    if table.dtype == torch.bool:
+        table = query.new_zeros(()).masked_fill(~table, -torch.inf)
+    blind = table.isneginf().all(dim=-1, keepdim=True)
+    return NO_MASK, table.masked_fill(blind, 0.0), (~blind).to(query)
 
 
 def _four_axes(tensor: Tensor) -> Tensor:
-    """Return B k T U from any number of axes before time: three are B T U, with one head."""
+    """Return B k T U from a tensor with any number of axes; B T U has one head."""
     if tensor.dim() == 3:
         return tensor[:, None]
     if tensor.dim() < 3:

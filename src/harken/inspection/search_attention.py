@@ -1,17 +1,16 @@
-"""Exact attention of the hypotheses that a search kept, recorded during the search itself.
+"""Attention of the hypotheses that a search returns, recorded during the search.
 
     input     start w_1 … w_n            predicts        w_1 w_2 … w_n end
 
-The row of a token is the step that predicted it: its query is the input token just before. A
+The row of a token is the step that predicted it: its query is the previous input token. A
 hypothesis that was cut at the maximum length has no row for `end`.
 
     cross-attention                      k T M    over the hypothesis's own source
     self-attention of a decoder          k T T    lower triangular
-    self-attention of a language model   k T S    the same, with the prompt's keys before
+    self-attention of a language model   k T S    the same after the keys of the prompt
 
-The search runs unchanged on a stepper that keeps the rows of every step and, for each row, its
-parent in the step before. Rows are dropped once neither a live hypothesis nor one that may have
-ended descends from them. Attention of an encoder is the same for all hypotheses: record it.
+The search runs unchanged on a stepper that keeps the weights of every step and, for each row, its
+parent in the previous step. Rows without live or finished descendants are dropped.
 """
 
 from collections.abc import Callable, Sequence
@@ -105,10 +104,7 @@ def forced_cross_attention(
     texts: Sequence[Sequence[int]],
     start: int,
 ) -> list[Float[Tensor, "k T S"]]:
-    """Return the cross-attention of the decoder's last layer over known texts, for each row.
-
-    Each text is read in one teacher-forced pass.
-    """
+    """Return the cross-attention of the decoder's last layer in a teacher-forced pass per text."""
     assert isinstance(model, nn.Module)
     selection = Selection(paths=(cross_attentions(model)[-1],))
     weights = []
@@ -124,7 +120,7 @@ def forced_cross_attention(
 
 
 class RecordedState(NamedTuple):
-    """The stepper's own state, and the index of each row in the last step."""
+    """The state of the inner stepper, and the index of each row in the last step."""
 
     own: Any
     step: int
@@ -133,7 +129,7 @@ class RecordedState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """Rows of one step; `parents` are their indices in the step before."""
+    """Rows of one step; `parents` are their indices in the previous step."""
 
     parents: Int[Tensor, "rows"]
     tokens: Int[Tensor, "rows"]
@@ -148,10 +144,10 @@ class RecordedStep:
 
 
 class RecordingStepper:
-    """`Stepper` that records attention, for one search that continues from its last state.
+    """`Stepper` that records attention, for one search at a time.
 
-    A hypothesis may end where fewer than 2 `beam` tokens are more probable than `end`, since no
-    beam search tries more continuations of one hypothesis. Without a `beam` all may end.
+    A hypothesis may end where fewer than 2 `beam` tokens are more probable than `end`, since a beam
+    search expands no more continuations of a hypothesis. Without a `beam` all may end.
     """
 
     def __init__(
@@ -164,18 +160,15 @@ class RecordingStepper:
         selection: Selection = ALL,
     ) -> None:
         self._stepper, self._model, self._end, self._beam = stepper, model, end, beam
-        # Each call has one query that predicts; steps of the selection mean nothing here.
+        # Only one query of each call predicts, so the selection's steps do not apply.
         self._selection = replace(selection, steps=None)
         if has_attention(model):
-            names = [
-                name
-                for name in attentions(model, self._selection)
-                if not is_encoder_attention(name)
-            ]
+            every = attentions(model, self._selection)
+            names = [name for name in every if not is_encoder_attention(name)]
             if not names:
                 raise UserError(
-                    f"{type(model).__name__}: no attention runs in a search (expected a decoder or "
-                    "a language model, got attention in the encoder only)",
+                    f"{type(model).__name__}: no attention runs in a search (expected attention in "
+                    "a decoder or a language model, got attention in the encoder only)",
                     fix="record the encoder with harken.record",
                 )
             self._selection = replace(self._selection, layers=None, paths=tuple(names))
@@ -208,12 +201,11 @@ class RecordingStepper:
 
     @property
     def rows(self) -> int:
-        """Return how many rows are kept."""
         return sum(len(step.tokens) for step in self._steps)
 
     def attention(self, item: int, tokens: Sequence[int]) -> list[StepAttention]:
-        """Return the rows of a hypothesis that the search kept; the last one predicted `end`."""
-        # Two samples with the same first tokens have rows of their own for them.
+        """Return the attention of a hypothesis that the search returned."""
+        # Samples that begin with the same tokens have separate rows for them.
         alike = [torch.tensor([item], device=self._present.device)]
         for step, token in zip(self._steps[1:], tokens, strict=False):
             same = torch.isin(step.parents, alike[-1]) & (step.tokens == token)
@@ -231,7 +223,7 @@ class RecordingStepper:
         longest = rows[-1].shape[1]
         block = torch.stack([F.pad(row, (0, longest - row.shape[1])) for row in rows], dim=1)
         if is_decoder_attention(name):
-            return block  # over generated tokens, none of which is padding
+            return block  # over generated tokens, without padding
         present = self._present[item]
         after = present.new_ones(longest - len(present))
         return block[:, :, torch.cat((present, after))]
@@ -243,7 +235,7 @@ class RecordingStepper:
         tokens: Int[Tensor, "B"],
         last: Int[Tensor, "B"],
     ) -> tuple[Float[Tensor, "B V"], RecordedState]:
-        """Run one step; `last` is the query that predicts, or the last one of the call."""
+        """Run one step; `last` is the query that predicts, at most the last one of the call."""
         weights: dict[str, Tensor] = {}
         places = torch.arange(len(tokens), device=tokens.device)
 
@@ -264,10 +256,10 @@ class RecordingStepper:
         return (logs > logs[:, self._end, None]).sum(dim=1) < 2 * self._beam
 
     def _forget(self) -> None:
-        """Drop rows without live descendants, whenever the number of rows has doubled."""
+        """Drop rows without live descendants whenever the number of rows has doubled."""
         if self.rows < 2 * self._left:
             return
-        # Prompts stay, since hypotheses are looked up from there; rows of the last step are alive.
+        # Keep the prompts, where lookups start, and the rows of the last step, which are alive.
         for at in range(len(self._steps) - 2, 0, -1):
             after, needed = self._steps[at + 1], self._steps[at].may_end.clone()
             needed[after.parents] = True

@@ -1,15 +1,10 @@
 """Record attention to disk, one file per call, so that memory stays bounded.
 
-    with record_to_disk(model, folder):
-        model(tokens)
-    recording = open_recording(folder)
-    recording.calls[0].read()           # B k T S, read from disk only now
-
     folder/index.json                   names, heads, steps and shapes of all calls, in order
     folder/00000000.safetensors         tensors of the first call
 
-The folder appears when the block ends without an error. A folder that holds anything but a
-recording is never overwritten, and an index can name no file outside its own folder.
+The folder appears when the block ends without an error. A folder with anything but a recording is
+never overwritten, and an index cannot name files outside its folder.
 """
 
 import re
@@ -47,7 +42,7 @@ PARTS = ("weights", "queries", "keys", "values")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredCall:
-    """One call of one attention, with its tensors still on disk."""
+    """One call of one attention, with its tensors on disk."""
 
     path: Path
     name: str
@@ -78,8 +73,8 @@ class StoredCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
-    """Calls in the order in which they ran, and the texts of the tokens where these were given."""
+class StoredRecording:
+    """Calls in the order in which they ran, and the texts of tokens if they were stored."""
 
     calls: tuple[StoredCall, ...]
     tokens: tuple[tuple[str, ...], ...] = ()
@@ -97,10 +92,10 @@ def record_to_disk(
     Arguments:
         model: as for `harken.record`.
         folder: a new or empty folder, or a recording to replace.
-        selection: which layers, heads and steps; everything by default.
-        tokens: texts of the tokens, row by row, to store with the recording.
+        selection: which layers, heads and steps; all by default.
+        tokens: texts of the tokens of each row, to store with the recording.
 
-        with harken.record_to_disk(model, "recording"):
+        with torch.inference_mode(), harken.record_to_disk(model, "recording"):
             model(tokens)
     """
     check_module(model)
@@ -133,11 +128,18 @@ def record_to_disk(
         (unfinished / INDEX).write_text(dumps(index, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def open_recording(folder: str | PathLike[str]) -> Recording:
-    """Open a recording; its tensors are read on demand.
+def open_recording(folder: str | PathLike[str]) -> StoredRecording:
+    """Open a recording of `harken.record_to_disk`.
 
-    recording = harken.open_recording("recording")
-    recording.calls[0].name, recording.calls[0].read("weights").shape
+    Arguments:
+        folder: the folder of the recording.
+
+    Returns a `StoredRecording` with `tokens` and `calls` in the order in which they ran. A call has
+    `name`, `layer`, `heads`, `steps` and `shapes`; `call.read("weights")` reads a tensor (batch,
+    heads, queries, keys) from disk.
+
+        recording = harken.open_recording("recording")
+        recording.calls[0].name, recording.calls[0].read("weights").shape
     """
     folder = Path(folder)
     path = folder / INDEX
@@ -146,7 +148,7 @@ def open_recording(folder: str | PathLike[str]) -> Recording:
         case {"format": str(form), "tokens": list(tokens), "calls": list(calls)}:
             if form == FORMAT and all(_is_list_of(row, str) for row in tokens):
                 stored = tuple(_call(folder, call) for call in calls)
-                return Recording(stored, tuple(map(tuple, tokens)))
+                return StoredRecording(stored, tuple(map(tuple, tokens)))
     raise _damaged(path, f"no {FORMAT!r}")
 
 
@@ -176,7 +178,7 @@ def _call(folder: Path, call: Any) -> StoredCall:
 
 
 def _check_free(folder: Path) -> None:
-    """Raise unless the folder is new or empty, or a recording with nothing beside it."""
+    """Raise unless the folder is new, empty, or contains only a recording."""
     if not exists(folder):
         return
     fix = "choose a new folder, or empty this one"

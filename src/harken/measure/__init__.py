@@ -1,1 +1,1 @@
-"""Sequences to numbers, each with its interval."""
+"""Metrics with intervals and paired tests."""

@@ -1,4 +1,4 @@
-"""Remove each part of a model in turn, and compare a metric with and without it."""
+"""Ablation studies: a metric of a model with and without each of its parts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from harken.errors import UserError
 from harken.inspection.ablation import (
     How,
     Mean,
-    Part,
+    ModelPart,
     Resample,
     Zero,
     ablated,
@@ -25,7 +25,7 @@ PartKind = Literal["heads", "layers", "positions"]
 Replacement = Literal["zero", "mean", "resample"]
 
 
-class Evaluated(Protocol):
+class EvaluationResult(Protocol):
     """The result of an evaluation, with the main metric first."""
 
     @property
@@ -38,7 +38,7 @@ class Evaluated(Protocol):
 class AblatedPart:
     """The metric without a part, and its difference from the whole model."""
 
-    part: Part
+    part: ModelPart
     value: Estimate
     difference: Difference
 
@@ -50,7 +50,7 @@ class AblatedPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AblationStudy:
-    """The metric of the whole model, and without each part, the most harmful removal first."""
+    """The metric of the whole model and without each part, largest loss of quality first."""
 
     n: int
     metric: str
@@ -60,16 +60,19 @@ class AblationStudy:
 
 def ablation_study(
     model: nn.Module,
-    evaluate: Callable[[], Evaluated],
+    evaluate: Callable[[], EvaluationResult],
     what: PartKind,
     how: Replacement = "zero",
     *,
     seed: int = 0,
     on_part: Callable[[int, int, str, AblatedPart], None] = lambda *progress: None,
 ) -> AblationStudy:
-    """Evaluate the model whole and without each part; `on_part(number, total, metric, part)`."""
+    """Evaluate the model, and evaluate it again without each part in turn.
+
+    `on_part(number, total, metric, part)` is called after each part.
+    """
     means, before = mean_activations(model, evaluate)
-    parts: Sequence[Part] = position_parts(model)
+    parts: Sequence[ModelPart] = position_parts(model)
     if what == "heads":
         parts = means.heads()
     elif what == "layers":  # those that ran: an example may not use every part of a model
@@ -88,7 +91,6 @@ def ablation_study(
         change = difference(sample, after)
         results.append(AblatedPart(part=part, value=after.estimate(), difference=change))
         on_part(number, len(parts), metric, results[-1])
-    is_lower_better = any(result.difference.unit in LOWER_IS_BETTER for result in results)
-    sign = -1 if is_lower_better else 1
+    sign = -1 if results[0].difference.unit in LOWER_IS_BETTER else 1
     results.sort(key=lambda result: sign * result.difference.value)
     return AblationStudy(n=before.n, metric=metric, whole=sample.estimate(), parts=results)

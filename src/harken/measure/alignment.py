@@ -1,15 +1,15 @@
-"""Word alignments from the cross-attention of a translation model, head by head, and their AER.
+"""Word alignments from the cross-attention of a translation model, and their error rate (AER).
 
-    A predicted links, S sure ones, P possible ones (S is a subset of P), over a whole corpus:
+    A predicted links, S sure links, P possible links (S is a subset of P), over a whole corpus:
 
     precision = |A and P| / |A|      recall = |A and S| / |S|
     AER       = 1 - (|A and S| + |A and P|) / (|A| + |S|)            (Och and Ney, 2003)
 
-The model reads each pair in one teacher-forced pass. Weights of tokens become weights of words by
-the sum over the tokens of a source word and the mean over those of a target word.
+Weights come from a teacher-forced pass. Weights of words are the sum over the tokens of a source
+word and the mean over the tokens of a target word.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -24,7 +24,7 @@ from harken.inspection.refs import HeadRef, layer_label
 from harken.measure.interval import LOGIT, Estimate, Sample
 
 Links = frozenset[Link]
-Weights = Float[np.ndarray, "T S"]
+WordWeights = Float[np.ndarray, "T S"]
 LinkCounts = Float[np.ndarray, "pairs 4"]
 
 # Steps of (target, source) in the order of Moses' symal: adjacent points, then diagonal ones.
@@ -70,22 +70,19 @@ def align_attention(
     min_weight: float = 0.2,
     after_input: bool = False,
 ) -> AttentionAlignment | None:
-    """Measure the alignments of every head; None without any pair.
+    """Measure the alignments of every head; return None if there are no pairs.
 
-    `start` is the token that begins a translation. With `after_input` a word gets the attention of
-    the step that reads it instead of the step that predicts it.
+    `start` is the token that begins a translation. With `after_input`, the attention of a word is
+    that of the step that reads it instead of the step that predicts it.
     """
     links: dict[str, list[Links]] = {}
     gold: list[GoldLinks] = []
-    for pair in pairs:
-        gold.append(pair.gold)
-        target, source = pair.target.words, pair.source.words
-        weights = cross_attention(
-            model, pair.source.tokens, pair.target.tokens, start, after_input=after_input
-        )
+    for (tokens, source), (target_tokens, target), true in pairs:
+        gold.append(true)
+        weights = cross_attention(model, tokens, target_tokens, start, after_input=after_input)
         for name, table in _candidates(weights):
-            predicted = METHODS[method](word_weights(table, target, source), min_weight)
-            links.setdefault(name, []).append(predicted)
+            by_word = word_weights(table, target, source)
+            links.setdefault(name, []).append(_links(by_word, method, min_weight))
         links.setdefault(DIAGONAL, []).append(diagonal(target[-1] + 1, source[-1] + 1))
     if not gold:
         return None
@@ -111,7 +108,7 @@ def cross_attention(
     *,
     after_input: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Return weights [heads, target, source] of every cross-attention, by a teacher-forced pass."""
+    """Return weights [heads, target, source] of every cross-attention in a teacher-forced pass."""
     device = next(model.parameters()).device
     sources = torch.tensor([list(source)], device=device)
     targets = torch.tensor([[start, *target]], device=device)
@@ -140,10 +137,10 @@ def _candidates(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.nda
 
 
 def word_weights(
-    weights: Weights, target_words: Sequence[int], source_words: Sequence[int]
+    weights: WordWeights, target_words: Sequence[int], source_words: Sequence[int]
 ) -> Float[np.ndarray, "T S"]:
     """Return weights of words, from weights of tokens and the index of each token's word."""
-    # One-hot rows per token: the product with them is the sum over a word's tokens.
+    # The product with one-hot rows is the sum over a word's tokens.
     source = np.eye(max(source_words) + 1)[list(source_words)]
     target = np.eye(max(target_words) + 1)[list(target_words)]
     means = (target / np.maximum(target.sum(axis=0), 1)).T
@@ -151,28 +148,37 @@ def word_weights(
     return merged
 
 
-def argmax_source(weights: Weights) -> Links:
+def argmax_source(weights: WordWeights) -> Links:
     """Link each target word to the source word with the highest weight, of equals the first."""
     return frozenset((int(best), t) for t, best in enumerate(weights.argmax(axis=1)))
 
 
-def argmax_target(weights: Weights) -> Links:
+def argmax_target(weights: WordWeights) -> Links:
     """Link each source word to the target word with the highest weight, of equals the first."""
     return frozenset((s, int(best)) for s, best in enumerate(weights.argmax(axis=0)))
 
 
-def threshold_links(weights: Weights, min_weight: float) -> Links:
+def threshold_links(weights: WordWeights, min_weight: float) -> Links:
     """Link all words with at least this weight."""
     return frozenset((int(s), int(t)) for t, s in np.argwhere(weights >= min_weight))
 
 
-def grow_diag_final(by_target: Links, by_source: Links) -> Links:
-    """Symmetrize two directed alignments by grow-diag-final (Koehn and others, 2003).
+def _links(weights: WordWeights, method: LinkMethod, min_weight: float) -> Links:
+    if method == "threshold":
+        return threshold_links(weights, min_weight)
+    by_target, by_source = argmax_source(weights), argmax_target(weights)
+    if method == "intersection":
+        return by_target & by_source
+    if method == "union":
+        return by_target | by_source
+    return by_target if method == "looked" else grow_diag_final(by_target, by_source)
 
-    The links of both directions grow by neighboring links of either one that link a new word; then
-    every link of `by_target`, which has a source word for each target word, and of `by_source` is
-    added that links a new word. The order decides the result. It is that of Moses' `symal`: points
-    by target, then source, where a point that was just added counts in the same pass.
+
+def grow_diag_final(by_target: Links, by_source: Links) -> Links:
+    """Symmetrize two directed alignments by grow-diag-final (Koehn et al., 2003).
+
+    The order of additions decides the result. It is that of Moses' `symal`: points by target, then
+    source, where a point that was just added counts in the same pass.
     """
     forward, backward = (sorted((t, s) for s, t in links) for links in (by_target, by_source))
     either, points = {*forward, *backward}, {*forward} & {*backward}
@@ -195,17 +201,6 @@ def grow_diag_final(by_target: Links, by_source: Links) -> Links:
     for point in (*forward, *backward):
         add(*point)
     return frozenset((s, t) for t, s in points)
-
-
-METHODS: Mapping[str, Callable[[Weights, float], Links]] = {
-    "looked": lambda weights, _: argmax_source(weights),
-    "intersection": lambda weights, _: argmax_source(weights) & argmax_target(weights),
-    "union": lambda weights, _: argmax_source(weights) | argmax_target(weights),
-    "grow-diag-final": lambda weights, _: grow_diag_final(
-        argmax_source(weights), argmax_target(weights)
-    ),
-    "threshold": threshold_links,
-}
 
 
 def diagonal(target_words: int, source_words: int) -> Links:
@@ -249,10 +244,7 @@ def lowest_aer(counts: Mapping[str, LinkCounts]) -> str:
 
 
 def cross_validated_counts(counts: Mapping[str, LinkCounts]) -> LinkCounts:
-    """Return the counts of the best head, chosen for each half of the pairs on the other half.
-
-    The best of many on the pairs that it was chosen on would look better than it is.
-    """
+    """Return the counts of the best head, chosen for each half of the pairs on the other half."""
     mixed = np.empty_like(next(iter(counts.values())))
     for half in (0, 1):
         others = {name: count[1 - half :: 2] for name, count in counts.items()}

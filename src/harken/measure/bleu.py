@@ -4,13 +4,12 @@
     bp   = min(1, exp(1 - expected / written))                            in words
     chrF = 100 (1 + 4) P R / (4 P + R)     P, R: means over n = 1..6 of matches of n characters
 
-An order without a match counts as half a match, the next such order as a quarter ("exp").
-sacrebleu counts the matches of each sentence; the formulas are repeated here because an interval
-needs the score without each of the sentences. A sentence has one reference.
+The first order without a match counts as half a match, the next as a quarter (smoothing "exp").
+sacrebleu counts the matches of each sentence; the formulas are repeated here because the jackknife
+needs the score without each sentence. Each sentence has one reference.
 
-`bleu` is what sacrebleu prints for raw text. `bleu_moses` is for tables of Multi30k, whose texts
-are lower-cased, normalized in their punctuation and split by Moses' tokenizer. The two differ by a
-point or more and must not be compared.
+`bleu` is sacrebleu's value for raw text. `bleu_moses` is the value of tables on Multi30k: lower
+case, normalized punctuation, Moses tokens. They differ by a point or more.
 """
 
 from collections.abc import Sequence
@@ -35,10 +34,9 @@ Figures = Float[np.ndarray, "rows"]
 def translation_samples(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric, and for each the signature that makes it comparable.
+    """Return samples by metric, and the sacrebleu signature of each.
 
-    `language` is the code of the target, such as "de". Moses uses its English rules for languages
-    that it does not know.
+    `language` is the code of the target, such as "de"; Moses treats unknown languages as English.
     """
     moses = [moses_tokens(side, language) for side in (hypotheses, references)]
     samples = {
@@ -63,7 +61,7 @@ def corpus_score(counts: Counts, figure: Figure) -> Sample:
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
-    """Return tokens separated by spaces, made in the order of Multi30k's own script."""
+    """Return tokens separated by spaces, by the steps of Multi30k's preprocessing script."""
     normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
     return [
         tokenizer.tokenize(normalizer.normalize(line.lower()), escape=False, return_str=True)

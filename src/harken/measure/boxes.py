@@ -1,18 +1,16 @@
-"""Attention over an image against the boxes of the caption's words.
+"""Attention over an image compared with the boxes of the caption's words.
 
-    attention_in_box        share of words whose strongest attention lies in their own box
+    attention_in_box        share of words whose strongest attention lies in their box
     attention_mass_in_box   share of a word's attention that lies in its box, mean over words
-    chance_in_box           share of grid points that lie in the box, mean over the same words
+    chance_in_box           share of grid points in the box, mean over the same words: the
+                            expected value of both for random or uniform attention
 
-`chance_in_box` is what random attention reaches in the first and uniform attention in the second. A
-grid point is in a box if its center is, borders included.
-
-A word counts if the alignment pairs it with an equal word of the caption that has the boxes. The
-attention of a word is the mean over its tokens: a single token may begin many words, or be certain
-already. Several equal maxima count as one of them drawn at random.
+A grid point is in a box if its center is, borders included. A word counts if the alignment pairs it
+with an equal word of the caption. The attention of a word is the mean over its tokens; of equal
+maxima, each counts in part.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,12 +22,11 @@ from harken.measure.edit_distance import EditOp, matched_words
 from harken.measure.interval import LOGIT, Sample
 
 NOTES = {
-    "attention_in_box": "words whose strongest look falls into their own box, borders included, of "
-    "words written as in the caption; compare with chance_in_box",
-    "attention_mass_in_box": "attention that falls into a word's own box, mean over words written "
-    "as in the caption; compare with chance_in_box",
-    "chance_in_box": "places that lie in a word's own box, mean over the same words: what looking "
-    "by lot would reach",
+    "attention_in_box": "share of correct words whose strongest attention lies in their box; "
+    "compare with chance_in_box",
+    "attention_mass_in_box": "share of a word's attention in its box, mean over correct words; "
+    "compare with chance_in_box",
+    "chance_in_box": "share of grid points in the box, mean over the same words: random attention",
 }
 
 
@@ -52,7 +49,7 @@ class ImageAttention:
     """Attention of each output token over one image."""
 
     weights: Float[np.ndarray, "symbols places"]
-    words: Integer[np.ndarray, "symbols"]  # the index of each token's word; -1 for no word
+    words: Integer[np.ndarray, "symbols"]  # the index of each token's word, or -1
     centers: GridCenters
 
 
@@ -71,27 +68,23 @@ def box_samples(
 ) -> tuple[dict[str, Sample], dict[str, str]]:
     """Return samples by metric over the words of all images, and a note on each.
 
-    `boxes` are those of a caption's words, none if unknown; `alignments` are of outputs with it.
+    `boxes` has the boxes of each caption's words, if known; `alignments` align outputs with it.
     """
-    images = [list(box_hits(*image)) for image in zip(boxes, attention, alignments, strict=True)]
+    images: list[list[BoxHit]] = []
+    for of_words, image, ops in zip(boxes, attention, alignments, strict=True):
+        images.append([])
+        for word, output in matched_words(ops):
+            tokens = image.words == output
+            if word < len(of_words) and tokens.any():
+                weights = image.weights[tokens].mean(axis=0)
+                images[-1].append(box_hit(weights, inside(of_words[word], image.centers)))
     return {name: mean_over_words(name, images) for name in BoxHit._fields}, NOTES
 
 
 def mean_over_words(name: str, images: Sequence[Sequence[BoxHit]]) -> Sample:
-    """Return the mean of a metric; the words that count depend on the system."""
+    """Return the mean of a metric over the words that the system wrote correctly."""
     rows = [(sum(getattr(hit, name) for hit in hits), len(hits)) for hits in images]
     return Sample(counts=np.array(rows, dtype=np.float64), link=LOGIT, chosen=True)
-
-
-def box_hits(
-    boxes: Sequence[Box], attention: ImageAttention, steps: Sequence[EditOp]
-) -> Iterator[BoxHit]:
-    """Yield the metrics of each matched word of one image."""
-    for word, written in matched_words(steps):
-        own = attention.words == written
-        if word < len(boxes) and own.any():
-            within = inside(boxes[word], attention.centers)
-            yield box_hit(attention.weights[own].mean(axis=0), within)
 
 
 def box_hit(weights: Float[np.ndarray, "places"], within: Bool[np.ndarray, "places"]) -> BoxHit:

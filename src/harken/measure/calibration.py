@@ -1,17 +1,15 @@
-"""Expected calibration error: of answers with a confidence of 80 %, 80 % should be right.
+"""Expected calibration error (ECE) and reliability diagrams.
 
     ECE  =  sum over bins | sum of confidences - number of right answers |  /  answers
 
-Bins have equal widths, so that the bin of an answer depends on this answer alone and intervals and
-tests can leave out examples or exchange them between systems.
-
-The error is never negative, so it is biased upward: even if every confidence p were true, the
-number of right answers in a bin would deviate from their sum by sqrt(sum p (1-p)), with a mean
-distance of sqrt(2/pi) times that. A calibrated model has this error, and the lower end of the
-interval is lowered by this bias of the bins that may be calibrated.
+Bins have equal widths, so that the bin of an answer depends on this answer alone, as the jackknife
+and paired tests need. ECE is biased upward: even if every confidence p were true, the number of
+right answers in a bin would deviate from their sum by sqrt(2/pi sum p (1-p)) on average. The
+interval's lower end is lowered by this bias of the bins that may be calibrated.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,12 +24,13 @@ CALIBRATED = 3.0  # deviations from zero within which a bin may be calibrated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bin:
-    """Answers of similar confidence."""
+class AnswerGroup:
+    """Accuracy and mean confidence of a group of answers."""
 
+    name: str
     n: int
-    confidence: float  # their mean
     right: Estimate
+    confidence: float
 
 
 def bins_of(scored: ScoredAnswers) -> Int[np.ndarray, "answers"]:
@@ -54,16 +53,16 @@ def calibration_error(scored: ScoredAnswers) -> Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class CalibrationSample(Sample):
-    """A sum of absolute values, to which neither the jackknife nor a link applies."""
+    """A sum of absolute values, which has neither a jackknife nor a link."""
 
-    variances: Float[np.ndarray, "bins"]  # of the sums in the bins, if confidences were true
+    variances: Float[np.ndarray, "bins"]  # of the sums in the bins, if calibrated
 
     def interval(self) -> Ends:
         n, gaps = len(self.counts), self.counts[:, :-1]
         if n < 2:
             return None, None
         sums = gaps.sum(axis=0)
-        # The variance of equal answers in a bin is 0.
+        # Equal answers in a bin have no empirical variance.
         variances = np.maximum((gaps**2).sum(axis=0) - sums**2 / n, self.variances) / n**2
         deviations = np.sqrt(variances)
         near_zero = np.abs(sums) / n < CALIBRATED * deviations
@@ -75,7 +74,7 @@ class CalibrationSample(Sample):
 
 
 def error_by_chance(scored: ScoredAnswers) -> float:
-    """Return the expected error on as many answers if every confidence were true."""
+    """Return the expected error of a calibrated model on as many answers."""
     return float(np.sqrt(2 / np.pi * variances_by_bin(scored)).sum() / len(scored))
 
 
@@ -85,11 +84,21 @@ def variances_by_bin(scored: ScoredAnswers) -> Float[np.ndarray, "bins"]:
     return np.bincount(bins_of(scored), weights=variances, minlength=BINS)
 
 
-def reliability(scored: ScoredAnswers) -> list[Bin]:
-    """Return the bins that are not empty, in the order of confidence."""
-    members, bins = bins_of(scored), []
-    for number in np.unique(members):
-        inside = scored.at(np.flatnonzero(members == number).tolist())
-        right, confidence = share(inside.right.tolist()).estimate(), inside.confidences.mean()
-        bins.append(Bin(n=len(inside), confidence=float(confidence), right=right))
-    return bins
+def reliability(scored: ScoredAnswers) -> list[AnswerGroup]:
+    """Return the bins with answers, in the order of confidence."""
+    return group_answers(scored, bins_of(scored), dict.fromkeys(range(BINS), ""))
+
+
+def group_answers(
+    scored: ScoredAnswers, keys: Int[np.ndarray, "answers"], names: Mapping[int, str]
+) -> list[AnswerGroup]:
+    """Group answers by key; return the groups that have answers, in the order of `names`."""
+    groups = []
+    for key, name in names.items():
+        group = scored.at(np.flatnonzero(keys == key).tolist())
+        if len(group):
+            right, confidence = share(group.right.tolist()).estimate(), group.confidences.mean()
+            groups.append(
+                AnswerGroup(name=name, n=len(group), right=right, confidence=float(confidence))
+            )
+    return groups

@@ -7,26 +7,15 @@
     CIDEr   = 10 mean over n = 1..4 and references r of   g_n(c) . g_n(r) / (|g_n(c)| |g_n(r)|)
     CIDEr-D = the same with  min(g_n(c), g_n(r)) . g_n(r)  above, times exp(-(c - r)^2 / (2 6^2))
 
-An n-gram matches as often as in the reference that has it most. BLEU is not smoothed: without a
-match of N words BLEU-N is 0, where coco-caption, which adds 1e-15 to matches and 1e-9 to what was
-written, has a hundredth of a point, or up to 3 if no caption has N words.
+Values are 100 times those of coco-caption, as in papers. BLEU is not smoothed: without a match of N
+words BLEU-N is 0, where coco-caption adds small constants. CIDEr (Vedantam et al., 2015) takes
+document frequencies from the references of the evaluated set, so that values of two sets are not
+comparable; words are not stemmed, as in coco-caption and unlike in the paper.
 
-CIDEr (Vedantam, Zitnick and Parikh, 2015) takes document frequencies from the references of the
-evaluated set: an n-gram of every image weighs nothing, a set of one image has the value 0, and
-values of two sets are not comparable. c and r in its last factor are lengths in words. Words are
-not stemmed, as in coco-caption and unlike in the paper.
-
-Values are a hundred times those of coco-caption, as in papers' tables; CIDEr can exceed 100.
-
-Words are those of coco-caption, whose Penn Treebank tokenizer lower-cases and drops
-
-    ''  '  ``  `  -LRB-  -RRB-  -LCB-  -RCB-  .  ?  !  ,  :  -  --  ...  ;
-
-Brackets stay, since they are not in the list in lower case. A word is letters and digits with
-- . / ' inside, or , : between digits; 's 're 've 'll 'd 'm n't and the "not" of "cannot" are words
-of their own, and so is every other sign. Unlike the original, the dot of an abbreviation ("mr.") is
-dropped, &amp; is not decoded and URLs are not recognized: the two differ in 52 of the 72,474
-captions of Flickr8k and Multi30k.
+Words are those of coco-caption's Penn Treebank tokenizer: lower case, without . ? ! , : ; dashes
+and quotes; 's, n't and the like are separate words. The dot of an abbreviation is dropped, and HTML
+entities and URLs are not recognized: this changes 52 of the 72,474 captions of Flickr8k and
+Multi30k.
 """
 
 import re
@@ -63,10 +52,7 @@ CIDER_SIGMA = 6.0  # words, of the length penalty
 def caption_samples(
     captions: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric, and a note for each on what it is comparable with.
-
-    Each image has a caption and at least one reference; the number of references may differ.
-    """
+    """Return samples by metric, and a note for each; every image has at least one reference."""
     assert all(references), "an image without a reference cannot be measured"
     written = [caption_words(caption) for caption in captions]
     expected = [[caption_words(text) for text in texts] for texts in references]
@@ -84,21 +70,16 @@ def caption_samples(
         "cider": mean_points([value.plain for value in values]),
         "exact_match": share(matches),
     }
-    fewest, most = min(map(len, references)), max(map(len, references))
-    number = f"{fewest} to {most}" if fewest < most else f"{most}"
-    frequencies = (
-        "document frequencies from all references of this set, for its interval too, so compare "
-        "only values of the same set"
-    )
+    low, high = min(map(len, references)), max(map(len, references))
+    number = f"{low} to {high}" if low < high else f"{high}"
+    frequencies = "document frequencies from this set; compare only values of the same set"
     notes = {
         "bleu_1": f"BLEU of single words, references per image: {number}, closest length, not "
-        "smoothed; words in lower case, split as by coco-caption (PTB: 's and n't apart, hyphens "
-        "inside), without . ? ! , : ; dashes and quotes",
+        "smoothed; tokens of coco-caption (lower case, PTB, without punctuation)",
         **{f"bleu_{order}": f"as bleu_1, of 1 to {order} words" for order in ORDERS[1:]},
-        "cider_d": "CIDEr-D, the CIDEr of most papers, a hundred times coco-caption's; words as "
-        f"bleu_1; {frequencies}",
-        "cider": f"CIDEr as first defined, without stems, on the scale of cider_d; {frequencies}",
-        "exact_match": "captions equal to one of their references, case and punctuation compared",
+        "cider_d": f"CIDEr-D, 100 times coco-caption's CIDEr; words as bleu_1; {frequencies}",
+        "cider": f"original CIDEr, without stemming, on the scale of cider_d; {frequencies}",
+        "exact_match": "captions equal to a reference, with case and punctuation",
     }
     return samples, notes
 
@@ -117,7 +98,7 @@ def caption_bleu_counts(captions: Sequence[Words], references: Sequence[Sequence
     """Return written and expected words, then matches and written n-grams of every order."""
     rows = []
     for caption, texts in zip(captions, references, strict=True):
-        # Of two references as close, the shorter counts.
+        # Of two references that are equally close, the shorter counts.
         _, closest = min((abs(len(text) - len(caption)), len(text)) for text in texts)
         row = [len(caption), closest]
         for order in ORDERS:
@@ -129,7 +110,7 @@ def caption_bleu_counts(captions: Sequence[Words], references: Sequence[Sequence
 
 
 def caption_bleu(sums: Sums) -> Figures:
-    """Return BLEU in points, of as many orders as there are counts for."""
+    """Return BLEU in points, of the orders that `sums` has counts of."""
     matches, totals = sums[:, 2::2], sums[:, 3::2]
     precisions = np.divide(matches, totals, out=np.ones_like(totals), where=matches > 0)
     defined = np.logical_and.reduce(matches > 0, axis=1)
@@ -137,7 +118,7 @@ def caption_bleu(sums: Sums) -> Figures:
 
 
 def mean_points(values: Sequence[float]) -> Sample:
-    """Return a hundred times the mean."""
+    """Return 100 times the mean."""
     points = 100 * np.asarray(values, dtype=np.float64)
     return Sample(counts=np.stack((points, np.ones_like(points)), axis=1), unit="points")
 
@@ -150,7 +131,7 @@ class Cider(NamedTuple):
 
 
 def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[Cider]:
-    """Return the values of each image, with the document frequencies of all of them."""
+    """Return the values of each image, with document frequencies over all images."""
     frequencies = Counter(
         ngram
         for texts in references
@@ -175,7 +156,7 @@ def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> l
             penalty = exp(-((len(caption) - len(text)) ** 2) / (2 * CIDER_SIGMA**2))
             for own, other in zip(written, tf_idf(text), strict=True):
                 lengths = hypot(*own.values()) * hypot(*other.values()) or 1.0
-                # In the order of the caption: the order of a set would change the last digit.
+                # Sum in the order of the caption: the order of a set is not deterministic.
                 shared = [(own[ngram], other[ngram]) for ngram in own if ngram in other]
                 plain.append(sum(a * b for a, b in shared) / lengths)
                 clipped.append(penalty * sum(min(a, b) * b for a, b in shared) / lengths)

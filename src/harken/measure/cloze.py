@@ -1,12 +1,13 @@
 """Metrics of filled blanks, by a model or by n-gram counts.
 
-    accuracy        share of blanks whose most probable word is the true one
-    top5_accuracy   share whose true word is among the five most probable
+    accuracy        share of blanks whose most probable word is the true word
+    top5_accuracy   share of blanks whose true word is among the five most probable
     nats            mean of -log P(true word); perplexity is its exponential
 
-Lines are the independent examples, not the words of a line.
+Lines are the independent examples, not blanks.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -32,29 +33,24 @@ def ngram_predictions(
 ) -> tuple[ClozePredictions, ClozePredictions]:
     """Predict by word frequency alone, and by the two neighbors on each side.
 
-    Numbers below `first_word` are special tokens, which are no answers.
+    Numbers below `first_word` are special tokens, which are never predicted.
     """
-    truth, unigram = lines.values[chosen], trigrams.alone()
+    unigram, sides = trigrams.alone(), sides_of(lines, chosen, trigrams.end).tolist()
 
-    def best_of(probabilities: Float[np.ndarray, "V"], true: int) -> tuple[int, float, float]:
-        best = first_word + int(probabilities[first_word:].argmax())
-        return best, probabilities[best], probabilities[true]
+    def predict(distributions: Iterable[Float[np.ndarray, "V"]]) -> ClozePredictions:
+        rows = []
+        for probabilities, true in zip(distributions, lines.values[chosen], strict=True):
+            best = first_word + int(probabilities[first_word:].argmax())
+            rows.append((best, probabilities[best], probabilities[true]))
+        words, best_probabilities, true_probabilities = map(np.array, zip(*rows, strict=True))
+        logs, true_logs = np.log(best_probabilities), np.log(true_probabilities)
+        return ClozePredictions(words[:, None], logs[:, None], true_logs)
 
-    def predictions(rows: list[tuple[int, float, float]]) -> ClozePredictions:
-        best, probability, true = (np.array(part) for part in zip(*rows, strict=True))
-        return ClozePredictions(best[:, None], np.log(probability)[:, None], np.log(true))
-
-    sides = sides_of(lines, chosen, trigrams.end).tolist()
-    return (
-        predictions([best_of(unigram, true) for true in truth]),
-        predictions(
-            [best_of(trigrams.blank(*around), t) for t, around in zip(truth, sides, strict=True)]
-        ),
-    )
+    return predict([unigram] * len(sides)), predict(trigrams.blank(*around) for around in sides)
 
 
 class ClozeMetrics:
-    """Samples over the lines that have any blank."""
+    """Samples over the lines that have a blank."""
 
     def __init__(self, lines: Ragged, chosen: Numbers) -> None:
         owner, _ = places(lines.lengths)
@@ -74,14 +70,13 @@ class ClozeMetrics:
 
     def perplexity(self, filled: ClozePredictions) -> Sample:
         counts = self._counts(-filled.true_logs)
-        return Sample(counts=counts, figure=exp_ratio, unit="perplexity", link=LOG_LOG)
+        return Sample(
+            counts=counts,
+            figure=lambda sums: np.exp(ratio(sums)),
+            unit="perplexity",
+            link=LOG_LOG,
+        )
 
     def _counts(self, values: np.ndarray) -> Float[np.ndarray, "lines 2"]:
         sums = np.bincount(self._line, weights=values, minlength=self._lines)
         return np.stack((sums, self._counted), axis=1)[self._counted > 0]
-
-
-def exp_ratio(sums: Float[np.ndarray, "rows 2"]) -> Float[np.ndarray, "rows"]:
-    """Return exp of the first sum over the second."""
-    perplexities: np.ndarray = np.exp(ratio(sums))
-    return perplexities

@@ -1,11 +1,10 @@
-"""Word and character error rates: the fewest edits between a transcript and its reference.
+"""Word and character error rates, by the minimum edit distance to the reference.
 
     rate = (substitutions + deletions + insertions) / reference units      over all sentences
 
-Units are words (WER) or characters (CER), spaces between words included. A rate can exceed 1. For
-an empty reference every output unit is an insertion and the rate is their number, as in jiwer,
-which computes the alignment. White space of any length is one space; case and punctuation are
-compared unless a `Leniency` says otherwise.
+Units are words (WER) or characters including spaces (CER). A rate can exceed 1. For an empty
+reference, the rate is the number of output units, as in jiwer, which computes the alignment.
+Consecutive white space is one space; case and punctuation count unless a `Leniency` ignores them.
 """
 
 import unicodedata
@@ -17,10 +16,9 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
-from jaxtyping import Float
 from jiwer import AbstractTransform, process_words
 
-from harken.measure.interval import LOG, LOGIT, Link, Sample
+from harken.measure.interval import LOG, LOGIT, LinkFunction, Sample
 from harken.measure.tagging import Pairs
 
 Units = Literal["words", "characters"]
@@ -32,29 +30,28 @@ APOSTROPHES = "'’"
 class Leniency:
     """Differences that are not counted as errors."""
 
-    case: bool = False  # "Yes" for "yes"
-    punctuation: bool = False  # a space for each, but for an apostrophe inside a word
+    case: bool = False
+    punctuation: bool = False  # replaced by a space, except an apostrophe inside a word
 
     def apply(self, text: str) -> str:
         if self.punctuation:
-            text = "".join(" " if is_pause(text, at) else sign for at, sign in enumerate(text))
+            text = "".join(" " if _is_pause(text, at) else sign for at, sign in enumerate(text))
         return " ".join((text.lower() if self.case else text).split())
 
 
 STRICT = Leniency()
 
 
-def is_pause(text: str, at: int) -> bool:
-    """Whether a character is punctuation outside a word."""
+def _is_pause(text: str, at: int) -> bool:
     inside = text[at - 1 : at].isalnum() and text[at + 1 : at + 2].isalnum()
     return unicodedata.category(text[at])[0] == "P" and not (inside and text[at] in APOSTROPHES)
 
 
 class EditOp(NamedTuple):
-    """A reference unit and the output unit for it; "" on a side that has none."""
+    """A reference unit and the aligned unit of the output; "" for none."""
 
-    said: str
-    written: str
+    reference: str
+    hypothesis: str
     edit: Edit
 
 
@@ -80,11 +77,14 @@ class EditCounts(NamedTuple):
 
 
 def transcription_samples(
-    written: Sequence[str], said: Sequence[str], leniency: Leniency = STRICT
+    hypotheses: Sequence[str], references: Sequence[str], leniency: Leniency = STRICT
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric, and a note for each on what it is comparable with."""
+    """Return samples by metric, and a note for each."""
     words, characters = (
-        [count_edits(steps) for steps in align_texts(written, said, units=units, leniency=leniency)]
+        [
+            count_edits(ops)
+            for ops in align_texts(hypotheses, references, units=units, leniency=leniency)
+        ]
         for units in ("words", "characters")
     )
     samples = {
@@ -101,19 +101,23 @@ def transcription_samples(
     notes = {
         "wer": f"word error rate, {how}, jiwer {version('jiwer')}",
         "cer": f"character error rate with spaces, {how}, jiwer {version('jiwer')}",
-        "substitutions": "words written for others, of all words said",
-        "deletions": "words said and not written, of all words said",
-        "insertions": "words written and not said, over all words said",
+        "substitutions": "substituted words / words of the reference",
+        "deletions": "deleted words / words of the reference",
+        "insertions": "inserted words / words of the reference",
     }
     return samples, notes
 
 
 def align_texts(
-    written: Sequence[str], said: Sequence[str], *, units: Units, leniency: Leniency = STRICT
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    units: Units,
+    leniency: Leniency = STRICT,
 ) -> list[list[EditOp]]:
-    """Return the fewest edits of each sentence, in order; jiwer decides between equals."""
+    """Return the minimal edits of each sentence, in order; jiwer resolves ties."""
     split = _Split(units, leniency)
-    aligned = process_words(list(said), list(written), split, split)
+    aligned = process_words(list(references), list(hypotheses), split, split)
     sentences = zip(aligned.references, aligned.hypotheses, aligned.alignments, strict=True)
     return [
         [
@@ -140,15 +144,10 @@ class _Split(AbstractTransform):
         return text.split() if self._units == "words" else list(text)
 
 
-def count_edits(steps: Iterable[EditOp]) -> EditCounts:
+def count_edits(ops: Iterable[EditOp]) -> EditCounts:
     """Count the edits of one sentence or of several."""
-    kinds = Counter(step.edit for step in steps)
+    kinds = Counter(op.edit for op in ops)
     return EditCounts(kinds["equal"], kinds["substitute"], kinds["delete"], kinds["insert"])
-
-
-def add_edits(edits: Iterable[EditCounts]) -> EditCounts:
-    """Add the counts of several sentences."""
-    return EditCounts(*(sum(parts) for parts in zip(EditCounts(), *edits, strict=True)))
 
 
 def edits_by_speaker(speakers: Sequence[str], edits: Sequence[EditCounts]) -> dict[str, EditCounts]:
@@ -156,36 +155,37 @@ def edits_by_speaker(speakers: Sequence[str], edits: Sequence[EditCounts]) -> di
     groups: dict[str, list[EditCounts]] = {}
     for speaker, counts in zip(speakers, edits, strict=True):
         groups.setdefault(speaker, []).append(counts)
-    totals = {speaker: add_edits(group) for speaker, group in groups.items()}
+    totals = {
+        speaker: EditCounts(*map(sum, zip(*group, strict=True)))
+        for speaker, group in groups.items()
+    }
     return dict(sorted(totals.items(), key=lambda item: (-item[1].rate, item[0])))
 
 
 def confusion_counts(sentences: Iterable[Iterable[EditOp]]) -> Pairs:
-    """Count pairs of reference and output units, for `confusions` of `tagging.py`."""
-    return Counter((step.said, step.written) for steps in sentences for step in steps)
+    """Count pairs of reference and output units."""
+    return Counter((op.reference, op.hypothesis) for ops in sentences for op in ops)
 
 
-def matched_words(steps: Sequence[EditOp]) -> list[tuple[int, int]]:
+def matched_words(ops: Sequence[EditOp]) -> list[tuple[int, int]]:
     """Return the indices of equal words in the reference and in the output."""
-    pairs, said, written = [], 0, 0
-    for step in steps:
-        if step.edit == "equal":
-            pairs.append((said, written))
-        said += step.edit != "insert"
-        written += step.edit != "delete"
+    pairs, reference, hypothesis = [], 0, 0
+    for op in ops:
+        if op.edit == "equal":
+            pairs.append((reference, hypothesis))
+        reference += op.edit != "insert"
+        hypothesis += op.edit != "delete"
     return pairs
 
 
-def rate_of(counted: Sequence[int], edits: Sequence[EditCounts], link: Link = LOG) -> Sample:
-    """Return a count of every sentence over its reference units, all sentences together.
-
-    With insertions a rate can exceed 1, so that it is no proportion.
-    """
+def rate_of(
+    counted: Sequence[int], edits: Sequence[EditCounts], link: LinkFunction = LOG
+) -> Sample:
+    """Return the sum of a count over the sum of reference units, at least 1, of all sentences."""
     counts = np.array([counted, [counts.said for counts in edits]], dtype=np.float64).T
-    return Sample(counts=counts, figure=over_said, unit="error", link=link)
-
-
-def over_said(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
-    """Return the first sum over the second, or over 1 for an empty reference."""
-    rates: np.ndarray = sums[:, 0] / np.maximum(sums[:, 1], 1.0)
-    return rates
+    return Sample(
+        counts=counts,
+        figure=lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1.0),
+        unit="error",
+        link=link,
+    )

@@ -1,18 +1,17 @@
-"""A metric with its 95 % interval, from what was counted in every example.
+"""Metrics with 95 % intervals, computed from the counts of every example.
 
 A metric is a function of sums over examples: right and counted for a share, nats and tokens for a
-perplexity, matches of each order for BLEU. A `Sample` keeps the counts of every example. Examples
-are whatever is independent of the rest: sentences, not words.
+perplexity, matches of each order for BLEU. A `Sample` keeps the counts of every independent
+example, such as a sentence.
 
     proportion   independent examples, each right or wrong: Clopper-Pearson
-    other        leave-one-out jackknife of g(metric), g = log, or logit where there is a largest
-                 value: g(metric) +- t se, mapped back (Efron, The Jackknife, 1982)
+    other        leave-one-out jackknife of g(metric), where g is log, or logit for a bounded
+                 metric: g(metric) +- t se, mapped back (Efron, The Jackknife, 1982)
     ordered      the same over blocks of a text, since neighbors are correlated (batch means)
 
-The jackknife evaluates the metric once for every example, so that an interval costs no resampling.
-The degrees of freedom of t are reduced where few examples decide: by their sizes (Kish) and by the
-kurtosis of their influence (Satterthwaite). There is no interval of fewer than two examples, or of
-examples that do not differ. `benchmarks/coverage.py` measures how often the truth lies inside.
+The degrees of freedom of t are reduced where few examples dominate: by their sizes (Kish) and by
+the kurtosis of their influence (Satterthwaite). Fewer than two examples, or examples that do not
+differ, have no interval. `benchmarks/coverage.py` measures the coverage.
 """
 
 import math
@@ -47,7 +46,7 @@ class Estimate:
     """A value and the ends of its 95 % interval; None where they are undefined.
 
     Shares and errors are 0..1, points 0..100. `n` counts what the value is an average over, such as
-    words; of a metric that is no average, such as BLEU, the examples.
+    words, or examples if it is not an average, such as BLEU.
     """
 
     value: float | None
@@ -58,7 +57,7 @@ class Estimate:
 
 
 def shown(value: float | None, unit: Unit) -> str:
-    """A value as text, without the name of its unit."""
+    """Return a value as text, without the name of its unit."""
     if value is None:
         return UNDEFINED
     if unit in SHARES:
@@ -67,28 +66,28 @@ def shown(value: float | None, unit: Unit) -> str:
 
 
 def shown_interval(estimate: Estimate) -> str:
-    """Both ends as text."""
+    """Return the interval as text."""
     if estimate.low is None or estimate.high is None:
         return UNDEFINED
     return f"{shown(estimate.low, estimate.unit)} - {shown(estimate.high, estimate.unit)}"
 
 
 def signed(value: float, unit: Unit) -> str:
-    """A difference of two values, without its unit; that of shares is in points of a hundred."""
+    """Return a difference as text; differences of shares are in percentage points."""
     decimals = 3 if unit in FINE else 1
     rounded = round(100 * value if unit in SHARES else value, decimals)
     return f"{rounded + 0.0:+.{decimals}f}"  # never -0.0
 
 
 def signed_interval(low: float | None, high: float | None, unit: Unit) -> str:
-    """Both ends of the interval of a difference as text."""
+    """Return the interval of a difference as text."""
     if low is None or high is None:
         return UNDEFINED
     return f"{signed(low, unit)} to {signed(high, unit)}"
 
 
-class Link(NamedTuple):
-    """A scale without ends, on which a metric is closer to normal than on its own."""
+class LinkFunction(NamedTuple):
+    """A transform to an unbounded scale, on which a metric is closer to normal."""
 
     forward: Callable[[Values], Values]
     inverse: Callable[[float], float]
@@ -96,9 +95,9 @@ class Link(NamedTuple):
     top: float | None = None  # the largest value of the metric
 
 
-def logit_link(top: float) -> Link:
-    """For metrics from 0 to `top`."""
-    return Link(
+def logit_link(top: float) -> LinkFunction:
+    """Return the link of metrics from 0 to `top`."""
+    return LinkFunction(
         forward=lambda values: np.log(values) - np.log(top - values),
         inverse=lambda scaled: top / (1 + math.exp(-scaled)),
         slope=lambda value: top / (value * (top - value)),
@@ -106,8 +105,8 @@ def logit_link(top: float) -> Link:
     )
 
 
-LOG = Link(np.log, math.exp, lambda value: 1 / value)
-LOG_LOG = Link(  # for exp of a metric whose link is LOG
+LOG = LinkFunction(np.log, math.exp, lambda value: 1 / value)
+LOG_LOG = LinkFunction(  # for exp of a metric whose link is LOG
     lambda values: np.log(np.log(values)),
     lambda scaled: math.exp(math.exp(scaled)),
     lambda value: 1 / (value * math.log(value)),
@@ -116,7 +115,7 @@ LOGIT, LOGIT_POINTS = logit_link(1.0), logit_link(100.0)
 
 
 def ratio(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
-    """The first sum over the second; NaN where nothing was counted."""
+    """Return the first sum over the second; NaN where nothing was counted."""
     undefined = np.full(len(sums), np.nan)
     means: np.ndarray = np.divide(sums[:, 0], sums[:, 1], out=undefined, where=sums[:, 1] > 0)
     return means
@@ -124,7 +123,7 @@ def ratio(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Sample:
-    """What a metric is made of: counts of every example, and the metric as function of their sums.
+    """Counts of every example, and the metric (`figure`) as a function of their sums.
 
     The last part of the counts is what the metric is an average over, unless `averaged` is false.
     """
@@ -132,29 +131,24 @@ class Sample:
     counts: Counts
     figure: Figure = ratio
     unit: Unit = "share"
-    link: Link = LOG
-    proportion: bool = False  # of independent examples, in each of which 0 or 1 of 1 is counted
-    ordered: bool = False  # examples follow each other in one text
+    link: LinkFunction = LOG
+    proportion: bool = False  # of independent examples that count 0 or 1 of 1
+    ordered: bool = False  # examples are consecutive pieces of one text
     averaged: bool = True
-    chosen: bool = False  # what is counted, in the last part, is the system's own choice
+    chosen: bool = False  # the system chooses what is counted in the last part
 
     @property
     def value(self) -> float:
-        """NaN where it is undefined."""
+        """Return the value on all examples, NaN where it is undefined."""
         return float(self.figure(self.counts.sum(axis=0, keepdims=True))[0])
 
-    @property
-    def n(self) -> int:
-        """See `Estimate`."""
-        return round(float(self.counts[:, -1].sum())) if self.averaged else len(self.counts)
-
     def estimate(self) -> Estimate:
-        """The value on all examples, and its interval."""
         value, (low, high) = self.value, self.interval()
-        return Estimate(value if math.isfinite(value) else None, low, high, self.unit, self.n)
+        n = round(float(self.counts[:, -1].sum())) if self.averaged else len(self.counts)
+        return Estimate(value if math.isfinite(value) else None, low, high, self.unit, n)
 
     def interval(self) -> Ends:
-        """Both ends of the 95 % interval, or neither."""
+        """Return both ends of the 95 % interval, or None for both."""
         counts, value = self.counts[self.counts.any(axis=1)], self.value
         if self.proportion and len(counts) > 1:
             right, counted = counts.sum(axis=0)
@@ -167,10 +161,7 @@ class Sample:
         return self._jackknife(counts, value) if end is None else end
 
     def _at_the_end(self, value: float, examples: int) -> Ends | None:
-        """The interval of the least or largest value, from which no example differs.
-
-        At most this share of all examples does, and may do so by the whole scale.
-        """
+        """Return the interval of the smallest or largest value, where examples do not differ."""
         top = self.link.top or (1.0 if self.unit in SHARES else None)
         if top is None:
             return None
@@ -189,7 +180,7 @@ class Sample:
         if not math.isfinite(middle):
             return None, None
         if not np.isfinite(scaled).all():
-            # One example holds all that is wrong, or all that is right: the rest has no logarithm.
+            # Without an example that has all errors (or none), the logarithm is infinite.
             scaled = self.link.slope(value) * without
         spread = jackknife_error(scaled)
         if spread < 1e-12:
@@ -202,21 +193,20 @@ class Sample:
 
 
 def leave_one_out(figure: Figure, counts: Counts) -> Values:
-    """The metric without each of the examples in turn."""
+    """Return the metric without each example in turn."""
     return figure(counts.sum(axis=0) - counts)
 
 
 def jackknife_error(without: Values) -> float:
-    """The standard error of a metric from its values without each example."""
+    """Return the standard error of a metric from its values without each example."""
     return math.sqrt((len(without) - 1) * float(without.var()))
 
 
 def freedom(without: Values, sizes: Counts) -> float:
-    """Degrees of freedom of t, at least one.
+    """Return the degrees of freedom of t, at least 1.
 
-    n examples of equal size have n - 1. Of unequal ones n is 1 / (sum of squared shares), where the
-    sum is a mean over all parts and 1 for a part that counts nothing. Where few examples decide,
-    the kurtosis k of their influence lowers it to 2n / (k - 1).
+    The effective number of examples is 1 / (sum of squared shares), a mean over all parts. A high
+    kurtosis k of the influence of n examples lowers the degrees of freedom to 2n / (k - 1).
     """
     totals = sizes.sum(axis=0)
     shares = np.divide(sizes, totals, out=np.zeros_like(sizes), where=totals > 0)
@@ -227,7 +217,7 @@ def freedom(without: Values, sizes: Counts) -> float:
 
 
 def block_sums(counts: Counts, without: Values) -> Counts:
-    """Sums over blocks of a text that are long against the autocorrelation of its pieces.
+    """Return sums over blocks that are long compared with the autocorrelation of the pieces.
 
     A text of fewer than `MIN_PIECES` is a single block.
     """
@@ -242,7 +232,7 @@ def block_sums(counts: Counts, without: Values) -> Counts:
 
 
 def autocorrelation_time(values: Values) -> float:
-    """1 + 2 sum over lags of the autocorrelation, up to five times itself (Sokal, 1989)."""
+    """Return 1 + 2 sum of the autocorrelation over lags up to five times itself (Sokal, 1989)."""
     centered = values - values.mean()
     if not centered.any():
         return 1.0
@@ -254,13 +244,13 @@ def autocorrelation_time(values: Values) -> float:
 
 
 def share(outcomes: Sequence[bool], unit: Unit = "share") -> Sample:
-    """The share of true outcomes, each independent of the others."""
+    """Return the share of true outcomes, which are independent."""
     right = np.asarray(outcomes, dtype=np.float64)
     counts = np.stack((right, np.ones_like(right)), axis=1)
     return Sample(counts=counts, unit=unit, link=LOGIT, proportion=True)
 
 
 def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:
-    """The share of what was right in all examples together, such as words of sentences."""
+    """Return the share of right units in all examples, such as words of sentences."""
     counts = np.stack((np.asarray(right), np.asarray(counted)), axis=1).astype(np.float64)
     return Sample(counts=counts, link=LOGIT)

@@ -1,11 +1,11 @@
-"""Wrong answers that are right for the known name most similar to the one asked about.
+"""Wrong answers that are right for the known name most similar to the one in the question.
 
     by string      | A and B | / | A or B |      A, B: trigrams of " name ", ignoring case
     by embedding   cosine of two vectors
 
-A name is not its own neighbor; a name that shares no trigram with any other has none, nor has a
-vector of zeros. The first of equals counts. Since a frequent answer belongs to many names, the
-count is reported with the count expected if the neighbor were any known name.
+A name is not its own neighbor. A name that shares no trigram with another, or whose vector is zero,
+has no neighbor; of equals the first counts. Since a frequent answer belongs to many names, the
+count is reported with its expected value for random neighbors.
 """
 
 from collections import Counter
@@ -28,11 +28,11 @@ Embed = Callable[[Sequence[str]], Float[np.ndarray, "names width"]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownAnswers:
-    """Names and answers of the training questions."""
+    """Distinct names of the training questions, the answers of each, and counts of answers."""
 
-    names: Sequence[str]  # all different
-    answers: Sequence[frozenset[str]]  # of each name, which may occur in several questions
-    times: Mapping[str, int]  # that each answer occurs
+    names: Sequence[str]
+    answers: Sequence[frozenset[str]]
+    times: Mapping[str, int]
 
 
 class NearestNameError(NamedTuple):
@@ -48,10 +48,10 @@ class NearestNameError(NamedTuple):
 class NearestNameErrors:
     """For every answer, whether it is wrong and right for the nearest name."""
 
-    how: str  # similarity was measured
+    how: str  # "string" or "embedding"
     outcomes: Sequence[bool]
     wrong: int
-    by_chance: float  # expected count if each neighbor were any known name
+    by_chance: float  # expected count for random neighbors
     examples: Sequence[NearestNameError]
 
 
@@ -71,37 +71,35 @@ def nearest_name_errors(
     answers: Sequence[Answer], right: Sequence[bool], known: KnownAnswers, embed: Embed, seed: int
 ) -> list[NearestNameErrors]:
     """Measure by both similarities; only wrong answers that are known need a neighbor."""
-    wrong = [
-        at
-        for at, (answer, is_right) in enumerate(zip(answers, right, strict=True))
-        if not is_right and answer.answer.strip() in known.times
-    ]
-    names = [answers[at].name for at in wrong]
+    wrong = [at for at, is_right in enumerate(right) if not is_right]
+    texts = [answer.answer.strip() for answer in answers]
+    names_with = Counter(answer for group in known.answers for answer in group)
+    by_chance = 0.0
+    for at in wrong:
+        by_chance += names_with[texts[at]] / len(known.names)
+    candidates = [at for at in wrong if texts[at] in known.times]
+    names = [answers[at].name for at in candidates]
     neighbors = {
         "string": nearest_by_string(names, known.names),
         "embedding": _embedded_neighbors(names, known, embed, seed) if names else [],
     }
-    names_with = Counter(answer for group in known.answers for answer in group)
-    by_chance = 0.0
-    for answer, is_right in zip(answers, right, strict=True):
-        if not is_right:
-            by_chance += names_with[answer.answer.strip()] / len(known.names)
     results = []
     for how, nearest in neighbors.items():
-        outcomes, examples = [False] * len(right), []
-        for at, place in zip(wrong, nearest, strict=True):
-            name, text, confidence = answers[at]
-            if place is not None and text.strip() in known.answers[place]:
-                outcomes[at] = True
-                error = NearestNameError(name, known.names[place], text.strip(), confidence)
-                examples.append(error)
+        examples = {
+            at: NearestNameError(
+                answers[at].name, known.names[place], texts[at], answers[at].confidence
+            )
+            for at, place in zip(candidates, nearest, strict=True)
+            if place is not None and texts[at] in known.answers[place]
+        }
+        by_confidence = sorted(examples.values(), key=lambda error: -error.confidence)
         results.append(
             NearestNameErrors(
                 how=how,
-                outcomes=outcomes,
-                wrong=len(right) - sum(right),
+                outcomes=[at in examples for at in range(len(right))],
+                wrong=len(wrong),
                 by_chance=by_chance,
-                examples=sorted(examples, key=lambda error: -error.confidence)[:MAX_EXAMPLES],
+                examples=by_confidence[:MAX_EXAMPLES],
             )
         )
     return results
@@ -119,10 +117,10 @@ def _embedded_neighbors(
 
 
 def nearest_by_string(names: Sequence[str], known: Sequence[str]) -> list[int | None]:
-    """Return for each name the index of the nearest known name; known names are all different."""
+    """Return for each name the index of the nearest known name, by shared trigrams."""
     trigrams = [name_trigrams(name) for name in known]
     sizes = np.array([len(group) for group in trigrams], dtype=np.float64)
-    # An inverted index: a name is compared only with those that share a trigram.
+    # An inverted index: a name is compared only with names that share a trigram.
     names_with: dict[str, list[int]] = {}
     for place, group in enumerate(trigrams):
         for trigram in group:
@@ -142,7 +140,7 @@ def nearest_by_string(names: Sequence[str], known: Sequence[str]) -> list[int | 
 
 
 def name_trigrams(name: str) -> set[str]:
-    """Return three characters in a row, with the ends of the name as spaces."""
+    """Return the character trigrams of a name between two spaces."""
     padded = f" {name.casefold()} "
     return {padded[at : at + TRIGRAM] for at in range(max(1, len(padded) - TRIGRAM + 1))}
 
@@ -153,7 +151,7 @@ def nearest_by_embedding(
     known: Sequence[str],
     known_vectors: Float[np.ndarray, "known width"],
 ) -> list[int | None]:
-    """Return the same by the cosine of vectors."""
+    """Return for each name the index of the nearest known name, by the cosine of vectors."""
     directions, known_directions = _normalize(vectors), _normalize(known_vectors)
     places = {name: place for place, name in enumerate(known)}
     nearest: list[int | None] = []

@@ -1,18 +1,15 @@
-"""Trigram language model with Witten-Bell smoothing: the baseline that a network must beat.
+"""Trigram language model with Witten-Bell smoothing, the baseline of the task `fill`.
 
-    p(w)         = (c(w) + T / V) / (c + T)                        T kinds of words were seen
-    p(w | v)     = (c(v w) + T(v) p(w)) / (c(v) + T(v))            T(v) kinds of words follow v
+    p(w)         = (c(w) + T / V) / (c + T)                        T distinct words
+    p(w | v)     = (c(v w) + T(v) p(w)) / (c(v) + T(v))            T(v) distinct words follow v
     p(w | u v)   = (c(u v w) + T(u v) p(w | v)) / (c(u v) + T(u v))
 
-Each order is interpolated with the one below: the more kinds of words follow a context, the more
-probable is a new one. A line is read as `end end w0 … wn end`.
+A line is read as `end end w0 … wn end`. The probability of a word in a blank is
 
-The probability of a word in a blank between a b and c d is the product of its factors:
+    P(w | a b _ c d)  =  p(w | a b) p(c | b w) p(d | w c)  /  the sum over all words
 
-    P(w | a b _ c d)  =  p(w | a b) p(c | b w) p(d | w c)  /  the sum of that over all words
-
-If c is the end of the line, the last factor is the same for all words. Most words were never seen
-next to b or c and share the back-off; only the others are computed one by one.
+If c is the end of the line, the last factor is constant. Most words never occur next to b or c and
+share the back-off; only the others are computed individually.
 """
 
 from collections.abc import Sequence
@@ -26,8 +23,8 @@ from harken.batch.ragged import Numbers, Ragged, places
 Reals = Float[np.ndarray, "_count"]
 
 
-class Counts(NamedTuple):
-    """Counts of sorted keys."""
+class SortedCounts(NamedTuple):
+    """SortedCounts of sorted keys."""
 
     keys: Numbers
     times: Numbers
@@ -42,16 +39,16 @@ class Counts(NamedTuple):
         at = np.minimum(self.keys.searchsorted(keys), len(self.keys) - 1)
         return at, self.keys[at] == keys
 
-    def after(self, prefix: int, symbols: int) -> "Counts":
+    def after(self, prefix: int, symbols: int) -> "SortedCounts":
         """Return the counts of the last symbols of keys that begin with `prefix`."""
         low = prefix * symbols
         first, last = self.keys.searchsorted((low, low + symbols))
-        return Counts(self.keys[first:last] - low, self.times[first:last])
+        return SortedCounts(self.keys[first:last] - low, self.times[first:last])
 
 
-def count_keys(keys: Numbers) -> Counts:
+def count_keys(keys: Numbers) -> SortedCounts:
     """Count the different keys."""
-    return Counts(*np.unique(keys, return_counts=True))
+    return SortedCounts(*np.unique(keys, return_counts=True))
 
 
 class Trigrams:
@@ -67,22 +64,20 @@ class Trigrams:
         self.threes = count_keys((first * symbols + second) * symbols + third)
         self.twos = count_keys(second * symbols + third)
         self.backwards = count_keys(third * symbols + second)  # the same pairs, by their second
-        # Words that follow a word or a pair: how many, and how many kinds.
+        # How many words, and how many distinct words, follow a word or a pair.
         self.total = np.bincount(second, minlength=symbols)
         self.kinds = np.bincount(self.twos.keys // symbols, minlength=symbols)
         self.pairs = count_keys(first * symbols + second)
         self.pair_kinds = count_keys(self.threes.keys // symbols).times  # of the same pairs
-        self.back_off = interpolate(
-            0, self.total, self.kinds, np.ones(symbols)
-        )  # of a new pair v w
+        self.back_off = interpolate(0, self.total, self.kinds, np.ones(symbols))  # of new pairs
         possible = np.ones(symbols)
         possible[list(impossible)] = 0.0
         seen = np.bincount(third, minlength=symbols)
-        row = Counts(np.flatnonzero(seen), seen[seen > 0])
+        row = SortedCounts(np.flatnonzero(seen), seen[seen > 0])
         self.unigram = interpolate_all(row, possible / possible.sum())
 
     def bigram(self, before: Numbers, words: Numbers) -> Reals:
-        """Return p(w | v) of corresponding pairs; arrays of one number are broadcast."""
+        """Return p(w | v) of corresponding pairs; arrays of length 1 are broadcast."""
         seen = self.twos.of(before * self.symbols + words)
         return interpolate(seen, self.total[before], self.kinds[before], self.unigram[words])
 
@@ -102,7 +97,7 @@ class Trigrams:
 
     def alone(self) -> Reals:
         """Return P(w) of a blank without context."""
-        return self._normalized(self.unigram)
+        return self._normalized(self.unigram.copy())
 
     def blank(self, a: int, b: int, c: int, d: int) -> Reals:
         """Return P(w | a b _ c d) of every word w."""
@@ -118,20 +113,19 @@ class Trigrams:
         return self._normalized(weights)
 
     def _normalized(self, weights: Reals) -> Reals:
-        words = weights.copy()
-        words[self.end] = 0.0
-        words /= words.sum()
-        return words
+        weights[self.end] = 0.0
+        weights /= weights.sum()
+        return weights
 
 
 def interpolate(seen: Numbers | int, total: Numbers, kinds: Numbers, below: Reals) -> Reals:
     """Return (c + T p) / (total + T), or the order below if nothing follows."""
-    room = total + kinds
-    return np.where(room > 0, (seen + kinds * below) / np.maximum(room, 1), below)
+    mass = total + kinds
+    return np.where(mass > 0, (seen + kinds * below) / np.maximum(mass, 1), below)
 
 
-def interpolate_all(row: Counts, below: Reals) -> Reals:
-    """Return the same of every word, from the counts of those that follow."""
+def interpolate_all(row: SortedCounts, below: Reals) -> Reals:
+    """Return the same for every word, from the counts of the words that follow."""
     if len(row.keys) == 0:
         return below.copy()
     probabilities = len(row.keys) * below
@@ -144,7 +138,7 @@ def triples(lines: Ragged, end: int) -> tuple[Numbers, Numbers, Numbers]:
     """Return all trigrams of `end end w0 … wn end`."""
     _, place = places(lines.lengths + 1)
     words = np.insert(lines.values, np.cumsum(lines.lengths), end)
-    # The end of the previous line is the first end of a line; the second is inserted.
+    # The end of the previous line is the first `end` of a line; the second is inserted.
     return np.where(place > 0, np.roll(words, 2), end), np.roll(words, 1), words
 
 

@@ -1,15 +1,13 @@
-"""Two systems on the same examples: how much a metric differs, and whether chance explains it.
+"""Paired comparison of two systems on the same examples.
 
     difference   metric of the second - metric of the first
     interval     95 %: difference +- t se, by the jackknife over examples with both systems' counts
-    p            if the systems were alike, an example's counts could be exchanged between them:
-                 p = (1 + exchanges that differ by at least as much) / (1 + exchanges), two-sided
+    p            approximate randomization, two-sided: counts of each example are exchanged at
+                 random, p = (1 + exchanges that differ by at least as much) / (1 + exchanges)
 
-The interval says how large the difference may be, p whether there is one (approximate
-randomization). Pieces of one text are joined to blocks first, since neighbors are correlated. Where
-the systems do the same in every example, the interval of a metric with a largest value says how
-many examples could still differ; other metrics have none. p is not corrected for the number of
-comparisons.
+Pieces of one text are joined to blocks first, since neighbors are correlated. If both systems do
+the same in every example, a bounded metric has an interval from the number of examples, other
+metrics have none. p is not corrected for multiple comparisons.
 """
 
 import math
@@ -32,13 +30,13 @@ from harken.measure.interval import (
 from harken.measure.quantiles import t_quantile, upper_bound
 
 EXCHANGES = 10_000
-TOGETHER = 1 << 22  # numbers drawn at once: 32 MiB
-SIGNIFICANT = 0.05  # below, the systems are called different
+MAX_DRAWS = 1 << 22  # at a time: 32 MiB
+SIGNIFICANT = 0.05  # p below which a difference is significant
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The second less the first, its interval (None where undefined), and p."""
+    """Second minus first, its interval (None where undefined), and p."""
 
     value: float
     low: float | None
@@ -48,18 +46,17 @@ class Difference:
 
     @property
     def improves(self) -> bool | None:
-        """Whether the second is better; None where chance could have made the difference."""
+        """Whether the second is better; None if the difference is not significant."""
         if self.p >= SIGNIFICANT:
             return None
         return (self.value < 0) == (self.unit in LOWER_IS_BETTER)
 
 
 def comparable(first: Sample, second: Sample) -> bool:
-    """Whether both have a value, the same examples, and the same count in each.
+    """Whether both have a value and count the same units in the same examples.
 
-    An average has what was counted in its last part: nats per token of two vocabularies, or the
-    accuracy on two lists of known words, are different metrics. Where a system chooses what it is
-    measured on, the choice is part of what it does.
+    Averages over different units, such as nats per token of two vocabularies, are different
+    metrics, unless choosing the units is part of the system.
     """
     if first.unit != second.unit or first.counts.shape != second.counts.shape:
         return False
@@ -70,35 +67,29 @@ def comparable(first: Sample, second: Sample) -> bool:
 
 
 def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
-    """Of two samples over the same examples in the same order."""
+    """Compare two samples over the same examples in the same order."""
     assert comparable(first, second), (first.unit, second.unit)
     if first.counts.tobytes() > second.counts.tobytes():
-        # The same draws whichever comes first, so that exchanged systems get the mirrored answer.
+        # Use the same draws in either order, so that exchanged systems get the mirrored result.
         mirrored = difference(second, first, seed)
         low, high = (None if end is None else 0.0 - end for end in (mirrored.high, mirrored.low))
         return replace(mirrored, value=0.0 - mirrored.value, low=low, high=high)
     value = second.value - first.value
     if first.ordered:
-        first, second = _in_blocks(first, second)
-    # A hair less: sums in another order are not equal to the last bit. An exchange after which a
-    # metric is undefined counts against a difference.
-    apart = np.abs(exchanged(first, second, seed))
-    far = ~(apart < (1 - 1e-9) * abs(value))
-    p = (1 + int(far.sum())) / (1 + EXCHANGES)
+        counts = np.hstack((first.counts, second.counts))
+        blocks = np.hsplit(block_sums(counts, _without_each(first, second)), 2)
+        first, second = replace(first, counts=blocks[0]), replace(second, counts=blocks[1])
+    # The tolerance allows for rounding. Exchanges with an undefined metric count as extreme.
+    differences = np.abs(exchanged(first, second, seed))
+    extreme = ~(differences < (1 - 1e-9) * abs(value))
+    p = (1 + int(extreme.sum())) / (1 + EXCHANGES)
     return Difference(value, *_interval(first, second, value), p, first.unit)
 
 
-def _in_blocks(first: Sample, second: Sample) -> tuple[Sample, Sample]:
-    gains = _without_each(first, second)
-    joined = np.hsplit(block_sums(np.hstack((first.counts, second.counts)), gains), 2)
-    return replace(first, counts=joined[0]), replace(second, counts=joined[1])
-
-
 def _without_each(first: Sample, second: Sample) -> Float[np.ndarray, "examples"]:
-    """The difference without each of the examples in turn."""
-    gains: np.ndarray = leave_one_out(second.figure, second.counts) - leave_one_out(
-        first.figure, first.counts
-    )
+    """Return the difference without each example in turn."""
+    before = leave_one_out(first.figure, first.counts)
+    gains: np.ndarray = leave_one_out(second.figure, second.counts) - before
     return gains
 
 
@@ -125,22 +116,15 @@ def _interval(first: Sample, second: Sample, value: float) -> Ends:
 
 
 def exchanged(first: Sample, second: Sample, seed: int) -> Float[np.ndarray, "exchanges"]:
-    """Differences after each example's counts have, or have not, changed sides."""
+    """Return differences after random exchanges of each example's counts."""
     random = np.random.default_rng(seed)
-    # Examples that move the sums alike are one kind, of which half change sides on average.
+    # Of equal gains, a binomial number is exchanged.
     gains, times = np.unique(second.counts - first.counts, axis=0, return_counts=True)
+    rows = max(1, MAX_DRAWS // len(gains))  # at a time, so that memory stays bounded
+    sizes = [min(rows, EXCHANGES - start) for start in range(0, EXCHANGES, rows)]
     moved = np.concatenate(
-        [
-            random.binomial(times, 0.5, size=(size, len(times))) @ gains
-            for size in portions(EXCHANGES, len(gains))
-        ]
+        [random.binomial(times, 0.5, size=(size, len(times))) @ gains for size in sizes]
     )
     before, after = first.counts.sum(axis=0), second.counts.sum(axis=0)
     differences: np.ndarray = second.figure(after - moved) - first.figure(before + moved)
     return differences
-
-
-def portions(rows: int, columns: int) -> list[int]:
-    """How many rows to draw at a time, so that memory stays bounded."""
-    some = max(1, TOGETHER // columns)
-    return [min(some, rows - start) for start in range(0, rows, some)]

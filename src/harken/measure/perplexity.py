@@ -1,8 +1,8 @@
-"""Nats, bits and perplexity: -log p of all tokens over a count of tokens, words or characters.
+"""Nats, bits and perplexity per token, word or character.
 
     nats = sum of -ln p / count        bits = nats / ln 2        perplexity = exp(nats)
 
-Only counts of words and characters allow to compare models with different tokenizers.
+Models with different tokenizers are comparable per word and per character only.
 """
 
 import math
@@ -14,18 +14,18 @@ from jaxtyping import Float
 
 from harken.measure.interval import LOG, LOG_LOG, Figure, Sample, Unit, ratio
 
-MAX_EXPONENT = 700.0  # of what a float can hold; JSON has no infinity
+MAX_EXPONENT = 700.0  # exp of it is finite, as JSON requires
 
 PerExample = Float[np.ndarray, "examples"]
 
 
 def mean_nats(nats: PerExample, counted: PerExample) -> Sample:
-    """Return the nats of all examples over what was counted in them."""
+    """Return the nats of all examples over their counts."""
     return _sample(nats, counted, ratio, "nats")
 
 
 def mean_bits(nats: PerExample, counted: PerExample) -> Sample:
-    """Return the same in bits."""
+    """Return the bits of all examples over their counts."""
     return _sample(nats, counted, lambda sums: ratio(sums) / math.log(2), "bits")
 
 
@@ -43,7 +43,7 @@ def _sample(nats: PerExample, counted: PerExample, figure: Figure, unit: Unit) -
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TokenLosses:
-    """Cross-entropy of each chunk of a text, and the sizes of the chunks."""
+    """Cross-entropy of each chunk of a text, and its sizes."""
 
     nats: PerExample
     tokens: PerExample

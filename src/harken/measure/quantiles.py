@@ -57,10 +57,10 @@ def t_quantile(freedom: float, level: float = 0.95) -> float:
 
 
 def lower_bound(successes: float, trials: float, error: float) -> float:
-    """Clopper-Pearson: a proportion below this gives so many successes with P < `error`."""
+    """Return the lower Clopper-Pearson bound of a proportion at level `error`."""
     return 0.0 if successes <= 0 else beta_quantile(error, successes, trials - successes + 1)
 
 
 def upper_bound(successes: float, trials: float, error: float) -> float:
-    """Clopper-Pearson: a proportion above this gives so few successes with P < `error`."""
+    """Return the upper Clopper-Pearson bound of a proportion at level `error`."""
     return 1 - lower_bound(trials - successes, trials, error)

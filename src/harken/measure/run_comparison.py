@@ -1,4 +1,4 @@
-"""Checks and tables for runs that are compared: equal examples, and a table by recipe keys."""
+"""Comparison of runs: a check for equal examples, and a table by two recipe keys."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from harken.measure.interval import Estimate
 
 
 def require_same_examples(examples: Iterable[tuple[str, Sequence[object]]]) -> None:
-    """Raise unless all runs, given with their names, have the same examples in the same order."""
+    """Raise unless all (run, examples) have the same examples in the same order."""
     first: tuple[str, Sequence[object]] | None = None
     for name, own in examples:
         first = first or (name, own)
@@ -25,12 +25,12 @@ def _difference(expected: Sequence[object], actual: Sequence[object], first: str
         return f"the {len(expected)} examples of {first}, got {len(actual)}"
     for number, pair in enumerate(zip(expected, actual, strict=True), start=1):
         if pair[0] != pair[1]:
-            example, got = (repr(str(text)[:80]) for text in pair)
-            return f"{example} as example {number}, as in {first}, got {got}"
+            texts = [repr(str(example)[:80]) for example in pair]
+            return f"{texts[0]} as example {number}, as in {first}, got {texts[1]}"
     return f"the images of {first}, got others with the same captions"
 
 
-class EvaluatedRun(Protocol):
+class RunMetrics(Protocol):
     """The metrics of a run on n examples, the main one first."""
 
     @property
@@ -50,30 +50,29 @@ class PivotCell(NamedTuple):
 
 
 def pivot_table(
-    runs: Iterable[tuple[str, Any, Callable[[], EvaluatedRun]]],
+    runs: Iterable[tuple[str, Any, Callable[[], RunMetrics]]],
     rows: str,
     columns: str,
     metric: str | None = None,
 ) -> tuple[str, list[PivotCell]]:
-    """Evaluate runs, given as name, plain recipe and evaluation, for a table by two recipe keys.
+    """Evaluate runs (name, plain recipe, evaluation) for a table by two recipe keys.
 
-    Returns the metric (by default the first of the first run) and the cells.
+    Returns the metric, by default the first of the first run, and the cells.
     """
     cells: dict[tuple[str, str], PivotCell] = {}
     for name, recipe, evaluate in runs:
         row, column = (_recipe_value(recipe, key, name) for key in (rows, columns))
         if (row, column) in cells:
             raise UserError(
-                f"{name}: expected one run per cell, got {row} and {column} as in "
-                f"{cells[row, column].run}",
-                fix="leave one out, or choose other keys",
+                f"{name}: the cell {row}, {column} already has the run {cells[row, column].run}",
+                fix="leave out one of them, or choose other keys",
             )
         evaluation = evaluate()
         metric = metric or next(iter(evaluation.metrics))
         if metric not in evaluation.metrics:
             raise UserError(
                 f"metric: expected one of {', '.join(evaluation.metrics)}, got {metric!r}",
-                fix="choose one that every run has",
+                fix="choose a metric that every run has",
             )
         figure = evaluation.metrics[metric]
         cells[row, column] = PivotCell(row, column, name, evaluation.n, figure)
@@ -82,14 +81,14 @@ def pivot_table(
 
 
 def _recipe_value(recipe: Any, key: str, run: str) -> str:
-    """Return the value of a recipe key; of a file, its folder, which names the corpus."""
+    """Return the value of a recipe key; for a file, the name of its folder (the corpus)."""
     value = recipe
     for part in key.split("."):
         if not isinstance(value, dict) or part not in value:
             known = ", ".join(value) if isinstance(value, dict) else ""
             raise UserError(
                 f"{run}: no key {key!r} in its recipe",
-                fix=f"choose one of {known}" if known else "name a key above it",
+                fix=f"choose one of {known}" if known else "choose a key above it",
             )
         value = value[part]
     return Path(value).parent.name if key.startswith("data.") else str(value)

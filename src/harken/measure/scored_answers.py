@@ -1,4 +1,4 @@
-"""Answers with the model's confidence, whether they are right, and the majority baseline."""
+"""Answers with confidences and correctness, exact matches, and the majority baseline."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -28,23 +28,23 @@ class ScoredAnswers:
         return len(self.right)
 
     def at(self, indices: Sequence[int]) -> "ScoredAnswers":
-        """Select some answers."""
+        """Return the answers at these indices."""
         chosen = np.asarray(indices, dtype=np.int64)
         return ScoredAnswers(confidences=self.confidences[chosen], right=self.right[chosen])
 
 
 def score_answers(confidences: Sequence[float], right: Sequence[bool]) -> ScoredAnswers:
-    """Convert lists; NaN, of a model that diverged, is a confidence of 0."""
+    """Convert lists; a NaN, from a diverged model, counts as a confidence of 0."""
     valid = np.nan_to_num(np.asarray(confidences, dtype=np.float64), nan=0.0)
     return ScoredAnswers(confidences=valid.clip(0.0, 1.0), right=np.asarray(right, dtype=np.bool_))
 
 
 def exact_matches(answers: Sequence[str], expected: Sequence[str]) -> list[bool]:
-    """Compare texts, ignoring white space at the ends."""
+    """Return whether each answer is the expected one, ignoring white space at the ends."""
     return [text.strip() == other.strip() for text, other in zip(answers, expected, strict=True)]
 
 
 def majority_answer(answers: Sequence[str]) -> str:
-    """Return the most frequent answer; of equally frequent ones the first in the alphabet."""
+    """Return the most frequent answer, of equals the alphabetically first."""
     counts = Counter(answer.strip() for answer in answers)
     return min(counts, key=lambda answer: (-counts[answer], answer))

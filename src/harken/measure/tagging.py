@@ -14,7 +14,7 @@ Pairs = Counter[tuple[str, str]]
 
 
 class Confusion(NamedTuple):
-    """A tag predicted in place of another; `share` is of all words with the expected tag."""
+    """A wrong tag; `share` is its share of all words with the expected tag."""
 
     expected: str
     said: str
@@ -23,7 +23,7 @@ class Confusion(NamedTuple):
 
 
 class TagScore(NamedTuple):
-    """Precision, recall and F1 of one tag, which `words` should have."""
+    """Precision, recall and F1 of a tag; `words` is its expected count."""
 
     tag: str
     precision: float
@@ -35,7 +35,7 @@ class TagScore(NamedTuple):
 def tag_accuracy(
     expected: Tags, predicted: Tags, among: Sequence[Sequence[bool]] | None = None
 ) -> Sample:
-    """Return the share of words with the expected tag, of all words or of those in `among`."""
+    """Return the share of correct tags, of all words or of the words selected by `among`."""
     among = among or [[True] * len(tags) for tags in expected]
     right = [
         sum(tag == other for tag, other, counts in zip(*sentence, strict=True) if counts)
@@ -45,13 +45,13 @@ def tag_accuracy(
 
 
 def pair_counts(expected: Iterable[str], predicted: Iterable[str]) -> Pairs:
-    """Count the pairs of all words."""
+    """Count the pairs of (expected, predicted) tags."""
     return Counter(zip(expected, predicted, strict=True))
 
 
 def confusions(pairs: Pairs, limit: int) -> list[Confusion]:
     """Return the most frequent confusions, ties in alphabetical order."""
-    totals = _totals(pairs, 0)
+    totals = _totals(pairs, side=0)
     wrong = sorted((-count, pair) for pair, count in pairs.items() if pair[0] != pair[1])
     return [
         Confusion(expected, predicted, -count, -count / totals[expected])
@@ -61,21 +61,14 @@ def confusions(pairs: Pairs, limit: int) -> list[Confusion]:
 
 def tag_scores(pairs: Pairs) -> list[TagScore]:
     """Return precision, recall and F1 of each tag that was expected or predicted."""
-    expected, predicted = _totals(pairs, 0), _totals(pairs, 1)
-
-    def score(tag: str, total: int, weight: int = 1) -> float:
-        return weight * pairs[tag, tag] / total if total else 0.0
-
-    return [
-        TagScore(
-            tag,
-            score(tag, predicted[tag]),
-            score(tag, expected[tag]),
-            score(tag, predicted[tag] + expected[tag], weight=2),
-            expected[tag],
-        )
-        for tag in sorted(expected.keys() | predicted.keys())
-    ]
+    expected, predicted = _totals(pairs, side=0), _totals(pairs, side=1)
+    scores = []
+    for tag in sorted(expected.keys() | predicted.keys()):
+        right, totals = pairs[tag, tag], (predicted[tag], expected[tag])
+        precision, recall = (right / total if total else 0.0 for total in totals)
+        f1 = 2 * right / sum(totals)
+        scores.append(TagScore(tag, precision, recall, f1, expected[tag]))
+    return scores
 
 
 def _totals(pairs: Pairs, side: int) -> Counter[str]:

@@ -1,9 +1,9 @@
-"""Word times of a recognizer, and its attention, against the times of the spoken words.
+"""Word times and attention of a recognizer compared with the true times of words.
 
-    word_time_error      mean of |predicted middle - spoken middle| of a word, in seconds
-    attention_in_word    share of output tokens whose strongest attention falls into their own word
+    word_time_error      mean of |predicted middle - true middle| of a word, in seconds
+    attention_in_word    share of output tokens whose strongest attention lies in their word
 
-Only words that the alignment pairs with an equal word count.
+Only correct words count, by the alignment of output and reference.
 """
 
 from collections.abc import Sequence
@@ -15,26 +15,23 @@ from harken.formats.examples import SpokenWord
 from harken.measure.edit_distance import EditOp, matched_words
 from harken.measure.interval import Sample, share_within
 
-Words = Sequence[SpokenWord]
+SpokenWords = Sequence[SpokenWord]
 
 NOTES = {
-    "word_time_error": "seconds between the middle of a word as heard and as said, of words "
-    "written as they were said",
-    "attention_in_word": "written symbols whose strongest look falls into the time of their own "
-    "word, of words written as they were said",
+    "word_time_error": "seconds between predicted and true middle, of correct words",
+    "attention_in_word": "tokens of correct words whose strongest attention lies in their word",
 }
 
 
 def time_error(
-    said: Sequence[Words], predicted: Sequence[Words], alignments: Sequence[Sequence[EditOp]]
+    references: Sequence[SpokenWords],
+    predicted: Sequence[SpokenWords],
+    alignments: Sequence[Sequence[EditOp]],
 ) -> Sample:
-    """Return the mean over all sentences; one without times on either side counts nothing.
-
-    The words that count depend on the system.
-    """
-    counts = np.zeros((len(said), 2))
-    for row, true, times, steps in zip(counts, said, predicted, alignments, strict=True):
-        for at, other in matched_words(steps):
+    """Return the mean over the correct words that have times on both sides."""
+    counts = np.zeros((len(references), 2))
+    for row, true, times, ops in zip(counts, references, predicted, alignments, strict=True):
+        for at, other in matched_words(ops):
             if at < len(true) and other < len(times):
                 error = (true[at].start + true[at].end) / 2
                 error -= (times[other].start + times[other].end) / 2
@@ -43,14 +40,14 @@ def time_error(
 
 
 def attention_in_words(
-    said: Sequence[Words],
+    references: Sequence[SpokenWords],
     attended: Sequence[Sequence[tuple[int, float]]],
     alignments: Sequence[Sequence[EditOp]],
 ) -> Sample:
-    """`attended` has for each token the index of its output word and the attended second."""
+    """Return the share; `attended` has the output word and attended second of each token."""
     right, counted = [], []
-    for true, seconds, steps in zip(said, attended, alignments, strict=True):
-        spoken = {written: true[at] for at, written in matched_words(steps) if at < len(true)}
+    for true, seconds, ops in zip(references, attended, alignments, strict=True):
+        spoken = {output: true[at] for at, output in matched_words(ops) if at < len(true)}
         inside = [
             spoken[word].start <= second < spoken[word].end
             for word, second in seconds

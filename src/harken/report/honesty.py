@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from harken.measure.abstention import PROBABILITY, RiskGuarantee
-from harken.measure.calibration import Bin
+from harken.measure.calibration import AnswerGroup
 from harken.measure.honesty import MARKED, Honesty
 from harken.measure.interval import Estimate, shown, shown_interval
 from harken.measure.nearest_name_errors import NearestNameErrors
@@ -71,7 +71,7 @@ def honesty_section(honesty: Honesty) -> Section:
     return Section(title=TITLE, lead=lead, body=body)
 
 
-def _calibration(bins: Sequence[Bin]) -> Markup:
+def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
     accuracies = [group.right for group in bins]
     largest = max(group.n for group in bins)
     points = Series(
@@ -137,7 +137,7 @@ def _fictional_tables(honesty: Honesty) -> list[Markup]:
     fictional = honesty.invented
     if fictional is None:
         return []
-    has_threshold = any(group.above is not None for group in fictional.sureness)
+    has_threshold = any(group.above is not None for group in fictional.confidence_summaries)
     caption = f"The threshold is that for at most {_rate(MARKED)} errors."
     confidences = [
         (
@@ -146,7 +146,7 @@ def _fictional_tables(honesty: Honesty) -> list[Markup]:
             f"{group.median:.2f}",
             "no threshold" if group.above is None else shown(group.above, "share"),
         )
-        for group in fictional.sureness
+        for group in fictional.confidence_summaries
     ]
     answers = sorted(fictional.said, key=lambda answer: -answer.confidence)[:EXAMPLES]
     return [

@@ -196,7 +196,7 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         indices = range(len(examples), len(examples) + len(names))
         invented = self.predict([template.ask(name) for name in names], indices=indices)
         question_of = {template.name(question): question for question in (*training, *questions)}
-        measured = measure_honesty(
+        samples, notes, honesty = measure_honesty(
             given,
             expected,
             known,
@@ -210,16 +210,16 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
             samples={
                 "exact_match": share(right),
                 "majority_answer": share(exact_matches([majority] * len(expected), expected)),
-                **measured.samples,
+                **samples,
             },
             notes={
                 "exact_match": "answers equal to the expected one but for white space at the ends",
                 "majority_answer": f"always saying {majority!r}, the most common training answer",
-                **measured.notes,
+                **notes,
             },
             predictions=predictions,
             expected=expected,
-            honesty=measured.honesty,
+            honesty=honesty,
         )
 
     def attention(self, text: str) -> AttentionExample:
