@@ -6,12 +6,9 @@ Each step extends every live hypothesis by every token and sorts the candidates 
 log-probability. Of the first `beam` candidates, those that end are finished; the best `beam` that
 do not end stay alive. After `max_tokens` tokens the first `beam` are finished as they are.
 
-A row is done
-
-    exact    when no live hypothesis can outrank the finished ones: log P only falls, so that none
-             exceeds its present log P / max_tokens ** length_penalty. With a large `max_tokens`
-             nearly every row runs to the end
-    filled   then, or as soon as `beam` hypotheses of nonzero probability have ended
+A row is done with `exact` when no live hypothesis can outrank the finished ones (log P only falls,
+so none exceeds its present log P / max_tokens ** length_penalty), and with `filled` also as soon as
+`beam` hypotheses of nonzero probability have ended.
 """
 
 import math
@@ -54,10 +51,8 @@ class Finished:
         """Return the best of these and `more`, as many as before; on ties these come first."""
         ranks = torch.cat((self.rank, rank), dim=1).sort(dim=1, descending=True, stable=True)
         nbest = self.rank.shape[1]
-        both = Beam(
-            torch.cat((self.beam.tokens, more.tokens), dim=1),
-            torch.cat((self.beam.total, more.total), dim=1),
-        )
+        tokens = torch.cat((self.beam.tokens, more.tokens), dim=1)
+        both = Beam(tokens, torch.cat((self.beam.total, more.total), dim=1))
         return Finished(both.take(ranks.indices[:, :nbest]), ranks.values[:, :nbest])
 
     def hypotheses(self, end: int) -> list[list[TokenHypothesis]]:
