@@ -1,4 +1,4 @@
-"""Verdicts follow from cases; every claim runs, and has the verdict that is recorded."""
+"""Verdicts follow from cases, and every claim has its recorded verdict."""
 
 import math
 
@@ -17,7 +17,7 @@ from harken.claims.claim import (
     Claim,
     ClaimResult,
     Setting,
-    compare,
+    compare_arrays,
     select_claims,
 )
 from harken.errors import UserError
@@ -43,18 +43,20 @@ def test_verdicts(cases: list[tuple[bool, bool]], verdict: str) -> None:
 
 
 @given(st.integers(0, 34), st.floats(0.01, 9))
-def test_compare_finds_the_largest_difference(at: int, by: float) -> None:
+def test_compare_finds_the_largest_difference(index: int, difference: float) -> None:
     predicted = np.arange(35.0).reshape(5, 7)
     measured = torch.from_numpy(predicted.copy())
-    measured.view(-1)[at] += by
-    case = compare("", predicted, measured, tolerance=0.005)
-    assert case.predicted == at and case.measured == pytest.approx(at + by)
+    measured.view(-1)[index] += difference
+    case = compare_arrays("", predicted, measured, tolerance=0.005)
+    assert case.predicted == index and case.measured == pytest.approx(index + difference)
     assert not case.agrees
 
 
 def test_nan_and_different_shapes_never_agree() -> None:
-    assert not compare("", np.zeros((5, 7)), torch.zeros(7, 5), tolerance=9.0).agrees
-    assert not compare("", np.zeros(3), torch.tensor([0.0, math.nan, 0.0]), tolerance=9.0).agrees
+    assert not compare_arrays("", np.zeros((5, 7)), torch.zeros(7, 5), tolerance=9.0).agrees
+    assert not compare_arrays(
+        "", np.zeros(3), torch.tensor([0.0, math.nan, 0.0]), tolerance=9.0
+    ).agrees
 
 
 @pytest.mark.parametrize("claim", select_claims(), ids=lambda claim: claim.id)
@@ -83,7 +85,7 @@ def test_invalid_width(width: int) -> None:
 def test_numpy_attention_agrees_with_pytorch() -> None:
     queries, keys, values = (torch.randn(n, w).double() for n, w in ((5, 11), (7, 11), (7, 13)))
     theirs = torch.nn.functional.scaled_dot_product_attention(queries, keys, values)
-    ours = formulas.attention(queries.numpy(), keys.numpy(), 11**-0.5) @ values.numpy()
+    ours = formulas.numpy_attention(queries.numpy(), keys.numpy(), 11**-0.5) @ values.numpy()
     np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-12)
 
 

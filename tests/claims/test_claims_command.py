@@ -36,19 +36,19 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert {case["agrees"] for case in record["claims"][0]["cases"]} == {True}
 
 
-def test_a_red_row_is_exit_code_1(
+def test_unexpected_verdict_is_exit_code_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fast = lecture29.fused_attention
-    monkeypatch.setattr(lecture29, "fused_attention", lambda *arguments: 2 * fast(*arguments))
+    fused = lecture29.fused_attention
+    monkeypatch.setattr(lecture29, "fused_attention", lambda *arguments: 2 * fused(*arguments))
     assert main(["claims", "B1"]) == 1
-    found = capsys.readouterr()
-    assert "does not hold" in found.out and "B1" in found.err
+    printed = capsys.readouterr()
+    assert "does not hold" in printed.out and "B1" in printed.err
 
 
-@pytest.mark.parametrize("wrong", [["D9"], ["--width", "7"], ["--seed", "-1"]])
-def test_bad_input_is_one_sentence(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["claims", *wrong]) == 2
+@pytest.mark.parametrize("invalid", [["D9"], ["--width", "7"], ["--seed", "-1"]])
+def test_bad_input_is_one_sentence(invalid: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", *invalid]) == 2
     error = capsys.readouterr().err
     assert error.startswith("harken: claims: ") and error.count("\n") == 1
 
@@ -61,7 +61,7 @@ def test_page_replaces_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "A5" in written and written.count('<svg class="plot"') == 1
 
 
-def test_the_page_is_checked_before_anything_is_computed(
+def test_unwritable_page_is_rejected_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["claims", "--page", str(tmp_path)]) == 2
@@ -69,35 +69,32 @@ def test_the_page_is_checked_before_anything_is_computed(
     assert printed.out == "" and f"{tmp_path}: cannot be written" in printed.err
 
 
-def test_directions_of_a_run(
+def test_rank_truncation_of_a_run(
     small_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(truncation, "INPUTS", 2)
     assert main(["claims", "B8", "--run", str(small_run), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["experiments"]
-    assert found["places"] == [*range(1, 13)]  # 24 wide, two heads
-    assert set(found["lines"]) == {"drawn anew", "small"}
-    for moved in found["lines"].values():
-        assert moved[0] > moved[-2] > moved[-1] and moved[-1] < 1e-5
+    (experiment,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert experiment["places"] == [*range(1, 13)]  # 24 wide, two heads
+    assert set(experiment["lines"]) == {"random weights", "small"}
+    for changes in experiment["lines"].values():
+        assert changes[0] > changes[-2] > changes[-1] and changes[-1] < 1e-5
     assert main(["claims", "B8", "--run", str(small_run)]) == 0
     assert "directions kept" in capsys.readouterr().out
 
 
-def test_a_run_whose_scores_are_no_one_matrix(
+def test_rotary_run_is_rejected(
     recipe_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    turned = (
-        "model.position.kind=rotary",
-        "training.pretrain.steps=1",
-        "training.finetune.steps=1",
-    )
-    train(load_recipe(recipe_file, (*SMALL, *turned)), tmp_path / "turned")
+    steps = ("training.pretrain.steps=1", "training.finetune.steps=1")
+    recipe = load_recipe(recipe_file, (*SMALL, "model.position.kind=rotary", *steps))
+    train(recipe, tmp_path / "rotary")
     capsys.readouterr()
-    assert main(["claims", "B8", "--run", str(tmp_path / "turned")]) == 2
+    assert main(["claims", "B8", "--run", str(tmp_path / "rotary")]) == 2
     assert "rotary" in capsys.readouterr().err
 
 
-def test_a_run_for_other_claims_is_refused(
+def test_run_without_claim_b8_is_rejected(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["claims", "A5", "--run", str(small_run)]) == 2

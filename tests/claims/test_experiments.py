@@ -1,4 +1,4 @@
-"""What the figures show: sampled lines beside their formula, and the ends that must be exact."""
+"""Sampled lines agree with their formulas, and the ends that must be exact are."""
 
 import math
 from itertools import pairwise
@@ -46,7 +46,8 @@ def test_the_right_key_loses_to_a_neighbor() -> None:
 
 
 def test_averages_vary_as_predicted() -> None:
-    for figure in experiments.noisy_averages(SMALL):
+    for single in (True, False):
+        figure = experiments.noisy_averages(SMALL, single=single)
         for name in ("one key noisy", "all keys noisy"):
             sampled, predicted = (
                 figure.lines[f"{name}, {how}"] for how in ("sampled", "predicted")
@@ -68,7 +69,7 @@ def test_recurrent_gradients_fall_and_attention_does_not() -> None:
     assert min(lines["Transformer, two causal layers"]) > 0.3
 
 
-def test_all_directions_move_nothing_and_weights_come_back() -> None:
+def test_full_rank_changes_nothing_and_weights_are_restored() -> None:
     probe, _ = truncation.copy_probes(SMALL).values()
     (before, *_) = probe.attention()
     change = truncation.attention_change(probe, [1, truncation.KEY_WIDTH])

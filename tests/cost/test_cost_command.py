@@ -23,14 +23,14 @@ def test_json_has_figures_and_formulas(capsys: pytest.CaptureFixture[str]) -> No
     options = ["--length", "16", "32", "--batch", "3", "--vocabulary", "101", "--json"]
     options += ["--set", "model.kind=rnn", "--set", "model.width=16"]
     assert main(["cost", str(RECIPES / "lm.toml"), *options]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [column["T"] for column in found["lengths"]] == [16, 32]
-    assert [column["B"] for column in found["lengths"]] == [3, 3]
-    assert found["vocabulary"] == 101 and found["assumed"] == []
-    assert found["formulas"]["step"] == "48 B T J² L + 6 B T J V"
-    assert found["formulas"]["parameters"] == "8 J² L + 8 J L + 2 J V"
-    assert found["growth"]["depth"] == "O(L ln J + T ln J + ln V)"
-    first, second = found["lengths"]
+    record = json.loads(capsys.readouterr().out)
+    assert [column["T"] for column in record["lengths"]] == [16, 32]
+    assert [column["B"] for column in record["lengths"]] == [3, 3]
+    assert record["vocabulary"] == 101 and record["assumed"] == []
+    assert record["formulas"]["step"] == "48 B T J² L + 6 B T J V"
+    assert record["formulas"]["parameters"] == "8 J² L + 8 J L + 2 J V"
+    assert record["growth"]["depth"] == "O(L ln J + T ln J + ln V)"
+    first, second = record["lengths"]
     assert second["forward"] == 2 * first["forward"] and second["depth"] > first["depth"]
 
 
@@ -45,7 +45,7 @@ def test_formulas_of_a_gpt() -> None:
     assert depth is not None and depth.growth("TJLV") == "O(L ln J + L ln T + ln V)"
 
 
-def test_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--set", "model.width=40", "--set", "model.encoder.hidden=32"]
     small += ["--set", "model.characters={kind='none'}", "--batch", "3"]
     assert main(["cost", str(RECIPES / "tag.toml"), *small]) == 0
@@ -54,15 +54,15 @@ def test_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert "assumed: a vocabulary of 20,000" in printed.err
 
 
-def test_a_row_longer_than_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_length_above_the_model_limit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", str(RECIPES / "lm.toml"), "--length", "129"]) == 2
     assert "the model takes at most 128" in capsys.readouterr().err
 
 
-def test_measured_beside_predicted(
+def test_measured_and_predicted_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "SHORTEST", 0.0)  # a time is wanted here, not a good one
+    monkeypatch.setattr(time, "SHORTEST", 0.0)  # any time will do
     monkeypatch.setattr(time, "ROUNDS", 1)
     monkeypatch.setattr("harken.cost.breakeven.TIMED", (2, 4))
     monkeypatch.setattr("harken.cost.breakeven.TOKENS", 8)
@@ -87,10 +87,10 @@ def test_a_hugging_face_folder(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 
 def test_break_even_is_the_first_length() -> None:
     pairs = break_evens(24, 2, 31, timed=False)
-    found = {(pair.measure, pair.one, pair.other): pair.length for pair in pairs}
-    length = found["depth", "Transformer", "RNN"]
+    lengths = {(pair.measure, pair.one, pair.other): pair.length for pair in pairs}
+    length = lengths["depth", "Transformer", "RNN"]
     assert length is not None and length > 1
-    assert found["depth", "CNN", "Transformer"] == 1
+    assert lengths["depth", "CNN", "Transformer"] == 1
 
 
 def test_times_between_and_beyond_measured_lengths() -> None:
@@ -99,7 +99,7 @@ def test_times_between_and_beyond_measured_lengths() -> None:
     assert {length: interpolated(table, length) for length in expected} == pytest.approx(expected)
 
 
-def test_a_kernel_is_measured_once_for_all_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distinct_kernels_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
     monkeypatch.setattr(time, "median_seconds", lambda work: measured.append(work()) or 1.0)
     kernels = Kernels()
@@ -112,7 +112,7 @@ def test_a_kernel_is_measured_once_for_all_its_calls(monkeypatch: pytest.MonkeyP
     assert [tuple(result.shape) for result in measured] == [(3, 5), (3, 5)]
 
 
-def test_a_trace_that_would_take_too_long(
+def test_trace_with_too_many_operations(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harken.cost.trace.MAX_OPERATIONS", 50)

@@ -1,7 +1,7 @@
-"""Depth against a walk over the exported graph, and against the growth that the sources state.
+"""Compare the depth with the exported graph, and its growth with the course documents.
 
 In the graph a product over n terms takes 1 + ⌈log2 n⌉ steps, or n if inner products are serial and
-n is no length of time; softmax and norm have two sums; copies and views take none.
+n is not a length of time; softmax and norm have two sums; copies and views take none.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.cost.formula import LOGARITHMS, Axis, fit
+from harken.cost.formula import LOGARITHMS, Axis, fit_formulas
 from harken.cost.step import trace_forward
 from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig, step_layer
@@ -24,7 +24,7 @@ from harken.models.recurrent_lm import ConvLMConfig, RecurrentLMConfig
 WIDTH, LAYERS, VOCABULARY = 20, 2, 37
 TIMES = 3, 6
 
-STILL = {
+FREE = {
     *("view", "reshape", "permute", "transpose", "expand", "clone", "unsqueeze", "squeeze"),
     *("slice", "select", "cat", "stack", "full", "full_like", "arange", "alias", "unbind"),
     *("zeros", "ones", "new_zeros", "split", "constant_pad_nd", "getitem", "_to_copy", "t"),
@@ -33,13 +33,13 @@ STILL = {
 
 
 def graph_of(model: nn.Module, time: int) -> torch.fx.Graph:
-    """Of two rows of so many tokens."""
+    """Export the graph for two rows of tokens."""
     tokens = torch.zeros(2, time, dtype=torch.long)
     return torch.export.export(model, (tokens,)).run_decompositions().graph
 
 
 def graph_depth(graph: torch.fx.Graph, time: int, *, serial: bool) -> int:
-    """The longest chain."""
+    """Return the longest chain."""
     ready: dict[torch.fx.Node, int] = {}
 
     def inner(terms: int) -> int:
@@ -47,8 +47,12 @@ def graph_depth(graph: torch.fx.Graph, time: int, *, serial: bool) -> int:
 
     def steps(node: torch.fx.Node) -> int:
         name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
-        shapes = [tuple(one.meta["val"].shape) for one in node.all_input_nodes if has_shape(one)]
-        if name in STILL:
+        shapes = [
+            tuple(operand.meta["val"].shape)
+            for operand in node.all_input_nodes
+            if has_shape(operand)
+        ]
+        if name in FREE:
             return 0
         if name in {"mm", "bmm"}:
             return inner(shapes[0][-1])
@@ -63,8 +67,8 @@ def graph_depth(graph: torch.fx.Graph, time: int, *, serial: bool) -> int:
         return 1
 
     for node in graph.nodes:
-        waits = max((ready[one] for one in node.all_input_nodes), default=0)
-        ready[node] = waits + (steps(node) if node.op == "call_function" else 0)
+        start = max((ready[operand] for operand in node.all_input_nodes), default=0)
+        ready[node] = start + (steps(node) if node.op == "call_function" else 0)
     return max(ready.values())
 
 
@@ -73,7 +77,7 @@ def has_shape(node: torch.fx.Node) -> bool:
 
 
 class Unrolled(nn.Module):
-    """A stack of cells, every item through all of them: the graph that a fused kernel hides."""
+    """A stack of cells unrolled over time: the graph inside a fused kernel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,14 +86,14 @@ class Unrolled(nn.Module):
         self.reader = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        begun = self.cells.init_state(tokens.shape[0])
-        # A state for each layer: in one tensor of all, every layer would wait for the last.
-        states, written = [begun.layer(depth) for depth in range(LAYERS)], []
+        first = self.cells.init_state(tokens.shape[0])
+        # One state per layer: in a single tensor, every layer would wait for the last.
+        states, outputs = [first.layer(depth) for depth in range(LAYERS)], []
         for vector in self.embedding(tokens).unbind(dim=1):
             for depth, layer in enumerate(self.cells.forwards):
                 vector, states[depth] = step_layer(layer, vector, states[depth])
-            written.append(vector)
-        return self.reader(torch.stack(written, dim=1))
+            outputs.append(vector)
+        return self.reader(torch.stack(outputs, dim=1))
 
 
 class ReadOut(nn.Module):
@@ -111,7 +115,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_agrees_with_the_graph_as_time_doubles(kind: str) -> None:
+def test_equals_the_graph_as_time_doubles(kind: str) -> None:
     config = CONFIGS[kind]
     model = Unrolled() if kind == "RNN" else ReadOut(config.build(VOCABULARY, 0).eval())
     graphs = [graph_of(model, time) for time in TIMES]
@@ -127,34 +131,34 @@ def test_agrees_with_the_graph_as_time_doubles(kind: str) -> None:
             graph_depth(graph, time, serial=serial)
             for graph, time in zip(graphs, TIMES, strict=True)
         ]
-        found = [cost.serial if serial else cost.depth for cost in traced]
-        assert found[1] - found[0] == graphed[1] - graphed[0]
+        depths = [cost.serial if serial else cost.depth for cost in traced]
+        assert depths[1] - depths[0] == graphed[1] - graphed[0]
 
 
 def growth(
     config: Callable[[int], EncoderConfig], letters: str = "TJL", serial: bool = False
 ) -> str:
-    """Growth of the depth of an encoder with L layers of width J over T tokens."""
+    """Return the growth of the depth of an encoder with L layers of width J over T tokens."""
 
     def count(sizes: dict[str, int]) -> dict[str, int]:
         tokens = torch.zeros(1, sizes["T"], sizes["J"])
-        found = trace_forward(
+        cost = trace_forward(
             lambda _: build_encoder(config(sizes["L"]), sizes["J"]).eval(),
             lambda model: model(tokens, None),
         )
-        return {"depth": found.serial if serial else found.depth}
+        return {"depth": cost.serial if serial else cost.depth}
 
     axes = [
         Axis("T", (2, 4, 8, 16), LOGARITHMS),
         Axis("J", (16, 32, 64, 128), LOGARITHMS),
         Axis("L", (1, 2, 3)),
     ]
-    formula = fit(count, axes, ["depth"])["depth"]
+    formula = fit_formulas(count, axes, ["depth"])["depth"]
     assert formula is not None
     return formula.growth(letters)
 
 
-def test_what_the_sources_say() -> None:
+def test_growth_is_that_of_the_documents() -> None:
     def attention(layers: int) -> EncoderConfig:
         return TransformerEncoderConfig(layers=layers)
 
@@ -167,12 +171,12 @@ def test_what_the_sources_say() -> None:
     assert backward == "O(L ln J + T ln J)"
 
 
-def test_a_picture_takes_the_logarithm_of_its_places() -> None:
+def test_depth_over_an_image_is_logarithmic() -> None:
     def depth(columns: int, rows: int) -> int:
-        places, encoder = torch.zeros(1, columns * rows, 32), SpatialConfig(layers=2)
+        features, encoder = torch.zeros(1, columns * rows, 32), SpatialConfig(layers=2)
         coordinates = torch.cartesian_prod(torch.arange(columns), torch.arange(rows))[None]
         return trace_forward(
-            lambda _: encoder.build(32, columns, rows), lambda model: model(places, coordinates)
+            lambda _: encoder.build(32, columns, rows), lambda model: model(features, coordinates)
         ).depth
 
     assert depth(8, 4) - depth(4, 4) == depth(4, 8) - depth(4, 4) == 2 * 3  # per layer: three sums

@@ -1,7 +1,4 @@
-"""Predicted bytes against the bytes that a training step really holds and moves.
-
-These are facts about PyTorch and the optimizers, independent of how they are predicted.
-"""
+"""Compare predicted bytes with the bytes that a training step holds and moves."""
 
 from pathlib import Path
 from typing import Any
@@ -65,7 +62,7 @@ def test_weights_gradients_and_optimizer_state(name: str, task: str) -> None:
 
 
 class Traffic(TorchDispatchMode):
-    """Counts the bytes that operations read and write; views move nothing."""
+    """Count the bytes that operations read and write; views count 0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +80,7 @@ class Traffic(TorchDispatchMode):
                 for argument, schema in zip(arguments, operation._schema.arguments, strict=False)
                 if schema.alias_info is not None
                 and schema.alias_info.is_write
-                and schema.name != "grads"  # the fused kernel writes them only to undo a scale
+                and schema.name != "grads"  # the fused kernel only rescales them
                 for leaf in tree_leaves(argument)
                 if isinstance(leaf, Tensor)
             ]
@@ -147,7 +144,7 @@ def test_bytes_that_autograd_keeps(name: str) -> None:
     kept: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor  # alive, so that no address comes twice
+        kept[tensor.untyped_storage().data_ptr()] = tensor  # alive: addresses stay unique
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

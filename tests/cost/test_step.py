@@ -1,4 +1,4 @@
-"""Traced counts against PyTorch's own counter and against the memory of a real step."""
+"""Compare traced counts with PyTorch's counter and with the memory of a real step."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[str, ...]] = {
 
 
 def case(name: str) -> Workload:
-    """Lengths and rows are primes; the model keeps its own width."""
+    """Return a workload whose length and batch size are primes."""
     recipe = load_recipe(RECIPES / f"{name.split()[0]}.toml", CASES[name])
     length = 59 if recipe.task == "transcribe" else 7
     return workload(recipe, batch=3, length=length, vocabulary=211)
@@ -92,14 +92,14 @@ def convolution_backward(
     *rest: Any,
     out_shape: Any = None,
 ) -> int:
-    """Each gradient costs what the forward pass does; PyTorch's own count ignores the kv_heads."""
-    transposed, wanted = rest[4], rest[7]
+    """Each gradient costs as much as the forward pass; PyTorch's own count ignores the groups."""
+    transposed, needed = rest[4], rest[7]
     places = math.prod((x_shape if transposed else grad_shape)[2:])
-    return int(2 * x_shape[0] * places * math.prod(w_shape) * (wanted[0] + wanted[1]))
+    return int(2 * x_shape[0] * places * math.prod(w_shape) * (needed[0] + needed[1]))
 
 
 def counted_products(forward: Callable[[], Tensor]) -> tuple[int, int]:
-    """(forward, forward and backward) by PyTorch's counter, which knows no fused kernels."""
+    """Return FLOPs of forward, and of forward and backward pass, without fused kernels."""
     mapping = {torch.ops.aten.convolution_backward: convolution_backward}
     with (
         sdpa_kernel(SDPBackend.MATH),
@@ -139,10 +139,10 @@ def test_recipe_matches_a_real_step(name: str) -> None:
         ("caption", (), 8, 2003),
     ],
 )
-def test_peak_is_that_of_the_allocator(
+def test_peak_equals_the_allocator(
     name: str, sets: tuple[str, ...], batch: int, vocabulary: int
 ) -> None:
-    """With rows enough that the buffers inside oneDNN's kernels are small beside activations."""
+    """Use enough rows that the buffers inside oneDNN's kernels are small."""
     recipe = load_recipe(RECIPES / f"{name}.toml", sets)
     length = 200 if name == "transcribe" else 13
     step = workload(recipe, batch=batch, length=length, vocabulary=vocabulary)
@@ -153,7 +153,7 @@ def test_peak_is_that_of_the_allocator(
 
 
 class Cosine(QueryKeyScore):
-    """The score of docs/architecture.md, which no file of `cost/` mentions."""
+    """The score of docs/architecture.md, which `cost/` does not mention."""
 
     def terms(
         self, inputs: Any, queries: Any, keys: Any, query_positions: Any, key_positions: Any
@@ -169,7 +169,7 @@ class CosineConfig(ScoreTraits):
         return Cosine(sizes)
 
 
-def test_a_new_score_needs_no_description() -> None:
+def test_new_scores_are_traced() -> None:
     score: Any = CosineConfig()
     attention = MultiHeadConfig()
     object.__setattr__(attention, "score", score)  # the union of scores is closed to tests
@@ -193,7 +193,7 @@ def test_any_module() -> None:
     assert cost.flops == cost.step and cost.depth < cost.serial
 
 
-def test_the_module_is_left_as_it_was() -> None:
+def test_module_is_unchanged() -> None:
     model = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Dropout(0.1))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     harken.cost(model, torch.randn(3, 5))

@@ -1,10 +1,11 @@
-"""A model that is a table, every sequence it can write, and rows of prompts."""
+"""A model given by a table, all sequences that it can generate, and prompts."""
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -13,66 +14,66 @@ from harken.models.gpt import GPT
 from small_models import VOCABULARY
 
 
-class Written(NamedTuple):
-    """What a table has been told: the prompt's number, and all tokens as one number."""
+class TableState(NamedTuple):
+    """The index of the prompt, and the tokens so far as token number."""
 
     prompt: Tensor
     code: Tensor
 
 
 class Tables:
-    """Scores of the next token for every prompt and every beginning, at random.
+    """Random logits of the next token for every prompt and every prefix.
 
-    A state's `prompt` stays where it is when `same_prompts` says that nothing would change.
+    `reorder` checks that no prompt moves if `same_prompts` is set.
     """
 
     def __init__(
-        self, prompts: int, vocabulary: int, most: int, *, seed: int, strength: float = 1.5
+        self, prompts: int, vocabulary: int, max_tokens: int, *, seed: int, strength: float = 1.5
     ) -> None:
-        self.base, self.most = vocabulary + 1, most
+        self.base, self.max_tokens = vocabulary + 1, max_tokens
         generator = torch.Generator().manual_seed(seed)
-        shape = (prompts, self.base**most, vocabulary)
+        shape = (prompts, self.base**max_tokens, vocabulary)
         self.scores = strength * torch.randn(shape, generator=generator, dtype=torch.float64)
-        self.asked: list[int] = []  # rows at every step
+        self.batch_sizes: list[int] = []  # rows at every step
 
-    def prefill(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, Written]:
+    def prefill(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, TableState]:
         number = tokens[:, 0]
-        return self.scores[number, 0], Written(number, torch.zeros_like(number))
+        return self.scores[number, 0], TableState(number, torch.zeros_like(number))
 
-    def step(self, tokens: Tensor, state: Written) -> tuple[Tensor, Written]:
-        self.asked.append(len(tokens))
+    def step(self, tokens: Tensor, state: TableState) -> tuple[Tensor, TableState]:
+        self.batch_sizes.append(len(tokens))
         code = state.code * self.base + tokens + 1
-        return self.scores[state.prompt, code], Written(state.prompt, code)
+        return self.scores[state.prompt, code], TableState(state.prompt, code)
 
     def log_probs(self, scores: Tensor) -> Tensor:
         return log_probabilities(scores)
 
-    def reorder(self, state: Written, rows: Tensor, *, same_prompts: bool) -> Written:
+    def reorder(self, state: TableState, rows: Tensor, *, same_prompts: bool) -> TableState:
         prompt = state.prompt[rows]
         if same_prompts:
-            assert prompt.tolist() == state.prompt.tolist(), "a prompt has moved"
-        return Written(prompt, state.code[rows])
+            assert prompt.tolist() == state.prompt.tolist(), "a prompt moved"
+        return TableState(prompt, state.code[rows])
 
-    def log(self, prompt: int, written: tuple[int, ...], token: int) -> float:
-        """Of one token after others, by the formula."""
+    def log(self, prompt: int, prefix: tuple[int, ...], token: int) -> float:
+        """Return log P of a token after others, by the formula."""
         code = 0
-        for one in written:
-            code = code * self.base + one + 1
+        for earlier in prefix:
+            code = code * self.base + earlier + 1
         row = self.scores[prompt, code].tolist()
         return row[token] - math.log(math.fsum(map(math.exp, row)))
 
     def sequences(self, prompt: int, end: int) -> Iterator[TokenHypothesis]:
-        """All that can be written: any tokens, then `end`, or as many as there is room for."""
+        """Yield every sequence: tokens and `end`, or `max_tokens` tokens."""
         others = [token for token in range(self.base - 1) if token != end]
-        for count in range(self.most + 1):
+        for count in range(self.max_tokens + 1):
             for tokens in itertools.product(others, repeat=count):
-                told = tokens if count == self.most else (*tokens, end)
-                logs = [self.log(prompt, told[:at], one) for at, one in enumerate(told)]
+                target = tokens if count == self.max_tokens else (*tokens, end)
+                logs = [self.log(prompt, target[:at], token) for at, token in enumerate(target)]
                 yield TokenHypothesis(tokens, math.fsum(logs))
 
 
 def numbered(rows: int) -> tuple[Tensor, Tensor]:
-    """Prompts of one token, each row's own number."""
+    """Return prompts of token token, the index of the row."""
     return torch.arange(rows)[:, None], torch.ones(rows, 1).bool()
 
 
@@ -90,13 +91,21 @@ def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def rescored(model: GPT, row: list[int], told: list[int]) -> float:
-    """The log-probability of what was written after a row, by one forward of it all."""
-    logs = model(torch.tensor([row + told]))[0].double().log_softmax(dim=-1)
-    return math.fsum(logs[len(row) - 1 + at, one].item() for at, one in enumerate(told))
+def rescored(model: GPT, row: list[int], target: list[int]) -> float:
+    """Return log P of a continuation by token forward pass over the whole sequence."""
+    logs = model(torch.tensor([row + target]))[0].double().log_softmax(dim=-1)
+    return math.fsum(logs[len(row) - 1 + at, token].item() for at, token in enumerate(target))
 
 
-def told(found: TokenHypothesis, end: int, most: int) -> list[int]:
-    """With `end` where there was room for it."""
-    tokens = list(found.tokens)
-    return tokens if len(tokens) == most else [*tokens, end]
+def assert_equal_hypotheses(
+    ours: Sequence[TokenHypothesis], theirs: Sequence[TokenHypothesis], tolerance: float = 1e-10
+) -> None:
+    assert [tuple(best.tokens) for best in ours] == [tuple(best.tokens) for best in theirs]
+    log_probs = [best.log_probability for best in theirs]
+    assert [best.log_probability for best in ours] == pytest.approx(log_probs, abs=tolerance)
+
+
+def with_end(hypothesis: TokenHypothesis, end: int, max_tokens: int) -> list[int]:
+    """Return the tokens with `end`, unless the sequence was cut."""
+    tokens = list(hypothesis.tokens)
+    return tokens if len(tokens) == max_tokens else [*tokens, end]

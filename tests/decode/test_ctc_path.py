@@ -19,18 +19,18 @@ from small_ctc import (
 
 @given(seeds, strengths, st.integers(0, 2), st.integers(1, 5))
 @settings(max_examples=30)
-def test_it_is_the_likeliest_of_all_paths(
+def test_best_path_is_the_most_probable_of_all(
     seed: int, strength: float, blank: int, frames: int
 ) -> None:
     logs = random_logs(1, frames, 3, seed, strength)
-    (found,) = best_paths(logs, torch.ones(1, frames).bool(), blank=blank)
+    (path,) = best_paths(logs, torch.ones(1, frames).bool(), blank=blank)
     paths = dict(every_path(logs[0]))
-    assert found.log_probability == pytest.approx(max(paths.values()), abs=1e-12)
+    assert path.log_probability == pytest.approx(max(paths.values()), abs=1e-12)
     if strength > 0:
-        assert tuple(found.tokens) == collapse(max(paths, key=lambda one: paths[one]), blank)
+        assert tuple(path.tokens) == collapse(max(paths, key=lambda symbols: paths[symbols]), blank)
 
 
-def test_a_path_read_by_hand() -> None:
+def test_read_path_by_hand() -> None:
     path = read_path([0, 3, 3, 0, 3, 5, 5, 5, 4, 0], -1.5, blank=0)
     assert path.tokens == [3, 3, 5, 4]
     assert path.spans == [Span(1, 3), Span(4, 5), Span(5, 8), Span(8, 9)]
@@ -39,18 +39,18 @@ def test_a_path_read_by_hand() -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=9), st.integers(0, 3))
-def test_spans_hold_their_token_and_nothing_else_does(symbols: list[int], blank: int) -> None:
+def test_spans_reproduce_the_path(symbols: list[int], blank: int) -> None:
     path = read_path(symbols, 0.0, blank)
     assert tuple(path.tokens) == collapse(symbols, blank)
-    again = [blank] * len(symbols)
+    rebuilt = [blank] * len(symbols)
     for token, span in zip(path.tokens, path.spans, strict=True):
-        again[int(span.start) : int(span.end)] = [token] * int(span.end - span.start)
-    assert again == symbols
+        rebuilt[int(span.start) : int(span.end)] = [token] * int(span.end - span.start)
+    assert rebuilt == symbols
 
 
 @given(seeds, st.lists(st.integers(0, 5), min_size=1, max_size=4))
 @settings(max_examples=20)
-def test_padding_says_nothing(seed: int, lengths: list[int]) -> None:
+def test_padding_is_ignored(seed: int, lengths: list[int]) -> None:
     logs = random_logs(len(lengths), 5, 3, seed, strength=3.0)
     together = best_paths(logs, lengths_present(lengths, 5), blank=1)
     for row, length in enumerate(lengths):
@@ -61,7 +61,7 @@ def test_padding_says_nothing(seed: int, lengths: list[int]) -> None:
         assert together[row].log_probability == pytest.approx(total, abs=1e-12)
 
 
-def test_silence_changes_no_probability() -> None:
+def test_blank_padding_changes_no_probability() -> None:
     logs = random_logs(1, 4, 3, seed=5)
     whole = blank_padding(logs, torch.tensor([[True, True, False, False]]), blank=2)[0]
     short, padded = every_text(logs[0, :2], 2), {}
@@ -69,12 +69,12 @@ def test_silence_changes_no_probability() -> None:
         text = collapse(path, 2)
         padded[text] = padded.get(text, 0.0) + math.exp(log)
     assert {text for text, chance in padded.items() if chance > 0} == set(short)
-    for text, said in short.items():
-        assert padded[text] == pytest.approx(math.exp(said.log_probability), abs=1e-12)
+    for text, result in short.items():
+        assert padded[text] == pytest.approx(math.exp(result.log_probability), abs=1e-12)
 
 
-def test_single_precision_is_read_in_double() -> None:
+def test_single_precision_is_converted() -> None:
     logs = random_logs(2, 5, 7, seed=0).float()
     assert blank_padding(logs, torch.ones(2, 5).bool(), blank=0).dtype == torch.float64
-    (one, _) = best_paths(logs, torch.ones(2, 5).bool(), blank=0)
-    assert one.log_probability == logs[0].max(dim=-1).values.double().sum().item()
+    (first, _) = best_paths(logs, torch.ones(2, 5).bool(), blank=0)
+    assert first.log_probability == logs[0].max(dim=-1).values.double().sum().item()

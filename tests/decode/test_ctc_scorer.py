@@ -1,4 +1,4 @@
-"""CTC one token at a time against all its texts, and against PyTorch's loss where they are many."""
+"""Compare CTC prefix scores with all texts, and with PyTorch's loss for long ones."""
 
 import math
 
@@ -31,8 +31,8 @@ def stepper_of(logs: Tensor, blank: int, end: int) -> CTCPrefixScorer:
     return CTCPrefixScorer(logs, torch.ones(logs.shape[:2]).bool(), blank=blank, end=end)
 
 
-def told(stepper: CTCPrefixScorer, rows: int, tokens: tuple[int, ...]) -> Tensor:
-    """Scores after these tokens, the same in all rows."""
+def scores_after(stepper: CTCPrefixScorer, rows: int, tokens: tuple[int, ...]) -> Tensor:
+    """Return the scores after these tokens, the same in all rows."""
     scores, state = stepper.prefill(*numbered(rows))
     for token in tokens:
         scores, state = stepper.step(torch.full((rows,), token), state)
@@ -41,53 +41,52 @@ def told(stepper: CTCPrefixScorer, rows: int, tokens: tuple[int, ...]) -> Tensor
 
 @given(seeds, strengths, ends, ends, st.integers(1, 4))
 @settings(max_examples=12)
-def test_every_step_is_a_share_of_all_texts(
+def test_scores_are_conditional_probabilities(
     seed: int, strength: float, blank: int, end: int, frames: int
 ) -> None:
     logs = random_logs(1, frames, SYMBOLS, seed, strength)
     if blank != end:
-        logs[..., end] = -700.0  # else texts that no search can write have their share too
+        logs[..., end] = -700.0  # texts with `end` inside cannot be generated
         logs = logs.log_softmax(dim=-1)
     texts = {
-        text: math.exp(said.log_probability)
-        for text, said in every_text(logs[0], blank).items()
+        text: math.exp(entry.log_probability)
+        for text, entry in every_text(logs[0], blank).items()
         if end == blank or end not in text
     }
     stepper = stepper_of(logs, blank, end)
-    tokens = [one for one in range(SYMBOLS) if one not in (blank, end)]
+    tokens = [token for token in range(SYMBOLS) if token not in (blank, end)]
 
-    def begun(prefix: tuple[int, ...]) -> float:
-        return math.fsum(own for text, own in texts.items() if text[: len(prefix)] == prefix)
+    def prefix_probability(prefix: tuple[int, ...]) -> float:
+        return math.fsum(share for text, share in texts.items() if text[: len(prefix)] == prefix)
 
     for prefix in texts:
-        shares = told(stepper, 1, prefix)[0].exp().tolist()
-        assert shares[end] == pytest.approx(texts[prefix] / begun(prefix), abs=1e-9)
+        shares = scores_after(stepper, 1, prefix)[0].exp().tolist()
+        assert shares[end] == pytest.approx(texts[prefix] / prefix_probability(prefix), abs=1e-9)
         for token in tokens:
-            share = begun((*prefix, token)) / begun(prefix)
+            share = prefix_probability((*prefix, token)) / prefix_probability(prefix)
             assert shares[token] == pytest.approx(share, abs=1e-9)
         if blank != end:
             assert shares[blank] == 0.0
         assert math.fsum(shares) == pytest.approx(1.0, abs=1e-9)
 
 
-def test_the_end_is_scored_by_the_whole_text_and_not_by_its_prefix() -> None:
-    """By hand: two frames, each 'a' with .4. P(a) = .64; nothing else begins with 'a' but itself.
-
-    Of four frames of 'a' .4 and blank .6, 'a' begins more texts than itself: 'aa' needs three.
-    """
+def test_end_is_scored_by_the_whole_text() -> None:
+    """In two frames only 'a' begins with 'a'; in four frames also 'aa', which needs three."""
     two = torch.tensor([[[0.6, 0.4]] * 2], dtype=torch.float64).log()
-    assert told(stepper_of(two, 0, 0), 1, (1,)).exp().tolist() == [pytest.approx([1.0, 0.0])]
+    assert scores_after(stepper_of(two, 0, 0), 1, (1,)).exp().tolist() == [
+        pytest.approx([1.0, 0.0])
+    ]
     four = torch.tensor([[[0.6, 0.4]] * 4], dtype=torch.float64).log()
-    said = every_text(four[0], 0)
-    whole, prefix = math.exp(said[1,].log_probability), 1 - math.exp(said[()].log_probability)
+    scored = every_text(four[0], 0)
+    whole, prefix = math.exp(scored[1,].log_probability), 1 - math.exp(scored[()].log_probability)
     assert whole < prefix - 0.1
-    share = told(stepper_of(four, 0, 0), 1, (1,))[0, 0].exp().item()
+    share = scores_after(stepper_of(four, 0, 0), 1, (1,))[0, 0].exp().item()
     assert share == pytest.approx(whole / prefix, abs=1e-12)
 
 
 @given(seeds, st.lists(st.integers(1, 10), max_size=6))
 @settings(max_examples=25)
-def test_a_long_text_adds_up_to_the_loss_of_pytorch(seed: int, text: list[int]) -> None:
+def test_total_of_a_long_text_is_the_loss_of_pytorch(seed: int, text: list[int]) -> None:
     frames = 61
     logs = random_logs(2, frames, 11, seed, strength=5.0)
     present = lengths_present([frames, 43], frames)
@@ -109,40 +108,46 @@ def test_padding_changes_nothing() -> None:
     lengths = [7, 4, 0]
     stepper = CTCPrefixScorer(logs, lengths_present(lengths, 7), blank=0, end=0)
     for tokens in ((), (3,), (3, 3), (1, 2, 4)):
-        together = told(stepper, 3, tokens)
+        together = scores_after(stepper, 3, tokens)
         for row, length in enumerate(lengths):
             if length == 0:
                 continue
             alone = stepper_of(logs[row : row + 1, :length], 0, 0)
-            torch.testing.assert_close(together[row], told(alone, 1, tokens)[0], rtol=0, atol=1e-10)
+            torch.testing.assert_close(
+                together[row], scores_after(alone, 1, tokens)[0], rtol=0, atol=1e-10
+            )
 
 
-def test_what_cannot_go_on_says_so_in_numbers() -> None:
-    """Three tokens do not fit into two frames: -inf, not NaN, and nothing after it."""
+def test_impossible_continuations_are_minus_infinity() -> None:
+    """Three tokens do not fit into two frames: all scores are -inf, not NaN."""
     stepper = stepper_of(random_logs(1, 2, 5, seed=0), 0, 0)
     for tokens in ((1, 1), (1, 2, 3), (1, 2, 3, 4), (0,)):
-        assert told(stepper, 1, tokens).tolist() == [[-math.inf] * 5]
+        assert scores_after(stepper, 1, tokens).tolist() == [[-math.inf] * 5]
 
 
 @pytest.mark.parametrize("prefix", [(), (1,), (3,), (2, 1), (3, 3)])
-def test_the_very_unlikely_is_not_lost(prefix: tuple[int, ...]) -> None:
-    """Frames of which each is sure of one token, to e^-300: no product of two is a float."""
+def test_tiny_probabilities_do_not_underflow(prefix: tuple[int, ...]) -> None:
+    """Other tokens have e^-300 in every frame: the product of two underflows."""
     logs = torch.full((1, 3, 4), -300.0, dtype=torch.float64)
     logs[0, [0, 1, 2], [1, 2, 3]] = 0.0
-    texts = {text: said.log_probability for text, said in every_text(logs[0], 0).items()}
-    scores = told(stepper_of(logs, 0, 0), 1, prefix)[0].tolist()
+    texts = {text: entry.log_probability for text, entry in every_text(logs[0], 0).items()}
+    scores = scores_after(stepper_of(logs, 0, 0), 1, prefix)[0].tolist()
 
-    def begun(prefix: tuple[int, ...]) -> float:
+    def prefix_probability(prefix: tuple[int, ...]) -> float:
         own = [log for text, log in texts.items() if text[: len(prefix)] == prefix]
         return log_sum(own) if own else -math.inf
 
-    wanted = [begun((*prefix, token)) - begun(prefix) for token in (1, 2, 3)]
-    assert scores[1:] == pytest.approx(wanted, abs=1e-9)
-    assert scores[0] == pytest.approx(texts.get(prefix, -math.inf) - begun(prefix), abs=1e-9)
+    expected = [
+        prefix_probability((*prefix, token)) - prefix_probability(prefix) for token in (1, 2, 3)
+    ]
+    assert scores[1:] == pytest.approx(expected, abs=1e-9)
+    assert scores[0] == pytest.approx(
+        texts.get(prefix, -math.inf) - prefix_probability(prefix), abs=1e-9
+    )
 
 
-def test_rows_go_on_as_they_would_have() -> None:
-    """Chosen in any order: rows of one prompt need not stand together."""
+def test_reordered_rows_continue_as_alone() -> None:
+    """Rows of hypothesis prompt need not be adjacent."""
     logs = random_logs(3, 7, 5, seed=4)
     stepper = stepper_of(logs, 0, 0)
     _, state = stepper.prefill(*numbered(3))
@@ -151,15 +156,15 @@ def test_rows_go_on_as_they_would_have() -> None:
     tokens = torch.tensor([1, 2, 3, 4, 3])
     scores, _ = stepper.step(tokens, state)
     for at, (row, token) in enumerate(zip(chosen.tolist(), tokens.tolist(), strict=True)):
-        alone = told(stepper_of(logs[row : row + 1], 0, 0), 1, (token,))
+        alone = scores_after(stepper_of(logs[row : row + 1], 0, 0), 1, (token,))
         torch.testing.assert_close(scores[at], alone[0], rtol=0, atol=1e-12)
 
 
 @given(seeds, strengths, st.integers(1, 4))
 @settings(max_examples=20)
-def test_a_wide_beam_finds_the_likeliest_texts(seed: int, strength: float, frames: int) -> None:
+def test_wide_beam_finds_the_most_probable_texts(seed: int, strength: float, frames: int) -> None:
     logs = random_logs(2, frames, 3, seed, strength)
-    found = beam_search(
+    results = beam_search(
         stepper_of(logs, 0, 0),
         *numbered(2),
         beam=64,
@@ -169,21 +174,23 @@ def test_a_wide_beam_finds_the_likeliest_texts(seed: int, strength: float, frame
         max_tokens=frames + 1,
         nbest=3,
     )
-    for row, ours in zip(logs, found, strict=True):
-        said = every_text(row, 0)
-        wanted = sorted((one.log_probability for one in said.values()), reverse=True)[:3]
-        assert [one.log_probability for one in ours] == pytest.approx(wanted, abs=1e-10)
-        for one in ours:
-            own = said[tuple(one.tokens)].log_probability
-            assert one.log_probability == pytest.approx(own, abs=1e-10)
+    for row, ours in zip(logs, results, strict=True):
+        scored = every_text(row, 0)
+        expected = sorted((entry.log_probability for entry in scored.values()), reverse=True)[:3]
+        assert [hypothesis.log_probability for hypothesis in ours] == pytest.approx(
+            expected, abs=1e-10
+        )
+        for hypothesis in ours:
+            own = scored[tuple(hypothesis.tokens)].log_probability
+            assert hypothesis.log_probability == pytest.approx(own, abs=1e-10)
 
 
 def test_greedy_search_of_ctc_ends() -> None:
     logs = random_logs(5, 13, 7, seed=1, strength=4.0)
-    for found in greedy_search(stepper_of(logs, 0, 0), *numbered(5), end=0, max_tokens=20):
-        assert 0 < len(found.tokens) <= 13 and math.isfinite(found.log_probability)
+    for hypothesis in greedy_search(stepper_of(logs, 0, 0), *numbered(5), end=0, max_tokens=20):
+        assert 0 < len(hypothesis.tokens) <= 13 and math.isfinite(hypothesis.log_probability)
 
 
-def test_prompts_are_as_many_as_rows() -> None:
+def test_prompts_must_match_rows() -> None:
     with pytest.raises(AssertionError, match="3 prompts to 2 rows"):
         stepper_of(random_logs(2, 3, 5, seed=0), 0, 0).prefill(*numbered(3))

@@ -1,4 +1,4 @@
-"""Attention and CTC together against all texts, and on a real decoder against PyTorch's loss."""
+"""Compare joint scores with all texts, and with PyTorch's loss for a real decoder."""
 
 import math
 from collections.abc import Iterator
@@ -7,8 +7,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_steppers import Tables, numbered, padded, ragged_prompts, told
-from test_search import END_WITH_MEMORY, MOST, forced, tokens_of, translator
+from small_steppers import (
+    Tables,
+    assert_equal_hypotheses,
+    numbered,
+    padded,
+    ragged_prompts,
+    with_end,
+)
+from test_search import END_WITH_MEMORY, MAX_TOKENS, forced, translator
 from torch import Tensor
 
 from harken.decode.beam import beam_search
@@ -24,18 +31,18 @@ from small_models import VOCABULARY
 weights = st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0])
 
 
-def together(
+def joint_scorer(
     tables: Tables, logs: Tensor, present: Tensor, weight: float, blank: int, end: int
 ) -> JointScorer:
     ctc = CTCPrefixScorer(logs, present, blank=blank, end=end)
     return JointScorer(tables, ctc, weight)
 
 
-def searched(
+def search_beam(
     stepper: Stepper[object],
     prompts: tuple[Tensor, Tensor],
     end: int,
-    most: int,
+    max_tokens: int,
     *,
     beam: int = 300,
     length_penalty: float = 0.0,
@@ -48,7 +55,7 @@ def searched(
         length_penalty=length_penalty,
         early_stopping=False,
         end=end,
-        max_tokens=most,
+        max_tokens=max_tokens,
         nbest=nbest,
     )
 
@@ -56,24 +63,28 @@ def searched(
 def ranked(
     tables: Tables, prompt: int, logs: Tensor, weight: float, blank: int, end: int
 ) -> Iterator[TokenHypothesis]:
-    """Every text with its weighted sum; one that was cut is scored as a beginning."""
+    """Yield every text with its weighted sum; a text that was cut is scored as a prefix."""
     texts = {
-        text: math.exp(said.log_probability)
-        for text, said in every_text(logs, blank).items()
+        text: math.exp(entry.log_probability)
+        for text, entry in every_text(logs, blank).items()
         if end == blank or end not in text
     }
-    for one in tables.sequences(prompt, end):
-        text = tuple(one.tokens)
+    for hypothesis in tables.sequences(prompt, end):
+        text = tuple(hypothesis.tokens)
         chance = texts.get(text, 0.0)
-        if len(text) == tables.most:
-            chance = math.fsum(own for longer, own in texts.items() if longer[: len(text)] == text)
-        parts = [(1 - weight, one.log_probability), (weight, math.log(chance or 1e-300))]
+        if len(text) == tables.max_tokens:
+            chance = math.fsum(
+                share for longer, share in texts.items() if longer[: len(text)] == text
+            )
+        parts = [(1 - weight, hypothesis.log_probability), (weight, math.log(chance or 1e-300))]
         if weight == 0 or chance > 0:
             yield TokenHypothesis(text, sum(share * log for share, log in parts if share))
 
 
-def rank(found: TokenHypothesis, most: int, length_penalty: float) -> float:
-    return found.log_probability / min(len(found.tokens) + 1, most) ** length_penalty
+def rank(hypothesis: TokenHypothesis, max_tokens: int, length_penalty: float) -> float:
+    return (
+        hypothesis.log_probability / min(len(hypothesis.tokens) + 1, max_tokens) ** length_penalty
+    )
 
 
 @given(
@@ -85,74 +96,72 @@ def rank(found: TokenHypothesis, most: int, length_penalty: float) -> float:
     st.integers(1, 4),
 )
 @settings(max_examples=40)
-def test_a_beam_that_holds_everything_ranks_by_the_weighted_sum(
+def test_wide_beam_ranks_by_the_weighted_sum(
     seed: int, weight: float, length_penalty: float, blank: int, end: int, frames: int
 ) -> None:
-    most = 3
-    tables = Tables(2, 3, most, seed=seed)
+    max_tokens = 3
+    tables = Tables(2, 3, max_tokens, seed=seed)
     logs = random_logs(2, frames, 3, seed + 1)
     if blank != end:
-        logs[..., end] = -700.0  # a token that stands for the end is not said
+        logs[..., end] = -700.0  # the token that stands for the end is not generated
     lengths = [frames, frames - 1]
-    stepper = together(tables, logs, lengths_present(lengths, frames), weight, blank, end)
-    found = searched(stepper, numbered(2), end, most, length_penalty=length_penalty)
-    for row, ours in enumerate(found):
+    stepper = joint_scorer(tables, logs, lengths_present(lengths, frames), weight, blank, end)
+    results = search_beam(stepper, numbered(2), end, max_tokens, length_penalty=length_penalty)
+    for row, ours in enumerate(results):
         every = ranked(tables, row, logs[row, : lengths[row]], weight, blank, end)
-        wanted = sorted(every, key=lambda one: -rank(one, most, length_penalty))[:3]
-        assert [tuple(one.tokens) for one in ours] == [one.tokens for one in wanted]
-        totals = [one.log_probability for one in wanted]
-        assert [one.log_probability for one in ours] == pytest.approx(totals, abs=1e-9)
+        expected = sorted(
+            every, key=lambda hypothesis: -rank(hypothesis, max_tokens, length_penalty)
+        )[:3]
+        assert_equal_hypotheses(ours, expected, 1e-9)
 
 
 @given(seeds, st.integers(0, 6), st.integers(1, 4))
 @settings(max_examples=20)
-def test_without_weight_ctc_is_not_heard(seed: int, end: int, beam: int) -> None:
+def test_weight_zero_ignores_ctc(seed: int, end: int, beam: int) -> None:
     tables = Tables(5, 7, 3, seed=seed)
-    silent = torch.full((5, 2, 7), torch.nan)
-    joint = together(tables, silent, torch.ones(5, 2).bool(), 0.0, 0, end)
-    ours = searched(joint, numbered(5), end, 3, beam=beam, nbest=beam, length_penalty=1.0)
-    alone = searched(tables, numbered(5), end, 3, beam=beam, nbest=beam, length_penalty=1.0)
+    unused = torch.full((5, 2, 7), torch.nan)
+    joint = joint_scorer(tables, unused, torch.ones(5, 2).bool(), 0.0, 0, end)
+    ours = search_beam(joint, numbered(5), end, 3, beam=beam, nbest=beam, length_penalty=1.0)
+    alone = search_beam(tables, numbered(5), end, 3, beam=beam, nbest=beam, length_penalty=1.0)
     assert ours == alone
 
 
 @given(seeds, st.sampled_from([1.0, 3.0]))
 @settings(max_examples=20)
-def test_with_all_weight_it_is_the_likeliest_text_of_ctc(seed: int, strength: float) -> None:
+def test_weight_one_finds_the_most_probable_text_of_ctc(seed: int, strength: float) -> None:
     tables, frames = Tables(2, 3, 5, seed=0), 4
     logs = random_logs(2, frames, 3, seed, strength)
-    joint = together(tables, logs, torch.ones(2, frames).bool(), 1.0, 0, 0)
-    for row, (best, *_) in enumerate(searched(joint, numbered(2), 0, frames + 1, nbest=1)):
-        said = every_text(logs[row], 0)
-        text = max(said, key=lambda one: said[one].log_probability)
+    joint = joint_scorer(tables, logs, torch.ones(2, frames).bool(), 1.0, 0, 0)
+    for row, (best, *_) in enumerate(search_beam(joint, numbered(2), 0, frames + 1, nbest=1)):
+        texts = every_text(logs[row], 0)
+        text = max(texts, key=lambda text: texts[text].log_probability)
         assert tuple(best.tokens) == text
-        assert best.log_probability == pytest.approx(said[text].log_probability, abs=1e-10)
+        assert best.log_probability == pytest.approx(texts[text].log_probability, abs=1e-10)
 
 
 @pytest.mark.parametrize("weight", [0.3, 1.0])
-def test_a_batch_finds_what_each_row_finds_alone(weight: float) -> None:
+def test_batch_equals_single_rows(weight: float) -> None:
     rows, frames = 11, 6
     tables = Tables(rows, 5, 5, seed=3)
     logs = random_logs(rows, frames, 5, seed=4, strength=2.0)
     lengths = [1 + row % frames for row in range(rows)]
     present = lengths_present(lengths, frames)
-    joint = together(tables, logs, present, weight, 0, 0)
-    ours = searched(joint, numbered(rows), 0, 5, beam=3)
+    joint = joint_scorer(tables, logs, present, weight, 0, 0)
+    ours = search_beam(joint, numbered(rows), 0, 5, beam=3)
     ended = set()
     for row in range(rows):
         own = slice(row, row + 1)
-        alone = together(
+        alone = joint_scorer(
             tables, logs[own, : lengths[row]], present[own, : lengths[row]], weight, 0, 0
         )
         prompt = (torch.tensor([[row]]), torch.ones(1, 1).bool())
-        (theirs,) = searched(alone, prompt, 0, 5, beam=3)
-        assert tokens_of(ours[row]) == tokens_of(theirs)
-        totals = [one.log_probability for one in theirs]
-        assert [one.log_probability for one in ours[row]] == pytest.approx(totals, abs=1e-10)
+        (theirs,) = search_beam(alone, prompt, 0, 5, beam=3)
+        assert_equal_hypotheses(ours[row], theirs)
         ended.add(len(theirs[0].tokens))
     assert len(ended) >= 3, "rows should end at different steps"
 
 
-@pytest.mark.parametrize("decoder", ["transformer", "rnn that feels"])
+@pytest.mark.parametrize("decoder", ["transformer", "rnn with location"])
 @pytest.mark.parametrize(
     "search",
     [
@@ -162,34 +171,38 @@ def test_a_batch_finds_what_each_row_finds_alone(weight: float) -> None:
     ],
     ids=["greedy", "beam", "sampling"],
 )
-def test_what_a_real_decoder_finds_is_scored_by_both(decoder: str, search: SearchConfig) -> None:
+def test_real_decoder_is_scored_by_both(decoder: str, search: SearchConfig) -> None:
     model, rows, start, end = translator(decoder), ragged_prompts(13, 7, seed=4), 3, END_WITH_MEMORY
     logs = random_logs(13, 7, VOCABULARY, seed=6, strength=3.0)
     present = lengths_present([2 + row % 5 for row in range(13)], 7)  # too few for long texts
     ctc = CTCPrefixScorer(logs, present, blank=end, end=end)
     stepper = JointScorer(Seq2SeqStepper(model, start), ctc, 0.4)
-    found = generate(stepper, *padded(rows), search=search, end=end, max_tokens=MOST, nbest=1)
+    results = generate(
+        stepper, *padded(rows), search=search, end=end, max_tokens=MAX_TOKENS, nbest=1
+    )
     ended = 0
-    for at, (row, (one,)) in enumerate(zip(rows, found, strict=True)):
-        if len(one.tokens) == MOST:
+    for at, (row, (hypothesis,)) in enumerate(zip(rows, results, strict=True)):
+        if len(hypothesis.tokens) == MAX_TOKENS:
             continue
         ended += 1
-        attention = forced(model, *padded([row]), start, told(one, end, MOST))
-        text, own = torch.tensor([list(one.tokens)], dtype=torch.int64), slice(at, at + 1)
+        attention = forced(model, *padded([row]), start, with_end(hypothesis, end, MAX_TOKENS))
+        text, own = torch.tensor([list(hypothesis.tokens)], dtype=torch.int64), slice(at, at + 1)
         written = torch.ones_like(text).bool()
         loss = ctc_loss(logs[own].clone(), present[own], text, written, blank=end).item()
-        assert one.log_probability == pytest.approx(0.6 * attention - 0.4 * loss, abs=1e-9)
+        assert hypothesis.log_probability == pytest.approx(0.6 * attention - 0.4 * loss, abs=1e-9)
     assert ended > 6
 
 
-def test_greedy_takes_the_best_of_the_sum() -> None:
+def test_greedy_takes_the_best_weighted_sum() -> None:
     tables, logs = Tables(3, 5, 4, seed=7), random_logs(3, 6, 5, seed=8)
     present = torch.ones(3, 6).bool()
     ctc = CTCPrefixScorer(logs, present, blank=0, end=0)
     scores, _ = ctc.prefill(*numbered(3))
     first = 0.5 * tables.log_probs(tables.scores[:, 0]) + 0.5 * scores
-    found = greedy_search(
-        together(tables, logs, present, 0.5, 0, 0), *numbered(3), end=0, max_tokens=1
+    results = greedy_search(
+        joint_scorer(tables, logs, present, 0.5, 0, 0), *numbered(3), end=0, max_tokens=1
     )
-    assert [one.log_probability for one in found] == pytest.approx(first.amax(dim=1).tolist())
-    assert first.exp().sum(dim=1).max() < 0.99, "a mixture is no distribution"
+    assert [hypothesis.log_probability for hypothesis in results] == pytest.approx(
+        first.amax(dim=1).tolist()
+    )
+    assert first.exp().sum(dim=1).max() < 0.99, "the weighted sum is not normalized"

@@ -1,4 +1,4 @@
-"""The door to CTC, attention and both leads where it says."""
+"""Search by CTC, by attention, and by both."""
 
 import math
 from dataclasses import replace
@@ -25,7 +25,7 @@ from harken.models.decoders import TransformerDecoderConfig
 from harken.models.recognizer import BLANK, EncoderOutput, RecognizerConfig, SpeechRecognizer
 from small_ctc import every_text
 
-VOCABULARY, FEATURES, END, MOST = 7, 11, 3, 5
+VOCABULARY, FEATURES, END, MAX_TOKENS = 7, 11, 3, 5
 DECODER = TransformerDecoderConfig(
     layers=1, width=12, max_length=13, attention=MultiHeadConfig(heads=3), dropout=0.0
 )
@@ -38,7 +38,7 @@ BOTH = RecognizerConfig(
 )
 
 
-def built(config: RecognizerConfig) -> SpeechRecognizer:
+def build(config: RecognizerConfig) -> SpeechRecognizer:
     model = config.build(VOCABULARY, FEATURES, 10.0, seed=5)
     torch.manual_seed(2)
     for parameter in model.parameters():
@@ -46,35 +46,46 @@ def built(config: RecognizerConfig) -> SpeechRecognizer:
     return model.double().eval()
 
 
-def heard(model: SpeechRecognizer) -> EncoderOutput:
+def encoded(model: SpeechRecognizer) -> EncoderOutput:
     frames = torch.randn(3, 20, FEATURES, generator=torch.Generator().manual_seed(1)).double()
     present = torch.arange(20) < torch.tensor([20, 17, 9])[:, None]
     with torch.inference_mode():
         return model.encode(frames, present)
 
 
-def sought(model: SpeechRecognizer, search: SpeechSearchConfig, nbest: int = 1) -> list:
+def search_model(model: SpeechRecognizer, search: SpeechSearchConfig, nbest: int = 1) -> list:
     return search_speech(
-        model, *heard(model), search=search, blank=BLANK, end=END, max_tokens=MOST, nbest=nbest
+        model,
+        *encoded(model),
+        search=search,
+        blank=BLANK,
+        end=END,
+        max_tokens=MAX_TOKENS,
+        nbest=nbest,
     )
 
 
-def test_ctc_is_the_best_path_or_the_sum_over_paths() -> None:
-    model = built(BOTH)
-    memory, present = heard(model)
+def test_ctc_uses_the_best_path_or_all_paths() -> None:
+    model = build(BOTH)
+    memory, present = encoded(model)
     with torch.inference_mode():
         logs = model.ctc_log_probs(memory)
     paths = best_paths(logs, present, blank=BLANK)
-    found = sought(model, SpeechSearchConfig(mode="ctc"))
-    assert [one[0].tokens for one in found] == [path.tokens for path in paths]
-    wide = sought(model, SpeechSearchConfig(mode="ctc", beam=6), nbest=4)
-    kept = search_prefixes(logs, present, blank=BLANK, beam=6, nbest=6)
+    results = search_model(model, SpeechSearchConfig(mode="ctc"))
+    assert [beam[0].tokens for beam in results] == [path.tokens for path in paths]
+    wide = search_model(model, SpeechSearchConfig(mode="ctc", beam=6), nbest=4)
+    prefixes = search_prefixes(logs, present, blank=BLANK, beam=6, nbest=6)
     for row, ours in enumerate(wide):
         texts = every_text(logs[row][present[row]], BLANK)
-        exact = {tuple(one.tokens): texts[tuple(one.tokens)].log_probability for one in kept[row]}
+        exact = {
+            tuple(hypothesis.tokens): texts[tuple(hypothesis.tokens)].log_probability
+            for hypothesis in prefixes[row]
+        }
         best = sorted(exact, key=lambda text: -exact[text])[:4]
-        assert [tuple(one.tokens) for one in ours] == best
-    assert [len(one) for one in sought(model, SpeechSearchConfig(mode="ctc"), nbest=3)] == [3] * 3
+        assert [tuple(hypothesis.tokens) for hypothesis in ours] == best
+    assert [len(beam) for beam in search_model(model, SpeechSearchConfig(mode="ctc"), nbest=3)] == [
+        3
+    ] * 3
 
 
 @pytest.mark.parametrize(
@@ -84,56 +95,56 @@ def test_ctc_is_the_best_path_or_the_sum_over_paths() -> None:
 def test_confidence_is_the_probability_of_the_text(
     by: DecodingMode, weight: float, beam: int
 ) -> None:
-    """By writing down all paths of CTC, and by one forward of the decoder over the text."""
-    model = built(BOTH)
-    memory, present = heard(model)
+    """Compare with all paths of CTC and hypothesis forward pass of the decoder over the text."""
+    model = build(BOTH)
+    memory, present = encoded(model)
     with torch.inference_mode():
         logs = model.ctc_log_probs(memory)
     share = weight if by == "both" else 1.0
     search = SpeechSearchConfig(mode=by, ctc_weight=weight, beam=beam)
-    for row, found in enumerate(sought(model, search, nbest=beam)):
+    for row, results in enumerate(search_model(model, search, nbest=beam)):
         texts = every_text(logs[row][present[row]], BLANK)
-        assert len(found) == beam
-        for one in found:
-            told = torch.tensor([[END, *one.tokens, END][: MOST + 1]])
+        assert len(results) == beam
+        for hypothesis in results:
+            target = torch.tensor([[END, *hypothesis.tokens, END][: MAX_TOKENS + 1]])
             with torch.inference_mode():
                 states = model.decoder(
-                    told[:, :-1], model.init_state(memory[[row]], present[[row]])
+                    target[:, :-1], model.init_state(memory[[row]], present[[row]])
                 )
                 scores = model.logits(states).log_softmax(dim=-1)
-            attention = scores.gather(2, told[:, 1:, None]).sum().exp().item()
-            ctc = math.exp(texts[tuple(one.tokens)].log_probability)
+            attention = scores.gather(2, target[:, 1:, None]).sum().exp().item()
+            ctc = math.exp(texts[tuple(hypothesis.tokens)].log_probability)
             expected = (1 - share) * attention + share * ctc
-            assert math.exp(one.log_probability) == pytest.approx(expected, rel=1e-9)
+            assert math.exp(hypothesis.log_probability) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.4, 1.0])
 def test_both_is_the_weighted_sum(weight: float) -> None:
-    model = built(BOTH)
-    memory, present = heard(model)
+    model = build(BOTH)
+    memory, present = encoded(model)
     search = SpeechSearchConfig(mode="both", ctc_weight=weight, beam=5)
     with torch.inference_mode():
         ctc = CTCPrefixScorer(model.ctc_log_probs(memory), present, blank=BLANK, end=END)
         stepper = JointScorer(Seq2SeqStepper(model, END), ctc, weight)
-        expected = generate(stepper, memory, present, search=search, end=END, max_tokens=MOST)
-    found = sought(model, search)
-    assert [one[0].tokens for one in found] == [one[0].tokens for one in expected]
+        expected = generate(stepper, memory, present, search=search, end=END, max_tokens=MAX_TOKENS)
+    results = search_model(model, search)
+    assert [beam[0].tokens for beam in results] == [beam[0].tokens for beam in expected]
 
 
-def test_attention_alone_is_not_told_of_ctc() -> None:
-    model, search = built(BOTH), SpeechSearchConfig(mode="attention", beam=5)
-    alone = sought(model, search)
-    both = sought(model, replace(search, mode="both", ctc_weight=0.0))
+def test_attention_alone_ignores_ctc() -> None:
+    model, search = build(BOTH), SpeechSearchConfig(mode="attention", beam=5)
+    alone = search_model(model, search)
+    both = search_model(model, replace(search, mode="both", ctc_weight=0.0))
     for ours, theirs in zip(alone, both, strict=True):
         assert ours[0].tokens == theirs[0].tokens
         assert ours[0].log_probability == pytest.approx(theirs[0].log_probability, abs=1e-9)
     model.ctc = None
-    assert alone == sought(model, search) == sought(model, replace(search, mode="both"))
+    assert alone == search_model(model, search) == search_model(model, replace(search, mode="both"))
 
 
-def test_what_a_model_does_not_have_cannot_be_asked_for() -> None:
-    only_ctc = built(replace(BOTH, decoder=None))
-    only_attention = built(replace(BOTH, ctc=False))
+def test_unavailable_modes_are_rejected() -> None:
+    only_ctc = build(replace(BOTH, decoder=None))
+    only_attention = build(replace(BOTH, ctc=False))
     assert (decoding_mode(only_ctc, "both"), decoding_mode(only_attention, "both")) == (
         "ctc",
         "attention",
@@ -143,4 +154,4 @@ def test_what_a_model_does_not_have_cannot_be_asked_for() -> None:
     with pytest.raises(UserError, match="expected 'attention'"):
         decoding_mode(only_attention, "ctc")
     with pytest.raises(UserError, match="temperature"):
-        sought(only_ctc, SpeechSearchConfig(temperature=1.0))
+        search_model(only_ctc, SpeechSearchConfig(temperature=1.0))

@@ -37,24 +37,24 @@ def drawn(
         top_p=top_p,
         seed=seed,
         end=END,
-        max_tokens=tables.most,
+        max_tokens=tables.max_tokens,
         nbest=nbest,
     )
 
 
-def chances(
+def probabilities(
     logs: list[float], temperature: float, top_k: int | None, top_p: float | None
 ) -> list[float]:
-    """Of every token, by the words of the recipe in plain loops."""
+    """Return the probability of every token, in plain loops."""
     raised = [math.exp(log / temperature) for log in logs]
-    ranked = sorted(range(len(logs)), key=lambda one: -raised[one])[:top_k]
-    whole = math.fsum(raised[one] for one in ranked)
-    kept: list[int] = []
-    for one in ranked:
-        if top_p is None or math.fsum(raised[other] for other in kept) / whole < top_p:
-            kept.append(one)
-    whole = math.fsum(raised[one] for one in kept)
-    return [raised[one] / whole if one in kept else 0.0 for one in range(len(logs))]
+    ranked = sorted(range(len(logs)), key=lambda token: -raised[token])[:top_k]
+    whole = math.fsum(raised[token] for token in ranked)
+    allowed: list[int] = []
+    for token in ranked:
+        if top_p is None or math.fsum(raised[other] for other in allowed) / whole < top_p:
+            allowed.append(token)
+    whole = math.fsum(raised[token] for token in allowed)
+    return [raised[token] / whole if token in allowed else 0.0 for token in range(len(logs))]
 
 
 CUTS = [
@@ -68,36 +68,36 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("temperature", "top_k", "top_p"), CUTS)
-@pytest.mark.parametrize("samples_of", ["one row", "many rows"])
-def test_as_often_as_is_likely(
+@pytest.mark.parametrize("samples_of", ["single row", "many rows"])
+def test_frequencies_match_probabilities(
     temperature: float, top_k: int | None, top_p: float | None, samples_of: str
 ) -> None:
     count = 3000
     tables = Tables(1, 4, 2, seed=6, strength=1.0)
     if samples_of == "many rows":
         tables.scores = tables.scores.expand(count, -1, -1)
-    nbest = count if samples_of == "one row" else 1
-    found = drawn(tables, temperature=temperature, top_k=top_k, top_p=top_p, nbest=nbest)
-    seen = Counter(tuple(one.tokens) for row in found for one in row)
+    nbest = count if samples_of == "single row" else 1
+    samples = drawn(tables, temperature=temperature, top_k=top_k, top_p=top_p, nbest=nbest)
+    counts = Counter(tuple(hypothesis.tokens) for row in samples for hypothesis in row)
 
-    def likely(written: tuple[int, ...], token: int) -> float:
-        logs = [tables.log(0, written, one) for one in range(4)]
-        return chances(logs, temperature, top_k, top_p)[token]
+    def probability(prefix: tuple[int, ...], token: int) -> float:
+        logs = [tables.log(0, prefix, other) for other in range(4)]
+        return probabilities(logs, temperature, top_k, top_p)[token]
 
     expected = {
-        tuple(one.tokens): count
+        tuple(hypothesis.tokens): count
         * math.prod(
-            likely(tuple(one.tokens[:at]), token)
-            for at, token in enumerate([*one.tokens, END][: tables.most])
+            probability(tuple(hypothesis.tokens[:at]), token)
+            for at, token in enumerate([*hypothesis.tokens, END][: tables.max_tokens])
         )
-        for one in tables.sequences(0, END)
+        for hypothesis in tables.sequences(0, END)
     }
     assert sum(expected.values()) == pytest.approx(count)
-    possible = {tokens for tokens, often in expected.items() if often > 0}
-    assert set(seen) <= possible and len(possible) > 2
-    squares = sum((seen[one] - expected[one]) ** 2 / expected[one] for one in possible)
+    possible = {tokens for tokens, mean in expected.items() if mean > 0}
+    assert set(counts) <= possible and len(possible) > 2
+    squares = sum((counts[text] - expected[text]) ** 2 / expected[text] for text in possible)
     freedom = len(possible) - 1
-    assert squares < freedom + 3.5 * math.sqrt(2 * freedom)  # chi-square, some 1 in 1000
+    assert squares < freedom + 3.5 * math.sqrt(2 * freedom)  # chi-square, about 1 in 1000
 
 
 @given(
@@ -106,58 +106,63 @@ def test_as_often_as_is_likely(
     st.none() | st.integers(1, 9),
     st.none() | st.sampled_from([1e-300, 0.2, 0.55, 0.9, 1.0]),
 )
-def test_shares_by_plain_loops(
+def test_truncation_by_plain_loops(
     scores: list[int], temperature: float, top_k: int | None, top_p: float | None
 ) -> None:
     logs = torch.tensor([scores, scores[::-1]], dtype=torch.float64).log_softmax(dim=-1)
     ours = truncated_probs(logs, temperature, top_k, top_p)
     ours = ours / ours.sum(dim=1, keepdim=True)
     for row, own in zip(logs.tolist(), ours.tolist(), strict=True):
-        assert own == pytest.approx(chances(row, temperature, top_k, top_p), abs=1e-12)
+        assert own == pytest.approx(probabilities(row, temperature, top_k, top_p), abs=1e-12)
 
 
-def test_of_equals_the_first_are_kept() -> None:
+def test_ties_keep_the_first_tokens() -> None:
     logs = torch.tensor([[0.1, 0.3, 0.3, 0.3]], dtype=torch.float64).log()
     assert truncated_probs(logs, 1.0, 2, None).bool().tolist() == [[False, True, True, False]]
     assert truncated_probs(logs, 1.0, None, 0.2).bool().tolist() == [[False, True, False, False]]
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-9])
-def test_no_cold_is_too_cold(temperature: float) -> None:
+def test_tiny_temperatures_do_not_underflow(temperature: float) -> None:
     logs = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64).log()
     assert truncated_probs(logs, temperature, None, None).tolist() == [[0.0, 1.0, 0.0]]
 
 
 @given(parts.filter(any), st.floats(0.0, ALMOST_ONE) | st.sampled_from([0.0, ALMOST_ONE]))
 @example([0.0, 0.5], 0.0)
-def test_picks_where_the_running_sum_passes(given_parts: list[float], uniform: float) -> None:
+def test_picks_by_cumulative_probability(given_parts: list[float], uniform: float) -> None:
     rows = torch.tensor([given_parts], dtype=torch.float64)
     chosen = int(pick(rows, torch.tensor([uniform], dtype=torch.float64)))
-    assert given_parts[chosen] > 0, "what has no share is never picked"
+    assert given_parts[chosen] > 0, "a token of probability 0 was picked"
     whole = math.fsum(given_parts)
     assert math.fsum(given_parts[:chosen]) <= uniform * whole * (1 + 1e-12)
     assert math.fsum(given_parts[: chosen + 1]) >= uniform * whole * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}])
-def test_cut_down_to_one_it_is_greedy(cut: dict[str, float]) -> None:
+def test_truncation_to_one_token_is_greedy(cut: dict[str, float]) -> None:
     tables = Tables(23, 7, 3, seed=1)
     greedy = greedy_search(tables, *numbered(23), end=END, max_tokens=3)
-    for row, one in zip(drawn(tables, nbest=2, **cut), greedy, strict=True):  # type: ignore[arg-type]
-        assert row == [one, one]
+    for row, best in zip(drawn(tables, nbest=2, **cut), greedy, strict=True):  # type: ignore[arg-type]
+        assert row == [best, best]
 
 
-def test_logs_are_the_model_s_own() -> None:
+def test_log_probabilities_are_those_of_the_model() -> None:
     tables = Tables(7, 3, 3, seed=4)
-    found = drawn(tables, temperature=2.0, top_k=2, nbest=5)
-    for prompt, row in enumerate(found):
-        every = {tuple(one.tokens): one.log_probability for one in tables.sequences(prompt, END)}
-        ours = [one.log_probability for one in row]
-        assert ours == pytest.approx([every[tuple(one.tokens)] for one in row], abs=1e-12)
+    samples = drawn(tables, temperature=2.0, top_k=2, nbest=5)
+    for prompt, row in enumerate(samples):
+        every = {
+            tuple(hypothesis.tokens): hypothesis.log_probability
+            for hypothesis in tables.sequences(prompt, END)
+        }
+        ours = [hypothesis.log_probability for hypothesis in row]
+        assert ours == pytest.approx(
+            [every[tuple(hypothesis.tokens)] for hypothesis in row], abs=1e-12
+        )
         assert ours == sorted(ours, reverse=True)
 
 
-def test_who_else_is_in_the_batch_changes_nothing() -> None:
+def test_samples_do_not_depend_on_the_batch() -> None:
     tables = Tables(29, 5, 4, seed=8)
     whole = drawn(tables, nbest=2)
     assert drawn(tables, nbest=2, rows=range(11)) == whole[:11]
@@ -168,14 +173,14 @@ def test_who_else_is_in_the_batch_changes_nothing() -> None:
     assert drawn(changed, nbest=2)[13] == whole[13]
 
 
-def test_rows_samples_and_seeds_have_numbers_of_their_own() -> None:
+def test_rows_samples_and_seeds_have_independent_streams() -> None:
     keys = [(row, place) for row in range(3) for place in range(2)]
     numbers = uniform_numbers(3, keys, 2, 7)
     assert numbers.unique().numel() == numbers.numel() and 0 <= numbers.min() < numbers.max() < 1
     assert not set(numbers.flatten().tolist()) & set(
         uniform_numbers(4, keys, 2, 7).flatten().tolist()
     )
-    # More of anything leaves what was there.
+    # More keys, samples or steps do not change the first numbers.
     more = uniform_numbers(3, [*keys, (5, 0)], 3, 11).view(7, 3, 11)
     torch.testing.assert_close(numbers.view(6, 2, 7), more[:6, :2, :7], rtol=0, atol=0)
 
@@ -185,7 +190,7 @@ def test_a_seed_is_repeatable_and_another_differs() -> None:
     assert drawn(tables, seed=3) == drawn(tables, seed=3) != drawn(tables, seed=4)
 
 
-def test_a_model_that_has_lost_its_mind_still_gives_an_answer() -> None:
+def test_nan_logits_give_an_answer() -> None:
     tables = Tables(2, 3, 3, seed=0)
     tables.scores[:] = torch.nan
     assert all(len(row) == 2 for row in drawn(tables, nbest=2, top_p=0.5))

@@ -1,4 +1,4 @@
-"""Every search behind one door, on real models: alone or in a batch, and scored again."""
+"""Every search on real models: single rows equal batches, and scores equal a forward pass."""
 
 import math
 from dataclasses import replace
@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from small_steppers import Tables, numbered, padded, ragged_prompts, rescored, told
+from small_steppers import (
+    Tables,
+    assert_equal_hypotheses,
+    numbered,
+    padded,
+    ragged_prompts,
+    rescored,
+    with_end,
+)
 from torch import Tensor
 
 from harken.attention.multihead import MultiHeadConfig
@@ -31,13 +39,13 @@ from harken.models.seq2seq import (
 )
 from small_models import VOCABULARY, small_model
 
-END, MOST = 10, 6
-END_WITH_MEMORY = 12  # which all of those models come to say, not in every row
-ROWS, ALONE = 64, range(0, 64, 7)
+END, MAX_TOKENS = 10, 6
+END_WITH_MEMORY = 12  # which all these models generate, not in every row
+ROWS, SINGLE = 64, range(0, 64, 13)
 SEARCHES = {
     "greedy": (SearchConfig(), 1),
     "beam": (SearchConfig(beam=4, length_penalty=0.7), 3),
-    "n-best alone": (SearchConfig(), 3),
+    "n-best": (SearchConfig(), 3),
     "sampling": (SearchConfig(temperature=0.8, top_k=11, top_p=0.95, seed=5), 2),
 }
 searches = pytest.mark.parametrize(("search", "nbest"), SEARCHES.values(), ids=SEARCHES)
@@ -46,20 +54,20 @@ DECODERS: dict[str, DecoderConfig] = {
     "transformer": TransformerDecoderConfig(
         layers=2,
         width=12,
-        max_length=MOST + 1,
+        max_length=MAX_TOKENS + 1,
         attention=MultiHeadConfig(heads=3),
         position=RotaryConfig(),
     ),
     "rnn": AttentionRNNDecoderConfig(width=12, hidden=14, cell=GRUConfig(layers=2)),
-    "rnn that feels": AttentionRNNDecoderConfig(
+    "rnn with location": AttentionRNNDecoderConfig(
         width=12, hidden=14, location=LocationConfig(channels=2, kernel=3, hidden=5)
     ),
 }
 
 
-def language_model(dtype: torch.dtype = torch.float64) -> GPT:
-    """Of a seed that says `end` after any number of tokens, so that rows leave at every step."""
-    return small_model(position="rotary", seed=3).to(dtype)
+def language_model() -> GPT:
+    """Return a model that generates `end` after any number of tokens: rows end at every step."""
+    return small_model(position="rotary", seed=3).double()
 
 
 def translator(decoder: str) -> EncoderDecoder:
@@ -74,17 +82,19 @@ def translator(decoder: str) -> EncoderDecoder:
     return model
 
 
-def sought(
+def search_rows(
     stepper: Stepper[object],
     rows: list[list[int]],
     search: SearchConfig,
     nbest: int,
     end: int = END,
 ) -> list[list[TokenHypothesis]]:
-    return generate(stepper, *padded(rows), search=search, end=end, max_tokens=MOST, nbest=nbest)
+    return generate(
+        stepper, *padded(rows), search=search, end=end, max_tokens=MAX_TOKENS, nbest=nbest
+    )
 
 
-def alone(
+def search_single(
     stepper: Stepper[object],
     rows: list[list[int]],
     at: int,
@@ -92,68 +102,58 @@ def alone(
     nbest: int,
     end: int = END,
 ) -> list[TokenHypothesis]:
-    """A row in a batch of one. A sample goes by its row's number: then in the last of its likes."""
-    before = at if search.temperature is not None else 0
-    return sought(stepper, [rows[at]] * (before + 1), search, nbest, end)[-1]
+    """Search hypothesis row; a sample depends on the index of its row, so that row is repeated."""
+    copies = at if search.temperature is not None else 0
+    return search_rows(stepper, [rows[at]] * (copies + 1), search, nbest, end)[-1]
 
 
-def tokens_of(found: list[TokenHypothesis]) -> list[list[int]]:
-    return [list(one.tokens) for one in found]
+def tokens_of(hypotheses: list[TokenHypothesis]) -> list[list[int]]:
+    return [list(hypothesis.tokens) for hypothesis in hypotheses]
 
 
 @searches
-def test_a_batch_finds_what_each_row_finds_alone(search: SearchConfig, nbest: int) -> None:
+def test_batch_equals_single_rows(search: SearchConfig, nbest: int) -> None:
     stepper, rows = LMStepper(language_model()), ragged_prompts(ROWS, 5, seed=1)
-    together = sought(stepper, rows, search, nbest)
-    for at in ALONE:
-        ours, theirs = together[at], alone(stepper, rows, at, search, nbest)
-        assert len(ours) == nbest and tokens_of(ours) == tokens_of(theirs)
-        logs = [one.log_probability for one in theirs]
-        assert [one.log_probability for one in ours] == pytest.approx(logs, abs=1e-10)
+    together = search_rows(stepper, rows, search, nbest)
+    for at in SINGLE:
+        ours, theirs = together[at], search_single(stepper, rows, at, search, nbest)
+        assert len(ours) == nbest
+        assert_equal_hypotheses(ours, theirs)
     lengths = {len(row[0].tokens) for row in together}
-    assert len(lengths) >= MOST, "rows should end at many different steps"
+    assert len(lengths) >= MAX_TOKENS, "rows should end at many different steps"
 
 
 @searches
-def test_a_batch_in_single_precision_finds_the_same_tokens(
-    search: SearchConfig, nbest: int
-) -> None:
-    stepper = LMStepper(language_model(torch.float32))
-    rows = ragged_prompts(ROWS, 5, seed=2)
-    together = sought(stepper, rows, search, nbest)
-    for at in ALONE:
-        assert tokens_of(together[at]) == tokens_of(alone(stepper, rows, at, search, nbest))
-
-
-@searches
-def test_a_forward_of_what_was_found_scores_it_the_same(search: SearchConfig, nbest: int) -> None:
+def test_scores_equal_a_forward_pass(search: SearchConfig, nbest: int) -> None:
     model, rows = language_model(), ragged_prompts(17, 5, seed=3)
-    for row, found in zip(rows, sought(LMStepper(model), rows, search, nbest), strict=True):
-        for one in found:
-            expected = rescored(model, row, told(one, END, MOST))
-            assert one.log_probability == pytest.approx(expected, abs=1e-10)
+    for row, hypotheses in zip(
+        rows, search_rows(LMStepper(model), rows, search, nbest), strict=True
+    ):
+        for hypothesis in hypotheses:
+            expected = rescored(model, row, with_end(hypothesis, END, MAX_TOKENS))
+            assert hypothesis.log_probability == pytest.approx(expected, abs=1e-10)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @searches
-def test_a_model_with_a_memory_is_searched_alike(
-    decoder: str, search: SearchConfig, nbest: int
-) -> None:
+def test_encoder_decoders(decoder: str, search: SearchConfig, nbest: int) -> None:
     model, rows, start = translator(decoder), ragged_prompts(13, 7, seed=4), 3
     stepper, end = Seq2SeqStepper(model, start), END_WITH_MEMORY
-    together = sought(stepper, rows, search, nbest, end)
+    together = search_rows(stepper, rows, search, nbest, end)
     for at in (0, 12):
-        assert tokens_of(together[at]) == tokens_of(alone(stepper, rows, at, search, nbest, end))
-    for row, found in zip(rows, together, strict=True):
-        for one in found:
-            said = told(one, end, MOST)
+        assert tokens_of(together[at]) == tokens_of(
+            search_single(stepper, rows, at, search, nbest, end)
+        )
+    for row, hypotheses in zip(rows, together, strict=True):
+        for hypothesis in hypotheses:
+            target = with_end(hypothesis, end, MAX_TOKENS)
             source, present = padded([row])
-            expected = forced(model, source, present, start, said)
-            assert one.log_probability == pytest.approx(expected, abs=1e-10)
+            expected = forced(model, source, present, start, target)
+            assert hypothesis.log_probability == pytest.approx(expected, abs=1e-10)
 
 
 class FromMemory:
-    """A translator that is handed what an encoder made: frames in place of tokens."""
+    """A translator whose prompts are encoder states."""
 
     def __init__(self, model: EncoderDecoder) -> None:
         self.step, self.reorder, self.logits = model.step, model.reorder, model.logits
@@ -165,37 +165,37 @@ class FromMemory:
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @torch.no_grad()
-def test_a_prompt_may_be_frames(decoder: str) -> None:
+def test_prompts_may_be_vectors(decoder: str) -> None:
     model, (tokens, present) = translator(decoder), padded(ragged_prompts(7, 5, seed=5))
     memory = model.encoder(model.decoder.embedding(tokens), present)
     search = SearchConfig(beam=3)
     ours, theirs = (
         generate(
-            Seq2SeqStepper(one, 3),
+            Seq2SeqStepper(translator_model, 3),
             prompts,
             present,
             search=search,
             end=END_WITH_MEMORY,
-            max_tokens=MOST,
+            max_tokens=MAX_TOKENS,
         )
-        for one, prompts in ((FromMemory(model), memory), (model, tokens))
+        for translator_model, prompts in ((FromMemory(model), memory), (model, tokens))
     )
     assert ours == theirs
 
 
 @torch.no_grad()
 def forced(
-    model: EncoderDecoder, source: Tensor, present: Tensor, start: int, said: list[int]
+    model: EncoderDecoder, source: Tensor, present: Tensor, start: int, target: list[int]
 ) -> float:
-    logits = model(source, present, torch.tensor([[start, *said[:-1]]]))
+    logits = model(source, present, torch.tensor([[start, *target[:-1]]]))
     logs = logits[0].log_softmax(dim=-1)
-    return math.fsum(logs[at, one].item() for at, one in enumerate(said))
+    return math.fsum(logs[at, token].item() for at, token in enumerate(target))
 
 
-def test_which_search_is_asked_for() -> None:
+def test_config_selects_the_search() -> None:
     tables, prompts = Tables(5, 7, 4, seed=0), numbered(5)
 
-    def by(search: SearchConfig, nbest: int = 1) -> list[list[TokenHypothesis]]:
+    def run(search: SearchConfig, nbest: int = 1) -> list[list[TokenHypothesis]]:
         return generate(tables, *prompts, search=search, end=0, max_tokens=4, nbest=nbest)
 
     def by_beam(beam: int, length_penalty: float, nbest: int) -> list[list[TokenHypothesis]]:
@@ -210,21 +210,21 @@ def test_which_search_is_asked_for() -> None:
             nbest=nbest,
         )
 
-    greedy = [[one] for one in greedy_search(tables, *prompts, end=0, max_tokens=4)]
-    assert by(SearchConfig()) == greedy
+    greedy = [[best] for best in greedy_search(tables, *prompts, end=0, max_tokens=4)]
+    assert run(SearchConfig()) == greedy
     wide = SearchConfig(beam=6, length_penalty=0.0)
-    assert by(wide) == by_beam(6, 0.0, 1) != greedy
-    assert by(replace(wide, length_penalty=2.0)) == by_beam(6, 2.0, 1) != by(wide)
-    assert by(SearchConfig(), nbest=3) == by_beam(3, 1.0, 3)
+    assert run(wide) == by_beam(6, 0.0, 1) != greedy
+    assert run(replace(wide, length_penalty=2.0)) == by_beam(6, 2.0, 1) != run(wide)
+    assert run(SearchConfig(), nbest=3) == by_beam(3, 1.0, 3)
     warm = SearchConfig(temperature=3.0, seed=1)
-    assert by(warm) != by(replace(warm, seed=2))
-    assert by(replace(warm, top_k=1)) == by(replace(warm, top_p=1e-9)) == greedy
+    assert run(warm) != run(replace(warm, seed=2))
+    assert run(replace(warm, top_k=1)) == run(replace(warm, top_p=1e-9)) == greedy
     with pytest.raises(ValueError, match="at most the beam of 2, got 3"):
-        by(SearchConfig(beam=2), nbest=3)
+        run(SearchConfig(beam=2), nbest=3)
 
 
 @searches
-def test_no_rows_find_nothing(search: SearchConfig, nbest: int) -> None:
+def test_no_rows(search: SearchConfig, nbest: int) -> None:
     stepper = LMStepper(language_model())
     empty = torch.zeros(0, 3).long()
     assert (

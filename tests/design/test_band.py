@@ -1,4 +1,4 @@
-"""A band is a shift without its fast waves, and as wide as its sharpness lets it."""
+"""A band head is a shift without its fast waves; its width depends on the sharpness."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.design.band import BandPlan, band, band_shape, kept_pairs
+from harken.design.band import BandPlan, band, band_shape, slow_pairs
 from harken.design.designs import check, designed_band
 from harken.design.head import attention
 from harken.design.waves import Waves, wave_vectors
@@ -15,21 +15,21 @@ from harken.errors import UserError
 
 
 @given(st.floats(1.0, 5000.0), st.integers(2, 37))
-def test_zeroed_are_the_pairs_of_the_source(width: float, pairs: int) -> None:
+def test_zeroed_pairs_follow_the_formula(width: float, pairs: int) -> None:
     waves = Waves(width=2 * pairs)
     edge = 2 * pairs * math.log(width) / (2 * math.log(10000))
-    kept = [i for i in range(pairs) if i >= edge - 1e-9]
+    expected = [i for i in range(pairs) if i >= edge - 1e-9]
     plan = BandPlan(waves=waves, offset=1, band=width, length=7)
-    if kept:
-        assert list(kept_pairs(plan)) == kept
+    if expected:
+        assert list(slow_pairs(plan)) == expected
     else:
         with pytest.raises(UserError, match="slowest wave"):
-            kept_pairs(plan)
+            slow_pairs(plan)
 
 
 @given(st.integers(2, 40).map(float), st.floats(0.2, 6.0))
 @settings(max_examples=40)
-def test_half_the_peak_at_the_half_width(width: float, sharpness: float) -> None:
+def test_attention_is_half_at_the_half_width(width: float, sharpness: float) -> None:
     plan = BandPlan(waves=Waves(width=62), offset=120, band=width, sharpness=sharpness, length=307)
     shape = band_shape(plan)
     weights = attention(band(plan), wave_vectors(plan.waves, 307))[-1]
@@ -66,24 +66,25 @@ def test_check_meets_the_prediction(order) -> None:
         BandPlan(waves=Waves(width=38), offset=7, band=5.0, length=43, key_width=11, order=order)
     )
     assert len(designed.pairs) == 5
-    for result in check(designed, [17, 43]):
+    for length in (17, 43):
+        result = check(designed, length)
         assert result.measured == pytest.approx(result.predicted, abs=1e-12)
-        assert result.query == result.length - 1
+        assert result.query == length - 1
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"band": 0.0}, {"sharpness": math.nan}, {"offset": 11}, {"key_width": 1}]
+    "invalid", [{"band": 0.0}, {"sharpness": math.nan}, {"offset": 11}, {"key_width": 1}]
 )
-def test_what_cannot_be_asked_for(wrong: dict) -> None:
+def test_invalid_plans(invalid: dict) -> None:
     with pytest.raises(UserError, match="band"):
-        BandPlan(**{"waves": Waves(width=6), "offset": 1, "band": 2.0, "length": 11} | wrong)
+        BandPlan(**{"waves": Waves(width=6), "offset": 1, "band": 2.0, "length": 11} | invalid)
 
 
-def test_the_fastest_of_the_slow_are_kept_where_room_is_short() -> None:
+def test_narrow_heads_keep_the_fastest_of_the_slow_pairs() -> None:
     plan = BandPlan(waves=Waves(width=38), offset=1, band=5.0, length=43)
     short = BandPlan(waves=Waves(width=38), offset=1, band=5.0, length=43, key_width=6)
-    assert kept_pairs(short) == kept_pairs(plan)[:3]
+    assert slow_pairs(short) == slow_pairs(plan)[:3]
     fourier = Waves(kind="fourier", width=22, span=101)
-    slow = kept_pairs(BandPlan(waves=fourier, offset=1, band=8.0, length=43))
+    slow = slow_pairs(BandPlan(waves=fourier, offset=1, band=8.0, length=43))
     assert slow == tuple(i for i in range(11) if math.pi * (i + 1) / 101 * 8 <= 1)
     assert torch.tensor(slow).numel() == 4

@@ -1,4 +1,4 @@
-"""Copy, average, lookup and previous-match do what their formulas say."""
+"""Copy, average, lookup and previous-match agree with their formulas."""
 
 import math
 
@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from harken.design.content import (
+    MatchPlan,
     average,
     content_sharpness,
     copy,
     lookup,
     lookup_norm,
     lookup_tokens,
+    matches,
+    matching_tokens,
+    previous_match,
 )
 from harken.design.designs import (
     check,
@@ -25,7 +29,6 @@ from harken.design.designs import (
     random_symbols,
 )
 from harken.design.head import apply_heads, attention
-from harken.design.matching import MatchPlan, matches, matching_tokens, previous_match
 from harken.design.waves import Waves
 from harken.errors import UserError
 
@@ -39,19 +42,17 @@ def orthonormal(count: int, width: int) -> torch.Tensor:
 
 @given(st.integers(2, 23), tolerances, st.integers(0, 10**6))
 @settings(max_examples=40)
-def test_a_copy_has_its_tolerance_and_no_more_sharpness_than_needed(
-    keys: int, tolerance: float, seed: int
-) -> None:
+def test_copy_meets_its_tolerance_exactly(keys: int, tolerance: float, seed: int) -> None:
     index = seed % keys
     tokens = orthonormal(keys, 29)
-    to_wanted = attention(copy(tokens, index, tolerance), tokens, "bidirectional")[:, index]
-    exact = max(1 - tolerance, 1 / keys)  # few keys may be within it without any sharpness
-    assert to_wanted.tolist() == pytest.approx([exact] * keys, abs=1e-9)
+    weights = attention(copy(tokens, index, tolerance), tokens, "bidirectional")[:, index]
+    exact = max(1 - tolerance, 1 / keys)  # with few keys, no sharpness is needed
+    assert weights.tolist() == pytest.approx([exact] * keys, abs=1e-9)
 
 
 @given(st.integers(3, 23), tolerances)
 @settings(max_examples=40)
-def test_an_average_gives_half_to_each(keys: int, tolerance: float) -> None:
+def test_average_gives_half_to_each(keys: int, tolerance: float) -> None:
     tokens = orthonormal(keys, 29)
     weights = attention(average(tokens, 2, 0, tolerance), tokens, "bidirectional")
     assert_close(weights[:, 0], weights[:, 2], rtol=0, atol=1e-12)
@@ -59,31 +60,31 @@ def test_an_average_gives_half_to_each(keys: int, tolerance: float) -> None:
     assert shared.tolist() == pytest.approx([max(1 - tolerance, 2 / keys)] * keys, abs=1e-9)
 
 
-def test_lookup_is_that_of_the_source() -> None:
-    """V, K and Q as they are printed, with u of norm beta."""
+def test_lookup_is_that_of_the_document() -> None:
+    """Compare V, K and Q as printed, with u of norm beta."""
     directions, beta = orthonormal(4, 7), lookup_norm(0.001)
     a, b, c, d = directions * beta
     head, tokens = lookup(directions), lookup_tokens(directions, beta)
     assert_close(head.values, (torch.outer(b, b) - torch.outer(c, c)) / beta**2)
     assert_close(head.queries, (torch.outer(d, a) + torch.outer(c, d)) / beta**2)
-    written = apply_heads([head], tokens, "bidirectional") - tokens
-    assert_close(written[0], b - c, rtol=0, atol=0.002 * beta)
-    assert_close(written[1], b, rtol=0, atol=0.002 * beta)
-    # Each of the two others has e^0 against e^(beta^2).
+    output = apply_heads([head], tokens, "bidirectional") - tokens
+    assert_close(output[0], b - c, rtol=0, atol=0.002 * beta)
+    assert_close(output[1], b, rtol=0, atol=0.002 * beta)
+    # The two other keys have weight e^0, the right one e^(beta^2).
     right = math.exp(beta**2) / (math.exp(beta**2) + 2)
     assert right == pytest.approx(0.999, abs=1e-12)
     assert float(attention(head, tokens, "bidirectional")[0, 2]) == pytest.approx(right, abs=1e-12)
 
 
 def test_identity_attention_cannot_look_up() -> None:
-    """Adding u_d or u_c to x_2 leaves what was added in the answer."""
+    """If u_d or u_c is added to x_2, it stays in the output."""
     directions = orthonormal(4, 7)
     tokens = lookup_tokens(directions, 5.0)
     for added in directions[2:] * 5.0:
-        moved = tokens.clone()
-        moved[1] += added
-        answer = (moved @ moved.T).softmax(dim=-1)[1] @ moved
-        assert float((answer - directions[1] * 5.0).norm()) > 4.0
+        changed = tokens.clone()
+        changed[1] += added
+        output = (changed @ changed.T).softmax(dim=-1)[1] @ changed
+        assert float((output - directions[1] * 5.0).norm()) > 4.0
 
 
 @pytest.mark.parametrize(
@@ -95,12 +96,12 @@ def test_identity_attention_cannot_look_up() -> None:
     ],
 )
 def test_checks_meet_predictions(designed) -> None:
-    (result,) = check(designed, [designed.length])
+    result = check(designed)
     assert result.measured == pytest.approx(result.predicted, abs=1e-12)
     assert result.measured >= 0.99 - 1e-12
 
 
-def slow_matches(symbols: list[int]) -> list[list[bool]]:
+def reference_matches(symbols: list[int]) -> list[list[bool]]:
     return [
         [0 < key <= query and symbols[key - 1] == symbols[query] for key in range(len(symbols))]
         for query in range(len(symbols))
@@ -114,7 +115,7 @@ def test_previous_match_is_above_its_bound(
 ) -> None:
     plan = MatchPlan(waves=Waves(width=38), symbols=symbols + 1, length=length, tolerance=tolerance)
     text = random_symbols(plan, length, seed)
-    right = torch.tensor(slow_matches(text.tolist()))
+    right = torch.tensor(reference_matches(text.tolist()))
     assert torch.equal(matches(text), right)
     first, second = previous_match(plan)
     weights = attention(second, apply_heads([first], matching_tokens(plan, text)))
@@ -124,12 +125,12 @@ def test_previous_match_is_above_its_bound(
     assert all(share >= bound - 1e-9 for share in on_targets.tolist())
 
 
-def test_previous_match_says_what_came_next() -> None:
+def test_previous_match_outputs_the_next_symbol() -> None:
     plan = MatchPlan(waves=Waves(width=22), symbols=7, length=11, tolerance=0.001)
     text = torch.tensor([0, 3, 5, 2, 6, 1, 3])
     tokens = matching_tokens(plan, text)
-    written = apply_heads(previous_match(plan), tokens) - tokens
-    assert int(written[-1, :7].argmax()) == 5
+    output = apply_heads(previous_match(plan), tokens) - tokens
+    assert int(output[-1, :7].argmax()) == 5
 
 
 @pytest.mark.parametrize(
@@ -143,12 +144,12 @@ def test_previous_match_says_what_came_next() -> None:
         (lambda: MatchPlan(waves=Waves(width=6), symbols=1, length=5), "1 symbols"),
     ],
 )
-def test_what_cannot_be_designed(make, message: str) -> None:
+def test_invalid_designs(make, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make()
 
 
-def test_texts_that_promise_nothing_are_said_to() -> None:
+def test_text_without_target_keys_is_rejected() -> None:
     designed = designed_match(MatchPlan(waves=Waves(width=22), symbols=401, length=2))
     with pytest.raises(UserError, match="no query has a target key"):
-        check(designed, [2])
+        check(designed)

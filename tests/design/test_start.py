@@ -1,4 +1,4 @@
-"""One line of a recipe, and a head of a new model looks where it was told to."""
+"""A start in a recipe makes a head of a new model attend as designed."""
 
 import pytest
 import torch
@@ -53,12 +53,12 @@ def sites(model: GPT):
 
 
 @torch.no_grad()
-def attended(model: GPT, layer: int, head: int) -> torch.Tensor:
+def recorded_attention(model: GPT, layer: int, head: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(VOCABULARY, (5, LENGTH), generator=generator)
-    with record(model) as seen:
+    with record(model) as records:
         model(tokens)
-    return seen[layer - 1].weights[:, head - 1]
+    return records[layer - 1].weights[:, head - 1]
 
 
 def to_right(weights: torch.Tensor, offset: int = OFFSET) -> float:
@@ -70,23 +70,23 @@ def to_right(weights: torch.Tensor, offset: int = OFFSET) -> float:
 @pytest.mark.parametrize(
     "position",
     [SinusoidConfig(), SinusoidConfig(place="concat"), FourierConfig()],
-    ids=["added", "beside", "fourier"],
+    ids=["added", "concatenated", "fourier"],
 )
-def test_contents_and_norms_leave_the_shift_as_promised(position, score, norm: str) -> None:
+def test_shift_with_contents_and_norms(position, score, norm: str) -> None:
     model = model_of(position, score, norm)
-    assert to_right(attended(model, 1, 2)) < 0.2
+    assert to_right(recorded_attention(model, 1, 2)) < 0.2
     init_heads(sites(model), [SHIFT])
-    assert to_right(attended(model, 1, 2)) > 0.98
-    assert to_right(attended(model, 1, 1)) < 0.2
+    assert to_right(recorded_attention(model, 1, 2)) > 0.98
+    assert to_right(recorded_attention(model, 1, 1)) < 0.2
     site = sites(model)[0]
     assert to_right(attention(design_head(site, SHIFT), normed_positions(site))) >= 0.99
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
-def test_a_later_layer_and_another_order(place: str) -> None:
+def test_second_layer_and_strict_mask(place: str) -> None:
     model = model_of(place=place, mask="strictly_causal")
     init_heads(sites(model), [InitHeadConfig(layer=2, head=3, offset=2)])
-    assert to_right(attended(model, 2, 3), 2) > 0.95
+    assert to_right(recorded_attention(model, 2, 3), 2) > 0.95
 
 
 def test_rotary_by_offsets_and_a_synthesizer_by_its_table() -> None:
@@ -96,14 +96,14 @@ def test_rotary_by_offsets_and_a_synthesizer_by_its_table() -> None:
     ):
         model = model_of(position, score)
         init_heads(sites(model), [SHIFT])
-        assert to_right(attended(model, 1, 2)) >= 0.99 - 1e-4
+        assert to_right(recorded_attention(model, 1, 2)) >= 0.99 - 1e-4
 
 
-def test_a_band_is_as_wide_behind_a_norm_that_stretches() -> None:
+def test_band_is_as_wide_after_an_rms_norm() -> None:
     band = InitHeadConfig(kind="band", offset=12, band=4.0, sharpness=3.0)
     model = model_of(norm="rms")
     init_heads(sites(model), [band])
-    row = attended(model, 1, 1)[:, -1].mean(dim=0)
+    row = recorded_attention(model, 1, 1)[:, -1].mean(dim=0)
     assert int(row.argmax()) == LENGTH - 1 - 12
     alone = design_head(sites(model_of(norm="rms", place="post"))[0], band)
     assert float(row.max()) == pytest.approx(_row(alone).max().item(), rel=0.15)
@@ -113,7 +113,7 @@ def _row(head) -> torch.Tensor:
     return attention(head, wave_vectors(Waves(width=48), LENGTH))[-1]
 
 
-def test_a_frozen_start_stays() -> None:
+def test_frozen_head_is_restored() -> None:
     model = model_of()
     init_heads(sites(model), [InitHeadConfig(layer=1, head=2, offset=1, frozen=True)])
     queries = model.stack.blocks[0].attention.score.q_proj.weight
@@ -123,13 +123,13 @@ def test_a_frozen_start_stays() -> None:
     for _ in range(3):
         model(tokens).logsumexp(dim=-1).sum().backward()
         optimizer.step()
-    assert not torch.equal(queries[16:32], before[16:32])  # decay has taken a part
-    model(tokens)  # which the next pass puts back
+    assert not torch.equal(queries[16:32], before[16:32])  # weight decay changed them
+    model(tokens)  # the next pass restores them
     assert torch.equal(queries[16:32], before[16:32])
     assert not torch.equal(queries[:16], before[:16])
 
 
-def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
+def test_frozen_head_can_be_changed_in_eval_mode() -> None:
     model = model_of().eval()
     init_heads(sites(model), [InitHeadConfig(layer=1, head=2, offset=1, frozen=True)])
     queries = model.stack.blocks[0].attention.score.q_proj.weight
@@ -148,12 +148,12 @@ def test_a_frozen_head_of_a_finished_model_can_be_changed() -> None:
         (RelativeConfig(), "one table for all layers"),
     ],
 )
-def test_positions_that_cannot_be_turned(position, message: str) -> None:
+def test_positions_without_waves_are_rejected(position, message: str) -> None:
     with pytest.raises(UserError, match=message):
         init_heads(sites(model_of(position)), [SHIFT])
 
 
-def test_other_refusals() -> None:
+def test_other_rejected_starts() -> None:
     with pytest.raises(UserError, match="expected 1 to 2"):
         init_heads(sites(model_of()), [InitHeadConfig(layer=3)])
     with pytest.raises(UserError, match="head 4 is not in layer 1"):

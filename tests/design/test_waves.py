@@ -1,4 +1,4 @@
-"""Walking along waves is a turn in every pair, and the vectors are those that models add."""
+"""A shift rotates every pair, and the vectors are those that models add."""
 
 import math
 
@@ -25,7 +25,7 @@ every_basis = pytest.mark.parametrize("waves", BOTH, ids=["sinusoid", "fourier"]
 
 
 @every_basis
-def test_vectors_are_those_of_the_models(waves: Waves) -> None:
+def test_vectors_equal_those_of_models(waves: Waves) -> None:
     config = SinusoidConfig() if waves.span is None else FourierConfig(span=waves.span)
     sizes = PositionSizes(width=14, key_width=2, heads=1, length=53)
     theirs = config.build(sizes).vectors(torch.arange(53)[None, :, None])[0]
@@ -34,17 +34,17 @@ def test_vectors_are_those_of_the_models(waves: Waves) -> None:
 
 @given(st.integers(-97, 97), st.integers(1, 11), st.integers(0, 89), st.booleans())
 @settings(max_examples=60)
-def test_a_shift_is_a_turn(offset: int, pairs: int, at: int, fourier: bool) -> None:
+def test_shift_is_a_rotation(offset: int, pairs: int, at: int, fourier: bool) -> None:
     span = 101 if fourier else None
     waves = Waves(kind="fourier" if fourier else "sinusoid", width=2 * pairs, span=span)
-    turn = shift_matrix(waves, offset)
+    matrix = shift_matrix(waves, offset)
     both = wave_vectors(waves, 300)
     start = at + max(offset, 0)
-    assert_close(turn @ both[start], both[start - offset], rtol=0, atol=1e-10)
-    assert_close(turn @ turn.T, torch.eye(2 * pairs, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert_close(matrix @ both[start], both[start - offset], rtol=0, atol=1e-10)
+    assert_close(matrix @ matrix.T, torch.eye(2 * pairs, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
-def test_blocks_are_those_of_the_source() -> None:
+def test_blocks_are_those_of_the_documents() -> None:
     """Sine first: [[cos, -sin], [sin, cos]]; cosine first the sines change their signs."""
     offset, width = 3, 6
     for waves, sign in ((Waves(width=6), 1), (Waves(kind="fourier", width=6, span=7), -1)):
@@ -53,18 +53,18 @@ def test_blocks_are_those_of_the_source() -> None:
             angle = (
                 offset / 10000 ** (2 * i / width) if sign > 0 else math.pi * (i + 1) * offset / 7
             )
-            wanted = [
+            expected = [
                 [math.cos(angle), -sign * math.sin(angle)],
                 [sign * math.sin(angle), math.cos(angle)],
             ]
             block = matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]
-            assert_close(block, torch.tensor(wanted, dtype=torch.float64), rtol=0, atol=1e-14)
+            assert_close(block, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-14)
         blocks = torch.block_diag(*(torch.ones(2, 2),) * 3).bool()
         assert not matrix[~blocks].any()
 
 
 @every_basis
-def test_a_gap_is_what_a_product_loses(waves: Waves) -> None:
+def test_gap_is_the_drop_of_the_inner_product(waves: Waves) -> None:
     vectors = wave_vectors(waves, 53)
     gaps = gap_table(frequencies(waves), 53).sum(dim=1)
     for distance in (0, 1, 7, 41):
@@ -72,7 +72,7 @@ def test_a_gap_is_what_a_product_loses(waves: Waves) -> None:
         assert float(gaps[distance]) == pytest.approx(float(lost), abs=1e-12)
 
 
-def test_chosen_pairs_separate_better_than_the_first_ones() -> None:
+def test_chosen_pairs_have_a_larger_gap() -> None:
     gaps = gap_table(frequencies(Waves(width=64)), 512)
     chosen = choose_pairs(gaps, 3)
     assert len(set(chosen)) == 3
@@ -82,7 +82,7 @@ def test_chosen_pairs_separate_better_than_the_first_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("invalid", "message"),
     [
         ({"width": 7}, "whole pairs"),
         ({"width": 6, "base": 1.0}, "more than 1"),
@@ -90,6 +90,6 @@ def test_chosen_pairs_separate_better_than_the_first_ones() -> None:
         ({"width": 6, "kind": "fourier"}, "span"),
     ],
 )
-def test_what_is_no_basis_is_refused(wrong: dict, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        Waves(**wrong)
+def test_invalid_waves(invalid: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Waves(**invalid)

@@ -5,14 +5,13 @@
     narrower     a case as the document states it disagrees, and every narrower one agrees
     fails        otherwise
 
-The measured values come from the library's layers, the predicted ones from `formulas.py` or from
-arithmetic next to it. Each claim records its expected verdict: another verdict means that the
-library or the claim is broken.
+Measured values come from the library's layers, predicted values from `formulas.py` or from
+arithmetic in the check itself.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Literal
 
@@ -75,21 +74,30 @@ class Case:
 Check = Callable[[Setting], Sequence[Case]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement; `remark` says where it holds, or names an error of the document."""
+    """A statement. Used as a decorator, it registers the function that computes its cases.
+
+    `expected` is the recorded verdict: another one means that the library or the claim is broken.
+    `remark` says where the statement holds, or names an error of the document.
+    """
 
     id: str
     source: str  # institution, course, document and part
     statement: str
     formula: str
-    assumption: str
-    check: Check
+    assumption: str = "none"
     expected: Verdict = HOLDS
     remark: str = ""
+    check: Check | None = None
+
+    def __call__(self, check: Check) -> Check:
+        _REGISTRY[self.id] = replace(self, check=check)
+        return check
 
     def evaluate(self, setting: Setting) -> "ClaimResult":
         """Compute all cases."""
+        assert self.check is not None
         return ClaimResult(self, tuple(self.check(setting)))
 
 
@@ -119,36 +127,8 @@ DOCUMENTS = (
 _REGISTRY: dict[str, Claim] = {}
 
 
-def claim(
-    name: str,
-    source: str,
-    statement: str,
-    *,
-    formula: str,
-    assumption: str = "none",
-    expected: Verdict = HOLDS,
-    remark: str = "",
-) -> Callable[[Check], Check]:
-    """Register the decorated function as the check of a claim."""
-
-    def register(check: Check) -> Check:
-        _REGISTRY[name] = Claim(
-            id=name,
-            source=source,
-            statement=statement,
-            formula=formula,
-            assumption=assumption,
-            check=check,
-            expected=expected,
-            remark=remark,
-        )
-        return check
-
-    return register
-
-
 def select_claims(ids: Sequence[str] = ()) -> tuple[Claim, ...]:
-    """The claims with these ids (in any case), or all of them, ordered by id."""
+    """Return the claims with these ids (in any case), or all of them, ordered by id."""
     for document in DOCUMENTS:
         import_module(f"harken.claims.{document}")
     known = sorted(_REGISTRY, key=lambda name: (name[0], int(name[1:])))
@@ -162,13 +142,13 @@ def select_claims(ids: Sequence[str] = ()) -> tuple[Claim, ...]:
     return tuple(_REGISTRY[name] for name in known if not requested or name in requested)
 
 
-def compare(
+def compare_arrays(
     what: str, predicted: Array, measured: Tensor, tolerance: float = EXACT, stated: bool = True
 ) -> Case:
-    """The element in which two arrays differ most; arrays of different shapes never agree."""
+    """Return the element in which two arrays differ most; different shapes never agree."""
     values = measured.detach().double().numpy()
     if values.shape != predicted.shape:
-        what = f"{what}: shape {values.shape} in place of {predicted.shape}"
+        what = f"{what}: expected shape {predicted.shape}, got {values.shape}"
         return Case(what, 0.0, math.nan, tolerance, stated)
     at = np.unravel_index(np.abs(values - predicted).argmax(), predicted.shape)
     return Case(what, float(predicted[at]), float(values[at]), tolerance, stated)

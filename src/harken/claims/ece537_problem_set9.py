@@ -1,15 +1,10 @@
 """University of Illinois, ECE 537 Fundamentals of Speech Processing (2022), Problem Set 9.
 
-Sinusoidal positions, heads that attend T steps back (exactly or approximately), and positions added
-to a head that compares contents.
+A = W_K^T W_Q is key-first: score(i, t) = e_t A e_i. The merged matrix of `attention/merging.py` is
+query-first, so it is A transposed.
 
-    A = W_K^T W_Q has blocks [[cos β, -sin β], [sin β, cos β]],  β = T / 10000^(2i/d)
-    band: zero the blocks with  i < d log B / (2 log 10000)
-    (k + e_τ)·(q + e_t) = k·q + k·e_t + e_τ·q + e_τ·e_t         with k = q
-
-A is key-first: score(i, t) = e_t A e_i. The merged matrix of `attention/merging.py` is query-first,
-so it is A transposed. With independent uniform phases the last three products have mean 0 and
-variances |k|²/2, |k|²/2 and d/4:
+A6: (k + e_τ)·(q + e_t) = k·q + k·e_t + e_τ·q + e_τ·e_t with k = q. With independent uniform phases
+the last three products have mean 0 and variances |k|²/2, |k|²/2 and d/4:
 
     elements ±1          mean d    variance 5d/4         k·q is the constant d
     elements Gaussian    mean d    variance 13d/4        k·q itself has variance 2d
@@ -21,18 +16,18 @@ random: e_τ·e_t = Σ cos(w_i (τ - t)), which is large if τ is near t.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from harken.attention.merging import merge_pair
 from harken.attention.positions import SinusoidConfig, interleave
-from harken.attention.relative import PositionSizes
 from harken.claims import formulas
-from harken.claims.claim import EXACT, NARROWER, SINGLE, Array, Case, Setting, claim, compare
-from harken.claims.random_layers import normal
+from harken.claims.claim import EXACT, NARROWER, SINGLE, Array, Case, Claim, Setting, compare_arrays
+from harken.claims.random_layers import normal, position_vectors
 from harken.design.band import BandPlan, band, band_shape
 from harken.design.head import attention
 from harken.design.shift import ShiftPlan, shift
@@ -47,26 +42,20 @@ SHARE = 0.06  # of a variance: six times its standard error, and more for the me
 Sampler = Callable[[torch.Generator, int], Float[Tensor, "N J"]]
 
 
-@claim(
+@Claim(
     "A1",
     f"{SOURCE}, problem 1",
-    "A position is encoded by a sine and a cosine for each of d/2 decreasing frequencies.",
+    "A position is encoded by the sine and the cosine of d/2 decreasing frequencies.",
     formula="e_t[2i] = sin(t / 10000^(2i/d)), e_t[2i+1] = cos(t / 10000^(2i/d))",
     remark="The solution prints 1000 for 10000 in two places; the definition has 10000.",
 )
 def _check_sinusoids(setting: Setting) -> Sequence[Case]:
-    measured = sinusoid_vectors(torch.arange(LENGTH), setting.width, LENGTH)
-    predicted = formulas.sinusoids(LENGTH, setting.width)
-    return [compare("the element that differs most", predicted, measured, SINGLE)]
+    measured = position_vectors(SinusoidConfig(), torch.arange(LENGTH), setting.width)
+    predicted = formulas.numpy_sinusoids(LENGTH, setting.width)
+    return [compare_arrays("the element that differs most", predicted, measured, SINGLE)]
 
 
-def sinusoid_vectors(positions: Int[Tensor, "N"], width: int, length: int) -> Float[Tensor, "N J"]:
-    """Position vectors as the library adds them."""
-    sizes = PositionSizes(width=width, key_width=width, heads=1, length=length)
-    return SinusoidConfig().build(sizes).vectors(positions[None, :, None])[0]
-
-
-@claim(
+@Claim(
     "A4",
     f"{SOURCE}, problem 1(a)",
     "A head attends exactly T steps back if A rotates each pair by its angle over T steps.",
@@ -75,44 +64,38 @@ def sinusoid_vectors(positions: Int[Tensor, "N"], width: int, length: int) -> Fl
 )
 def _check_shift_head(setting: Setting) -> Sequence[Case]:
     waves = Waves(width=setting.width)
-    plan = ShiftPlan(
-        waves=waves, offset=OFFSET, length=LENGTH, tolerance=TOLERANCE, precision=torch.float64
+    head = shift(
+        ShiftPlan(
+            waves=waves, offset=OFFSET, length=LENGTH, tolerance=TOLERANCE, precision=torch.float64
+        )
     )
-    head = shift(plan)
     measured = attention(head, wave_vectors(waves, LENGTH))
-    rotation = formulas.rotation(setting.width, OFFSET)
-    sharpness = required_sharpness(setting.width)
-    vectors = formulas.sinusoids(LENGTH, setting.width)
-    predicted = formulas.attention(
-        sharpness * vectors @ rotation.T, vectors, visible=lambda query, key: key <= query
+    rotation = formulas.numpy_rotation(setting.width, OFFSET)
+    # log(n (1 - ε) / ε) over the smallest gap: wrong keys then have at most ε together.
+    angles = np.arange(1, LENGTH)[:, None] * formulas.numpy_frequencies(setting.width)
+    gap = float((1 - np.cos(angles)).sum(axis=1).min())
+    sharpness = math.log((LENGTH - 1) * (1 - TOLERANCE) / TOLERANCE) / gap
+    vectors = formulas.numpy_sinusoids(LENGTH, setting.width)
+    predicted = formulas.numpy_attention(
+        sharpness * vectors @ rotation.T, vectors, is_visible=lambda query, key: key <= query
     )
-    right = measured.argmax(dim=1)[OFFSET:] == torch.arange(LENGTH - OFFSET)
+    is_right = measured.argmax(dim=1)[OFFSET:] == torch.arange(LENGTH - OFFSET)
     product = head.keys.T @ head.queries / sharpness
     merged = merge_pair(head.queries[None], head.keys[None], 1 / sharpness)[0]
+    what = f"queries whose largest attention is {OFFSET} steps back"
     return [
-        compare("A = W_K^T W_Q at sharpness 1", rotation, product),
-        compare("the merged matrix, query first, is A transposed", rotation.T, merged),
-        Case(
-            f"queries whose largest attention is {OFFSET} steps back",
-            1.0,
-            float(right.double().mean()),
-        ),
-        compare("attention, every query and key", predicted, measured),
+        compare_arrays("A = W_K^T W_Q at sharpness 1", rotation, product),
+        compare_arrays("the merged matrix, query first, is A transposed", rotation.T, merged),
+        Case(what, 1.0, float(is_right.double().mean())),
+        compare_arrays("attention, every query and key", predicted, measured),
     ]
 
 
-def required_sharpness(width: int) -> float:
-    """log(n (1 - ε) / ε) over the smallest gap: wrong keys then have at most ε together."""
-    distances = np.arange(1, LENGTH)[:, None]
-    gap = (1 - np.cos(distances * formulas.frequencies(width))).sum(axis=1).min()
-    return math.log((LENGTH - 1) * (1 - TOLERANCE) / TOLERANCE) / float(gap)
-
-
-@claim(
+@Claim(
     "A5",
     f"{SOURCE}, problem 1(b)",
-    "Zeroing the blocks that turn a radian within B steps makes attention largest "
-    "anywhere in T ± B/2.",
+    "If the blocks that turn more than a radian in B steps are zeroed, attention is largest at "
+    "every offset in T ± B/2.",
     formula="zero the blocks with i < d log B / (2 log 10000)",
     assumption="the peak of a sinusoid is about one radian wide",
     expected=NARROWER,
@@ -122,90 +105,80 @@ def required_sharpness(width: int) -> float:
 )
 def _check_band_head(setting: Setting) -> Sequence[Case]:
     waves = Waves(width=setting.width)
-    soft, sharp = (
-        BandPlan(
-            waves=waves,
-            offset=BAND_OFFSET,
-            band=float(BAND),
-            sharpness=sharpness,
-            length=BAND_LENGTH,
-        )
-        for sharpness in (1.0, 8.0)
-    )
-    frequencies = formulas.frequencies(setting.width)
-    slow = np.arange(len(frequencies)) >= setting.width * math.log(BAND) / (2 * math.log(10000))
+    soft = BandPlan(waves=waves, offset=BAND_OFFSET, band=float(BAND), length=BAND_LENGTH)
+    sharp = replace(soft, sharpness=8.0)
+    frequencies = formulas.numpy_frequencies(setting.width)
+    is_slow = np.arange(len(frequencies)) >= setting.width * math.log(BAND) / (2 * math.log(10000))
+    slow = frequencies[is_slow]
     weights = attention(band(soft), wave_vectors(waves, BAND_LENGTH))[-1].log()
     peak = BAND_LENGTH - 1 - BAND_OFFSET
     drop = float(weights[peak] - weights[peak - BAND // 2])
-    predicted_drop = float((1 - np.cos(frequencies[slow] * BAND / 2)).sum())
+    predicted_drop = float((1 - np.cos(slow * BAND / 2)).sum())
     largest = float(BAND_LENGTH - 1 - int(weights.argmax()))
+    zeroed = float(band_shape(soft).zeroed)
     what = "drop of the score from T to T - B/2"
-    return [
+    cases = [
         Case(f"{what}, flat as stated", 0.0, drop, 0.01),
-        Case("blocks zeroed", float((~slow).sum()), float(band_shape(soft).zeroed), stated=False),
+        Case("blocks zeroed", float((~is_slow).sum()), zeroed, stated=False),
         Case("steps back of the largest attention", float(BAND_OFFSET), largest, stated=False),
         Case(f"{what}, Σ 1 - cos(w B/2)", predicted_drop, drop, EXACT, stated=False),
-        *(
-            Case(
-                f"steps to half of the largest attention, sharpness {plan.sharpness:g}",
-                half_width(frequencies[slow], plan.sharpness),
-                band_shape(plan).half_width or math.inf,
-                tolerance=0.01,
-                stated=False,
-            )
-            for plan in (soft, sharp)
-        ),
     ]
+    for plan in (soft, sharp):
+        what = f"steps to half of the largest attention, sharpness {plan.sharpness:g}"
+        predicted = numpy_half_width(slow, plan.sharpness)
+        measured = band_shape(plan).half_width or math.inf
+        cases.append(Case(what, predicted, measured, tolerance=0.01, stated=False))
+    return cases
 
 
-def half_width(frequencies: Array, sharpness: float) -> float:
-    """The distance from the peak at which the score has fallen by log 2, found in small steps."""
+def numpy_half_width(frequencies: Array, sharpness: float) -> float:
+    """Return the distance from the peak at which the score has fallen by log 2, by trial."""
     distances = np.arange(0, math.pi / frequencies.max(), 0.001)
     drops = sharpness * (1 - np.cos(distances[:, None] * frequencies)).sum(axis=1)
     is_half = drops >= math.log(2)
     return float(distances[is_half.argmax()]) if is_half.any() else math.inf
 
 
-def sign_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Elements ±1."""
-    return normal(generator, DRAWS, width).sign()
-
-
 def gaussian_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Standard normal elements."""
+    """Return standard normal elements."""
     return normal(generator, DRAWS, width)
 
 
+def sign_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
+    """Return elements ±1."""
+    return gaussian_contents(generator, width).sign()
+
+
 def unit_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Vectors of norm 1."""
+    """Return vectors of norm 1."""
     return torch.nn.functional.normalize(gaussian_contents(generator, width), dim=1)
 
 
 def random_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Position vectors in which every pair has an independent uniform phase."""
+    """Return position vectors in which every pair has an independent uniform phase."""
     phases = torch.rand(1, DRAWS, width // 2, generator=generator, dtype=torch.float64)
     phases = phases * 2 * torch.pi
     return interleave(phases.sin(), phases.cos(), width)[0]
 
 
 def real_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Vectors of random positions of a text."""
+    """Return the vectors of random positions of a text."""
     positions = torch.randint(POSITIONS, (DRAWS,), generator=generator)
-    return sinusoid_vectors(positions, width, POSITIONS).double()
+    return position_vectors(SinusoidConfig(), positions, width).double()
 
 
 def content_scores(contents: Sampler, positions: Sampler, setting: Setting) -> Float[Tensor, "N"]:
-    """Scores of a key with a query of the same content, positions added to both."""
+    """Return scores of keys with queries of the same content, positions added to both."""
     generator, width = setting.generator(), setting.width
     content = contents(generator, width)
     key, query = (content + positions(generator, width) for _ in range(2))
     return (key * query).sum(dim=1)
 
 
-@claim(
+@Claim(
     "A6",
     f"{SOURCE}, problem 1(c)",
-    "With positions added, a key equal to its query scores 1 on average, with variance 5d/4.",
+    "With positions added, the score of a key that equals its query has mean 1 and variance 5d/4.",
     formula="E = k·q, Var = d (0 + 1/2 + 1/2 + 1/4)",
     assumption="|k| = 1, phases of all sinusoids independent and uniform",
     expected=NARROWER,
@@ -228,18 +201,14 @@ def _check_content_scores(setting: Setting) -> Sequence[Case]:
         cases.append(Case(f"{what}: mean", mean, moments[0], SHARE * variance**0.5, stated))
         cases.append(Case(f"{what}: variance", variance, moments[1], SHARE * variance, stated))
     scores = content_scores(sign_contents, real_positions, setting)
-    tolerance = SHARE * float(scores.std())
+    measured, tolerance = float(scores.mean()), SHARE * float(scores.std())
     what = f"real sinusoids, {POSITIONS} positions: mean d"
-    product = width + mean_position_product(width)
-    return [
-        *cases,
-        Case(f"{what}, as stated", float(width), float(scores.mean()), tolerance),
-        Case(f"{what} + that of Σ cos", product, float(scores.mean()), tolerance, stated=False),
-    ]
-
-
-def mean_position_product(width: int) -> float:
-    """The mean of e_τ·e_t over all pairs of positions in a text."""
     positions = np.arange(POSITIONS)
     distances = (positions[:, None] - positions).ravel()
-    return float(np.cos(distances[:, None] * formulas.frequencies(width)).sum(axis=1).mean())
+    products = np.cos(distances[:, None] * formulas.numpy_frequencies(width)).sum(axis=1)
+    raised = width + float(products.mean())  # by the mean of e_τ·e_t over all pairs of positions
+    return [
+        *cases,
+        Case(f"{what}, as stated", float(width), measured, tolerance),
+        Case(f"{what} + that of Σ cos", raised, measured, tolerance, stated=False),
+    ]

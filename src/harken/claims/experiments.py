@@ -1,21 +1,22 @@
-"""Claims with a figure: lines over whole numbers, predicted next to measured.
+"""Figures of claims: predicted and measured lines, which `report/claims_page.py` draws.
 
-Each function runs one experiment and returns its data; `report/claims_page.py` draws them. The
-distance at which a Synthesizer fails needs training and is in `benchmarks/`.
+The distance at which a Synthesizer fails needs training and is in `benchmarks/`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from harken.attention.masks import CAUSAL
+from harken.attention.positions import SinusoidConfig
 from harken.claims import ece537_problem_set9 as problem_set
 from harken.claims import formulas, truncation
 from harken.claims import nlp_assignment5 as assignment
 from harken.claims.claim import Setting
-from harken.claims.random_layers import normal, sequence_context
+from harken.claims.random_layers import normal, position_vectors, sequence_context
 from harken.design.band import BandPlan, band_shape
 from harken.design.waves import Waves
 from harken.layers.recurrent import LSTMConfig, TanhConfig
@@ -40,7 +41,7 @@ class Experiment:
 
 
 def band_widths(setting: Setting) -> Experiment:
-    """A5: the distance at which attention is half of its peak, by width of the band."""
+    """Measure the distance at which attention is half of its peak (A5)."""
     bands, waves = range(2, 65, 2), Waves(width=setting.width)
     lines: dict[str, Sequence[float]] = {"B/2, as stated": [band / 2 for band in bands]}
     for sharpness in (1.0, 4.0, 16.0):
@@ -63,7 +64,7 @@ def band_widths(setting: Setting) -> Experiment:
 
 
 def score_variance(setting: Setting) -> Experiment:
-    """A6: the variance of the score of equal contents, by their distribution."""
+    """Measure the variance of the score of equal contents, by their distribution (A6)."""
     widths = range(8, 129, 24)
 
     def sampled(contents: problem_set.Sampler, positions: problem_set.Sampler) -> list[float]:
@@ -75,8 +76,8 @@ def score_variance(setting: Setting) -> Experiment:
     return Experiment(
         id="A6",
         title="Variance of a content's score with positions added",
-        seen="Sampled lines agree with the formula of their own assumption: 5d/4 is that of "
-        "elements ±1, and the norm of 1 that the document assumes gives 1 + d/4.",
+        seen="Sampled lines agree with the formula of their assumption: 5d/4 is that of elements "
+        "±1, and the norm of 1 that the document assumes gives 1 + d/4.",
         x_label="width d",
         y_label="variance of (k + e)·(q + e) for k = q",
         places=widths,
@@ -93,7 +94,7 @@ def score_variance(setting: Setting) -> Experiment:
 
 
 def wrong_key_rate(setting: Setting) -> Experiment:
-    """A6: how often a wrong key scores above the right one."""
+    """Measure how often a wrong key scores above the right one (A6)."""
     shares = range(10, 201, 10)
     generator, width = setting.generator(), setting.width
     norms = [share / 100 * (width / 2) ** 0.5 for share in shares]
@@ -109,28 +110,26 @@ def wrong_key_rate(setting: Setting) -> Experiment:
             rates.append(float((margin.sum(dim=1) > 0).double().mean()))
         return rates
 
-    random, real = (
-        [positions(generator, width) for _ in range(3)]
-        for positions in (problem_set.random_positions, problem_set.real_positions)
-    )
-    length = problem_set.POSITIONS
-    at = torch.randint(1, length, (problem_set.DRAWS,), generator=generator)
-    here, previous = (
-        problem_set.sinusoid_vectors(positions, width, length).double()
-        for positions in (at, at - 1)
-    )
-
     def predicted(norm: float) -> float:
         squared = norm**2 + width / 2  # norm of the query with its position
         variance = norm**2 / 2 + squared + squared * norm**2 / width
         return formulas.normal_cdf(-(norm**2) / variance**0.5)
 
+    random, real = (
+        [positions(generator, width) for _ in range(3)]
+        for positions in (problem_set.random_positions, problem_set.real_positions)
+    )
+    at = torch.randint(1, problem_set.POSITIONS, (problem_set.DRAWS,), generator=generator)
+    here, previous = (
+        position_vectors(SinusoidConfig(), positions, width).double() for positions in (at, at - 1)
+    )
     return Experiment(
         id="A6",
         title="Rate at which a wrong key wins",
-        seen="Contents as long as positions are nearly safe against one other key; contents of a "
-        "tenth of that length are guessed. Real sinusoids favor a neighbor: next to the query a "
-        "wrong key wins more often than not until contents are two thirds as long as positions.",
+        seen="Contents as long as positions are nearly safe against one other key; with contents "
+        "of a tenth of that length the result is a guess. Real sinusoids favor a neighbor: next to "
+        "the query a wrong key wins more often than not until contents are two thirds as long as "
+        "positions.",
         x_label="length of contents, percent of the length of positions",
         y_label="share of draws in which another key scores higher",
         places=shares,
@@ -143,41 +142,32 @@ def wrong_key_rate(setting: Setting) -> Experiment:
     )
 
 
-def noisy_averages(setting: Setting) -> list[Experiment]:
-    """B11: one head that averages m values, and m heads with one value each."""
-    counts, figures = range(2, 8), []
-    for name, formula in (
-        ("one head", assignment.one_head_variance),
-        ("m heads", assignment.many_heads_variance),
-    ):
-        lines: dict[str, Sequence[float]] = {}
-        for noise in ("one key noisy", "all keys noisy"):
-            pairs = [(count, 1 if noise == "one key noisy" else count) for count in counts]
-            lines[f"{noise}, predicted"] = [formula(count, noisy) for count, noisy in pairs]
-            contexts = (
-                assignment.noisy_average(
-                    1 if name == "one head" else count, count, noisy, setting, 8000
-                )
-                for count, noisy in pairs
-            )
-            lines[f"{noise}, sampled"] = [assignment.total_variance(draws) for draws in contexts]
-        figures.append(
-            Experiment(
-                id="B11",
-                title=f"Variance of an average by {name}",
-                seen="One head varies more the more keys are noisy; each of m heads misses with "
-                "7.9 %, independently, and has weight 1/m. Note the scale of the second figure.",
-                x_label="values averaged, m",
-                y_label="variance of c",
-                places=counts,
-                lines=lines,
-            )
+def noisy_averages(setting: Setting, *, single: bool) -> Experiment:
+    """Measure the variance if one head averages m values, or m heads one value each (B11)."""
+    counts, lines = range(2, 8), dict[str, Sequence[float]]()
+    formula = assignment.one_head_variance if single else assignment.many_heads_variance
+    for noise in ("one key noisy", "all keys noisy"):
+        pairs = [(count, 1 if noise == "one key noisy" else count) for count in counts]
+        contexts = (
+            assignment.noisy_average(1 if single else count, count, noisy, setting, 8000)
+            for count, noisy in pairs
         )
-    return figures
+        lines[f"{noise}, predicted"] = [formula(count, noisy) for count, noisy in pairs]
+        lines[f"{noise}, sampled"] = [assignment.total_variance(draws) for draws in contexts]
+    return Experiment(
+        id="B11",
+        title=f"Variance of an average by {'one head' if single else 'm heads'}",
+        seen="One head varies more the more keys are noisy; each of m heads misses with 7.9 %, "
+        "independently, and has weight 1/m. Note the scale of the second figure.",
+        x_label="values averaged, m",
+        y_label="variance of c",
+        places=counts,
+        lines=lines,
+    )
 
 
 def gradient_by_distance(setting: Setting) -> Experiment:
-    """C2: the gradient of the last state with respect to each earlier input."""
+    """Measure the gradient of the last state with respect to each earlier input (C2)."""
     time, width, rows = 64, 32, 8
     generator = setting.generator()
     inputs = normal(generator, rows, time, width).requires_grad_()
@@ -209,9 +199,9 @@ def gradient_by_distance(setting: Setting) -> Experiment:
 
 
 def rank_truncation(setting: Setting, run: Run | None = None) -> Experiment:
-    """B8: attention of a model whose merged matrices keep only their largest directions."""
+    """Measure the change of attention if W~ keeps only its largest directions (B8)."""
     probes = truncation.copy_probes(setting) if run is None else truncation.run_probes(run)
-    width = truncation.max_key_width(next(iter(probes.values())).model)
+    width = next(iter(probes.values())).max_key_width
     ranks = sorted({*range(1, width, max(1, width // 16)), width})
     comparison = (
         "A trained head needs few of them: its error falls faster than that of random weights, "
@@ -234,12 +224,14 @@ def rank_truncation(setting: Setting, run: Run | None = None) -> Experiment:
 def run_experiments(
     ids: Sequence[str], setting: Setting, run: Run | None = None
 ) -> list[Experiment]:
-    """The experiments of these claims; B8 examines `run` if there is one."""
-    figures: dict[str, Callable[[], list[Experiment]]] = {
-        "A5": lambda: [band_widths(setting)],
-        "A6": lambda: [score_variance(setting), wrong_key_rate(setting)],
-        "B8": lambda: [rank_truncation(setting, run)],
-        "B11": lambda: noisy_averages(setting),
-        "C2": lambda: [gradient_by_distance(setting)],
-    }
-    return [figure for name, make in figures.items() if name in ids for figure in make()]
+    """Run the experiments of these claims; B8 examines `run` if there is one."""
+    experiments: tuple[tuple[str, Callable[[Setting], Experiment]], ...] = (
+        ("A5", band_widths),
+        ("A6", score_variance),
+        ("A6", wrong_key_rate),
+        ("B8", partial(rank_truncation, run=run)),
+        ("B11", partial(noisy_averages, single=True)),
+        ("B11", partial(noisy_averages, single=False)),
+        ("C2", gradient_by_distance),
+    )
+    return [experiment(setting) for name, experiment in experiments if name in ids]

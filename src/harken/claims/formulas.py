@@ -1,4 +1,4 @@
-"""The documents' equations in numpy and loops, one query at a time, without the library.
+"""The equations of the documents in numpy, one query at a time, without the library.
 
 α_it = exp(s q_i·k_t) / Σ_τ exp(s q_i·k_τ),   c_i = Σ_t α_it v_t
 e_t[2i] = sin(t / 10000^(2i/d)),   e_t[2i+1] = cos(t / 10000^(2i/d))
@@ -12,63 +12,47 @@ import numpy as np
 
 from harken.claims.claim import Array
 
-Visible = Callable[[int, int], bool]
+IsVisible = Callable[[int, int], bool]
 """Whether query i may attend to key t."""
 
 
-def all_visible(query: int, key: int) -> bool:
-    """No mask."""
+def no_mask(query: int, key: int) -> bool:
+    """Let every query see every key."""
     return True
 
 
-def softmax(scores: Array) -> Array:
-    """Softmax of a vector."""
+def numpy_softmax(scores: Array) -> Array:
+    """Return the softmax of a vector."""
     exponentials = np.exp(scores - scores.max())
     weights: Array = exponentials / exponentials.sum()
     return weights
 
 
-def attention(
-    queries: Array, keys: Array, scale: float = 1.0, visible: Visible = all_visible
+def numpy_attention(
+    queries: Array, keys: Array, scale: float = 1.0, is_visible: IsVisible = no_mask
 ) -> Array:
-    """α of every query over every key; zeros for a query that sees no key."""
+    """Return α of every query over every key; zeros for a query that sees no key."""
     weights = np.zeros((len(queries), len(keys)))
     for i, query in enumerate(queries):
-        seen = [t for t in range(len(keys)) if visible(i, t)]
-        if seen:
-            weights[i, seen] = softmax(np.array([scale * query @ keys[t] for t in seen]))
+        visible = [t for t in range(len(keys)) if is_visible(i, t)]
+        if visible:
+            scores = np.array([scale * query @ keys[t] for t in visible])
+            weights[i, visible] = numpy_softmax(scores)
     return weights
 
 
-def stack_heads(
-    tokens: Array, query: Array, key: Array, scale: float, visible: Visible = all_visible
-) -> Array:
-    """Self-attention weights [k, T, T] for matrices [k, U, J]."""
-    pairs = zip(query, key, strict=True)
-    return np.stack([attention(tokens @ q.T, tokens @ k.T, scale, visible) for q, k in pairs])
-
-
-def heads(tokens: Array, memory: Array, query: Array, key: Array, value: Array) -> Array:
-    """Head outputs side by side; matrices are [k, U, J] and [k, I, J]."""
-    outputs = [
-        attention(tokens @ q.T, memory @ k.T) @ (memory @ v.T)
-        for q, k, v in zip(query, key, value, strict=True)
-    ]
-    return np.concatenate(outputs, axis=1)
-
-
-def sinusoids(length: int, width: int, base: float = 10000.0) -> Array:
-    """e_0, e_1, … as rows."""
+def numpy_sinusoids(length: int, width: int) -> Array:
+    """Return e_0, e_1, … as rows."""
     vectors = np.zeros((length, width))
     for t in range(length):
         for i in range(width // 2):
-            angle = t / base ** (2 * i / width)
+            angle = t / 10000.0 ** (2 * i / width)
             vectors[t, 2 * i], vectors[t, 2 * i + 1] = math.sin(angle), math.cos(angle)
     return vectors
 
 
-def fourier(length: int, width: int, span: int) -> Array:
-    """cos(πt/T), sin(πt/T), cos(2πt/T), … as rows."""
+def numpy_fourier(length: int, width: int, span: int) -> Array:
+    """Return cos(πt/T), sin(πt/T), cos(2πt/T), … as rows."""
     vectors = np.zeros((length, width))
     for t in range(length):
         for i in range(width // 2):
@@ -77,22 +61,22 @@ def fourier(length: int, width: int, span: int) -> Array:
     return vectors
 
 
-def frequencies(width: int, base: float = 10000.0) -> Array:
-    """1 / 10000^(2i/d) of every pair."""
-    return np.array([base ** (-2 * i / width) for i in range(width // 2)])
+def numpy_frequencies(width: int) -> Array:
+    """Return 1 / 10000^(2i/d) of every pair."""
+    return np.array([10000.0 ** (-2 * i / width) for i in range(width // 2)])
 
 
-def rotation(width: int, offset: int) -> Array:
-    """A of the problem set: blocks [[cos β, -sin β], [sin β, cos β]], β = T/10000^(2i/d)."""
+def numpy_rotation(width: int, offset: int) -> Array:
+    """Return A with blocks [[cos β, -sin β], [sin β, cos β]], β = T/10000^(2i/d)."""
     matrix = np.zeros((width, width))
-    for i, frequency in enumerate(frequencies(width)):
+    for i, frequency in enumerate(numpy_frequencies(width)):
         cosine, sine = math.cos(frequency * offset), math.sin(frequency * offset)
         matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[cosine, -sine], [sine, cosine]]
     return matrix
 
 
-def rnn_states(inputs: Array, first: Array, input_weight: Array, recurrent_weight: Array) -> Array:
-    """h_1 .. h_T."""
+def numpy_rnn(inputs: Array, first: Array, input_weight: Array, recurrent_weight: Array) -> Array:
+    """Return h_1 .. h_T."""
     states = [first]
     for token in inputs:
         states.append(np.tanh(input_weight @ token + recurrent_weight @ states[-1]))
@@ -100,5 +84,5 @@ def rnn_states(inputs: Array, first: Array, input_weight: Array, recurrent_weigh
 
 
 def normal_cdf(threshold: float) -> float:
-    """Φ, the distribution function of the standard normal distribution."""
+    """Return Φ, the distribution function of the standard normal distribution."""
     return 0.5 * (1 + math.erf(threshold / math.sqrt(2)))

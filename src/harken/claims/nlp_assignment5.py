@@ -1,19 +1,14 @@
 """Iran University of Science and Technology, Natural Language Processing (2021), Assignment 5.
 
-    copy      q = M k_a                     α_a = 1 / (1 + (n-1) e^-M)
-    average   q = M (k_a + k_b)             α_a = α_b = 1 / (2 + (n-2) e^-M)
-    look up   V = (u_b u_b' - u_c u_c') / β²,  Q = (u_d u_a' + u_c u_d') / β²,  K = 1
+Noisy keys (B11): k_a = ε μ_a, ε ~ N(1, 1/2); the other keys are μ_i, orthonormal; M is large.
 
-Noisy keys: k_a = ε μ_a, ε ~ N(1, 1/2); the other keys are μ_i, orthonormal; M is large.
-
-    one head, q = M Σ μ      one key noisy: ε > 1 gets all attention, ε < 1 leaves it to the others
+    one head, q = M Σ μ      one key noisy: ε > 1 gets all attention, ε < 1 none of it
                              all noisy: the largest ε gets all attention
     m heads, q_j = M μ_j     head j outputs v_j, unless ε < 0: then the mean of all other values
 
-    P(ε < 0) = Φ(-√2) = 7.9 %: two heads fail less often than one, but they do fail.
-
-The variance of c is the trace of its covariance; values are orthonormal. The αI of the document's
-covariance is omitted: it is vanishingly small there.
+P(ε < 0) = Φ(-√2) = 7.9 %: two heads fail less often than one, but they do fail. The variance of c
+is the trace of its covariance; values are orthonormal. The αI of the document's covariance is
+omitted, because it is vanishingly small.
 """
 
 import math
@@ -26,17 +21,10 @@ from torch import Tensor
 
 from harken.attention.kernels import ScoreTerms, eager_attention
 from harken.attention.masks import NO_MASK
-from harken.attention.query_key import ScoreSizes
 from harken.attention.scores import SynthesizerConfig, SynthesizerScore
 from harken.claims import formulas
-from harken.claims.claim import EXACT, NARROWER, Case, Setting, claim, compare
-from harken.claims.random_layers import (
-    normal,
-    numpy_parameters,
-    orthonormal,
-    randomize,
-    to_numpy,
-)
+from harken.claims import random_layers as layers
+from harken.claims.claim import EXACT, NARROWER, Case, Claim, Setting, compare_arrays
 from harken.design.content import average, copy, lookup, lookup_norm, lookup_tokens
 from harken.design.head import Head, attention
 
@@ -49,27 +37,25 @@ NOISE_KEYS, SHARPNESS, DRAWS = 8, 5000.0, 40000
 MISS_RATE = formulas.normal_cdf(-math.sqrt(2))
 
 
-@claim(
+@Claim(
     "B9",
     f"{SOURCE}, question 2 (Synthesizer)",
-    "A Synthesizer computes scores from each token alone, or learns them: no query meets a key.",
+    "A Synthesizer computes scores from each token alone, or learns them: keys are not used.",
     formula="dense: row i = W_2 relu(W_1 x_i);  random: row i is learned",
     remark="That it is poor at long distances needs training: see "
     "benchmarks/synthesizer_distance.py.",
 )
 def _check_synthesizer(setting: Setting) -> Sequence[Case]:
-    generator, heads, time, width, hidden = setting.generator(), 3, 11, 13, 5
-    sizes = ScoreSizes(
-        width=width, memory_width=width, heads=heads, kv_heads=heads, key_width=hidden, length=time
-    )
-    dense = randomize(SynthesizerConfig(form="dense").build(sizes), generator)
-    random = randomize(SynthesizerConfig(form="random").build(sizes), generator)
-    tokens, others = normal(generator, time, width), normal(generator, time, width)
+    generator, sizes = setting.generator(), layers.score_sizes()
+    dense = layers.randomize(SynthesizerConfig(form="dense").build(sizes), generator)
+    random = layers.randomize(SynthesizerConfig(form="random").build(sizes), generator)
+    tokens, others = (layers.normal(generator, sizes.length, sizes.width) for _ in range(2))
     others[4] = tokens[4]
-    positions = torch.arange(time)[None]
-    weights = numpy_parameters(dense)
-    inner = to_numpy(tokens) @ weights["from_token.0.weight"].T + weights["from_token.0.bias"]
-    by_head = np.split(np.maximum(inner, 0), heads, axis=1)
+    positions = torch.arange(sizes.length)[None]
+    weights = layers.numpy_parameters(dense)
+    matrix, bias = weights["from_token.0.weight"], weights["from_token.0.bias"]
+    inner = layers.to_numpy(tokens) @ matrix.T + bias
+    by_head = np.split(np.maximum(inner, 0), sizes.heads, axis=1)
     products = [part @ matrix for part, matrix in zip(by_head, weights["to_scores"], strict=True)]
     predicted = np.stack(products) + weights["score_offsets"]
 
@@ -81,13 +67,15 @@ def _check_synthesizer(setting: Setting) -> Sequence[Case]:
     assert random.table is not None
     changed, what = scores(dense, others)[:, 4], "dense: scores of one token if all others change"
     return [
-        compare("dense: scores W_2 relu(W_1 x_i)", predicted, scores(dense, tokens)),
-        compare(what, predicted[:, 4], changed),
-        compare("random: scores for any tokens", to_numpy(random.table), scores(random, others)),
+        compare_arrays("dense: scores W_2 relu(W_1 x_i)", predicted, scores(dense, tokens)),
+        compare_arrays(what, predicted[:, 4], changed),
+        compare_arrays(
+            "random: scores for any tokens", layers.to_numpy(random.table), scores(random, others)
+        ),
     ]
 
 
-@claim(
+@Claim(
     "B10",
     f"{SOURCE}, questions 1(a) and 1(b)",
     "A query along one key copies its value, a query along two keys averages their values.",
@@ -97,36 +85,32 @@ def _check_synthesizer(setting: Setting) -> Sequence[Case]:
     "to one; the text has 1/2, and so does the measurement.",
 )
 def _check_copy_and_average(setting: Setting) -> Sequence[Case]:
-    keys = orthonormal(setting.generator(), KEYS, setting.width)
+    keys = layers.orthonormal(setting.generator(), KEYS, setting.width)
     copied = attention(copy(keys, A, TOLERANCE), keys, "bidirectional")[0]
     averaged = attention(average(keys, A, B, TOLERANCE), keys, "bidirectional")[0]
     context, mean = averaged @ keys, (keys[A] + keys[B]) / 2
-    for_one = math.log((KEYS - 1) * (1 - TOLERANCE) / TOLERANCE)
-    for_two = math.log((KEYS - 2) / 2 * (1 - TOLERANCE) / TOLERANCE)
-    one = 1 / (1 + (KEYS - 1) * math.exp(-for_one))
-    two = 1 / (2 + (KEYS - 2) * math.exp(-for_two))
-    known, what = to_numpy(keys), f"for q = M (k_a + k_b), M = {for_two:.2f}"
-    mixed = formulas.attention(for_two * (known[[A]] + known[[B]]), known) @ known
+    m_copy = math.log((KEYS - 1) * (1 - TOLERANCE) / TOLERANCE)
+    m_average = math.log((KEYS - 2) / 2 * (1 - TOLERANCE) / TOLERANCE)
+    whole = 1 / (1 + (KEYS - 1) * math.exp(-m_copy))
+    half = 1 / (2 + (KEYS - 2) * math.exp(-m_average))
+    known, what = layers.to_numpy(keys), f"for q = M (k_a + k_b), M = {m_average:.2f}"
+    mixed = formulas.numpy_attention(m_average * (known[[A]] + known[[B]]), known) @ known
+    distance = float((context - mean).norm())
     return [
-        Case(f"α_a for q = M k_a, M = {for_one:.2f}", one, float(copied[A]), EXACT),
-        Case(f"α_a {what}", two, float(averaged[A]), EXACT),
-        Case(f"α_b {what}", two, float(averaged[B]), EXACT),
-        compare("c of the average", mixed[0], context),
-        Case(
-            "|c - (v_a + v_b) / 2|, at most the tolerance",
-            0.0,
-            float((context - mean).norm()),
-            TOLERANCE,
-        ),
+        Case(f"α_a for q = M k_a, M = {m_copy:.2f}", whole, float(copied[A]), EXACT),
+        Case(f"α_a {what}", half, float(averaged[A]), EXACT),
+        Case(f"α_b {what}", half, float(averaged[B]), EXACT),
+        compare_arrays("c of the average", mixed[0], context),
+        Case("|c - (v_a + v_b) / 2|, at most the tolerance", 0.0, distance, TOLERANCE),
     ]
 
 
-@claim(
+@Claim(
     "B11",
     f"{SOURCE}, questions 1(c) and 1(d)",
     "If the length of a key is noisy, one head that averages two values alternates between them; "
     "two heads are stable.",
-    formula="k_a = ε μ_a, ε ~ N(1, 1/2);  q = M (μ_a + μ_b)  against  q1 = M μ_a, q2 = M μ_b",
+    formula="k_a = ε μ_a, ε ~ N(1, 1/2);  one head: q = M (μ_a + μ_b), two: q1 = M μ_a, q2 = M μ_b",
     assumption="μ orthonormal, the rest of the noise vanishing, M large",
     expected=NARROWER,
     remark="Stable if ε > 0. With probability Φ(-√2) = 7.9 % it is not, and the first head then "
@@ -158,11 +142,11 @@ def _check_noisy_keys(setting: Setting) -> Sequence[Case]:
 def noisy_average(
     heads: int, count: int, noisy: int, setting: Setting, draws: int = DRAWS
 ) -> Float[Tensor, "N J"]:
-    """c of many draws: one head that averages `count` values, or one head for each."""
+    """Return c of many draws: one head that averages `count` values, or one head for each."""
     keys = torch.eye(NOISE_KEYS, dtype=torch.float64)
     queries = keys[:count] if heads > 1 else keys[:count].sum(dim=0, keepdim=True)
     scales = torch.ones(draws, NOISE_KEYS, dtype=torch.float64)
-    scales[:, :noisy] += normal(setting.generator(), draws, noisy) * math.sqrt(0.5)
+    scales[:, :noisy] += layers.normal(setting.generator(), draws, noisy) * math.sqrt(0.5)
     terms = ScoreTerms(
         queries=(SHARPNESS * queries)[None, :, None].expand(draws, -1, -1, -1),
         keys=(scales[:, :, None] * keys)[:, None],
@@ -172,32 +156,32 @@ def noisy_average(
 
 
 def total_variance(contexts: Float[Tensor, "N J"]) -> float:
-    """The trace of the covariance."""
+    """Return the trace of the covariance."""
     return float(contexts.var(dim=0).sum())
 
 
 def one_head_variance(count: int, noisy: int) -> float:
-    """The variance of one head as M grows."""
+    """Return the variance of one head for M to infinity."""
     return (1 + 1 / (count - 1)) / 4 if noisy == 1 else 1 - 1 / count
 
 
 def many_heads_variance(count: int, noisy: int) -> float:
-    """Each noisy key is missed independently and has weight 1/m."""
+    """Return the variance of m heads: each noisy key is missed independently, with weight 1/m."""
     variance = MISS_RATE * (1 - MISS_RATE) * (1 + 1 / (NOISE_KEYS - 1))
     return noisy * variance / count**2
 
 
-@claim(
+@Claim(
     "B12",
     f"{SOURCE}, question 1(e)",
-    "Without matrices u_b cannot be copied out of a sum into c_2; with V, Q and K = 1 it can, and "
-    "c_1 loses u_c.",
+    "Identity attention cannot copy u_b into c_2; with V, Q and K = 1, c_2 is u_b and c_1 is "
+    "u_b - u_c.",
     formula="V = (u_b u_b' - u_c u_c') / β², Q = (u_d u_a' + u_c u_d') / β²:  "
     "c_1 = u_b - u_c, c_2 = u_b",
     assumption="the u orthogonal with norm β, and β² large: log(2 (1-ε) / ε) for a tolerance ε",
 )
 def _check_lookup(setting: Setting) -> Sequence[Case]:
-    directions = orthonormal(setting.generator(), 4, setting.width)
+    directions = layers.orthonormal(setting.generator(), 4, setting.width)
     norm = math.sqrt(math.log(2 * (1 - TOLERANCE) / TOLERANCE))
     a, b, c, d = directions * norm
     tokens, head = lookup_tokens(directions, norm), lookup(directions)
@@ -205,18 +189,18 @@ def _check_lookup(setting: Setting) -> Sequence[Case]:
     contexts = attention(head, tokens, "bidirectional") @ (tokens @ head.values.T)
     right = 1 / (1 + 2 * math.exp(-(norm**2)))
     wrong = (1 - right) / 2
-    known_b, known_c = to_numpy(b), to_numpy(c)
+    known_b, known_c = layers.to_numpy(b), layers.to_numpy(c)
     # In c_1 the wrong keys are x_1, whose value is u_b, and x_2, whose value is zero.
     first = right * (known_b - known_c) + wrong * known_b
     second = right * known_b + wrong * (known_b - known_c)
     cases = [
         Case("β for a tolerance of 0.01", norm, lookup_norm(TOLERANCE), EXACT),
-        compare("c_1, which is u_b - u_c as β grows", first, contexts[0]),
-        compare("c_2, which is u_b as β grows", second, contexts[1]),
+        compare_arrays("c_1, which is u_b - u_c as β grows", first, contexts[0]),
+        compare_arrays("c_2, which is u_b as β grows", second, contexts[1]),
     ]
     identity = torch.eye(setting.width, dtype=torch.float64)
     # The added vector raises the score of one neighbor to β², and that of the token itself to 2 β².
-    share = 1 - formulas.softmax(np.array([norm**2, 2 * norm**2, 0.0]))[1]
+    share = 1 - formulas.numpy_softmax(np.array([norm**2, 2 * norm**2, 0.0]))[1]
     for name, added in (("u_c", c), ("u_d", d)):
         plain = torch.stack((d + b, a + added, c + b))
         context = (

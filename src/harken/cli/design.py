@@ -8,7 +8,7 @@ import torch
 
 from harken.cli.output import remark, result_json, table
 from harken.design.band import BandPlan, band_shape
-from harken.design.content import lookup_norm
+from harken.design.content import MatchPlan, lookup_norm
 from harken.design.designs import (
     Design,
     check,
@@ -19,7 +19,6 @@ from harken.design.designs import (
     designed_match,
     designed_shift,
 )
-from harken.design.matching import MatchPlan
 from harken.design.shift import MAX_LENGTH, ShiftPlan, largest_length, sharpen, solve
 from harken.design.waves import Waves
 from harken.report.canvas import check_suffix
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_suffix(options.out)
     designed, facts = DESIGNS[options.kind](options)
-    checked = check(designed, [designed.length])[0]
+    checked = check(designed)
     record: Facts = {
         "kind": options.kind,
         "predicted": checked.predicted,

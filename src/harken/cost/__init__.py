@@ -1,11 +1,8 @@
 """What a training step costs: operations, memory, depth and time, without computing it.
 
-A step of any module (`step.py`) or of a recipe (`workload.py`) is run once with floating-point
-tensors that have no data (`trace.py`). Observers of its operations count work (`rules.py`), memory
-(`memory.py`) and dependent steps (`depth.py`), and collect the kernels that `time.py` measures.
-`formula.py` turns the counts of several sizes into formulas.
-
-`harken.cost` is both this package and a function: `harken.cost(module, *inputs)` calls `step.cost`.
+`trace.py` runs a step of any module (`step.py`) or of a recipe (`workload.py`) once, with
+floating-point tensors that have no data. `harken.cost` is both this package and a function:
+`harken.cost(module, *inputs)` calls `step.cost`.
 """
 
 import sys

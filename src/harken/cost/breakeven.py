@@ -1,4 +1,4 @@
-"""From which length on one kind of language model is cheaper than another: LSTM, CNN, Transformer.
+"""The length from which one kind of language model is cheaper than another: LSTM, CNN, Transformer.
 
 The three models have the same width, layers and vocabulary. Operations and depth are formulas in T;
 the time of a training step is interpolated between a few lengths on logarithmic axes.
@@ -12,17 +12,13 @@ from itertools import pairwise
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
-from harken.cost.formula import LOGARITHMS, POWERS, Axis, Formula, fit
+from harken.cost.formula import LOGARITHMS, POWERS, Axis, Formula, fit_formulas
 from harken.cost.step import CPU, ForwardCost, trace_forward, trace_step
 from harken.cost.time import Kernels
 from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import LSTMConfig
 from harken.models.gpt import GPTConfig
-from harken.models.recurrent_lm import (
-    ConvLMConfig,
-    LanguageModelConfig,
-    RecurrentLMConfig,
-)
+from harken.models.recurrent_lm import ConvLMConfig, LanguageModelConfig, RecurrentLMConfig
 from harken.tasks.lm import random_text
 
 MAX_LENGTH = 1 << 17
@@ -45,11 +41,11 @@ PAIRS = (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN"))
 DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])  # the model that wins on long rows first
 
 Needs = Callable[[str, int], float]
-"""What a kind of model needs for rows of some length."""
+"""The cost of a kind of model for rows of some length."""
 
 
 def break_evens(width: int, layers: int, vocabulary: int, *, timed: bool) -> list[BreakEven]:
-    """By operations of the forward pass and depth for one row and, if asked for, by time."""
+    """Compare operations and depth of the forward pass of one row and, if `timed`, the time."""
     kinds = model_configs(width, layers)
     formulas = {kind: row_formulas(config, vocabulary) for kind, config in kinds.items()}
     needs: dict[str, Needs] = {
@@ -67,24 +63,21 @@ def break_evens(width: int, layers: int, vocabulary: int, *, timed: bool) -> lis
 
 
 def break_even(measure: str, winner: str, loser: str, need: Needs) -> BreakEven:
-    """Find the first length at which one kind needs less than the other."""
-    length = first_length(lambda tokens: need(winner, tokens) < need(loser, tokens))
-    return BreakEven(measure=measure, one=winner, other=loser, length=length)
+    """Find the first length at which one kind needs less, assuming it does for longer rows too."""
 
+    def is_less(length: int) -> bool:
+        return need(winner, length) < need(loser, length)
 
-def first_length(is_less: Callable[[int], bool]) -> int | None:
-    """The first length at which a condition holds that holds for all longer rows as well."""
-    if not is_less(MAX_LENGTH):
-        return None
     low, high = 0, MAX_LENGTH
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_less(middle) else (middle, high)
-    return high
+    length = high if is_less(high) else None
+    return BreakEven(measure=measure, one=winner, other=loser, length=length)
 
 
 def model_configs(width: int, layers: int) -> dict[str, LanguageModelConfig]:
-    """The three kinds."""
+    """Return the three kinds."""
     convolutions = CausalConvolutionConfig(layers=layers)
     return {
         "RNN": RecurrentLMConfig(width=width, cell=LSTMConfig(layers=layers)),
@@ -100,7 +93,7 @@ def model_configs(width: int, layers: int) -> dict[str, LanguageModelConfig]:
 
 
 def row_formulas(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula, Formula]:
-    """Operations and depth of the forward pass of one row of T tokens."""
+    """Return operations and depth of the forward pass of one row of T tokens."""
 
     @cache
     def trace(length: int) -> ForwardCost:
@@ -112,14 +105,14 @@ def row_formulas(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula,
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
         return trace(sizes["T"])._asdict()
 
-    operations = fit(count, [Axis("T", LENGTHS, POWERS)], ["forward"])["forward"]
-    depth = fit(count, [Axis("T", LENGTHS, LOGARITHMS)], ["depth"])["depth"]
-    assert operations is not None and depth is not None, "T enters these models in no other way"
+    operations = fit_formulas(count, [Axis("T", LENGTHS, POWERS)], ["forward"])["forward"]
+    depth = fit_formulas(count, [Axis("T", LENGTHS, LOGARITHMS)], ["depth"])["depth"]
+    assert operations is not None and depth is not None
     return operations, depth
 
 
 def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tuple[int, float]]:
-    """Predicted seconds per token of forward and backward pass, by length of the rows."""
+    """Return predicted seconds per token of forward and backward pass, by length of the rows."""
 
     def seconds(length: int) -> float:
         kernels, batch = Kernels(), random_text(TOKENS // length, length, vocabulary)
@@ -134,7 +127,7 @@ def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tupl
 
 
 def interpolated(table: Sequence[tuple[int, float]], length: int) -> float:
-    """A straight line on logarithmic axes between neighboring lengths, continued at both ends."""
+    """Interpolate linearly on logarithmic axes; the outer segments are continued."""
     segments = list(pairwise(table))
     (left, first), (right, second) = next(
         (segment for segment in segments if length <= segment[1][0]), segments[-1]

@@ -1,14 +1,14 @@
 """Formulas of counts in the sizes of a model, determined exactly from a few traces.
 
 A count is a sum of products of the sizes, such as 2 B T J². The depth is a sum of products of sizes
-and of logarithms, such as 3 L log₂ T. `fit` adds products one at a time, each with one trace that
-determines its coefficient in rational arithmetic, until no further product has a coefficient. Then
-it compares every formula with one more trace in which all sizes differ. A count that is no such sum
-has no formula.
+and of logarithms, such as 3 L log₂ T. `fit_formulas` adds products one at a time, each with one
+trace that determines its coefficient in rational arithmetic, until no further product has a
+coefficient. Then it compares every formula with one more trace in which all sizes differ. A count
+that is not such a sum has no formula.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -26,7 +26,8 @@ class Factor(NamedTuple):
 
 POWERS = (Factor(0), Factor(1), Factor(2), Factor(3))
 LOGARITHMS = (Factor(0), Factor(0, 1), Factor(1), Factor(1, 1))
-ONE = Factor(0)
+CONSTANT = Factor(0)
+SUPERSCRIPTS = {1: "", 2: "²", 3: "³"}
 
 Product = tuple[tuple[str, Factor], ...]
 """Letters in order, each with a factor other than 1."""
@@ -39,14 +40,12 @@ class Formula:
     terms: Mapping[Product, Fraction]
 
     def value(self, sizes: Mapping[str, int]) -> Fraction:
-        """The number at given sizes."""
-        return sum(
-            (
-                coefficient * math.prod(factor.value(sizes[letter]) for letter, factor in product)
-                for product, coefficient in self.terms.items()
-            ),
-            start=Fraction(0),
+        """Return the number at given sizes."""
+        values = (
+            coefficient * math.prod(factor.value(sizes[letter]) for letter, factor in product)
+            for product, coefficient in self.terms.items()
         )
+        return sum(values, start=Fraction(0))
 
     def __str__(self) -> str:
         ordered = sorted(
@@ -57,30 +56,31 @@ class Formula:
         return " + ".join(texts).replace("+ -", "- ") or "0"
 
     def growth(self, letters: Iterable[str]) -> str:
-        """Asymptotic growth in some letters, such as `O(T + L ln J)`."""
-        kept = {
+        """Return the asymptotic growth in some letters, such as `O(T + L ln J)`."""
+        products = {
             tuple((letter, factor) for letter, factor in product if letter in set(letters))
             for product, coefficient in self.terms.items()
             if coefficient > 0
         }
         largest = [
-            one for one in kept if not any(one != two and grows_less(one, two) for two in kept)
+            product
+            for product in products
+            if not any(grows_less(product, other) for other in products - {product})
         ]
-        texts = sorted(map(growth_text, largest), key=lambda text: (text.count("ln"), text))
-        return f"O({' + '.join(text for text in texts if text) or '1'})"
-
-
-SUPERSCRIPTS = {1: "", 2: "²", 3: "³"}
+        # Natural logarithms differ by a constant.
+        texts = [product_text(product).replace("log₂", "ln") for product in largest]
+        ordered = sorted(filter(None, texts), key=lambda text: (text.count("ln"), text))
+        return f"O({' + '.join(ordered) or '1'})"
 
 
 def product_text(product: Product) -> str:
-    """Powers, then logarithms."""
+    """Format powers, then logarithms."""
     powers = [letter + SUPERSCRIPTS[f.power] for letter, f in product if f.power]
     return " ".join([*powers, *(f"log₂ {letter}" for letter, f in product if f.logs)])
 
 
 def term_text(product: Product, coefficient: Fraction) -> str:
-    """A product with its coefficient."""
+    """Format a product with its coefficient."""
     text, number = product_text(product), str(coefficient.numerator)
     if text and abs(coefficient.numerator) == 1:
         number = number[:-1]
@@ -88,15 +88,10 @@ def term_text(product: Product, coefficient: Fraction) -> str:
     return f"{number}{' ' if number not in {'', '-'} and text else ''}{text}{divisor}"
 
 
-def growth_text(product: Product) -> str:
-    """The same with natural logarithms, which differ by a constant."""
-    return product_text(product).replace("log₂", "ln")
-
-
 def grows_less(small: Product, large: Product) -> bool:
-    """Whether no letter has a larger factor in the first product."""
+    """Return whether no letter has a larger factor in the first product."""
     factors = dict(large)
-    return all(factor <= factors.get(letter, ONE) for letter, factor in small)
+    return all(factor <= factors.get(letter, CONSTANT) for letter, factor in small)
 
 
 class Axis(NamedTuple):
@@ -107,7 +102,7 @@ class Axis(NamedTuple):
     factors: Sequence[Factor] = POWERS
 
     def hierarchy(self) -> list[list[Fraction]]:
-        """Combinations of the factors: number i is 1 at node i and 0 at the nodes before it."""
+        """Return combinations of the factors: number i is 1 at node i and 0 at earlier nodes."""
         rows: list[list[Fraction]] = []
         for index, factor in enumerate(self.factors[: len(self.nodes) - 1]):
             row = [Fraction(0)] * index + [Fraction(1)]
@@ -121,74 +116,61 @@ class Axis(NamedTuple):
         return rows
 
     def combine(self, row: Sequence[Fraction], size: int) -> Fraction:
-        """The value of a combination at a size."""
-        return sum(
-            (a * f.value(size) for a, f in zip(row, self.factors, strict=False)), Fraction(0)
-        )
+        """Return the value of a combination at a size."""
+        products = (a * f.value(size) for a, f in zip(row, self.factors, strict=False))
+        return sum(products, Fraction(0))
 
 
 Counts = Mapping[str, int]
 Index = tuple[int, ...]
 
 
-def fit(
+def fit_formulas(
     count: Callable[[Mapping[str, int]], Counts], axes: Sequence[Axis], leading: Iterable[str]
 ) -> dict[str, Formula | None]:
-    """Formulas of all counts; the `leading` ones decide which products are tried."""
+    """Return formulas of all counts; the `leading` ones decide which products are tried."""
     rows = [axis.hierarchy() for axis in axes]
     values = [  # of combination i of an axis at its node j
         [[axis.combine(row, node) for node in axis.nodes] for row in hierarchy]
         for axis, hierarchy in zip(axes, rows, strict=True)
     ]
     surplus: dict[Index, dict[str, Fraction]] = {}
-    names: list[str] = []
     waiting: list[Index] = [(0,) * len(axes)]
     tried: set[Index] = set(waiting)
+
+    def is_needed(index: Index) -> bool:
+        return index in surplus and any(surplus[index][name] for name in leading)
+
     while waiting:
         index = waiting.pop(0)
-        counts = count(sizes_at(axes, index))
-        names = names or list(counts)
-        found = {name: Fraction(counts[name]) for name in names}
+        counts = count({axis.letter: axis.nodes[i] for axis, i in zip(axes, index, strict=True)})
+        remainder = {name: Fraction(number) for name, number in counts.items()}
         for other, coefficients in surplus.items():
             weight = math.prod(values[a][other[a]][index[a]] for a in range(len(axes)))
             if weight:
-                for name in names:
-                    found[name] -= weight * coefficients[name]
-        surplus[index] = found
-        if any(found[name] for name in leading):
-            for neighbor in neighbors(index, rows):
-                if neighbor not in tried and all(
-                    below in surplus and any(surplus[below][name] for name in leading)
-                    for below in lower(neighbor)
-                ):
+                for name in remainder:
+                    remainder[name] -= weight * coefficients[name]
+        surplus[index] = remainder
+        if is_needed(index):
+            for neighbor in neighbors(index, 1):
+                fits = all(i < len(row) for i, row in zip(neighbor, rows, strict=True))
+                if fits and neighbor not in tried and all(map(is_needed, neighbors(neighbor, -1))):
                     tried.add(neighbor)
                     waiting.append(neighbor)
     check = {axis.letter: axis.nodes[-1] for axis in axes}
     expected = count(check)
-    formulas = {name: expanded(axes, rows, surplus, name) for name in names}
+    formulas = {name: expanded(axes, rows, surplus, name) for name in remainder}
     return {
         name: formula if formula.value(check) == expected[name] else None
         for name, formula in formulas.items()
     }
 
 
-def sizes_at(axes: Sequence[Axis], index: Index) -> dict[str, int]:
-    """The sizes of a node."""
-    return {axis.letter: axis.nodes[place] for axis, place in zip(axes, index, strict=True)}
-
-
-def neighbors(index: Index, rows: Sequence[Sequence[object]]) -> Iterable[Index]:
-    """One factor more in one letter."""
+def neighbors(index: Index, change: int) -> Iterator[Index]:
+    """Yield indices with one factor more or less in one letter."""
     for place, value in enumerate(index):
-        if value + 1 < len(rows[place]):
-            yield (*index[:place], value + 1, *index[place + 1 :])
-
-
-def lower(index: Index) -> Iterable[Index]:
-    """One factor less in one letter."""
-    for place, value in enumerate(index):
-        if value:
-            yield (*index[:place], value - 1, *index[place + 1 :])
+        if value + change >= 0:
+            yield (*index[:place], value + change, *index[place + 1 :])
 
 
 def expanded(
@@ -197,13 +179,13 @@ def expanded(
     surplus: Mapping[Index, Mapping[str, Fraction]],
     name: str,
 ) -> Formula:
-    """Products of combinations multiplied out."""
+    """Multiply out the products of combinations."""
     terms: dict[Product, Fraction] = {}
     for index, coefficients in surplus.items():
         partial: dict[Product, Fraction] = {(): coefficients[name]} if coefficients[name] else {}
         for axis, hierarchy, place in zip(axes, rows, index, strict=True):
             partial = {
-                (product if factor == ONE else (*product, (axis.letter, factor))): value * part
+                (product if factor == CONSTANT else (*product, (axis.letter, factor))): value * part
                 for product, value in partial.items()
                 for factor, part in zip(axis.factors, hierarchy[place], strict=False)
                 if part

@@ -1,9 +1,8 @@
 """Bytes held during a training step: counted in a trace, or measured in a run.
 
-In a trace every storage counts from its allocation to its release, as PyTorch's allocator would
-count it. Buffers that a kernel allocates for itself and frees before it returns are not seen; on a
-CPU these are copies of weights in oneDNN's layout, in convolutions and in the backward pass of an
-LSTM.
+In a trace every storage counts from its allocation to its release, as in PyTorch's allocator.
+Buffers that a kernel frees before it returns are not seen; on a CPU these are copies of weights in
+oneDNN's layout, in convolutions and in the backward pass of an LSTM.
 """
 
 import os
@@ -18,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from harken.cost.trace import Call
 
 
-class Memory:
+class HeldMemory:
     """An observer of allocations: bytes held now, and the most so far."""
 
     def __init__(self) -> None:
@@ -58,7 +57,7 @@ def footprint(forward: Callable[[], Tensor]) -> Footprint:
 
 
 def held_bytes(work: Callable[[], object]) -> list[int]:
-    """Bytes held after each allocation and release of PyTorch's allocator."""
+    """Return the bytes held after each allocation and release of PyTorch's allocator."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it logs its start and stop
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()

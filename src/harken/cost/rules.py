@@ -1,10 +1,9 @@
 """Floating-point operations and memory traffic of one operation.
 
 Products are counted by PyTorch's registry (`torch.utils.flop_counter`), two floating-point
-operations per multiply-add, as `FlopCounterMode` does; entries for CPU kernels that it lacks are
-below. The products that a fused attention kernel computes a second time in the backward pass are
-not counted.
-Traffic is what an operation reads and writes if no operand stays in a cache.
+operations per multiply-add; entries for CPU kernels that it lacks are below. The products that a
+fused attention kernel computes a second time in the backward pass are not counted. Traffic is what
+an operation reads and writes if no operand stays in a cache.
 """
 
 import math
@@ -21,8 +20,15 @@ aten = torch.ops.aten
 LOOKUPS = {aten.embedding, aten.index, aten.index_select, aten.gather}
 
 
+UNTOUCHED = {
+    *(aten._unsafe_view, aten.unsafe_split, aten.unsafe_split_with_sizes, aten.lift_fresh),
+    *(aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided, aten.new_empty_strided),
+    aten.promote_types,
+}
+
+
 def flops(call: Call) -> int:
-    """Floating-point operations of products; elementwise operations and sums count nothing."""
+    """Count floating-point operations of products; elementwise operations and sums count 0."""
     packet = call.operator.overloadpacket
     if packet in FLOPS:
         return FLOPS[packet](*call.args)
@@ -33,75 +39,60 @@ def flops(call: Call) -> int:
 
 
 def traffic(call: Call) -> int:
-    """Bytes read and written."""
+    """Count bytes read and written."""
     if is_view(call):
         return 0
     if call.operator.overloadpacket in LOOKUPS:  # reads as much of the table as it writes
-        return sum(map(size, (*call.outputs, *call.outputs, *call.inputs[1:])))
+        return sum(map(byte_size, (*call.outputs, *call.outputs, *call.inputs[1:])))
     written = call.outputs
     if call.operator._schema.is_mutable:
         arguments = zip(call.operator._schema.arguments, call.args, strict=False)
         written = operands([value for schema, value in arguments if is_written(schema)])
-    return sum(map(size, (*call.inputs, *written)))
+    return sum(map(byte_size, (*call.inputs, *written)))
 
 
 def is_written(argument: Any) -> bool:
-    """Whether an operation changes an argument; fused optimizers change gradients only to scale."""
+    """Return whether an operation changes an argument; fused optimizers only scale gradients."""
     alias = argument.alias_info
     return alias is not None and alias.is_write and argument.name != "grads"
 
 
 def is_view(call: Call) -> bool:
-    """Whether an operation touches no elements."""
+    """Return whether an operation touches no elements."""
     return call.operator.is_view or call.operator.overloadpacket in UNTOUCHED
 
 
-UNTOUCHED = {
-    *(aten._unsafe_view, aten.unsafe_split, aten.unsafe_split_with_sizes, aten.lift_fresh),
-    *(aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided, aten.new_empty_strided),
-    aten.promote_types,
-}
-
-
-def size(tensor: Tensor) -> int:
-    """Bytes of the elements."""
+def byte_size(tensor: Tensor) -> int:
+    """Return the bytes of the elements."""
     return tensor.numel() * tensor.element_size()
 
 
-def attention(queries: Tensor, keys: Tensor, values: Tensor, *rest: Any) -> int:
+def _attention(queries: Tensor, keys: Tensor, values: Tensor, *rest: Any) -> int:
     """Scores and weighted sum: 2 B k T S (U + I)."""
     return 2 * queries[..., 0].numel() * keys.shape[-2] * (keys.shape[-1] + values.shape[-1])
 
 
-def attention_backward(gradient: Tensor, *inputs: Any) -> int:
-    """Two products for each of the forward pass."""
-    return 2 * attention(*inputs)
-
-
-def lstm(values: Tensor, *inputs: Any) -> int:
+def _lstm(values: Tensor, *inputs: Any) -> int:
     """Each step of each row is multiplied with both weights."""
     weights: int = inputs[0].numel() + inputs[1].numel()
     return 2 * math.prod(values.shape[:2]) * weights
 
 
-def lstm_backward(values: Tensor, *inputs: Any) -> int:
-    """Two products for each of the forward pass."""
-    return 2 * lstm(values, *inputs)
-
-
-def convolution_backward(gradient: Tensor, values: Tensor, weight: Tensor, *rest: Any) -> int:
+def _convolution_backward(gradient: Tensor, values: Tensor, weight: Tensor, *rest: Any) -> int:
     """Each gradient costs as much as the forward pass; PyTorch's own entry ignores the groups."""
-    transposed, wanted = rest[4], rest[7]
+    transposed, needed = rest[4], rest[7]
     places = math.prod((values if transposed else gradient).shape[2:])
-    return int(2 * values.shape[0] * places * weight.numel() * (wanted[0] + wanted[1]))
+    return int(2 * values.shape[0] * places * weight.numel() * (needed[0] + needed[1]))
 
 
-FLOPS: dict[Any, Callable[..., int]] = {
-    aten._scaled_dot_product_flash_attention_for_cpu: attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
-    aten.mkldnn_rnn_layer: lstm,
-    aten.mkldnn_rnn_layer_backward: lstm_backward,
-    aten.convolution_backward: convolution_backward,
+FLOPS: dict[Any, Callable[..., int]] = {  # a backward pass has two products for each product
+    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda gradient, *inputs: (
+        2 * _attention(*inputs)
+    ),
+    aten.mkldnn_rnn_layer: _lstm,
+    aten.mkldnn_rnn_layer_backward: lambda *inputs: 2 * _lstm(*inputs),
+    aten.convolution_backward: _convolution_backward,
 }
 
 

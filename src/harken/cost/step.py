@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from harken.cost.depth import Depth
-from harken.cost.memory import Memory
-from harken.cost.rules import Work, size
+from harken.cost.memory import HeldMemory
+from harken.cost.rules import Work, byte_size
 from harken.cost.trace import Call, FakeFloats, Observer, tensors_in
 from harken.models.huggingface import read_folder
 
@@ -43,14 +43,12 @@ class Cost:
 def cost(module: nn.Module | str | Path, *inputs: Any, **keywords: Any) -> Cost:
     """Count operations, memory and depth of a training step of `module(*inputs, **keywords)`.
 
-    The module is neither run nor changed: floating-point tensors are replaced by tensors without
-    data, so a model of any size takes about a second. `module` may also be a Hugging Face folder.
-    The gradient starts at the sum of the first floating-point tensor that the module returns, which
-    is the loss of a `transformers` model called with `labels`.
+    The module, which may also be a Hugging Face folder, is neither run nor changed, so a model of
+    any size takes about a second. The gradient starts at the sum of the first floating-point tensor
+    that the module returns, which is the loss of a `transformers` model called with `labels`.
+    Without an optimizer, `held` counts weights and gradients.
 
         harken.cost(nn.LSTM(64, 64, 2, batch_first=True), torch.randn(4, 20, 64)).flops
-
-    Without an optimizer, `held` counts weights and gradients.
     """
     model = read_folder(Path(module)).model if isinstance(module, str | Path) else module
 
@@ -74,7 +72,7 @@ def trace_step(
 
     With `exact=False`, workspaces are not rounded up to whole pages and depths are 0: for formulas.
     """
-    memory, work, depth, serial = Memory(), Work(), Depth(), Depth(serial=True)
+    memory, work, depth, serial = HeldMemory(), Work(), Depth(), Depth(serial=True)
     with FakeFloats(aligned=exact) as mode:
         model = build(mode)
         parameters = [weight for weight in model.parameters() if weight.requires_grad]
@@ -95,13 +93,13 @@ def trace_step(
             optimizer.step()  # allocates the state
             mode.observers = (step,)
             optimizer.step()
-            state += sum(map(size, tensors_in(list(optimizer.state.values()))))
+            state += sum(map(byte_size, tensors_in(list(optimizer.state.values()))))
     return Cost(
         parameters=sum(weight.numel() for weight in model.parameters()),
         forward=forward,
         step=total,
         traffic=work.traffic,
-        held=sum(map(size, [*model.parameters(), *parameters])) + state,
+        held=sum(map(byte_size, [*model.parameters(), *parameters])) + state,
         kept=kept,
         peak=memory.peak,
         depth=depth.total,

@@ -1,9 +1,8 @@
 """Time of a training step: predicted from its kernels, and measured.
 
-A trace gives the kernels of a step with the shapes, strides and types of their arguments. Each
-distinct kernel is run on random tensors on this machine, a few times, and its median is added up as
-often as the kernel occurs. Not included: Python, autograd's bookkeeping and the effect of caches
-between kernels.
+Each distinct kernel of a trace is run on random tensors with its shapes, strides and types, and its
+median time is added up as often as the kernel occurs. Not included: Python, autograd's bookkeeping
+and the effect of caches between kernels.
 """
 
 import math
@@ -12,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +39,7 @@ class Placeholder(NamedTuple):
     high: int = 0
 
     def tensor(self) -> Tensor:
-        """A tensor with this layout and random elements."""
+        """Return a tensor with this layout and random elements."""
         spans = zip(self.shape, self.stride, strict=True)
         size = 0 if 0 in self.shape else 1 + sum((length - 1) * step for length, step in spans)
         if self.dtype.is_floating_point or self.dtype.is_complex:
@@ -63,12 +63,18 @@ class Kernels:
             self.counts[call.operator, tuple(map(placeholder, leaves)), structure] += 1
 
     def seconds(self) -> float:
-        """Time of all kernels together, each distinct one measured now."""
-        return sum(count * kernel_seconds(*kernel) for kernel, count in self.counts.items())
+        """Measure each distinct kernel and return the time of all kernels together."""
+        total = 0.0
+        for (operator, leaves, structure), count in self.counts.items():
+            values = [leaf.tensor() if isinstance(leaf, Placeholder) else leaf for leaf in leaves]
+            args, kwargs = tree_unflatten(values, structure)
+            with torch.no_grad():
+                total += count * median_seconds(partial(operator, *args, **kwargs))
+        return total
 
 
 def placeholder(value: Any) -> Any:
-    """A hashable description of an argument."""
+    """Return a hashable description of an argument."""
     if not isinstance(value, Tensor):
         return value if value.__hash__ else str(value)
     is_unknown = is_fake(value) or value.numel() == 0
@@ -76,16 +82,8 @@ def placeholder(value: Any) -> Any:
     return Placeholder(tuple(value.shape), value.stride(), value.dtype, *bounds)
 
 
-def kernel_seconds(operator: Any, leaves: tuple[Any, ...], structure: Any) -> float:
-    """Median time of one kernel on random arguments."""
-    tensors = [leaf.tensor() if isinstance(leaf, Placeholder) else leaf for leaf in leaves]
-    args, kwargs = tree_unflatten(tensors, structure)
-    with torch.no_grad():
-        return median_seconds(lambda: operator(*args, **kwargs))
-
-
 def median_seconds(work: Callable[[], object]) -> float:
-    """The median of some rounds, each long enough for the clock."""
+    """Return the median of some rounds, each long enough for the clock."""
     work()
     started = time.perf_counter()
     work()
@@ -101,7 +99,7 @@ def median_seconds(work: Callable[[], object]) -> float:
 
 
 def predicted_seconds(step: Workload) -> float:
-    """Time of one training step, from its kernels."""
+    """Predict the time of one training step from its kernels."""
     kernels = Kernels()
     trace_workload(step, [kernels])
     return kernels.seconds()

@@ -1,11 +1,9 @@
 """Run a model without computing it: floats are fake, integers and booleans are real.
 
-`FakeFloats` intercepts every operation that PyTorch dispatches. Floating-point tensors have a shape
-and a storage size but no data (`torch._subclasses.FakeTensor`), so a step of a model of any size
-takes about a second. Integer and boolean tensors are computed, so masks, boolean indexing, CTC
-lengths and loops over them behave as in training. Observers are told every operation.
-
-Not supported: branching on the value of a floating-point tensor. Such a value reads as 1.
+`FakeFloats` intercepts every operation that PyTorch dispatches and passes it to observers.
+Floating-point tensors have a shape and a storage size but no data (`FakeTensor`). Integer and
+boolean tensors are computed, so masks, boolean indexing, CTC lengths and loops over them behave as
+in training. Branching on the value of a floating-point tensor is not supported: it reads as 1.
 """
 
 import copy
@@ -22,6 +20,7 @@ from harken.errors import UserError
 
 aten = torch.ops.aten
 MAX_OPERATIONS = 200_000  # of a trace, about a minute
+PAGE = 4096
 MAX_REAL = 1 << 24  # larger integer tensors are fake as well
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
 DEVICE = torch.ops.prim.device.default
@@ -101,7 +100,7 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return mapped(lambda output: originals.get(id(output), output), result)
 
     def _create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A new tensor is fake if it is large or holds floats."""
+        """Create a tensor, which is fake if it is large or holds floats."""
         with self._fake:
             result = func(*args, **kwargs)
         is_integer = not isinstance(result, Tensor) or not is_float(result)
@@ -113,11 +112,11 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.to_fake(result) if is_float(result) else result
 
     def to_fake(self, tensor: Tensor) -> Tensor:
-        """The fake counterpart of a real tensor."""
+        """Return the fake counterpart of a real tensor."""
         return tensor if isinstance(tensor, FakeTensor) else self._fake.from_tensor(tensor)
 
     def copy(self, module: nn.Module) -> nn.Module:
-        """A copy of a module whose floating-point parameters and buffers are fake."""
+        """Copy a module with fake floating-point parameters and buffers."""
         tensors = {*module.parameters(), *module.buffers()}
         fakes = {id(tensor): self.to_fake(tensor) for tensor in tensors if is_fake(tensor)}
         with _disable_current_modes():
@@ -125,28 +124,23 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def is_float(tensor: Tensor) -> bool:
-    """Real or complex numbers."""
+    """Return whether a tensor holds real or complex numbers."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
 def is_fake(tensor: Tensor) -> bool:
-    """Whether a tensor has no data in a trace."""
+    """Return whether a tensor has no data in a trace."""
     return is_float(tensor) or isinstance(tensor, FakeTensor)
 
 
 def operands(values: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The tensors among arguments or results, those in lists included."""
-    found: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found += [item for item in value if isinstance(item, Tensor)]
-    return tuple(found)
+    """Return the tensors among arguments or results, those in lists included."""
+    lists = (value if isinstance(value, list | tuple) else (value,) for value in values)
+    return tuple(item for items in lists for item in items if isinstance(item, Tensor))
 
 
 def mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """An argument or result with its tensors replaced."""
+    """Apply a function to the tensors of an argument or result."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, list | tuple):
@@ -156,12 +150,12 @@ def mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
-    """All tensors of a nested structure."""
+    """Return all tensors of a nested structure."""
     return [leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor)]
 
 
 def indices(index: Tensor | None) -> Iterator[Tensor | None]:
-    """A boolean index as the integer indices that it stands for."""
+    """Replace a boolean index by integer indices."""
     if index is not None and index.dtype == torch.bool and not isinstance(index, FakeTensor):
         yield from index.nonzero().unbind(1)
     else:
@@ -169,21 +163,21 @@ def indices(index: Tensor | None) -> Iterator[Tensor | None]:
 
 
 def with_real_integers(output: Tensor) -> Tensor:
-    """Integers computed from floats are unknown; zeros stand for them."""
+    """Replace integers computed from floats, which are unknown, by zeros."""
     is_workspace = output.dtype == torch.uint8
     if is_float(output) or is_workspace or output.numel() > MAX_REAL:
         return output
     return torch.zeros(output.shape, dtype=output.dtype)
 
 
-def ctc(mode: FakeFloats, log_probs: Tensor, targets: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """Losses B and forward variables B T 2N+1."""
+def _ctc(mode: FakeFloats, log_probs: Tensor, targets: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """Return losses B and forward variables B T 2N+1."""
     time, batch = log_probs.shape[:2]
     return log_probs.new_empty(batch), log_probs.new_empty(batch, time, 2 * targets.shape[1] + 1)
 
 
-def lstm(mode: FakeFloats, values: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    """Outputs, states, and the workspace that oneDNN keeps for the backward pass of one layer.
+def _lstm(mode: FakeFloats, values: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    """Return outputs, states, and oneDNN's workspace for the backward pass of one layer.
 
     The sections of the workspace are those of oneDNN 3 (rnn_utils.cpp): gates, three copies of the
     states as wide as the wider of input and state, two of cells and one of outputs.
@@ -200,17 +194,14 @@ def lstm(mode: FakeFloats, values: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     return outputs, *states, values.new_empty(workspace, dtype=torch.uint8)
 
 
-PAGE = 4096
-
-
 def padded_row(width: int) -> int:
-    """oneDNN's row length: whole cache lines of 16 floats, and no multiple of 256."""
+    """Return oneDNN's row length: whole cache lines of 16 floats, but not a multiple of 256."""
     lines = -(-width // 16) * 16
     return lines if lines % 256 else lines + 16
 
 
 SHAPES: dict[Any, Callable[..., Any]] = {
-    aten._ctc_loss.Tensor: ctc,
-    aten.mkldnn_rnn_layer.default: lstm,
+    aten._ctc_loss.Tensor: _ctc,
+    aten.mkldnn_rnn_layer.default: _lstm,
 }
 """Shape functions that PyTorch lacks or that leave out a workspace."""

@@ -1,8 +1,8 @@
 """A training step of a recipe without data, and its cost as numbers and formulas.
 
 Each task defines its sizes and random batches (`Task.probe`). Sizes that a recipe does not state,
-such as the size of the vocabulary or the length of a sentence, have defaults; `Workload.assumed`
-lists those in use. Rows have no padding. No file is read.
+such as the vocabulary size, have defaults; `Workload.assumed` lists those in use. Rows have no
+padding. No file is read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harken.cost.formula import LOGARITHMS, POWERS, Axis, Factor, Formula, fit
+from harken.cost.formula import LOGARITHMS, POWERS, Axis, Factor, Formula, fit_formulas
 from harken.cost.step import CPU, Cost, trace_forward, trace_step
 from harken.cost.trace import Observer
 from harken.encode.subwords import CharactersConfig
@@ -36,7 +36,7 @@ DEPTH_NODES = {"B": (2, 4, 8), "T": (2, 4, 8, 16), "M": (4, 8, 16, 32), "S": (25
 DEPTH_NODES |= {"J": (1, 2, 4, 8), "V": (1, 2, 4), "L": (1, 2, 3), "D": (1, 2, 3)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One training step of a recipe at given sizes (letters as in `ProbeSizes`)."""
 
@@ -51,16 +51,16 @@ class Workload:
         return VocabularySizes(self.vocabulary, CHARACTERS, TAGS)
 
     def build(self) -> nn.Module:
-        """The model in training mode."""
+        """Build the model in training mode."""
         model: nn.Module = task_of(self.recipe).build(self.recipe, self.vocabulary_sizes)
         return model.train()
 
     def batch(self) -> MicroBatch[Any]:
-        """A random batch with its loss."""
+        """Return a random batch with its loss."""
         return task_of(self.recipe).probe(self.recipe, self.vocabulary_sizes, self.sizes)
 
     def loss(self) -> Callable[[nn.Module], Tensor]:
-        """The loss of a model on a random batch."""
+        """Return the loss on a random batch as a function of the model."""
         batch = self.batch()
         return lambda model: batch.loss(model, CPU)
 
@@ -71,12 +71,12 @@ class Workload:
 
     @property
     def letters(self) -> dict[str, int]:
-        """All letters of the formulas with their sizes in this step."""
+        """The letters of the formulas with their sizes in this step."""
         inputs = {letter: size for letter, size in self.sizes.items() if letter in COUNT_NODES}
         return {**inputs, **model_letters(self.recipe), "V": self.vocabulary}
 
     def resized(self, sizes: Mapping[str, int]) -> "Workload":
-        """The same step with other sizes; all widths of the model grow in proportion to J."""
+        """Return the same step with other sizes; all widths of the model are proportional to J."""
         width, model = model_letters(self.recipe)["J"], self.recipe.model
         layers = stacks(self.recipe).items()
         changes = {path: sizes[letter] for letter, (path, _) in layers if letter in sizes}
@@ -96,20 +96,14 @@ def workload(
     batch: int | None = None,
     vocabulary: int | None = None,
 ) -> Workload:
-    """A step of a recipe; sizes that are not given come from the recipe or from the defaults."""
+    """Return a step of a recipe; missing sizes come from the recipe or from defaults."""
     probe = task_of(recipe).probe_sizes(recipe, batch, length)
-    assumed = probe.assumed
+    assumed = tuple(probe.assumed)
     if vocabulary is None:
         vocabulary, is_stated = default_vocabulary(recipe)
         if not is_stated:
             assumed = (f"a vocabulary of {vocabulary:,} (--vocabulary)", *assumed)
-    step = Workload(
-        recipe=recipe,
-        stage=probe.stage,
-        vocabulary=vocabulary,
-        sizes=probe.letters,
-        assumed=tuple(assumed),
-    )
+    step = Workload(recipe, probe.stage, vocabulary, probe.letters, assumed)
     tokens = probe.letters.get("S", probe.letters["T"])
     with torch.device("meta"):
         model = step.build()
@@ -123,7 +117,7 @@ def workload(
 
 
 def default_vocabulary(recipe: Recipe) -> tuple[int, bool]:
-    """Entries of the vocabulary, and whether the recipe states them."""
+    """Return the vocabulary size, and whether the recipe states it."""
     encode: Any = recipe.encode
     tokenizer = getattr(encode, "tokenizer", encode)
     if isinstance(tokenizer, CharactersConfig):
@@ -138,7 +132,7 @@ def trace_workload(step: Workload, observers: Sequence[Observer] = ()) -> Cost:
 
 
 def count_formulas(step: Workload) -> dict[str, Formula | None]:
-    """Formulas of operations and bytes; None for a count that is no polynomial of the sizes."""
+    """Fit operations and bytes; None for a count that is not a polynomial of the sizes."""
     updates: dict[tuple[int, ...], Cost] = {}  # of the optimizers, by the sizes of the model
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -153,49 +147,50 @@ def count_formulas(step: Workload) -> dict[str, Formula | None]:
         cost["held"] = updates[key].held
         return {name: cost[name] for name in COUNTS}
 
-    return fit(count, axes(step, COUNT_NODES, POWERS), ("parameters", "step", "kept"))
+    return fit_formulas(count, axes(step, COUNT_NODES, POWERS), ("parameters", "step", "kept"))
 
 
 def depth_formulas(step: Workload) -> dict[str, Formula | None]:
-    """Formulas of the depth; exact where every size is the recipe's or a power of two."""
+    """Fit the depth; exact where every size is the recipe's or a power of two."""
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
         other = step.resized(sizes)
         cost = trace_forward(lambda _: other.build(), other.loss())
         return {"depth": cost.depth, "serial": cost.serial}
 
-    return fit(count, axes(step, DEPTH_NODES, LOGARITHMS), ("depth", "serial"))
+    return fit_formulas(count, axes(step, DEPTH_NODES, LOGARITHMS), ("depth", "serial"))
 
 
 def axes(
     step: Workload, nodes: Mapping[str, Sequence[int]], factors: Sequence[Factor]
 ) -> list[Axis]:
-    """One axis per letter."""
-    units = {letter: size if letter in "JV" else 1 for letter, size in step.letters.items()}
-    return [
-        Axis(letter, [unit * node for node in nodes[letter]], POWERS if letter in "LD" else factors)
-        for letter, unit in units.items()
-    ]
+    """Return one axis per letter."""
+    axes = []
+    for letter, size in step.letters.items():
+        unit = size if letter in "JV" else 1
+        sizes = [unit * node for node in nodes[letter]]
+        axes.append(Axis(letter, sizes, POWERS if letter in "LD" else factors))
+    return axes
 
 
 Path = tuple[str, ...]
 
 
 def model_letters(recipe: Recipe) -> dict[str, int]:
-    """J, the model's width, and L (and D), the layers of its first (and second) stack."""
+    """Return J, the model's width, and L (and D), the layers of its first (and second) stack."""
     width = next(value for path, value in integers(recipe.model) if path[-1] == "width")
     return {"J": width, **{letter: value for letter, (_, value) in stacks(recipe).items()}}
 
 
 def stacks(recipe: Recipe) -> dict[str, tuple[Path, int]]:
-    """Where the model's config states the layers L and D, and how many there are."""
+    """Return the paths of the layers L and D in the model's config, and their numbers."""
     numbers = integers(recipe.model)
     layers = [(path, value) for path, value in numbers if path[-1] == "layers" and value > 0]
     return dict(zip("LD", layers, strict=False))
 
 
 def integers(config: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
-    """All integers of a config with their paths."""
+    """Yield all integers of a config with their paths."""
     for field in fields(config):
         value = getattr(config, field.name)
         if is_dataclass(value):
@@ -205,7 +200,7 @@ def integers(config: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
 
 
 def with_integers(config: Any, changes: Mapping[Path, int]) -> Any:
-    """A config with some integers replaced."""
+    """Return a config with some integers replaced."""
     values: dict[str, Any] = {}
     for name in {path[0] for path in changes}:
         inner = {path[1:]: value for path, value in changes.items() if path[0] == name}

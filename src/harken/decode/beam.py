@@ -52,10 +52,8 @@ class Finished:
         """Return the best of these and `more`, as many as before; on ties these come first."""
         ranks = torch.cat((self.rank, rank), dim=1).sort(dim=1, descending=True, stable=True)
         nbest = self.rank.shape[1]
-        both = Beam(
-            torch.cat((self.beam.tokens, more.tokens), dim=1),
-            torch.cat((self.beam.total, more.total), dim=1),
-        )
+        tokens = torch.cat((self.beam.tokens, more.tokens), dim=1)
+        both = Beam(tokens, torch.cat((self.beam.total, more.total), dim=1))
         return Finished(both.take(ranks.indices[:, :nbest]), ranks.values[:, :nbest])
 
     def hypotheses(self, end: int) -> list[list[TokenHypothesis]]:

@@ -30,14 +30,14 @@ from torch import Tensor
 
 from harken.decode.beam import check_nbest
 from harken.decode.ctc import blank_padding
-from harken.decode.stepper import Prompts, TokenHypothesis
+from harken.decode.stepper import Logits, Present, Prompts, TokenHypothesis
 from harken.models.state import select_rows
 
 NO_PREFIX, EMPTY = 0, 1  # indices of no prefix at all, and of the prefix without tokens
 
 
 class PrefixTree:
-    """Every prefix that was ever kept has an index, by which it is recognized later."""
+    """The prefixes of all beams so far, each with an index."""
 
     def __init__(self, blank: int) -> None:
         self.parents, self.last = [-1, -1], [blank, blank]  # of NO_PREFIX and EMPTY
@@ -100,34 +100,33 @@ def search_prefixes(
     if len(log_probs) == 0:
         return []
     log_probs, blanks = split_blank(log_probs, present, blank)
-    # Of the best 2 * beam tokens at most `beam` are useless to a prefix: the one it ends in, and
-    # those that make it a prefix of the beam. So no other token can be among the best.
+    # At most `beam` of the best 2 * beam tokens cannot extend a prefix: its last token, and those
+    # that make it a prefix of the beam. So no other token can be among the best.
     best, tokens = log_probs.topk(min(2 * beam, log_probs.shape[-1]), dim=-1)
     tree = PrefixTree(blank)
     prefixes = torch.full((len(log_probs), beam), NO_PREFIX, device=log_probs.device)
     prefixes[:, 0] = EMPTY
     never = torch.full_like(prefixes, -torch.inf, dtype=torch.float64)
-    kept = PrefixBeam(prefixes, never, never.masked_fill(prefixes == EMPTY, 0.0))
-    for parts in zip(
-        *(part.unbind(dim=1) for part in (log_probs, best, tokens, blanks)), strict=True
-    ):
-        kept = advance_beam(kept, Frame(*parts), tree)
-    totals = torch.logaddexp(kept.nonblank, kept.blank).tolist()
+    prefix_beam = PrefixBeam(prefixes, never, never.masked_fill(prefixes == EMPTY, 0.0))
+    frames = (part.unbind(dim=1) for part in (log_probs, best, tokens, blanks))
+    for frame in zip(*frames, strict=True):
+        prefix_beam = advance_beam(prefix_beam, Frame(*frame), tree)
+    totals = torch.logaddexp(prefix_beam.nonblank, prefix_beam.blank).tolist()
     beams = [
         [
             TokenHypothesis(tree.tokens(prefix), total)
             for prefix, total in zip(*row, strict=True)
             if prefix != NO_PREFIX
         ]
-        for row in zip(kept.prefixes.tolist(), totals, strict=True)
+        for row in zip(prefix_beam.prefixes.tolist(), totals, strict=True)
     ]
     # If nothing is possible, as with NaN weights, the text is empty.
     return [row[:nbest] or [TokenHypothesis([], -math.inf)] for row in beams]
 
 
-def advance_beam(kept: PrefixBeam, frame: Frame, tree: PrefixTree) -> PrefixBeam:
+def advance_beam(prefix_beam: PrefixBeam, frame: Frame, tree: PrefixTree) -> PrefixBeam:
     """Process one frame: every prefix stays, or grows by one of the best tokens."""
-    prefixes, nonblank, blank = kept
+    prefixes, nonblank, blank = prefix_beam
     beam, device = prefixes.shape[1], prefixes.device
     last, parents = (
         torch.tensor(
@@ -136,7 +135,7 @@ def advance_beam(kept: PrefixBeam, frame: Frame, tree: PrefixTree) -> PrefixBeam
         for table in (tree.last, tree.parents)
     )
     both = torch.logaddexp(nonblank, blank)
-    is_parent = prefixes[:, :, None] == parents[:, None]  # row, a prefix, one with one more token
+    is_parent = prefixes[:, :, None] == parents[:, None]  # row, parent, child
     entered = emit(both, blank, last, last).masked_fill(~is_parent, -torch.inf).amax(dim=1)
     # Extensions that are in the beam already are covered by `entered`.
     same_token = (last[:, :, None] == frame.tokens[:, None]).float()
@@ -147,10 +146,10 @@ def advance_beam(kept: PrefixBeam, frame: Frame, tree: PrefixTree) -> PrefixBeam
     blank = both + frame.blank[:, None]
 
     stayed = torch.logaddexp(nonblank, blank)
-    best, places = torch.cat((stayed, grown), dim=1).topk(beam, dim=1)
-    stays, place = places < beam, (places - beam).clamp(min=0)
-    source = torch.where(stays, places, place // frame.tokens.shape[1])
-    token = frame.tokens.gather(1, place % frame.tokens.shape[1]).masked_fill(stays, -1)
+    best, indices = torch.cat((stayed, grown), dim=1).topk(beam, dim=1)
+    stays, extension = indices < beam, (indices - beam).clamp(min=0)
+    source = torch.where(stays, indices, extension // frame.tokens.shape[1])
+    token = frame.tokens.gather(1, extension % frame.tokens.shape[1]).masked_fill(stays, -1)
     return PrefixBeam(
         add_prefixes(tree, prefixes.gather(1, source), token, best),
         torch.where(stays, nonblank.gather(1, source), best),
@@ -204,21 +203,14 @@ class CTCPrefixScorer:
     """
 
     def __init__(
-        self,
-        log_probs: Float[Tensor, "B T V"],
-        present: Bool[Tensor, "B T"],
-        *,
-        blank: int,
-        end: int,
+        self, log_probs: Float[Tensor, "B T V"], present: Present, *, blank: int, end: int
     ) -> None:
         self._blank, self._end = blank, end
         self._log_probs, self._blanks = split_blank(log_probs, present, blank)
         self._largest = self._log_probs.amax(dim=-1)
         self._scaled = (self._log_probs - finite(self._largest)[..., None]).exp()
 
-    def prefill(
-        self, tokens: Prompts, present: Bool[Tensor, "B T"]
-    ) -> tuple[Float[Tensor, "B V"], PrefixState]:
+    def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, PrefixState]:
         rows = torch.arange(len(self._log_probs), device=self._log_probs.device)
         assert len(tokens) == len(rows), f"{len(tokens)} prompts to {len(rows)} rows of frames"
         certain = self._blanks.new_zeros(len(rows), 1)
@@ -228,9 +220,7 @@ class CTCPrefixScorer:
         state = PrefixState(rows, last, nonblank, blank, certain[:, 0])
         return self._next_tokens(state), state
 
-    def step(
-        self, tokens: Int[Tensor, "B"], state: PrefixState
-    ) -> tuple[Float[Tensor, "B V"], PrefixState]:
+    def step(self, tokens: Int[Tensor, "B"], state: PrefixState) -> tuple[Logits, PrefixState]:
         both = torch.logaddexp(state.nonblank, state.blank)
         emitted = torch.where((tokens == state.last)[:, None], state.blank, both)
         log_probs = self._log_probs[state.row, :, tokens]
@@ -239,7 +229,7 @@ class CTCPrefixScorer:
         state = PrefixState(state.row, tokens, nonblank, blank, entered.logsumexp(dim=1))
         return self._next_tokens(state), state
 
-    def log_probs(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+    def log_probs(self, logits: Logits) -> Logits:
         return logits
 
     def reorder(
@@ -248,7 +238,7 @@ class CTCPrefixScorer:
         chosen: PrefixState = select_rows(state, rows)
         return chosen
 
-    def _next_tokens(self, state: PrefixState) -> Float[Tensor, "B V"]:
+    def _next_tokens(self, state: PrefixState) -> Logits:
         """Return log P(c | g) of every token, and of the end."""
         both = torch.logaddexp(state.nonblank, state.blank)
         weights = both[:, :-1] + self._largest[state.row]

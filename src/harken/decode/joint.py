@@ -4,9 +4,8 @@ ctc          text of the best path where beam = 1, else the best texts of a pref
 attention    the decoder alone, as any encoder-decoder
 both         rank(y) = (1 - w) log P_attention(y end) + w log P_ctc(y),  w = ctc_weight
 
-Attention may skip or repeat a segment, and CTC has no language model; the rank is low where either
-disagrees. For a prefix, P_ctc is the probability of all texts that begin with it (`ctc_prefix.py`),
-so ranks of prefixes only fall, as beam search requires.
+For a prefix, P_ctc is the probability of all texts that begin with it (`ctc_prefix.py`), so ranks
+of prefixes only fall, as beam search requires.
 
 The rank of `both` is not normalized. The log-probability of a result is therefore replaced by that
 of the text: P_ctc(text), P_attention(text end), or the mixture (1 - w) P_attention + w P_ctc, which
@@ -27,6 +26,8 @@ from harken.decode.ctc_prefix import CTCPrefixScorer, search_prefixes
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import (
+    Logits,
+    Present,
     Prompts,
     Seq2SeqModel,
     Seq2SeqStepper,
@@ -63,16 +64,14 @@ class JointScorer:
         weighted = ((attention, 1 - ctc_weight), (ctc, ctc_weight))
         self._parts = [(stepper, weight) for stepper, weight in weighted if weight > 0]
 
-    def prefill(
-        self, tokens: Prompts, present: Bool[Tensor, "B T"]
-    ) -> tuple[Float[Tensor, "B V"], Any]:
+    def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
         return self._sum([stepper.prefill(tokens, present) for stepper, _ in self._parts])
 
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Logits, Any]:
         pairs = zip(self._parts, state, strict=True)
         return self._sum([stepper.step(tokens, own) for (stepper, _), own in pairs])
 
-    def log_probs(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+    def log_probs(self, logits: Logits) -> Logits:
         return logits
 
     def reorder(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
@@ -81,7 +80,7 @@ class JointScorer:
             for (stepper, _), own in zip(self._parts, state, strict=True)
         )
 
-    def _sum(self, results: Sequence[tuple[Tensor, Any]]) -> tuple[Float[Tensor, "B V"], Any]:
+    def _sum(self, results: Sequence[tuple[Tensor, Any]]) -> tuple[Logits, Any]:
         log_probs = [
             weight * stepper.log_probs(logits)
             for (stepper, weight), (logits, _) in zip(self._parts, results, strict=True)

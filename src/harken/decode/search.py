@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxtyping import Bool
-from torch import Tensor
-
 from harken.config import MAX_SEED, bounded
 from harken.decode.beam import beam_search
 from harken.decode.sampling import SampleKey, greedy_search, sample
-from harken.decode.stepper import Prompts, State, Stepper, TokenHypothesis
+from harken.decode.stepper import Present, Prompts, State, Stepper, TokenHypothesis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +38,7 @@ class SearchConfig:
 def generate(
     stepper: Stepper[State],
     prompts: Prompts,
-    present: Bool[Tensor, "B T"],
+    present: Present,
     *,
     search: SearchConfig,
     end: int,
@@ -55,6 +52,7 @@ def generate(
     """
     if len(prompts) == 0:
         return []
+    limits = {"end": end, "max_tokens": max_tokens}
     if search.temperature is not None:
         return sample(
             stepper,
@@ -65,14 +63,12 @@ def generate(
             top_p=search.top_p,
             seed=search.seed,
             keys=[(row,) for row in range(len(prompts))] if keys is None else keys,
-            end=end,
-            max_tokens=max_tokens,
             nbest=nbest,
+            **limits,
         )
     beam = nbest if search.beam == 1 else search.beam
     if beam == 1:
-        best = greedy_search(stepper, prompts, present, end=end, max_tokens=max_tokens)
-        return [[hypothesis] for hypothesis in best]
+        return [[best] for best in greedy_search(stepper, prompts, present, **limits)]
     return beam_search(
         stepper,
         prompts,
@@ -80,7 +76,6 @@ def generate(
         beam=beam,
         length_penalty=search.length_penalty,
         early_stopping=search.early_stopping,
-        end=end,
-        max_tokens=max_tokens,
         nbest=nbest,
+        **limits,
     )

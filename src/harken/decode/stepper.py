@@ -23,6 +23,8 @@ State = TypeVar("State")
 
 Prompts = Int[Tensor, "B T"] | Float[Tensor, "B T F"]
 """Tokens, or vectors such as the states of an encoder."""
+Present = Bool[Tensor, "B T"]
+Logits = Float[Tensor, "B V"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ def concatenate(
 def compact(alive: Bool[Tensor, "rows"]) -> Int[Tensor, "left"] | None:
     """Return the rows to continue with, or None while too few are done to be worth a copy.
 
-    Each copy has at most 3/4 of the rows of the one before. All copies together therefore cost at
-    most three first states, and at most a quarter of any step is spent on finished rows.
+    At most a quarter of any step is spent on finished rows, and all copies together cost at most
+    three times the first state.
     """
     return alive.nonzero()[:, 0] if 4 * int(alive.sum()) <= 3 * len(alive) else None
 
@@ -61,17 +63,15 @@ def compact(alive: Bool[Tensor, "rows"]) -> Int[Tensor, "left"] | None:
 class Stepper(Protocol[State]):
     """A causal model as a search sees it."""
 
-    def prefill(
-        self, tokens: Prompts, present: Bool[Tensor, "B T"]
-    ) -> tuple[Float[Tensor, "B V"], State]:
+    def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, State]:
         """Return the logits of the token after each row's last present one."""
         ...
 
-    def step(self, tokens: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+    def step(self, tokens: Int[Tensor, "B"], state: State) -> tuple[Logits, State]:
         """Return the logits of the token after `tokens`."""
         ...
 
-    def log_probs(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+    def log_probs(self, logits: Logits) -> Logits:
         """Return what each token adds to the rank, in double precision; at most 0."""
         ...
 
@@ -80,53 +80,39 @@ class Stepper(Protocol[State]):
         ...
 
 
+class Decoder(Protocol):
+    """A model that continues sequences from a state."""
+
+    def step(
+        self, tokens: Int[Tensor, "B T"], present: Present, state: Any
+    ) -> tuple[Float[Tensor, "B T J"], Any]: ...
+
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
+
+
 @runtime_checkable
-class CausalLM(Protocol):
+class CausalLM(Decoder, Protocol):
     """A language model with a state."""
 
     def init_state(self, batch: int, device: torch.device) -> Any: ...
 
-    def step(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
-    ) -> tuple[Float[Tensor, "B T J"], Any]: ...
-
-    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
-
 
 @runtime_checkable
-class Seq2SeqModel(Protocol):
+class Seq2SeqModel(Decoder, Protocol):
     """An encoder-decoder whose decoder has a state."""
 
-    def init_state(self, source: Prompts, present: Bool[Tensor, "B T"]) -> Any: ...
-
-    def step(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
-    ) -> tuple[Float[Tensor, "B T J"], Any]: ...
+    def init_state(self, source: Prompts, present: Present) -> Any: ...
 
     def reorder(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any: ...
 
-    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
 
-
-class ModelStepper:
-    """Base of the steppers of one model: log-softmax, and rows of any state."""
-
-    def log_probs(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
-        return log_probabilities(logits)
-
-    def reorder(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
-        return select_rows(state, rows)
-
-
-class LMStepper(ModelStepper):
+class LMStepper:
     """`Stepper` of a causal language model."""
 
     def __init__(self, model: CausalLM) -> None:
-        self._model = model
+        self._model: Any = model
 
-    def prefill(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]
-    ) -> tuple[Float[Tensor, "B V"], Any]:
+    def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
         empty = self._model.init_state(tokens.shape[0], tokens.device)
         states, state = self._model.step(tokens, present, empty)
         slots = torch.arange(tokens.shape[1], device=tokens.device)
@@ -134,36 +120,33 @@ class LMStepper(ModelStepper):
         rows = torch.arange(tokens.shape[0], device=tokens.device)
         return self._model.logits(states[rows, last]), state
 
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        return _step(self._model, tokens, state)
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Logits, Any]:
+        present = torch.ones_like(tokens, dtype=torch.bool)[:, None]
+        states, state = self._model.step(tokens[:, None], present, state)
+        return self._model.logits(states[:, 0]), state
+
+    def log_probs(self, logits: Logits) -> Logits:
+        return log_probabilities(logits)
+
+    def reorder(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
+        return select_rows(state, rows)
 
 
-class Seq2SeqStepper(ModelStepper):
+class Seq2SeqStepper(LMStepper):
     """`Stepper` of an encoder-decoder: the prompt is the source, the first input `start`."""
 
     def __init__(self, model: Seq2SeqModel, start: int) -> None:
         self._model, self._start = model, start
 
-    def prefill(
-        self, tokens: Prompts, present: Bool[Tensor, "B T"]
-    ) -> tuple[Float[Tensor, "B V"], Any]:
+    def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
         start = torch.full((len(tokens),), self._start, device=tokens.device)
         return self.step(start, self._model.init_state(tokens, present))
-
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        return _step(self._model, tokens, state)
 
     def reorder(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
         return self._model.reorder(state, rows, same_prompts=same_prompts)
 
 
-def _step(model: CausalLM | Seq2SeqModel, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-    present = torch.ones_like(tokens, dtype=torch.bool)[:, None]
-    states, state = model.step(tokens[:, None], present, state)
-    return model.logits(states[:, 0]), state
-
-
-class FunctionStepper(ModelStepper):
+class FunctionStepper(LMStepper):
     """`Stepper` that calls a function `B T -> B T V` on the whole sequence at every step.
 
     Prompts have no padding, so that the function needs no mask. An output with the attribute
@@ -173,13 +156,11 @@ class FunctionStepper(ModelStepper):
     def __init__(self, function: Callable[[Tensor], Any]) -> None:
         self._function = function
 
-    def prefill(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]
-    ) -> tuple[Float[Tensor, "B V"], Tensor]:
+    def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Tensor]:
         assert present.all(), "rows of equal length"
         return logits_of(self._function(tokens), tokens)[:, -1], tokens
 
-    def step(self, tokens: Int[Tensor, "B"], state: Tensor) -> tuple[Float[Tensor, "B V"], Tensor]:
+    def step(self, tokens: Int[Tensor, "B"], state: Tensor) -> tuple[Logits, Tensor]:
         longer = torch.cat((state, tokens[:, None]), dim=1)
         return self.prefill(longer, torch.ones_like(longer, dtype=torch.bool))
 
@@ -203,19 +184,17 @@ class NonEmptyStepper:
     def __init__(self, stepper: Stepper[Any], end: int) -> None:
         self._stepper, self._end = stepper, end
 
-    def prefill(
-        self, tokens: Prompts, present: Bool[Tensor, "B T"]
-    ) -> tuple[Float[Tensor, "B V"], Any]:
+    def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
         logits, state = self._stepper.prefill(tokens, present)
         first = self._stepper.log_probs(logits).clone()
         first[:, self._end] = -torch.inf
         return first, state
 
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Logits, Any]:
         logits, state = self._stepper.step(tokens, state)
         return self._stepper.log_probs(logits), state
 
-    def log_probs(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+    def log_probs(self, logits: Logits) -> Logits:
         return logits
 
     def reorder(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
@@ -226,7 +205,7 @@ class NonEmptyStepper:
 def forced_log_probs(
     model: Seq2SeqModel,
     source: Prompts,
-    present: Bool[Tensor, "B T"],
+    present: Present,
     texts: Sequence[Sequence[int]],
     *,
     end: int,

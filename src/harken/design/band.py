@@ -3,8 +3,7 @@
     keep the pairs with w_i B <= 1,  for sinusoids   i >= J log B / (2 log base)
 
 The peak of a sinusoid is about a radian wide, so the remaining pairs hardly distinguish offsets
-within T ± B/2. The score still peaks at T and falls smoothly, and a larger sharpness s makes the
-fall steeper. So s is an argument, and the width of the band follows:
+within T ± B/2. The score still peaks at T and falls smoothly, by s drop(d) at the distance d:
 
     drop(d) = sum over the kept pairs of 1 - cos(w d)       half-width: the d with s drop(d) = log 2
 """
@@ -17,9 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.attention.masks import MaskKind
-from harken.design.head import Head
+from harken.design.head import Head, shared_subspaces
 from harken.design.shift import check_sizes, rotation_head
-from harken.design.subspaces import Subspaces, shared_subspaces
 from harken.design.waves import Waves, frequencies, gap_table
 from harken.errors import UserError
 
@@ -57,11 +55,10 @@ class BandShape:
     drop_at_half: float  # of the score, from T to T ± B/2, at s = 1
     drop_at_band: float  # from T to T ± B
     half_width: float | None  # where attention is half of its peak; None if it never falls so far
-    inside: float  # attention of the last query to T ± B/2
 
 
-def kept_pairs(plan: BandPlan) -> tuple[int, ...]:
-    """The pairs that are slow enough for the band; the fastest of these if not all fit."""
+def slow_pairs(plan: BandPlan) -> tuple[int, ...]:
+    """Return the pairs that are slow enough for the band; the fastest of these if not all fit."""
     rates = frequencies(plan.waves)
     slow = (rates * plan.band <= 1 + ROUNDING).nonzero().flatten()
     if not len(slow):
@@ -76,32 +73,32 @@ def kept_pairs(plan: BandPlan) -> tuple[int, ...]:
     return tuple(sorted(fastest_first[:count].tolist()))
 
 
-def band(plan: BandPlan, subspaces: Subspaces | None = None) -> Head:
-    """The head for tokens whose `position` part holds these waves."""
-    subspaces = subspaces or shared_subspaces(plan.waves.width)
-    return rotation_head(plan.waves, plan.offset, kept_pairs(plan), plan.sharpness, subspaces)
+def band(plan: BandPlan) -> Head:
+    """Return the head for tokens that are these waves."""
+    subspaces = shared_subspaces(plan.waves.width)
+    return rotation_head(plan.waves, plan.offset, slow_pairs(plan), plan.sharpness, subspaces)
 
 
-def drop(rates: Float[Tensor, "pairs"], distance: float) -> float:
-    """The drop of the score at s = 1, at a distance from its peak."""
+def score_drop(rates: Float[Tensor, "pairs"], distance: float) -> float:
+    """Return the drop of the score at s = 1, at a distance from its peak."""
     return float((2 * (rates * distance / 2).sin().square()).sum())
 
 
 def half_width(rates: Float[Tensor, "pairs"], sharpness: float) -> float | None:
-    """The distance at which attention is half of its peak; the drop grows up to half a turn."""
+    """Return where attention is half of its peak; the drop grows up to half a turn."""
     near, far = 0.0, math.pi / float(rates.max())
-    if sharpness * drop(rates, far) < math.log(2):
+    if sharpness * score_drop(rates, far) < math.log(2):
         return None
     for _ in range(60):
         middle = (near + far) / 2
-        is_near = sharpness * drop(rates, middle) < math.log(2)
+        is_near = sharpness * score_drop(rates, middle) < math.log(2)
         near, far = (middle, far) if is_near else (near, middle)
     return far
 
 
 def band_attention(plan: BandPlan) -> Float[Tensor, "S"]:
-    """Attention of the last query over all keys, by the formula."""
-    gaps = gap_table(frequencies(plan.waves)[list(kept_pairs(plan))], plan.length).sum(dim=1)
+    """Return the attention of the last query over all keys, by the formula."""
+    gaps = gap_table(frequencies(plan.waves)[list(slow_pairs(plan))], plan.length).sum(dim=1)
     last = plan.length - 1
     scores = -plan.sharpness * gaps[(last - plan.offset - torch.arange(plan.length)).abs()]
     if plan.order == "strictly_causal":
@@ -110,15 +107,13 @@ def band_attention(plan: BandPlan) -> Float[Tensor, "S"]:
 
 
 def band_shape(plan: BandPlan) -> BandShape:
-    """Drops of the score, half-width and the attention inside the band."""
-    pairs, rates = kept_pairs(plan), frequencies(plan.waves)
-    kept = rates[list(pairs)]
-    distances = plan.length - 1 - torch.arange(plan.length) - plan.offset
+    """Compute the drops of the score and the half-width."""
+    pairs, rates = slow_pairs(plan), frequencies(plan.waves)
+    slow = rates[list(pairs)]
     return BandShape(
         pairs=pairs,
         zeroed=int((rates * plan.band > 1 + ROUNDING).sum()),
-        drop_at_half=drop(kept, plan.band / 2),
-        drop_at_band=drop(kept, plan.band),
-        half_width=half_width(kept, plan.sharpness),
-        inside=float(band_attention(plan)[distances.abs() <= plan.band / 2].sum()),
+        drop_at_half=score_drop(slow, plan.band / 2),
+        drop_at_band=score_drop(slow, plan.band),
+        half_width=half_width(slow, plan.sharpness),
     )

@@ -1,4 +1,4 @@
-"""Heads that attend to a content: copy one key, average two, look up by a table.
+"""Heads that attend to a content: copy one key, average two, look up by a table, match a token.
 
     copy       q = M k_a                        attention to a       = 1 / (1 + (n-1) e^-M)
     average    q = M (k_a + k_b)                attention to a and b = 1 / (1 + (n-2)/2 e^-M)
@@ -7,21 +7,33 @@
                c_1 = u_b - u_c,  c_2 = u_b          1 / (1 + 2 e^(-beta^2)) of their attention
 
 The n keys are orthonormal, the u orthogonal with norm beta, and a prime transposes. M and beta
-follow from the tolerance. For noisy keys see claim B11.
+follow from the tolerance.
+
+Previous-match, the induction head, attends to what followed an earlier equal token, by two layers:
+
+    layer 1   shift by one: scratch_t = content of t - 1, up to `tolerance` of wrong contents
+    layer 2   q_i = M content_i,  k_t = scratch_t:    score M where x_{t-1} = x_i
+              M = log((n-1) (1 - tolerance) / tolerance) / (1 - 2 tolerance)
+
+The first token copies itself: it must be a start symbol that does not occur again. Contents are
+orthonormal, one direction per symbol. Several matches share the attention.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.design.head import Head
+from harken.design.head import Head, Subspaces, concatenated_subspaces, projection
+from harken.design.shift import ShiftPlan, required_sharpness, shift
+from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 
 
 def content_sharpness(keys: int, targets: int, tolerance: float) -> float:
-    """M at which some of `keys` orthonormal keys share 1 - tolerance of the attention."""
+    """Return M at which `targets` of `keys` orthonormal keys share 1 - tolerance of attention."""
     wrong = keys - targets
     if wrong < 0 or not 0 < tolerance < 1:
         raise UserError(
@@ -34,12 +46,12 @@ def content_sharpness(keys: int, targets: int, tolerance: float) -> float:
 
 
 def copy(keys: Float[Tensor, "S J"], index: int, tolerance: float) -> Head:
-    """Every query attends to the token whose content is `keys[index]`."""
+    """Return a head whose queries all attend to the token with the content `keys[index]`."""
     return _constant_query(keys, [index], tolerance)
 
 
 def average(keys: Float[Tensor, "S J"], first: int, second: int, tolerance: float) -> Head:
-    """Every query attends to two tokens equally."""
+    """Return a head whose queries all attend to two tokens equally."""
     if first == second:
         raise UserError(
             f"average: key {first} is given twice (expected two different keys)",
@@ -49,7 +61,7 @@ def average(keys: Float[Tensor, "S J"], first: int, second: int, tolerance: floa
 
 
 def _constant_query(keys: Tensor, targets: list[int], tolerance: float) -> Head:
-    """A head with one query for all tokens; keys are the tokens themselves."""
+    """Return a head with one query for all tokens; keys are the tokens themselves."""
     count, width = keys.shape
     sharpness = content_sharpness(count, len(targets), tolerance)
     if not torch.allclose(keys @ keys.T, torch.eye(count, dtype=keys.dtype), atol=1e-9):
@@ -74,18 +86,18 @@ def _constant_query(keys: Tensor, targets: list[int], tolerance: float) -> Head:
 
 
 def lookup_norm(tolerance: float) -> float:
-    """beta: the square of the norm is the gap of the scores."""
+    """Return beta: the square of the norm is the gap of the scores."""
     return math.sqrt(content_sharpness(3, 1, tolerance))
 
 
 def lookup_tokens(directions: Float[Tensor, "4 J"], norm: float) -> Float[Tensor, "3 J"]:
-    """x_1, x_2, x_3 from orthonormal directions of u_a, u_b, u_c, u_d."""
+    """Return x_1, x_2, x_3 for orthonormal directions of u_a, u_b, u_c, u_d."""
     a, b, c, d = directions * norm
     return torch.stack((d + b, a, c + b))
 
 
 def lookup(directions: Float[Tensor, "4 J"]) -> Head:
-    """Q, K and V for `lookup_tokens`; directions are unit vectors, so beta^2 is divided out."""
+    """Return Q, K and V for `lookup_tokens`; directions are unit vectors, so beta^2 cancels."""
     a, b, c, d = directions
     identity = torch.eye(directions.shape[1], dtype=directions.dtype)
     return Head(
@@ -94,3 +106,76 @@ def lookup(directions: Float[Tensor, "4 J"]) -> Head:
         values=torch.outer(b, b) - torch.outer(c, c),
         output=identity,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchPlan:
+    """Texts of up to `length` symbols; symbol 0 is the start."""
+
+    waves: Waves
+    symbols: int
+    length: int
+    tolerance: float = 0.01
+    key_width: int | None = None  # of the first layer
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tolerance < 0.5:
+            raise UserError(
+                f"previous-match: invalid tolerance {self.tolerance:g} (expected a number between "
+                "0 and 0.5, so that the second layer can read the first)",
+                fix="start with 0.01",
+            )
+        if self.symbols < 2:
+            raise UserError(
+                f"previous-match: {self.symbols} symbols are too few (expected a start symbol and "
+                "another one)",
+                fix="give 2 at least",
+            )
+
+    @property
+    def subspaces(self) -> Subspaces:
+        return concatenated_subspaces(self.symbols, self.waves.width, self.symbols)
+
+    @property
+    def first(self) -> ShiftPlan:
+        return ShiftPlan(
+            waves=self.waves,
+            offset=1,
+            length=self.length,
+            tolerance=self.tolerance,
+            key_width=self.key_width,
+        )
+
+    @property
+    def sharpness(self) -> float:
+        """M."""
+        return required_sharpness(self.length - 1, 1 - 2 * self.tolerance, self.tolerance)
+
+
+def previous_match(plan: MatchPlan) -> tuple[Head, Head]:
+    """Return the heads of two consecutive layers."""
+    subspaces = plan.subspaces
+    content = projection(subspaces.content, subspaces.width)
+    second = Head(
+        queries=plan.sharpness * content,
+        keys=projection(subspaces.scratch, subspaces.width),
+        values=content,
+        output=content.T,
+    )
+    return shift(plan.first, subspaces), second
+
+
+def matching_tokens(plan: MatchPlan, symbols: Int[Tensor, "T"]) -> Float[Tensor, "T J"]:
+    """Return contents next to their positions, with an empty scratch."""
+    subspaces, position = plan.subspaces, plan.subspaces.position
+    tokens = torch.zeros(len(symbols), subspaces.width, dtype=torch.float64)
+    tokens[torch.arange(len(symbols)), subspaces.content.start + symbols] = 1.0
+    tokens[:, position.start : position.stop] = wave_vectors(plan.waves, len(symbols))
+    return tokens
+
+
+def matches(symbols: Int[Tensor, "T"]) -> Bool[Tensor, "T S"]:
+    """Return for each query the keys up to itself that follow its own symbol."""
+    follows = torch.zeros(len(symbols), len(symbols), dtype=torch.bool)
+    follows[:, 1:] = symbols[:, None] == symbols[None, :-1]
+    return follows.tril()

@@ -1,17 +1,12 @@
 """Designed heads with their target keys and predicted attention, and a check by measurement.
 
-    shift, band       tokens are positions alone
-    copy, average     tokens are orthonormal
-    lookup            the three tokens of `content.py`; the third has no target
-    previous-match    a start symbol and random ones; targets follow an earlier equal symbol
-
     measured = min over queries of (sum over target keys of attention)
 
-A query without a target key is not checked. Predicted is the formula of the head.
+A query without a target key is not checked.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,19 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from harken.attention.masks import MaskKind
-from harken.design.band import BandPlan, band, band_attention, kept_pairs
-from harken.design.content import (
-    average,
-    content_sharpness,
-    copy,
-    lookup,
-    lookup_norm,
-    lookup_tokens,
-)
+from harken.design import content
+from harken.design.band import BandPlan, band, band_attention, slow_pairs
 from harken.design.head import Head, apply_heads, attention
-from harken.design.matching import MatchPlan, matches, matching_tokens, previous_match
-from harken.design.sharpness import target_attention
-from harken.design.shift import ShiftPlan, shift, solve
+from harken.design.shift import ShiftPlan, shift, solve, target_attention
 from harken.design.waves import frequencies, gap_table, wave_vectors
 from harken.errors import UserError
 
@@ -50,7 +36,7 @@ class Design:
     pairs: tuple[int, ...] = ()  # of waves in use
 
     def attention(self, length: int) -> Float[Tensor, "T S"]:
-        """Attention of the last head, after the layers before it."""
+        """Return the attention of the last head, after the layers before it."""
         tokens = apply_heads(self.heads[:-1], self.tokens(length), self.order)
         return attention(self.heads[-1], tokens, self.order)
 
@@ -59,43 +45,34 @@ class Design:
 class CheckResult:
     """Attention to the target keys at the worst query of a text."""
 
-    length: int
     predicted: float
     measured: float
     query: int  # the worst
 
 
-def check(design: Design, lengths: Sequence[int]) -> tuple[CheckResult, ...]:
-    """Predicted and measured attention for each length."""
-    results = []
-    for length in lengths:
-        targets = design.targets(length)
-        on_targets = design.attention(length).masked_fill(~targets, 0).sum(-1)
-        on_targets = on_targets.masked_fill(~targets.any(dim=-1), float("inf"))
-        if not on_targets.isfinite().any():
-            raise UserError(
-                f"check: no query has a target key in texts of {length}", fix="use longer texts"
-            )
-        results.append(
-            CheckResult(
-                length=length,
-                predicted=design.predicted(length),
-                measured=float(on_targets.min()),
-                query=int(on_targets.argmin()),
-            )
+def check(design: Design, length: int | None = None) -> CheckResult:
+    """Predict and measure the attention in a text, by default of the design's length."""
+    length = design.length if length is None else length
+    targets = design.targets(length)
+    on_targets = design.attention(length).masked_fill(~targets, 0).sum(-1)
+    on_targets = on_targets.masked_fill(~targets.any(dim=-1), float("inf"))
+    if not on_targets.isfinite().any():
+        raise UserError(
+            f"check: no query has a target key in texts of {length}", fix="use longer texts"
         )
-    return tuple(results)
+    query, predicted = int(on_targets.argmin()), design.predicted(length)
+    return CheckResult(predicted=predicted, measured=float(on_targets.min()), query=query)
 
 
 def offset_keys(length: int, offset: int, around: float = 0.0) -> Bool[Tensor, "T S"]:
-    """True at the keys `offset` back, or within `around` of there."""
+    """Return a mask of the keys `offset` back, or within `around` of there."""
     positions = torch.arange(length)
     within = (positions[:, None] - positions - offset).abs() <= around
     return within & (positions >= offset)[:, None]
 
 
 def designed_shift(plan: ShiftPlan) -> Design:
-    """1 - tolerance to the key `offset` back, at every query that has one."""
+    """Give 1 - tolerance to the key `offset` back, at every query that has one."""
     solution = solve(plan)
     gaps = gap_table(frequencies(plan.waves)[list(solution.pairs)], plan.length).sum(dim=1)
 
@@ -116,7 +93,7 @@ def designed_shift(plan: ShiftPlan) -> Design:
 
 
 def designed_band(plan: BandPlan) -> Design:
-    """The attention of the last query within half a band of the offset."""
+    """Attend, with the last query, within half a band of the offset."""
 
     def targets(length: int) -> Bool[Tensor, "T S"]:
         keys = offset_keys(length, plan.offset, plan.band / 2)
@@ -134,29 +111,27 @@ def designed_band(plan: BandPlan) -> Design:
         targets=targets,
         predicted=predicted,
         order=plan.order,
-        pairs=kept_pairs(plan),
+        pairs=slow_pairs(plan),
     )
 
 
 def designed_copy(keys: int, index: int, tolerance: float) -> Design:
-    """1 - tolerance to one of `keys` tokens."""
-    head = copy(torch.eye(keys, dtype=torch.float64), index, tolerance)
-    return _content(head, [index], content_sharpness(keys, 1, tolerance))
+    """Give 1 - tolerance to one of `keys` tokens."""
+    head = content.copy(torch.eye(keys, dtype=torch.float64), index, tolerance)
+    return _content_design(head, [index], tolerance)
 
 
 def designed_average(keys: int, first: int, second: int, tolerance: float) -> Design:
-    """1 - tolerance to two of `keys` tokens together, half to each."""
-    head = average(torch.eye(keys, dtype=torch.float64), first, second, tolerance)
-    return _content(head, [first, second], content_sharpness(keys, 2, tolerance))
+    """Give 1 - tolerance to two of `keys` tokens together, half to each."""
+    head = content.average(torch.eye(keys, dtype=torch.float64), first, second, tolerance)
+    return _content_design(head, [first, second], tolerance)
 
 
-def _content(head: Head, indices: list[int], sharpness: float) -> Design:
+def _content_design(head: Head, indices: list[int], tolerance: float) -> Design:
     count = head.keys.shape[1]
-
-    def targets(length: int) -> Bool[Tensor, "T S"]:
-        keys = torch.zeros(length, length, dtype=torch.bool)
-        keys[:, indices] = True
-        return keys
+    sharpness = content.content_sharpness(count, len(indices), tolerance)
+    targets = torch.zeros(count, count, dtype=torch.bool)
+    targets[:, indices] = True
 
     def predicted(length: int) -> float:
         wrong = (length - len(indices)) / len(indices)
@@ -167,37 +142,37 @@ def _content(head: Head, indices: list[int], sharpness: float) -> Design:
         length=count,
         sharpness=sharpness,
         tokens=lambda length: torch.eye(count, dtype=torch.float64)[:length],
-        targets=targets,
+        targets=lambda length: targets[:length, :length],
         predicted=predicted,
         order="bidirectional",
     )
 
 
 def designed_lookup(directions: Float[Tensor, "4 J"], tolerance: float) -> Design:
-    """x_1 attends to x_3 and x_2 to x_1; the sharpness is beta^2."""
-    norm = lookup_norm(tolerance)
+    """Let x_1 attend to x_3 and x_2 to x_1; the sharpness is beta^2, and x_3 has no target."""
+    norm = content.lookup_norm(tolerance)
     targets = torch.tensor([[False, False, True], [True, False, False], [False] * 3])
     return Design(
-        heads=(lookup(directions),),
+        heads=(content.lookup(directions),),
         length=3,
         sharpness=norm**2,
-        tokens=lambda length: lookup_tokens(directions, norm),
+        tokens=lambda length: content.lookup_tokens(directions, norm),
         targets=lambda length: targets,
         predicted=lambda length: 1 / (1 + 2 * math.exp(-(norm**2))),
         order="bidirectional",
     )
 
 
-def random_symbols(plan: MatchPlan, length: int, seed: int) -> Int[Tensor, "T"]:
-    """A start symbol, then random other ones."""
+def random_symbols(plan: content.MatchPlan, length: int, seed: int) -> Int[Tensor, "T"]:
+    """Return a start symbol, then random other ones."""
     generator = torch.Generator().manual_seed(seed)
     symbols = torch.randint(1, plan.symbols, (length,), generator=generator)
     symbols[0] = 0
     return symbols
 
 
-def designed_match(plan: MatchPlan, seed: int = 0) -> Design:
-    """1 - tolerance to the tokens that followed this symbol, if there are any."""
+def designed_match(plan: content.MatchPlan, seed: int = 0) -> Design:
+    """Give 1 - tolerance to the tokens that followed this symbol, if there are any."""
     first = solve(plan.first)
     wrong = 1 - first.predicted  # share of wrong contents in the output of the first layer
 
@@ -205,11 +180,11 @@ def designed_match(plan: MatchPlan, seed: int = 0) -> Design:
         return 1 / (1 + (length - 1) * math.exp(-plan.sharpness * (1 - 2 * wrong)))
 
     return Design(
-        heads=previous_match(plan),
+        heads=content.previous_match(plan),
         length=plan.length,
         sharpness=plan.sharpness,
-        tokens=lambda length: matching_tokens(plan, random_symbols(plan, length, seed)),
-        targets=lambda length: matches(random_symbols(plan, length, seed)),
+        tokens=lambda length: content.matching_tokens(plan, random_symbols(plan, length, seed)),
+        targets=lambda length: content.matches(random_symbols(plan, length, seed)),
         predicted=predicted,
         pairs=first.pairs,
     )

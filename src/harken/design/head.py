@@ -1,12 +1,13 @@
-"""Attention and output of a designed head.
+"""Attention and output of a designed head, and the parts of a token that it reads and writes.
 
-    score(i, t) = (W_Q x_i + b_Q) . (W_K x_t + b_K)      output: W_O W_V x_t
+score(i, t) = (W_Q x_i + b_Q) . (W_K x_t + b_K)      output: W_O W_V x_t
 
-With a `rotation`, queries and keys are rotated by their positions, as in a layer with rotary
-positions. A head without values only determines attention.
+A designed head is exact if the parts are disjoint: contents in the position part are noise to a
+head that reads positions.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -16,6 +17,7 @@ from harken.attention.head import Head as Head
 from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import MaskKind, build_mask
 from harken.attention.relative import Rotation, rotate
+from harken.errors import UserError
 
 
 def attention(
@@ -24,7 +26,10 @@ def attention(
     order: MaskKind = "causal",
     rotation: Rotation | None = None,
 ) -> Float[Tensor, "T S"]:
-    """Attention weights; zeros for a token that sees no key."""
+    """Return attention weights; zeros for a token that sees no key.
+
+    A `rotation` is applied to queries and keys, as in a layer with rotary positions.
+    """
     queries, keys = tokens @ head.queries.T, tokens @ head.keys.T
     queries = queries if head.query_offset is None else queries + head.query_offset
     keys = keys if head.key_offset is None else keys + head.key_offset
@@ -39,9 +44,53 @@ def attention(
 def apply_heads(
     heads: Sequence[Head], tokens: Float[Tensor, "T J"], order: MaskKind = "causal"
 ) -> Float[Tensor, "T J"]:
-    """Tokens after residual layers of one head each, without norms."""
+    """Return the tokens after residual layers of one head each, without norms."""
     for head in heads:
         assert head.values is not None and head.output is not None, "the head has no values"
         context = attention(head, tokens, order) @ (tokens @ head.values.T)
         tokens = tokens + context @ head.output.T
     return tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subspaces:
+    """Ranges of elements of a token: content, position, and scratch for the output of heads."""
+
+    width: int
+    content: range
+    position: range
+    scratch: range = range(0)
+
+    def __post_init__(self) -> None:
+        for name in ("content", "position", "scratch"):
+            part: range = getattr(self, name)
+            if part.step != 1 or not 0 <= part.start <= part.stop <= self.width:
+                raise UserError(
+                    f"subspace {name!r}: {part.start} to {part.stop} is outside the token "
+                    f"(expected 0 to {self.width})",
+                    fix="make the model wider or the part narrower",
+                )
+
+
+def concatenated_subspaces(content: int, position: int, scratch: int = 0) -> Subspaces:
+    """Return [content | position | scratch], as with `place = "concat"`."""
+    middle, width = content + position, content + position + scratch
+    parts = {"content": range(content), "position": range(content, middle)}
+    return Subspaces(width=width, scratch=range(middle, width), **parts)
+
+
+def shared_subspaces(width: int) -> Subspaces:
+    """Return parts of the whole width: positions are added to contents."""
+    return Subspaces(width=width, content=range(width), position=range(width))
+
+
+def widen(matrix: Float[Tensor, "rows columns"], part: range, width: int) -> Tensor:
+    """Return a matrix for one part as a matrix for whole tokens, with zeros elsewhere."""
+    wide = matrix.new_zeros(matrix.shape[0], width)
+    wide[:, part.start : part.stop] = matrix
+    return wide
+
+
+def projection(part: range, width: int) -> Float[Tensor, "I J"]:
+    """Return the matrix that extracts a part of a token; its transpose inserts the part."""
+    return widen(torch.eye(len(part), dtype=torch.float64), part, width)

@@ -8,9 +8,16 @@ layer rotates queries and keys itself, and T is the angle between two constants:
 
     b_K = (1, 0),  b_Q = s (cos w T, -sin w T)    in every pair
 
-A plan whose tolerance cannot be met is rejected with the largest length that is possible.
+The sharpness s follows from the tolerance, with n wrong keys and the smallest gap of a score:
+
+    attention to the target = 1 / (1 + sum over wrong keys of exp(-s gap)) >= 1 - tolerance
+    if s = log(n (1 - tolerance) / tolerance) / gap        (sufficient, not necessary)
+    limit: s * largest score * epsilon <= log 2
+
+Beyond the limit, rounding of the scores alone could double the attention to wrong keys.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,9 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.attention.masks import MaskKind
-from harken.design.head import Head
-from harken.design.sharpness import max_sharpness, required_sharpness, target_attention
-from harken.design.subspaces import Subspaces, projection, shared_subspaces, widen
+from harken.design.head import Head, Subspaces, projection, shared_subspaces, widen
 from harken.design.waves import Waves, choose_pairs, frequencies, gap_table, pair_rows, shift_matrix
 from harken.errors import UserError
 
@@ -31,16 +36,16 @@ def check_sizes(
     kind: str, offset: int, length: int, key_width: int | None, order: MaskKind
 ) -> None:
     """Reject an offset without a visible key, and a key width without a pair."""
-    least = 1 if order == "strictly_causal" else 0
-    if not least <= offset < length:
+    first = 1 if order == "strictly_causal" else 0
+    if not first <= offset < length:
         raise UserError(
             f"{kind}: invalid offset {offset} in texts of {length} "
-            f"(expected {least} to {length - 1})",
+            f"(expected {first} to {length - 1})",
             fix="a text must be longer than the offset, and the key must be visible",
         )
     if key_width is not None and key_width < 2:
         raise UserError(
-            f"{kind}: key width {key_width} has no room for a pair of waves (expected 2 or more)",
+            f"{kind}: key width {key_width} is too small for a pair of waves (expected 2 or more)",
             fix="choose a key width of 2 at least",
         )
 
@@ -67,9 +72,9 @@ class ShiftPlan:
 
     @property
     def pair_count(self) -> int:
-        """Pairs that fit into the head."""
-        room = self.waves.width if self.key_width is None else self.key_width
-        return min(self.waves.pairs, room // 2)
+        """The number of pairs that fit into the head."""
+        width = self.waves.width if self.key_width is None else self.key_width
+        return min(self.waves.pairs, width // 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +92,39 @@ class ShiftSolution:
         return float(self.attention.min())
 
 
+def required_sharpness(wrong: int, gap: float, tolerance: float) -> float:
+    """Return the sharpness for a tolerance if `wrong` keys score lower by at least `gap`."""
+    odds = tolerance / (1 - tolerance)
+    return max(0.0, math.log(max(wrong, 1) / odds)) / gap
+
+
+def max_sharpness(largest: float, precision: torch.dtype) -> float:
+    """Return the largest sharpness at which scores, `largest` at s = 1, are distinguished."""
+    return math.log(2) / (largest * torch.finfo(precision).eps)
+
+
+def target_attention(
+    gaps: Float[Tensor, "S"], sharpness: float, order: MaskKind, offset: int, length: int
+) -> Float[Tensor, "T"]:
+    """Return attention to the key `offset` back, of the queries offset … length - 1.
+
+    Every query sees an interval of distances from the target key, so running sums are enough.
+    """
+    around = torch.cat((gaps[1:length].flip(0), gaps[:length]))
+    weights = torch.exp(-sharpness * around)
+    weights[length - 1] = 0.0  # the target key itself
+    running = torch.cat((weights.new_zeros(1), weights.cumsum(dim=0)))
+    farthest = torch.arange(length - offset)  # distance of the first key
+    if order == "bidirectional":
+        nearest = farthest - (length - 1)
+    else:
+        nearest = torch.full_like(farthest, -offset if order == "causal" else 1 - offset)
+    wrong = running[farthest + length] - running[nearest + length - 1]
+    return 1 / (1 + wrong)
+
+
 def sharpen(plan: ShiftPlan) -> ShiftSolution:
-    """As sharp as the tolerance requires, or as the precision allows."""
+    """Solve a plan, as sharp as the tolerance requires or the precision allows."""
     every = gap_table(frequencies(plan.waves), plan.length)
     pairs = choose_pairs(every, plan.pair_count)
     gaps = every[:, list(pairs)].sum(dim=1)
@@ -101,23 +137,22 @@ def sharpen(plan: ShiftPlan) -> ShiftSolution:
 
 
 def is_feasible(plan: ShiftPlan) -> bool:
-    """Whether the tolerance is met at every position, without rounding."""
+    """Return whether the tolerance is met at every position, without rounding."""
     return sharpen(plan).predicted >= 1 - plan.tolerance - 1e-12  # one gap may meet it exactly
 
 
-def largest_length(plan: ShiftPlan, *, most: int = MAX_LENGTH) -> int | None:
-    """The longest feasible text, up to `most`; None if there is none.
+def largest_length(plan: ShiftPlan, *, max_length: int = MAX_LENGTH) -> int | None:
+    """Return the longest feasible text, up to `max_length`; None if there is none.
 
     The search halves intervals as if longer texts were always harder. With fewer pairs than waves,
     each length has its own pairs, so a longer text may be feasible by chance.
     """
-    fits, fails = plan.offset, min(most, plan.waves.span or most) + 1
-    most = fails - 1
-    trial = plan.offset + 1
+    limit = min(max_length, plan.waves.span or max_length)
+    fits, fails, trial = plan.offset, limit + 1, plan.offset + 1
     while fails - fits > 1:
         trial = min(max(trial, fits + 1), fails - 1)
         if is_feasible(replace(plan, length=trial)):
-            fits, trial = trial, 2 * trial if fails > most else (trial + fails) // 2
+            fits, trial = trial, 2 * trial if fails > limit else (trial + fails) // 2
         else:
             fails, trial = trial, (fits + trial) // 2
     return fits if fits > plan.offset else None
@@ -134,7 +169,7 @@ def solve(plan: ShiftPlan) -> ShiftSolution:
         )
     if is_feasible(plan):
         return sharpen(plan)
-    reach = largest_length(plan, most=plan.length)
+    reach = largest_length(plan, max_length=plan.length)
     allows = "no text" if reach is None else f"texts of {reach} at most"
     raise UserError(
         f"shift: texts of {plan.length} are too long: {plan.pair_count} pairs of waves with "
@@ -145,14 +180,14 @@ def solve(plan: ShiftPlan) -> ShiftSolution:
 
 
 def shift(plan: ShiftPlan, subspaces: Subspaces | None = None) -> Head:
-    """The head for tokens whose `position` part holds these waves.
+    """Return the head for tokens whose `position` part holds these waves.
 
     It copies the part `content` into `scratch` if there is one.
     """
     subspaces = subspaces or shared_subspaces(plan.waves.width)
-    if subspaces.position.width != plan.waves.width:
+    if len(subspaces.position) != plan.waves.width:
         raise UserError(
-            f"shift: the position part has width {subspaces.position.width} "
+            f"shift: the position part has width {len(subspaces.position)} "
             f"(expected {plan.waves.width}, the width of the waves)",
             fix="make the two equal",
         )
@@ -163,24 +198,20 @@ def shift(plan: ShiftPlan, subspaces: Subspaces | None = None) -> Head:
 def rotation_head(
     waves: Waves, offset: int, pairs: tuple[int, ...], sharpness: float, subspaces: Subspaces
 ) -> Head:
-    """A head that rotates these pairs by `offset`."""
+    """Return a head that rotates these pairs by `offset`."""
     rows, width = pair_rows(pairs), subspaces.width
-    queries = sharpness * shift_matrix(waves, offset)[rows]
     keys = torch.eye(waves.width, dtype=torch.float64)[rows]
-    values = output = None
-    if subspaces.scratch.width:
-        values = projection(subspaces.content, width)
-        output = projection(subspaces.scratch, width).T
+    has_output = bool(subspaces.scratch)
     return Head(
-        queries=widen(queries, subspaces.position, width),
+        queries=widen(sharpness * shift_matrix(waves, offset)[rows], subspaces.position, width),
         keys=widen(keys, subspaces.position, width),
-        values=values,
-        output=output,
+        values=projection(subspaces.content, width) if has_output else None,
+        output=projection(subspaces.scratch, width).T if has_output else None,
     )
 
 
 def rotary_shift(plan: ShiftPlan, width: int) -> Head:
-    """The head for a layer with rotary positions whose key width is that of the waves.
+    """Return the head for a layer with rotary positions whose key width is that of the waves.
 
     The layer holds every pair; pairs that are not used are zero.
     """

@@ -6,9 +6,8 @@
     gap        e_t . e_t - e_t . e_{t-d} = sum over pairs of 1 - cos(w_i d)
 
 Sine first, the block of A is [[cos b, -sin b], [sin b, cos b]]; cosine first, the sines change
-their signs. A is key-first, e_tau . A e_t; the merged matrix W~ of `attention/merging.py` is
-query-first, so W~ is A transposed. Everything is float64; `attention/positions.py` computes the
-vectors that a model adds.
+their signs. A is key-first, e_tau . A e_t; the merged matrix of `attention/merging.py` is
+query-first, so it is A transposed. Everything is float64.
 """
 
 import math
@@ -22,7 +21,7 @@ from harken.attention.waves import Waves as Waves
 
 
 def frequencies(waves: Waves) -> Float[Tensor, "pairs"]:
-    """w_i, in radians per step."""
+    """Return w_i, in radians per step."""
     counts = torch.arange(waves.pairs, dtype=torch.float64)
     if waves.span is not None:
         return math.pi * (counts + 1) / waves.span
@@ -30,14 +29,14 @@ def frequencies(waves: Waves) -> Float[Tensor, "pairs"]:
 
 
 def wave_vectors(waves: Waves, length: int) -> Float[Tensor, "T J"]:
-    """e_0, e_1, … as rows."""
+    """Return e_0, e_1, … as rows."""
     angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies(waves)
     ordered = [angles.sin(), angles.cos()][:: 1 if waves.kind == "sinusoid" else -1]
     return torch.stack(ordered, dim=-1).flatten(start_dim=1)
 
 
 def shift_matrix(waves: Waves, offset: int) -> Float[Tensor, "J J"]:
-    """A with e_{t - offset} = A e_t for every t."""
+    """Return A with e_{t - offset} = A e_t for every t."""
     angles = frequencies(waves) * offset
     sines = angles.sin() if waves.kind == "sinusoid" else -angles.sin()
     matrix = torch.zeros(waves.width, waves.width, dtype=torch.float64)
@@ -48,7 +47,7 @@ def shift_matrix(waves: Waves, offset: int) -> Float[Tensor, "J J"]:
 
 
 def gap_table(rates: Float[Tensor, "pairs"], length: int) -> Float[Tensor, "S pairs"]:
-    """1 - cos(w_i d) for the distances d = 0 … length - 1."""
+    """Return 1 - cos(w_i d) for the distances d = 0 … length - 1."""
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
     return 2 * (angles / 2).sin().square()  # 1 - cos would cancel for low frequencies
 
@@ -70,5 +69,5 @@ def choose_pairs(gaps: Float[Tensor, "S pairs"], count: int) -> tuple[int, ...]:
 
 
 def pair_rows(pairs: Sequence[int]) -> Tensor:
-    """The two elements of each pair, in order."""
+    """Return the two elements of each pair, in order."""
     return torch.tensor([2 * pair + side for pair in pairs for side in (0, 1)])
