@@ -46,7 +46,7 @@ def test_json_has_every_head_and_what_evaluate_says_without_it(
 def test_each_part_is_gone_while_it_is_measured(
     small_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen from inside: figures of a model that knows nothing would not tell."""
+    """Record the ablated parts, since metrics of an untrained model hardly differ."""
     gone: list[object] = []
 
     @contextmanager
@@ -117,10 +117,8 @@ def test_a_person_reads_a_table(small_run: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--examples", "0"], "expected 1 or more"),
         (["--examples", "1", "--how", "resample"], "expected 2 or more"),
         (["--what", "positions", "--how", "mean"], "has only zero"),
-        (["--seed", "-1"], "expected 0 or more"),
         (["--split", "test"], "there is no data.test"),
     ],
 )

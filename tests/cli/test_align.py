@@ -97,10 +97,10 @@ def test_every_head_has_its_figures(
         assert 0 <= metrics["aer"]["low"] <= metrics["aer"]["value"] <= metrics["aer"]["high"] <= 1
 
 
-def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Run) -> None:
+def test_a_row_is_the_step_that_predicts_the_word_or_the_next_one(run: Run) -> None:
     source, target = [5, 6, 7, 8, 9], [10, 11, 12]
-    decided, told = (
-        cross_attention(run.model, source, target, END, after_input=told) for told in (False, True)
+    decided, after = (
+        cross_attention(run.model, source, target, END, after_input=flag) for flag in (False, True)
     )
     read = torch.tensor([source])
     state = run.model.init_state(read, torch.ones_like(read).bool())
@@ -114,7 +114,7 @@ def test_a_row_is_the_step_that_decides_the_word_and_the_next_is_told_it(run: Ru
             if step < 3:
                 assert weights[:, step] == pytest.approx(row, abs=1e-5)
             if step > 0:
-                assert told[name][:, step - 1] == pytest.approx(row, abs=1e-5)
+                assert after[name][:, step - 1] == pytest.approx(row, abs=1e-5)
 
 
 def test_word_by_word_a_text_has_the_tokens_that_it_has_as_a_whole(run: Run) -> None:

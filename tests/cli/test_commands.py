@@ -53,16 +53,16 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("told", "spins"),
+    ("environment", "spins"),
     [({}, SPINS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
 )
 def test_threads_wait_as_the_user_says_or_shortly(
-    told: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.setenv(name, "")  # so that it is put back as it was
         monkeypatch.delenv(name)
-    for name, value in told.items():
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert main(["data", "--list"]) == 0
     assert os.environ.get("GOMP_SPINCOUNT") == spins
@@ -93,11 +93,12 @@ def test_from_files_to_answers(
     assert main(["evaluate", str(run)]) == 0
     assert "exact match  " in capsys.readouterr().out
 
-    asked = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
-    Path("asked.txt").write_text("\n".join([asked[0], "", *asked[1:]]) + "\n", encoding="utf-8")
+    questions = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
+    lines = [questions[0], "", *questions[1:], ""]
+    Path("asked.txt").write_text("\n".join(lines), encoding="utf-8")
     assert main(["predict", str(run), "asked.txt"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(asked) + 1
+    assert len(lines) == len(questions) + 1
     assert lines[1] == ""
     assert main(["predict", str(run), "asked.txt", "--confidence"]) == 0
     text, confidence = capsys.readouterr().out.splitlines()[0].split("\t")

@@ -16,7 +16,7 @@ from harken.measure.interval import Sample, Unit, ratio, share
 from harken.measure.paired import difference
 from harken.pipeline import train
 from harken.recipe import load_recipe
-from harken.report.comparison import EvaluatedRun, compare_runs, comparison_page
+from harken.report.comparison import ComparedRun, compare_runs, comparison_page
 from harken.run import load
 from harken.synthetic.people import PeopleFiles
 from harken.tasks.prediction import Evaluation
@@ -100,7 +100,7 @@ def test_tables_and_a_page(
     assert sum(line.split()[:2] == ["other", "small"] for line in lines) == len(METRICS)
     text = target.read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
-    assert "2 runs compared" in text
+    assert "comparison of 2 runs" in text
     assert "Exact match" in text
     assert "not comparable" not in text
 
@@ -210,12 +210,12 @@ def test_wrong_options(
 
 def run_of(
     name: str, samples: dict[str, Sample], notes: dict[str, str] | None = None
-) -> EvaluatedRun:
-    return EvaluatedRun(
+) -> ComparedRun:
+    return ComparedRun(
         folder=f"runs/{name}",
         name=name,
-        weights=1009,
-        units=53,
+        parameters=1009,
+        vocabulary=53,
         seed=3,
         evaluation=Evaluation(n=31, samples=samples, notes=notes or {}),
     )

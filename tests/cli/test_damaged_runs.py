@@ -93,7 +93,7 @@ def test_damaged_checkpoints_are_one_message(
     command = ["train", str(run / "recipe.toml"), "--run", str(run), "--resume"]
     for name in ("progress.json", "optimizer.safetensors", "model.safetensors", "manifest.json"):
         for damage in DAMAGES.values():
-            kept = [(folder / name).read_bytes() for folder in checkpoints]
+            contents = [(folder / name).read_bytes() for folder in checkpoints]
             for folder in checkpoints:
                 (folder / name).write_bytes(damage)
                 if name != "manifest.json":
@@ -102,6 +102,6 @@ def test_damaged_checkpoints_are_one_message(
             assert main(command) in (1, 2)
             messages = capsys.readouterr().err
             assert sum(line.startswith("harken: ") for line in messages.splitlines()) == 1, messages
-            for folder, content in zip(checkpoints, kept, strict=True):
+            for folder, content in zip(checkpoints, contents, strict=True):
                 (folder / name).write_bytes(content)
     shutil.rmtree(run)

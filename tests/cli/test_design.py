@@ -38,9 +38,9 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for kind, ending in (("shift", "svg"), ("lookup", "png")):
         path = tmp_path / f"{kind}.{ending}"
         assert main(["design", kind, *KINDS[kind], "--out", str(path), "--json"]) == 0
-        told = capsys.readouterr()
-        assert str(path) in told.err
-        json.loads(told.out)
+        printed = capsys.readouterr()
+        assert str(path) in printed.err
+        json.loads(printed.out)
     svg = (tmp_path / "shift.svg").read_text(encoding="utf-8")
     assert svg.count("<svg") == 1 and "shift, 3 back" in svg and "target keys" in svg
     assert Image.open(tmp_path / "lookup.png").size[0] > 1000
@@ -63,5 +63,5 @@ def test_bad_input_is_one_sentence(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["design", *arguments]) == 2
-    told = capsys.readouterr()
-    assert message in told.err and told.err.count("\n") == 1 and not told.out
+    printed = capsys.readouterr()
+    assert message in printed.err and printed.err.count("\n") == 1 and not printed.out

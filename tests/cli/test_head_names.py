@@ -83,15 +83,15 @@ def test_a_head_has_one_name_in_every_command(
 def test_python_counts_as_the_commands_do(translator: Path) -> None:
     run = load(translator)
     text = run.inputs(1)[0]
-    glimpse = run.attention(text)
-    assert glimpse is not None
+    example = run.attention(text)
+    assert example is not None
     with record(run.model) as records:
-        glimpse.run()
-    means, _ = mean_activations(run.model, glimpse.run)
+        example.run()
+    means, _ = mean_activations(run.model, example.run)
     recorded = {HeadRef(call.name, head) for call in records for head in call.heads}
     assert recorded == set(means.heads())
     with record(run.model, Selection(layers=(1,), paths=("*.cross",), heads=(3,))) as chosen:
-        glimpse.run()
+        example.run()
     (call,) = chosen
     assert (call.layer, list(call.heads)) == (1, [3])
     whole = next(whole for whole in records if whole.name == call.name)

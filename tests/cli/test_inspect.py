@@ -1,4 +1,4 @@
-"""`harken inspect`: names of files, what is chosen, what is printed and kept, what is refused."""
+"""`harken inspect`: file names, selection, output and errors."""
 
 import json
 import re
@@ -29,7 +29,7 @@ QUESTION = "Where was Ada born?"
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are tested beside what draws them."""
+    """Figures are tested in tests/report."""
     monkeypatch.setattr(inspect, "attention_files", lambda viewed, title: {"svg": title.encode()})
 
 
@@ -67,23 +67,23 @@ def test_numbers_of_every_head(
         assert item["layer"] == number and item["shape"] == list(weights.shape)
         for head in item["heads"]:
             for row, (at, weight) in enumerate(zip(head["looks_at"], head["weights"], strict=True)):
-                most = max(weights[head["head"] - 1, row].tolist())
-                assert weight == pytest.approx(most, abs=1e-6)
-                assert weights[head["head"] - 1, row, at] == most
+                largest = max(weights[head["head"] - 1, row].tolist())
+                assert weight == pytest.approx(largest, abs=1e-6)
+                assert weights[head["head"] - 1, row, at] == largest
 
 
 def test_only_chosen_layers_and_heads(
     small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
 ) -> None:
     run = load(small_run)
-    glimpse = run.attention(QUESTION)
-    assert glimpse is not None
-    (whole,) = view_attention(run.model, glimpse)
-    (some,) = view_attention(run.model, glimpse, [HeadPattern(layer=2)], [HeadPattern(head=2)])
-    (kept,) = some.layers
-    assert (list(kept.heads), kept.module) == ([2], whole.layers[1].module)
-    np.testing.assert_array_equal(kept.weights, whole.layers[1].weights[1:2])
-    assert (kept.name, kept.head_name(0), some.columns) == ("L2", "L2.H2", [2])
+    example = run.attention(QUESTION)
+    assert example is not None
+    (whole,) = view_attention(run.model, example)
+    (some,) = view_attention(run.model, example, [HeadPattern(layer=2)], [HeadPattern(head=2)])
+    (layer,) = some.layers
+    assert (list(layer.heads), layer.module) == ([2], whole.layers[1].module)
+    np.testing.assert_array_equal(layer.weights, whole.layers[1].weights[1:2])
+    assert (layer.name, layer.head_name(0), some.columns) == ("L2", "L2.H2", [2])
     figure = attention_page.attention_figure(some, "title")
     assert "L2.H2" in figure and "H1" not in figure
     command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
@@ -179,20 +179,20 @@ def test_a_truncated_input_is_named_wherever_it_is_shown(
             assert "truncated to 7 of 1,234 tokens" in re.sub(r"\s+", " ", path.read_text())
     run = load(small_run)
     page = run_report(run, run.evaluate())
-    assert page.count(message) == 3  # of the inputs, above the attention, beside the example
+    assert page.count(message) == 3  # of the inputs, above the attention, next to the example
 
 
 def test_attention_that_is_no_number_is_told(small_run: Path) -> None:
     run: Any = load(small_run)
-    glimpse = run.attention(QUESTION)
+    example = run.attention(QUESTION)
     run.model.embedding.weight.data.fill_(float("nan"))
     with pytest.raises(Failure, match="not finite"):
-        view_attention(run.model, glimpse)
+        view_attention(run.model, example)
 
 
 @given(st.text(), st.booleans())
-def test_names_of_files_are_safe_and_short(asked: str, file: bool) -> None:
-    slug = inspect._slug(asked, is_file=file)
+def test_names_of_files_are_safe_and_short(text: str, file: bool) -> None:
+    slug = inspect._slug(text, is_file=file)
     assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", slug)
     assert len(slug) <= inspect.MAX_SLUG
 

@@ -185,8 +185,6 @@ def test_the_language_of_a_translation_is_in_its_name(
             "expected 2 or 3 or 4 files, got 1; call `harken new answer texts.txt",
         ),
         ("tag train.conllu dev.conllu test.conllu text.txt", "expected 1 or 2 or 3 files, got 4"),
-        ("tag train.conllu --dev 1.5", "--dev: expected a number between 0 and 1, got 1.5"),
-        ("tag train.conllu --dev nan", "--dev: expected a number between 0 and 1, got nan"),
         ("tag train.conllu dev.conllu --dev 0.1", "got both (dev.conllu)"),
         ("lm -", "-: expected a file that the recipe can name, got stdin"),
         ("lm txet.txt", "txet.txt: file not found (expected a text file); did you mean"),

@@ -52,7 +52,7 @@ def test_no_figure_of_a_table_is_wrapped(
         assert [word for line in lines for word in line[1:]] == figures
         assert all(line[0] == label for line in lines)
         assert words.count(figures[0]) == 1
-    if columns is None:  # a pipe: one line a row
+    if columns is None:  # a pipe: one line per row
         assert len(text.strip().splitlines()) == len(ROWS) + 2
 
 

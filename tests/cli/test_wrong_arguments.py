@@ -57,8 +57,6 @@ OF_A_TASK = (
     "evaluate runs/{task} --condition foo",
     "evaluate runs/{task} --source text.txt",
     "inspect runs/{task} they --layers 0",
-    "heads runs/{task} --inputs 0",
-    "ablate runs/{task} --examples 0",
     "report runs/{task} --out folder",
     "train {task}.toml --run text.txt",
     "train {task}.toml --run runs/{task}",
@@ -165,9 +163,19 @@ def test_wrong_arguments_are_explained_in_one_line(
         ("predict", "harken predict: the following arguments are required: RUN. See"),
         ("doctor now", "harken doctor: unexpected argument 'now'. See `harken doctor --help`"),
         ("predict x --nbest -x", "harken predict: argument --nbest: expected one argument"),
+        ("heads x --inputs 0", "harken heads: argument --inputs: expected 1 or more, got 0. See"),
+        ("heads x --length 7", "argument --length: expected 8 or more, got 7"),
+        ("ablate x --examples 0", "argument --examples: expected 1 or more, got 0"),
+        ("ablate x --seed -1", "argument --seed: expected 0 or more, got -1"),
+        (f"ablate x --seed {1 << 63}", f"argument --seed: expected less than {1 << 63}, got"),
+        ("demo --seed -1", "argument --seed: expected 0 or more, got -1"),
+        ("predict x --max-error 0", "--max-error: expected a number above 0 and below 1, got 0.0"),
+        ("predict x --max-error 1", "above 0 and below 1, got 1.0"),
+        ("predict x --max-error nan", "above 0 and below 1, got nan"),
+        ("new tag x --dev 1.5", "argument --dev: expected a number above 0 and below 1, got 1.5"),
     ],
 )
-def test_a_misspelled_name_is_corrected(
+def test_arguments_that_cannot_be_parsed(
     arguments: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -175,8 +183,8 @@ def test_a_misspelled_name_is_corrected(
     assert stop.value.code == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    (told,) = printed.err.splitlines()
-    assert line in told
+    (message,) = printed.err.splitlines()
+    assert line in message
 
 
 def test_no_command_shows_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:

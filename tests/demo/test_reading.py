@@ -42,7 +42,7 @@ def test_four_rows_one_page_and_nothing_twice(tmp_path: Path) -> None:
     done = run_demo(folder, progress, people=FEW, shape=small)
     assert [row.name for row in done.rows] == [
         "no pretraining",
-        "commonest place",
+        "most frequent place",
         "pretrained",
         "pretrained Synthesizer",
     ]

@@ -1,6 +1,7 @@
 """Attention with known weights, and a small report made of invented numbers."""
 
 import base64
+import math
 from collections.abc import Sequence
 from io import BytesIO
 
@@ -15,6 +16,7 @@ from harken.report.tables import Example, ResultRow, examples_table, result_tabl
 from harken.report.text_attention import text_figure
 from harken.report.viewed_attention import LayerAttention, ViewedAttention
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, any_path
+from harken.tasks.prediction import Prediction
 
 
 def viewed(
@@ -60,11 +62,9 @@ TOKENS = (
 
 EXAMPLES = tuple(
     Example(
-        input=f"Where was {name} born?",
-        expected=expected,
-        output=answer,
-        correct=answer == expected,
-        confidence=confidence,
+        Prediction(input=f"Where was {name} born?", output=answer, confidence=confidence),
+        expected,
+        answer == expected,
     )
     for name, expected, answer, confidence in (
         ("Khatchig Mouradian", "Melvar", "Melvar", 0.93),
@@ -76,7 +76,7 @@ EXAMPLES = tuple(
         ("Bruno Álvarez de la Fuente y Ortega", "Santiago de Compostela", "London", 0.31),
         ("Paul Tippett", "Prague", "London", 0.22),
         ("Lena Ohlsdotter", "Uppsala", "Uppsala", 0.48),
-        ("Ama Darko", "Accra", "Kumasi", None),
+        ("Ama Darko", "Accra", "Kumasi", math.nan),
     )
 )
 
@@ -90,7 +90,7 @@ def attention(
     causal = np.tril(np.ones((length, length), dtype=bool))
     distance = np.arange(length)[:, None] - np.arange(length)[None]
     same = np.array([[a.strip() == b.strip() for b in tokens] for a in tokens])
-    # An induction head looks one behind the earlier copy.
+    # An induction head attends to the token after an earlier copy.
     after_same = np.zeros_like(same)
     after_same[:, 1:] = same[:, :-1]
     habits: list[NDArray[np.floating]] = [
@@ -104,7 +104,7 @@ def attention(
         scores = np.stack(
             [habits[(head + layer) % 4] * (0.5 + 0.3 * layer) for head in range(heads)]
         )
-        # One late head finds the place: “?” looks at the word after “born in”.
+        # In one late head, “?” attends to the word after “born in”.
         if layer == layers - 2 and length > 15:
             scores[heads // 2, -1, 15] += 8.0
         scores = scores + random.normal(scale=0.7, size=scores.shape)
@@ -117,7 +117,7 @@ def attention(
 def rows() -> list[ResultRow]:
     measured = {
         "no pretraining": (Estimate(0.013, 0.005, 0.029), "finetuned only"),
-        "commonest place": (Estimate(0.041, 0.026, 0.065), "always answers “London”"),
+        "most frequent place": (Estimate(0.041, 0.026, 0.065), "always answers “London”"),
         "pretrained": (Estimate(0.84, 0.801, 0.873), ""),
         "pretrained, Synthesizer": (Estimate(0.61, 0.561, 0.657), ""),
     }
@@ -148,7 +148,7 @@ def curves() -> tuple[list[Series], list[VerticalLine]]:
 def sample_page() -> str:
     drawn, stages = curves()
     return page(
-        "What pretraining taught a small model about birth places",
+        "Pretraining on biographies",
         subtitle="A GPT of 4 layers read 2 MB of biographies, then answered questions about them.",
         facts={
             "task": "answer",
@@ -160,7 +160,7 @@ def sample_page() -> str:
         },
         sections=[
             Section(
-                title="Reading first lifts exact match from 1 % to 84 %",
+                title="Exact match with and without pretraining",
                 lead="The same model, with and without pretraining, on 400 questions about people "
                 "it was not finetuned on.",
                 body=result_table(rows(), metric="exact match"),
@@ -169,19 +169,19 @@ def sample_page() -> str:
                 title="Training",
                 body=chart(
                     drawn,
-                    title="Loss falls in both stages, and the dev loss follows",
+                    title="Training and dev loss",
                     x_label="step",
-                    y_label="loss, nats a symbol",
+                    y_label="loss, nats per token",
                     marks=stages,
                 ),
             ),
             Section(
-                title="Where it looks",
-                lead="Weights of every head for one question, as the kept answer saw them.",
+                title="Attention",
+                lead="Attention weights of every head for one question.",
                 body=text_figure(
                     attention(),
-                    title="The last token looks back at the place of birth.",
-                    note="One small map a head: rows look, columns are looked at.",
+                    title="The last token attends to the birthplace.",
+                    note="Rows are queries, columns are keys.",
                 ),
             ),
             Section(title="Answers", body=examples_table(EXAMPLES)),

@@ -13,7 +13,7 @@ from harken.report.audio_attention import (
     place_words,
     time_axis,
 )
-from harken.report.canvas import Drawing, Heatmap, Label, Line
+from harken.report.canvas import Drawing, Heatmap, Label, Polyline
 from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale
 from harken.report.viewed_attention import ViewedAttention
@@ -225,7 +225,7 @@ def test_the_file_has_the_same_seconds() -> None:
     labels = {mark.text: mark for mark in drawn.marks if isinstance(mark, Label)}
     assert second_at(drawn, labels["eight"].x) == pytest.approx(0.25)
     assert labels["eight"].y < sound.y
-    lines = [mark for mark in drawn.marks if isinstance(mark, Line) and mark.color == "word"]
+    lines = [mark for mark in drawn.marks if isinstance(mark, Polyline) and mark.color == "word"]
     starts = {round(second_at(drawn, line.points[0][0]), 6) for line in lines}
     assert starts == {0.25, 0.5}
     panels = [sound, large, legend, *small]

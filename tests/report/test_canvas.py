@@ -1,4 +1,4 @@
-"""SVG and PNG files show the same marks, in both themes, whatever the text contains."""
+"""SVG and PNG files show the same marks, in both themes, for any text."""
 
 import errno
 import re
@@ -19,10 +19,10 @@ from harken.report.canvas import (
     Drawing,
     Heatmap,
     Label,
-    Line,
     Picture,
+    Polyline,
+    escape_missing_glyphs,
     heading,
-    printable,
     short,
 )
 from harken.report.palette import DARK, LIGHT, scale
@@ -41,7 +41,7 @@ DRAWING = Drawing(
     marks=[
         Heatmap(10, 20, 60, 40, WEIGHTS),
         Picture(80, 20, 70, 50, PIXELS),
-        Line([(10, 90), (190, 90)], "accent", 4),
+        Polyline([(10, 90), (190, 90)], "accent", 4),
         Bars([(160, 20, 10, 30)], "bar"),
         Circle(180, 40, 5, "mark"),
         Label(10, 15, "label", "ink", size=10),
@@ -85,9 +85,9 @@ def test_the_svg_has_text_both_themes_and_a_description() -> None:
     assert list(images) == ["dark-0", "light-0", "picture-1"]
     # Files store rows from the bottom or flip by a transform: compare sets of colors.
     for name, anchors in (("light-0", LIGHT), ("dark-0", DARK)):
-        wanted = scale(anchors)[np.rint(63 * np.sqrt(WEIGHTS)).astype(int)]
+        expected = scale(anchors)[np.rint(63 * np.sqrt(WEIGHTS)).astype(int)]
         element = images[name]
-        assert element.tolist() in (wanted.tolist(), wanted[::-1].tolist())
+        assert element.tolist() in (expected.tolist(), expected[::-1].tolist())
     style = root.findtext(f"{SVG}style") or ""
     default, _, dark = style.partition("@media")
     assert default == '[id^="dark"]{display:none}' and "prefers-color-scheme: dark" in dark
@@ -133,15 +133,15 @@ def test_text_from_data_is_only_text() -> None:
 
 
 def test_letters_without_a_font_are_escaped_in_the_png() -> None:
-    assert printable("a\U000f0000 é") == r"a\U000f0000 é"
+    assert escape_missing_glyphs("a\U000f0000 é") == r"a\U000f0000 é"
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a missing glyph is a warning
-        label = Label(0, 20, printable("\U000f0000" + "".join(INVISIBLE.values())))
+        label = Label(0, 20, escape_missing_glyphs("\U000f0000" + "".join(INVISIBLE.values())))
         Drawing(width=99, height=30, title="t", marks=[label]).png(1)
 
 
 @pytest.mark.parametrize(
-    ("raw", "wanted"),
+    ("raw", "expected"),
     [
         ("a" * 16, "a" * 16),
         ("a" * 17, "a" * 15 + "…"),
@@ -151,8 +151,8 @@ def test_letters_without_a_font_are_escaped_in_the_png() -> None:
         ("e" + "\u0301" * 100, "e" + "\u0301" * 63 + "…"),
     ],
 )
-def test_long_labels_are_cut(raw: str, wanted: str) -> None:
-    assert short(raw) == wanted
+def test_long_labels_are_cut(raw: str, expected: str) -> None:
+    assert short(raw) == expected
 
 
 @pytest.mark.parametrize("name", ["a.svg", "a.PNG"])

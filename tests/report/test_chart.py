@@ -155,15 +155,15 @@ def test_thinning_keeps_ends_and_extremes() -> None:
     random = np.random.default_rng(0)
     points = np.column_stack([np.arange(50_021.0), random.normal(size=50_021)])
     points[31_337, 1], points[4_242, 1] = 99.0, -99.0
-    kept = thin(points, columns=97)
-    assert len(kept) <= 4 * 97
-    assert {(0.0, points[0, 1]), (31_337.0, 99.0), (4_242.0, -99.0)} <= set(map(tuple, kept))
-    np.testing.assert_array_equal(kept[-1], points[-1])
+    thinned = thin(points, columns=97)
+    assert len(thinned) <= 4 * 97
+    assert {(0.0, points[0, 1]), (31_337.0, 99.0), (4_242.0, -99.0)} <= set(map(tuple, thinned))
+    np.testing.assert_array_equal(thinned[-1], points[-1])
     # The envelope of every column, not only of the whole.
     edges = np.linspace(0, 50_020, 98)
     for left, right in itertools.pairwise(edges):
         before = points[(points[:, 0] >= left) & (points[:, 0] < right), 1]
-        after = kept[(kept[:, 0] >= left) & (kept[:, 0] < right), 1]
+        after = thinned[(thinned[:, 0] >= left) & (thinned[:, 0] < right), 1]
         assert (before.min(), before.max()) == (after.min(), after.max())
 
 

@@ -19,6 +19,7 @@ from harken.report.tables import (
     settings_table,
 )
 from harken.tasks.attention_view import AudioView, ImageView
+from harken.tasks.prediction import Prediction, Truncation
 
 from .parsed import Element, parse, tags
 from .sample import viewed
@@ -100,9 +101,13 @@ def _everywhere(strings: tuple[str, ...]) -> str:
     estimate = Estimate(value=0.5, low=0.4, high=0.6)
     row = ResultRow(name=joined, n=3, metric=estimate, note=joined)
     examples = [
-        Example(input=s, expected=s, output=answer, correct=answer == s, confidence=0.5, note=s)
-        for s in strings
-        for answer in (s, s + "!")
+        Example(
+            Prediction(input=s, output=output, confidence=0.5, truncation=truncation),
+            expected=s,
+            correct=output == s,
+        )
+        for s, truncation in ((s, Truncation(kept=1, total=2, part=s)) for s in strings)
+        for output in (s, s + "!")
     ]
     body = (
         result_table([row], metric=joined, caption=joined)
@@ -138,23 +143,26 @@ def test_no_element_and_no_attribute_is_injected() -> None:
 
 def test_tokens_round_trip_through_the_page() -> None:
     raw = HOSTILE + tuple(INVISIBLE)
-    figure = parse(_everywhere(raw)).find_all("figure", "attention")[0]
-    wanted = [visible(s) for s in raw]
+    document = parse(_everywhere(raw))
+    figure = document.find_all("figure", "attention")[0]
+    expected = [visible(s) for s in raw]
     for css_class in ("keys", "queries"):
         labels = figure.find("ol", css_class).find_all("li")
-        assert [label.text for label in labels] == wanted
-        assert [label.attributes["title"] for label in labels] == wanted
+        assert [label.text for label in labels] == expected
+        assert [label.attributes["title"] for label in labels] == expected
     for css_class in ("side", "scenes"):
-        (listed,) = parse(_everywhere(raw)).find_all("ol", css_class)[:1]
+        listed = document.find_all("ol", css_class)[0]
         tokens = listed.find_all("li") if css_class == "side" else listed.find_all("b")
-        assert [element.text for element in tokens] == wanted
+        assert [element.text for element in tokens] == expected
     for css_class in ("head", "mean"):
         strip = figure.find("dd", css_class)
-        assert [bdi.text for bdi in strip.find_all("bdi")] == wanted
+        assert [bdi.text for bdi in strip.find_all("bdi")] == expected
 
 
 def test_examples_round_trip() -> None:
     table = parse(_everywhere(HOSTILE)).find_all("div", "examples")[0]
-    assert {cell.text for cell in table.find_all("small")} == set(HOSTILE)
+    assert {cell.text for cell in table.find_all("small")} == {
+        f"input truncated to 1 of 2 tokens ({s})" for s in HOSTILE
+    }
     answers = {cell.text for cell in table.find_all("td", "answer")}
     assert answers == set(HOSTILE) | {s + "!" for s in HOSTILE}

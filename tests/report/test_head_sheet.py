@@ -1,20 +1,24 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from harken.report.canvas import Bars, Circle, Drawing, Label, Line
-from harken.report.head_sheet import HeadPlot, HeadRow, OffsetWeight, head_sheet
+from harken.inspection.heads import HeadSummary
+from harken.report.canvas import Bars, Circle, Drawing, Label, Polyline
+from harken.report.head_sheet import head_sheet
 
-MEASURED = [OffsetWeight(*pair) for pair in ((5, 0.04), (1, 0.64), (0, 0.16), (-1, 0.09))]
-PLOT = HeadPlot(
-    name="previous 0.64",
-    measured=MEASURED,
-    weights=[OffsetWeight(0, 0.25), OffsetWeight(1, 0.81), OffsetWeight(2, 0.0)],
-    preferred=1,
-)
-ROWS = [
-    HeadRow(name="encoder 1", heads=[PLOT, PLOT, PLOT]),
-    HeadRow(name="decoder 1 cross", heads=[HeadPlot(name="")]),
+MEASURED = [(5, 0.04), (1, 0.64), (0, 0.16), (-1, 0.09)]
+HEADS = [
+    HeadSummary(
+        module="encoder.layers.0.attention",
+        head=number,
+        pattern="previous 0.64",
+        measured_offsets=MEASURED,
+        expected_offsets=[(0, 0.25), (1, 0.81), (2, 0.0)],
+        weights_offset=1,
+        prefers=True,
+    )
+    for number in (1, 2, 3)
 ]
 
 
@@ -24,7 +28,7 @@ def measured(drawn: Drawing) -> list[Bars]:
 
 
 def test_bars_are_square_roots_and_the_past_is_at_the_left() -> None:
-    boxes = measured(head_sheet(ROWS[:1], "t"))[0].boxes
+    boxes = measured(head_sheet(HEADS, "t"))[0].boxes
     assert len(boxes) == len(MEASURED)
     whole = boxes[1][3] / 0.8
     assert [height / whole for _, _, _, height in boxes] == pytest.approx([0.2, 0.8, 0.4, 0.3])
@@ -35,8 +39,8 @@ def test_bars_are_square_roots_and_the_past_is_at_the_left() -> None:
 
 
 def test_the_line_meets_the_bars_and_its_dot_is_the_preferred_offset() -> None:
-    drawn = head_sheet(ROWS[:1], "t")
-    lines = [mark for mark in drawn.marks if isinstance(mark, Line)][1:]
+    drawn = head_sheet(HEADS, "t")
+    lines = [mark for mark in drawn.marks if isinstance(mark, Polyline)][1:]
     dots = [mark for mark in drawn.marks if isinstance(mark, Circle)][1:]
     x, y, width, height = measured(drawn)[0].boxes[1]
     points = dict(lines[0].points)
@@ -46,7 +50,8 @@ def test_the_line_meets_the_bars_and_its_dot_is_the_preferred_offset() -> None:
 
 
 def test_everything_is_inside_the_paper() -> None:
-    drawn = head_sheet(ROWS, "A title")
+    cross = HeadSummary(module="decoder.layers.0.cross", head=1)
+    drawn = head_sheet([*HEADS, cross], "A title")
     for mark in drawn.marks:
         if isinstance(mark, Label):
             assert 0 < mark.x < drawn.width and 0 < mark.y < drawn.height
@@ -58,7 +63,7 @@ def test_everything_is_inside_the_paper() -> None:
 
 
 def test_offsets_without_attention_are_left_out() -> None:
-    far = HeadPlot(name="", measured=[*MEASURED, OffsetWeight(31, 0.001), OffsetWeight(-17, 0.0)])
-    drawn = head_sheet([HeadRow(name="1", heads=[far])], "t")
+    far = replace(HEADS[0], measured_offsets=[*MEASURED, (31, 0.001), (-17, 0.0)])
+    drawn = head_sheet([far], "t")
     texts = [mark.text for mark in drawn.marks if isinstance(mark, Label)]
     assert texts[-3:] == ["5", "0", "1"]

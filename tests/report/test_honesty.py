@@ -23,10 +23,10 @@ def embed(names: Sequence[str]) -> np.ndarray:
 
 
 def honesty(
-    said: Sequence[Answer], expected: Sequence[str], invented: Sequence[Answer] = ()
+    answers: Sequence[Answer], expected: Sequence[str], invented: Sequence[Answer] = ()
 ) -> Honesty:
     *_, result = measure_honesty(
-        said, expected, KNOWN, frame="Who is …?", embed=embed, invented=invented, seed=1
+        answers, expected, KNOWN, frame="Who is …?", embed=embed, invented=invented, seed=1
     )
     return result
 
@@ -53,7 +53,7 @@ def rows(root: Element, number: int) -> list[list[str]]:
 
 def people(count: int, right: int) -> tuple[list[Answer], list[str]]:
     """The surest `right` of them are right; the others say what Bob's answer is."""
-    said = [
+    answers = [
         Answer(
             f"Bobby {at}" if at % 3 else f"Bøb {at}",
             "Rome" if at < right else "Oslo",
@@ -61,14 +61,14 @@ def people(count: int, right: int) -> tuple[list[Answer], list[str]]:
         )
         for at in range(count)
     ]
-    return said, ["Rome"] * count
+    return answers, ["Rome"] * count
 
 
 @pytest.fixture(scope="module")
 def usual() -> Element:
-    said, expected = people(800, 600)
+    answers, expected = people(800, 600)
     return section(
-        honesty(said, expected, [Answer("Ada Elk", "Rome", 0.9), Answer("Dan Kong", "?", 0.1)])
+        honesty(answers, expected, [Answer("Ada Elk", "Rome", 0.9), Answer("Dan Kong", "?", 0.1)])
     )
 
 
@@ -108,16 +108,16 @@ def test_the_threshold_is_marked(usual: Element) -> None:
     assert len(plots) == 2
     mark = plots[1].find("g", "marks")
     assert mark.find("text").text.startswith("at most 10 % errors: confidence ≥ 0.")
-    said, expected = people(800, 600)
-    threshold = honesty(said, expected).guarantees[1].threshold
+    answers, expected = people(800, 600)
+    threshold = honesty(answers, expected).guarantees[1].threshold
     assert threshold is not None
-    passing = sum(answer.confidence >= threshold for answer in said)
+    passing = sum(answer.confidence >= threshold for answer in answers)
     assert mark.find("line").attributes["x1"] == f"{passing / 8:.2f}%"
 
 
 def test_where_nothing_can_be_guaranteed() -> None:
-    said, expected = people(20, 0)
-    result = section(honesty(said, expected, [Answer("Ada Elk", "Rome", 0.9)]))
+    answers, expected = people(20, 0)
+    result = section(honesty(answers, expected, [Answer("Ada Elk", "Rome", 0.9)]))
     assert (
         "not enough to guarantee at most 10 % errors"
         in captions(result)["Error rate against coverage."]
@@ -141,8 +141,8 @@ def test_one_question() -> None:
 
 def test_names_are_text() -> None:
     hostile = '<script>alert("x")</script>'
-    said = [Answer(f"Cleo {hostile}", "Rome", 0.9), Answer("אבא שלום", hostile, 0.8)]
-    result = section(honesty(said, ["Oslo", "Oslo"], [Answer("Ada Elk", hostile, 0.9)]))
+    answers = [Answer(f"Cleo {hostile}", "Rome", 0.9), Answer("אבא שלום", hostile, 0.8)]
+    result = section(honesty(answers, ["Oslo", "Oslo"], [Answer("Ada Elk", hostile, 0.9)]))
     assert not result.find_all("script")
     assert not [answer for answer in result.find_all("b") if "Vark" in answer.text]
     assert f"Cleo {hostile}" in result.text

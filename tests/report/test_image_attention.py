@@ -184,7 +184,7 @@ def test_a_position_of_a_convolution_is_the_center_of_its_receptive_field() -> N
     (word,) = cells(figure(attention))
     for axis, cleared in enumerate(np.nonzero(opacity(word) == 0)):
         read = np.nonzero(receptive_field(front, place))[axis]
-        # Four pixels have no middle one, hence half a pixel.
+        # The center of four pixels is between two of them.
         assert cleared.mean() == pytest.approx(read.mean(), abs=0.5)
         assert read.min() <= cleared.min() < cleared.max() <= read.max()
 
@@ -261,7 +261,7 @@ def test_equal_weights_have_no_peak(weight: float) -> None:
     assert peak(weights[0, 0]) is None
     root = figure(maps([weights], ("a",)))
     scene = cells(root)[0].find("svg", "scene")
-    assert scene.attributes["aria-label"].endswith("a attends to no single position most")
+    assert scene.attributes["aria-label"].endswith("a attends equally to several positions")
     assert scene.find_all("circle") == []
 
 
@@ -382,7 +382,7 @@ def test_a_long_caption_takes_more_lines_of_a_page(tmp_path: Path, image: np.nda
     layers = [pointed(range(len(words)), HEADS, PLACES)]
     file.write_text(whole(maps(layers, words, image=image)), encoding="utf-8")
     with Browser(tmp_path / "profile") as browser:
-        for width, most in ((390, 2), (1200, 7)):
+        for width, columns in ((390, 2), (1200, 7)):
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
             browser.send("Emulation.setDeviceMetricsOverride", **size)
             browser.open(file)
@@ -396,7 +396,7 @@ def test_a_long_caption_takes_more_lines_of_a_page(tmp_path: Path, image: np.nda
             items, scenes = boxes(".scenes li"), boxes(".scenes li :is(svg.scene, img)")
             assert len(items) == len(words) + (image is not None)
             tops = [round(item["top"]) for item in items]
-            assert max(tops.count(top) for top in set(tops)) == most
+            assert max(tops.count(top) for top in set(tops)) == columns
             for scene in scenes:  # no image is stretched
                 assert scene["height"] / scene["width"] == pytest.approx(ROWS / COLUMNS, rel=0.02)
             # Words of any length leave room for their weight.

@@ -72,11 +72,11 @@ def test_the_sample_is_small_and_holds_what_it_was_given(sample: str) -> None:
 
 
 def test_contents_lead_to_sections() -> None:
-    tree = build("Where it looks", "Résumé", "Where it looks!", "结果", "结果")
+    tree = build("Attention maps", "Résumé", "Attention maps!", "结果", "结果")
     targets = [section.attributes["id"] for section in tree.find_all("section")]
     links = [a.attributes["href"] for a in tree.find("nav").find_all("a")]
     assert links == [f"#{target}" for target in targets]
-    assert targets == ["where-it-looks", "resume", "where-it-looks-3", "section-4", "section-5"]
+    assert targets == ["attention-maps", "resume", "attention-maps-3", "section-4", "section-5"]
 
 
 def test_facts_lead_and_footer_are_set() -> None:

@@ -11,6 +11,7 @@ from harken.report.tables import (
     result_table,
     settings_table,
 )
+from harken.tasks.prediction import Prediction
 
 from .parsed import parse
 
@@ -87,15 +88,13 @@ def test_settings_are_written_with_dots() -> None:
     ]
 
 
-def example(output: str, confidence: float | None) -> Example:
-    correct = output.strip() == "Melvar"
-    return Example(
-        input="q", expected="Melvar", output=output, correct=correct, confidence=confidence
-    )
+def example(output: str, confidence: float) -> Example:
+    prediction = Prediction(input="q", output=output, confidence=confidence)
+    return Example(prediction, "Melvar", output.strip() == "Melvar")
 
 
 def test_incorrect_before_correct_and_most_confident_first() -> None:
-    given = [("Melvar", 0.2), ("London", None), (" Melvar", 0.9), ("Paris", 0.4), ("Rome", 0.7)]
+    given = [("Melvar", 0.2), ("London", math.nan), (" Melvar", 0.9), ("Paris", 0.4), ("Rome", 0.7)]
     table = parse(examples_table([example(*pair) for pair in given]))
     groups = {
         body.attributes["class"]: [cell.text.strip() for cell in body.find_all("td", "sure")]
@@ -111,6 +110,6 @@ def test_incorrect_before_correct_and_most_confident_first() -> None:
 def test_the_bar_is_as_long_as_the_confidence() -> None:
     bars = parse(examples_table([example("x", 0.37)])).find_all("rect")
     assert [bar.attributes["width"] for bar in bars] == ["100%", "37%"]
-    html = examples_table([example("x", math.nan), example("x", None)])
+    html = examples_table([example("x", math.nan)])
     assert not parse(html).find_all("rect") and "nan" not in html
     assert "No examples" in examples_table([])

@@ -11,8 +11,8 @@ from harken.report.palette import heatmap
 from harken.report.text_attention import (
     LINES_PER_QUERY,
     THRESHOLDS,
-    Link,
-    links,
+    AttentionLine,
+    attention_lines,
     sharpest,
     text_drawing,
     text_figure,
@@ -123,16 +123,16 @@ def test_a_long_text_is_shown_in_blocks_and_the_caption_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "heads", "length", "most"), [(1, 1, 4096, 1_000_000), (12, 12, 128, 12_000_000)]
+    ("layers", "heads", "length", "limit"), [(1, 1, 4096, 1_000_000), (12, 12, 128, 12_000_000)]
 )
-def test_the_page_stays_affordable(layers: int, heads: int, length: int, most: int) -> None:
+def test_the_page_stays_affordable(layers: int, heads: int, length: int, limit: int) -> None:
     random = np.random.default_rng(0)
     noise = random.uniform(size=(layers, heads, length, length)).astype(np.float32)
     attention = viewed(["long" * 1000] * length, ["long" * 1000] * length, list(noise))
-    assert len(text_figure(attention, title="t")) < most
+    assert len(text_figure(attention, title="t")) < limit
 
 
-def pointed(*attention: Link) -> np.ndarray:
+def pointed(*attention: AttentionLine) -> np.ndarray:
     weights = np.zeros((3, 5))
     for query, key, weight in attention:
         weights[query, key] = weight
@@ -140,12 +140,12 @@ def pointed(*attention: Link) -> np.ndarray:
 
 
 def test_small_weights_have_no_line_and_large_ones_are_on_top() -> None:
-    expected = [Link(2, 0, 0.02), Link(1, 4, 0.3), Link(0, 3, 0.9)]
-    attention = links(pointed(*expected, Link(0, 0, 0.0199)))
+    expected = [AttentionLine(2, 0, 0.02), AttentionLine(1, 4, 0.3), AttentionLine(0, 3, 0.9)]
+    attention = attention_lines(pointed(*expected, AttentionLine(0, 0, 0.0199)))
     assert attention == (expected, "every weight of at least 0.02")
-    diffuse = links(np.full((3, 5), 0.19))
+    diffuse = attention_lines(np.full((3, 5), 0.19))
     assert diffuse == ([], "no line: the largest weight is 0.19, below 0.2")
-    drawn, caption = links(np.ones((3, 5)))
+    drawn, caption = attention_lines(np.ones((3, 5)))
     assert len(drawn) == LINES_PER_QUERY * 3
     assert caption == "the largest 12 of 15 weights of at least 0.5"
 
@@ -153,15 +153,14 @@ def test_small_weights_have_no_line_and_large_ones_are_on_top() -> None:
 @given(st.integers(0, 2**32 - 1), st.floats(0.02, 20))
 def test_the_threshold_separates_drawn_weights(seed: int, evenness: float) -> None:
     weights = np.random.default_rng(seed).dirichlet(np.full(5, evenness), size=3).round(4)
-    drawn = {(link.query, link.key) for link in links(weights)[0]}
-    threshold = next(
-        (least for least in THRESHOLDS if (weights >= least).sum() <= LINES_PER_QUERY * 3), 0.5
-    )
+    drawn = {(line.query, line.key) for line in attention_lines(weights)[0]}
+    reached = [t for t in THRESHOLDS if (weights >= t).sum() <= LINES_PER_QUERY * 3]
+    threshold = reached[0] if reached else 0.5
     assert drawn == set(zip(*np.nonzero(weights >= threshold), strict=True))
 
 
 def test_lines_run_from_the_query_to_the_key() -> None:
-    weights = pointed(Link(2, 4, 0.25), Link(1, 0, 0.64))
+    weights = pointed(AttentionLine(2, 4, 0.25), AttentionLine(1, 0, 0.64))
     sides = figure(maps(weights[None, None])).find("div", "sides")
     assert sides.find("svg").attributes["viewbox"] == "0 0 100 5"
     assert [path.attributes for path in sides.find_all("path")] == [
@@ -202,9 +201,9 @@ def test_labels_never_overlap_and_the_notes_say_what_is_left_out(count: int) -> 
     for places in (rows, columns):
         assert len(places) >= min(count, 41)
         assert min(np.diff(places)) >= 13.9
-    said = " ".join(label.text for label in labels)
-    assert ("largest weight of 4 × 4 tokens" in said) == (count == 1021)
-    assert ("not every token has a label" in said) == (count > 61)
+    text = " ".join(label.text for label in labels)
+    assert ("largest weight of 4 × 4 tokens" in text) == (count == 1021)
+    assert ("not every token has a label" in text) == (count > 61)
     for mark in (large, *small):
         assert max(mark.weights.shape) <= 320
         assert mark.x + mark.width <= drawn.width and mark.y + mark.height <= drawn.height

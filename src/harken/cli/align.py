@@ -4,28 +4,23 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
-from harken.cli.output import progress_bar, remark, result_json, table, value_and_interval
+from harken.cli.output import json_or_table, progress_bar, remark, value_and_interval
 from harken.encode.vocabulary import END, Vocabulary
 from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.formats.links import GoldLinks, read_links
 from harken.formats.tsv import read_parallel
-from harken.measure.alignment import (
-    AlignmentPair,
-    AttentionAlignment,
-    WordTokens,
-    align_attention,
-)
+from harken.measure.alignment import AlignmentPair, WordTokens, align_attention
 from harken.run import Run, load
 from harken.tasks.translate import TranslateRecipe, max_lengths
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a row for every head, every layer and all of them, in the order of the model."""
+    """Print a row for every head, every layer and all of them."""
     if not 0 < options.least <= 1:
         raise UserError(
             f"--least: expected more than 0 and at most 1, got {options.least}",
-            fix="choose such a number",
+            fix="choose another number",
         )
     pairs = read_parallel(options.source, options.target, keep_blank=True).pairs
     gold = read_links(options.links, pairs, options.first)
@@ -52,7 +47,17 @@ def run(options: argparse.Namespace) -> int:
     skipped = len(pairs) - alignment.n
     if skipped:
         remark(f"{skipped} of {len(pairs)} pairs skipped: blank, or longer than the model")
-    _print(options, alignment, skipped)
+    rows, attention = [], {}
+    for name, metrics in alignment.estimates.items():
+        attention[name] = {metric: asdict(estimate) for metric, estimate in metrics.items()}
+        precision, recall = (value_and_interval(metrics[key])[0] for key in ("precision", "recall"))
+        rows.append((name, *value_and_interval(metrics["aer"]), precision, recall))
+    record = {"n": alignment.n, "skipped": skipped, "how": options.how}
+    record |= {"credit": options.credit, "best": alignment.best, "attention": attention}
+    header = ("attention", "AER", "95 % interval", "precision", "recall")
+    json_or_table(options, record, header, rows)
+    if not options.json:
+        remark(f"{alignment.n} pairs; best: {alignment.best}")
     return 0
 
 
@@ -70,28 +75,10 @@ def _pairs(
 
 
 def word_tokens(loaded: Run, text: str) -> WordTokens:
-    """Encode word by word: a word begins with a space, so its tokens are those of the text."""
+    """Encode word by word; tokens do not cross words, so these are the tokens of the text."""
     assert isinstance(loaded.vocabulary, Vocabulary)
     encoded = loaded.vocabulary.encode(text.split())
     return WordTokens(
         [int(token) for tokens in encoded for token in tokens],
         [number for number, tokens in enumerate(encoded) for _ in tokens],
     )
-
-
-def _print(options: argparse.Namespace, alignment: AttentionAlignment, skipped: int) -> None:
-    if options.json:
-        attention = {
-            name: {metric: asdict(estimate) for metric, estimate in metrics.items()}
-            for name, metrics in alignment.estimates.items()
-        }
-        record = {"n": alignment.n, "skipped": skipped, "how": options.how}
-        record |= {"credit": options.credit, "best": alignment.best, "attention": attention}
-        result_json(record)
-        return
-    rows = []
-    for name, metrics in alignment.estimates.items():
-        precision, recall = (value_and_interval(metrics[key])[0] for key in ("precision", "recall"))
-        rows.append((name, *value_and_interval(metrics["aer"]), precision, recall))
-    table(("attention", "AER", "95 % interval", "precision", "recall"), rows)
-    remark(f"{alignment.n} pairs; best: {alignment.best}")

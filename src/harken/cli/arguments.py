@@ -2,11 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harken.cli.output import printable
+from harken.cli.output import escaped
 from harken.config.spelling import nearest
 
 
@@ -14,29 +15,25 @@ class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that suggests the nearest name and prints no usage on an error."""
 
     def error(self, message: str) -> NoReturn:
-        """Exit with code 2 after one line."""
+        """Print one line and exit with code 2."""
         if "required" in message:  # a misspelled option may be the reason
             self.reject_options(self._arguments)
         end = "" if message.endswith("?") else "."
-        self.exit(2, printable(f"{self.prog}: {message}{end} See `{self.prog} --help`") + "\n")
+        self.exit(2, escaped(f"{self.prog}: {message}{end} See `{self.prog} --help`") + "\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse what is known, and remember the rest for error messages."""
+        """Parse the known arguments, and store all of them for error messages."""
         self._arguments: Sequence[str] = sys.argv[1:] if args is None else args
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse all arguments; an unknown option is an error of the command that it follows."""
+        """Parse all arguments; an unknown option is an error of its command."""
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             parser: Parser = getattr(options, "parser", self)
-            parser.reject(unknown)
+            parser.reject_options(unknown)
+            parser.error(f"unexpected argument {unknown[0]!r}")
         return options
-
-    def reject(self, unknown: Sequence[str]) -> NoReturn:
-        """Name the first unknown option, or the first argument that is too many."""
-        self.reject_options(unknown)
-        self.error(f"unexpected argument {unknown[0]!r}")
 
     def reject_options(self, arguments: Sequence[str]) -> None:
         """Exit if an option among the arguments is unknown."""
@@ -49,7 +46,6 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option {name}" + (f"; did you mean {near}?" if near else ""))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Raise for a value that is not among the choices of an argument."""
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
@@ -60,6 +56,8 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, f"unknown value {value!r}; {hint}")
 
 
+MAX_INTEGER = 1 << 63
+NEGATIONS = {"rewrite": "--same-words", "permute": "--same-order"}  # options that clear a field
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 # Search options by their name in `SearchConfig`: type, metavar, help.
@@ -118,9 +116,31 @@ def add_json(parser: argparse.ArgumentParser, *, device: bool = False) -> None:
     parser.add_argument("--json", action="store_true", help="Print one JSON object")
 
 
-def positive(text: str) -> int:
-    """Parse an integer from 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected 1 or more, got {number}")
+def add_fields(parser: argparse.ArgumentParser, config: type, **texts: str) -> None:
+    """Add an option with a help text for each named field of a config dataclass."""
+    defaults = {field.name: field.default for field in fields(config)}
+    for name, text in texts.items():
+        option, default = NEGATIONS.get(name, flag(name)), defaults[name]
+        keywords: dict[str, Any] = {"type": type(default), "default": default}
+        if isinstance(default, bool):
+            keywords = {"action": f"store_{not default}".lower()}
+        parser.add_argument(option, dest=name, help=text, **keywords)
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    """Return a parser of integers from `minimum` on."""
+
+    def integer(text: str) -> int:
+        if not minimum <= (number := int(text)) < MAX_INTEGER:
+            expected = f"{minimum} or more" if number < minimum else f"less than {MAX_INTEGER}"
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {number}")
+        return number
+
+    return integer
+
+
+def fraction(text: str) -> float:
+    """Parse a number above 0 and below 1."""
+    if not 0 < (number := float(text)) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and below 1, got {number}")
     return number

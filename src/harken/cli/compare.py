@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from harken.cli.evaluate import data_files
-from harken.cli.output import remark, result_json, table, value_with_interval
+from harken.cli.output import json_or_table, remark, result_json, table, value_with_interval
 from harken.cli.search_options import with_search_options
 from harken.config import as_plain
 from harken.errors import UserError
@@ -16,8 +16,8 @@ from harken.measure.run_comparison import pivot_table, require_same_examples
 from harken.recipe import load_recipe, task_of
 from harken.report.comparison import (
     HEADER,
+    ComparedRun,
     ComparisonRow,
-    EvaluatedRun,
     compare_runs,
     comparison_page,
     metric_keys,
@@ -27,7 +27,7 @@ from harken.run import RECIPE, load, require_run
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the metrics of every run, then the differences of each later one from the first."""
+    """Print the metrics of every run, then the differences from the first."""
     if options.rows or options.columns or options.metric:
         return _pivot(options)
     if options.out is not None:
@@ -73,32 +73,28 @@ def _common_task(folders: Sequence[Path]) -> str:
 def _examples(
     folders: Sequence[Path], split: str, files: Sequence[Path]
 ) -> Iterator[tuple[str, Sequence[object]]]:
-    """Yield the examples of each run, as far as all have the split.
-
-    A held-out share depends on the seed, so one run may have trained on examples of another's dev
-    split.
-    """
+    """Yield the examples of each run: held-out shares with other seeds are not comparable."""
     for folder in folders:
         recipe = load_recipe(folder / RECIPE)
         task = task_of(recipe)
         examples = task.read(recipe, files) if files else task.read_splits(recipe).get(split)
-        if examples is None:  # reported when the run is evaluated
+        if examples is None:  # no such split: reported when the run is evaluated
             return
         yield str(folder), examples
 
 
-def _evaluate(options: argparse.Namespace, files: Sequence[Path]) -> list[EvaluatedRun]:
-    """Evaluate the runs, with one at a time in memory."""
+def _evaluate(options: argparse.Namespace, files: Sequence[Path]) -> list[ComparedRun]:
+    """Evaluate the runs, one at a time in memory."""
     names = [folder.resolve().name for folder in options.folders]
     runs = []
     for folder, name in zip(options.folders, names, strict=True):
         loaded = with_search_options(load(folder, options.device), options)
         runs.append(
-            EvaluatedRun(
+            ComparedRun(
                 folder=str(folder),
                 name=name if names.count(name) == 1 else str(folder),
-                weights=sum(weight.numel() for weight in loaded.model.parameters()),
-                units=loaded.vocabulary.sizes.entries,
+                parameters=sum(weight.numel() for weight in loaded.model.parameters()),
+                vocabulary=loaded.vocabulary.sizes.entries,
                 seed=loaded.recipe.seed,
                 evaluation=loaded.evaluate(options.split or "dev", files),
             )
@@ -107,7 +103,7 @@ def _evaluate(options: argparse.Namespace, files: Sequence[Path]) -> list[Evalua
 
 
 def _record(
-    task: str, runs: Sequence[EvaluatedRun], rows: Sequence[ComparisonRow]
+    task: str, runs: Sequence[ComparedRun], rows: Sequence[ComparisonRow]
 ) -> dict[str, object]:
     counts = {run.evaluation.n for run in runs}
     return {
@@ -134,7 +130,7 @@ def _record(
     }
 
 
-def _print(runs: Sequence[EvaluatedRun], rows: Sequence[ComparisonRow]) -> None:
+def _print(runs: Sequence[ComparedRun], rows: Sequence[ComparisonRow]) -> None:
     metrics = [run.evaluation.metrics for run in runs]
     # A column per run: a task may have more metrics than fit side by side.
     figures = [
@@ -160,16 +156,13 @@ def _pivot(options: argparse.Namespace) -> int:
         for loaded in [with_search_options(load(folder, options.device), options)]
     )
     metric, cells = pivot_table(runs, options.rows, options.columns, options.metric)
-    if options.json:
-        record = {"rows": options.rows, "columns": options.columns, "metric": metric}
-        listed = [{**cell._asdict(), "figure": asdict(cell.figure)} for cell in cells]
-        result_json({**record, "cells": listed})
-        return 0
-    rows, columns = (list(dict.fromkeys(keys)) for keys in list(zip(*cells, strict=True))[:2])
+    listed = [{**cell._asdict(), "figure": asdict(cell.figure)} for cell in cells]
+    record = {"rows": options.rows, "columns": options.columns, "metric": metric, "cells": listed}
+    keys = dict.fromkeys(cell.row for cell in cells)
+    columns = dict.fromkeys(cell.column for cell in cells)
     figures = {(cell.row, cell.column): cell.figure for cell in cells}
-    table(
-        (options.rows, *columns),
-        [(row, *(value_with_interval(figures.get((row, key))) for key in columns)) for row in rows],
-    )
-    remark(f"{metric.replace('_', ' ')}, with 95 % intervals; each run on its own data")
+    rows = [(key, *(value_with_interval(figures.get((key, c))) for c in columns)) for key in keys]
+    json_or_table(options, record, (options.rows, *columns), rows)
+    if not options.json:
+        remark(f"{metric_name(metric)}, with 95 % intervals; each run on its own data")
     return 0

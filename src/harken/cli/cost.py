@@ -1,4 +1,4 @@
-"""`harken cost`: print operations, memory, depth and time of a training step."""
+"""`harken cost`: print FLOPs, memory, depth and time of a training step."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -55,17 +55,16 @@ def _run_folder(options: argparse.Namespace) -> int:
             f"{options.recipe}: --measure, --set and --vocabulary need a recipe (got a folder)",
             fix="leave them out, or give a recipe",
         )
-    read = read_folder(options.recipe)
+    model = read_folder(options.recipe).model
     rows, columns = options.batch or 1, []
-    for length in options.length or [read.model.length]:
-        if read.model.length is not None and length > read.model.length:
+    for length in options.length or [model.length]:
+        if model.length is not None and length > model.length:
             raise UserError(
-                f"--length: expected at most {read.model.length}, the maximum of the model, got "
-                f"{length}",
+                f"--length: expected at most {model.length} for this model, got {length}",
                 fix="choose a shorter --length",
             )
         tokens = torch.zeros(rows, length, dtype=torch.long)
-        columns.append({"B": rows, "T": length, **asdict(cost(read.model, tokens))})
+        columns.append({"B": rows, "T": length, **asdict(cost(model, tokens))})
     if options.json:
         result_json({"folder": str(options.recipe), "lengths": columns})
     else:
@@ -74,15 +73,15 @@ def _run_folder(options: argparse.Namespace) -> int:
 
 
 def _column(step: Workload, measure: bool) -> dict[str, float]:
-    """Return all figures of one length."""
     figures: dict[str, float] = {**step.sizes, **asdict(trace_workload(step))}
     if measure:
         remark("measuring this machine …")
         prepare(torch.device("cpu"))
         figures["predicted_seconds"] = time.predicted_seconds(step)
         measured = time.measured(step)
-        figures["measured_seconds"] = measured.seconds
-        figures["measured_kept"], figures["measured_peak"] = measured.kept, measured.peak
+        figures |= {
+            f"measured_{key}": getattr(measured, key) for key in ("seconds", "kept", "peak")
+        }
     return figures
 
 
@@ -139,7 +138,6 @@ def _print(
 
 
 def _print_columns(columns: Sequence[Mapping[str, float]]) -> None:
-    """Print a column of figures per length."""
     rows = [
         (title, *(_figure(figures[name], unit) for figures in columns))
         for name, title, unit in ROWS
@@ -150,7 +148,6 @@ def _print_columns(columns: Sequence[Mapping[str, float]]) -> None:
 
 
 def _figure(value: float, unit: str) -> str:
-    """Format a figure with its unit."""
     if unit == "seconds":
         return f"{1000 * value:.1f} ms"
     if unit == "count":

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, astuple
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
-from harken.cli.arguments import Parser
-from harken.cli.output import LOG_SECONDS, remark, result, result_json, table
+from harken.cli.arguments import Parser, add_fields
+from harken.cli.output import LOG_SECONDS, json_or_table, remark, result
 from harken.cli.recordings import (
     joined_options,
     make_joined,
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the list, or the paths that were written."""
     name = options.name
     if name is None or options.list:
-        _print_list(as_json=options.json)
+        _print_list(options)
         return 0
     if options.json:
         raise UserError(
@@ -78,91 +78,77 @@ def parser_of(name: str) -> Parser:
     return parser
 
 
-def _people_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--people", type=int, default=1000, help="Number of people")
-    add("--places", type=int, default=120, help="Number of places")
-    add("--biographies", type=int, default=1, help="Number of biographies per person")
-    add("--facts", type=int, default=6, help="Number of facts per biography")
-    add("--asked", type=float, default=0.5, help="Share of people with a training question")
-    for flag, field, text in (
-        ("--same-words", "rewrite", "Use one wording per person"),
-        ("--same-order", "permute", "Use one order of sentences"),
-    ):
-        add(flag, dest=field, action="store_false", help=text)
-    add("--seed", type=int, default=0, help="Seed of the data")
-
-
-def _sentences_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--sentences", type=int, default=1000, help="Number of sentences; a tenth each: dev, test")
-    add("--words", type=int, default=400, help="Number of generated word stems")
-    add("--seed", type=int, default=0, help="Seed of the data")
-
-
-def _spoken_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--utterances", type=int, default=1000, help="Number of sounds; a tenth each: dev, test")
-    add("--speakers", type=int, default=20, help="Number of speakers; a fifth each: dev, test")
-    add("--least", type=int, default=1, help="Minimum number of words per utterance")
-    add("--most", type=int, default=5, help="Maximum number of words per utterance")
-    add("--rate", type=int, default=8000, help="Sampling rate in Hz")
-    add("--noise", type=float, default=30.0, help="Signal-to-noise ratio in dB")
-    add("--seed", type=int, default=0, help="Seed of the data")
-
-
-def _drawn_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--scenes", type=int, default=2000, help="Number of scenes; a tenth each: dev, test")
-    add("--size", type=int, default=48, help="Height and width in pixels")
-    add("--least", type=int, default=1, help="Minimum number of shapes per scene")
-    add("--most", type=int, default=3, help="Maximum number of shapes per scene")
-    add("--noise", type=float, default=3.0, help="Standard deviation of the noise, of 255 steps")
-    add("--new-pairs", action="store_true", help="Test on pairs of color and shape not in train")
-    add("--seed", type=int, default=0, help="Seed of the data")
-
-
-def _maker(
-    config: Callable[..., C], write: Callable[[C, Path], F], paths: Callable[[F], Iterable[Path]]
-) -> Callable[..., list[Path]]:
-    return lambda out, **settings: list(paths(write(config(**settings), out)))
-
-
 class Generated(NamedTuple):
-    """A data set that Harken writes: its title, its options, and the function that writes it."""
+    """A data set that Harken writes: title, function that adds options, function that writes."""
 
     title: str
     configure: Callable[[argparse.ArgumentParser], None]
     make: Callable[..., list[Path]]
 
 
+def _generated(
+    title: str,
+    config: Callable[..., C],
+    write: Callable[[C, Path], F],
+    paths: Callable[[F], Iterable[Path]],
+    **texts: str,
+) -> Generated:
+    """Return a data set whose options are fields of a config."""
+    return Generated(
+        title,
+        lambda parser: add_fields(parser, cast(type, config), **texts, seed="Seed of the data"),
+        lambda out, **settings: list(paths(write(config(**settings), out))),
+    )
+
+
 GENERATED = {
-    "people": Generated(
+    "people": _generated(
         "fictional people, biographies, questions (answer)",
-        _people_options,
-        _maker(PeopleConfig, write_people, attrgetter("read", "train", "test")),
+        PeopleConfig,
+        write_people,
+        attrgetter("read", "train", "test"),
+        people="Number of people",
+        places="Number of places",
+        biographies="Number of biographies per person",
+        facts="Number of facts per biography",
+        asked="Share of people with a training question",
+        rewrite="Use one wording per person",
+        permute="Use one order of sentences",
     ),
-    "sentences": Generated(
+    "sentences": _generated(
         "sentences of a grammar, tagged and translated (tag, fill, lm, translate)",
-        _sentences_options,
-        _maker(SentencesConfig, write_sentences, astuple),
+        SentencesConfig,
+        write_sentences,
+        astuple,
+        sentences="Number of sentences; a tenth each: dev, test",
+        words="Number of generated word stems",
     ),
-    "spoken": Generated(
+    "spoken": _generated(
         "synthetic speech with word times (transcribe)",
-        _spoken_options,
-        _maker(SpokenConfig, write_spoken, attrgetter("train", "dev", "test")),
+        SpokenConfig,
+        write_spoken,
+        attrgetter("train", "dev", "test"),
+        utterances="Number of sounds; a tenth each: dev, test",
+        speakers="Number of speakers; a fifth each: dev, test",
+        least="Minimum number of words per utterance",
+        most="Maximum number of words per utterance",
+        rate="Sampling rate in Hz",
+        noise="Signal-to-noise ratio in dB",
     ),
     "manifest": Generated(
         "a list of your own recordings (transcribe)", manifest_options, make_manifest
     ),
-    "drawn": Generated(
+    "drawn": _generated(
         "scenes of shapes with captions and boxes (caption)",
-        _drawn_options,
-        _maker(
-            DrawnConfig,
-            write_drawn,
-            lambda files: [*files.captions.values(), *files.images.values(), files.examples],
-        ),
+        DrawnConfig,
+        write_drawn,
+        lambda files: [*files.captions.values(), *files.images.values(), files.examples],
+        scenes="Number of scenes; a tenth each: dev, test",
+        size="Height and width in pixels",
+        least="Minimum number of shapes per scene",
+        most="Maximum number of shapes per scene",
+        noise="Standard deviation of the noise, of 255 steps",
+        new_pairs="Test on pairs of color and shape not in train",
     ),
     "stretches": Generated(
         "your sentences from each of their words on (transcribe)", stretches_options, make_stretches
@@ -173,19 +159,18 @@ GENERATED = {
 }
 
 
-def _print_list(*, as_json: bool) -> None:
+def _print_list(options: argparse.Namespace) -> None:
     titles = {name: generated.title for name, generated in GENERATED.items()}
-    if as_json:
-        made = [{"name": name, "title": title} for name, title in titles.items()]
-        public = [_record(corpus) for corpus in catalog.CATALOG.values()]
-        result_json({"made": made, "public": public})
-        return
+    made = [{"name": name, "title": title} for name, title in titles.items()]
+    public = [_record(corpus) for corpus in catalog.CATALOG.values()]
     rows = [(name, title, "as Harken", "any", "generated") for name, title in titles.items()]
     rows += [
         (corpus.name, corpus.title, corpus.license.name, _size(corpus.bytes), corpus.page)
         for corpus in catalog.CATALOG.values()
     ]
-    table(("name", "content", "license", "size", "address"), rows, text_columns=(0, 1, 2, 4))
+    header = ("name", "content", "license", "size", "address")
+    record = {"made": made, "public": public}
+    json_or_table(options, record, header, rows, text_columns=(0, 1, 2, 4))
 
 
 def _record(corpus: Corpus) -> dict[str, object]:

@@ -14,8 +14,6 @@ from harken.training.signals import Interrupted
 def run(options: argparse.Namespace) -> int:
     """Train unless it is done already, and print the results."""
     folder: Path = options.folder
-    if options.seed < 0:
-        raise UserError(f"--seed: expected 0 or more, got {options.seed}", fix="choose another")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: expected a folder, got a file", fix="choose another --run")
     try:

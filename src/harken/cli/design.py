@@ -1,4 +1,4 @@
-"""`harken design`: construct a head, check it, print the figures and draw it."""
+"""`harken design`: construct, check, print and draw a designed head."""
 
 import argparse
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from harken.cli.output import remark, result_json, table
+from harken.cli.output import json_or_table, remark
 from harken.design.band import BandPlan, band_shape
 from harken.design.content import MatchPlan, lookup_norm
 from harken.design.designs import (
@@ -51,11 +51,8 @@ def run(options: argparse.Namespace) -> int:
         offset = f", {options.offset} back" if options.kind in ("shift", "band") else ""
         draw_design(designed, options.out, title=f"{options.kind}{offset}")
         remark(f"figure: {options.out}")
-    if options.json:
-        result_json(record)
-    else:
-        rows = [(TITLES.get(key, key.replace("_", " ")), _text(record[key])) for key in record]
-        table(("quantity", "value"), rows)
+    rows = [(TITLES.get(key, key.replace("_", " ")), _text(record[key])) for key in record]
+    json_or_table(options, record, ("quantity", "value"), rows)
     return 0
 
 

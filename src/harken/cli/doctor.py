@@ -8,7 +8,7 @@ import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 
-from harken.cli.output import result_json, table
+from harken.cli.output import json_or_table
 from harken.version import __version__
 
 PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "einops", "jaxtyping", "rich")
@@ -32,10 +32,8 @@ def run(options: argparse.Namespace) -> int:
             missing.append(name)
     if "torch" not in missing:
         facts |= _torch_facts()
-    if options.json:
-        result_json({"ready": not missing, "facts": facts})
-    else:
-        table(("item", "value"), list(facts.items()), text_columns=range(2))
+    record = {"ready": not missing, "facts": facts}
+    json_or_table(options, record, ("item", "value"), list(facts.items()), text_columns=range(2))
     return 1 if missing else 0
 
 

@@ -20,19 +20,17 @@ def run(options: argparse.Namespace) -> int:
     truncations = [prediction.truncation for prediction in clean.predictions]
     if truncated := [truncation for truncation in truncations if truncation is not None]:
         remark(
-            f"{len(truncated)} of {clean.n} inputs are longer than the model reads; "
-            f"the first of them: {truncated[0]}"
+            f"{len(truncated)} of {clean.n} inputs are too long for the model; "
+            f"first: {truncated[0]}"
         )
     record = metrics_record(loaded, clean)
     changed = {name: loaded.evaluate(split, files, name) for name in options.condition}
-    if options.json and changed:
+    if options.json:
         conditions = {
             name: metrics_record(loaded, evaluation)["metrics"]
             for name, evaluation in changed.items()
         }
-        record = {**record, "conditions": conditions}
-    if options.json:
-        result_json(record)
+        result_json({**record, "conditions": conditions} if changed else record)
         return 0
     print_metrics(record)
     if changed:
@@ -45,7 +43,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_conditions(loaded: Run, conditions: list[str]) -> None:
-    """Raise for a wrong condition before anything is evaluated."""
     if conditions and loaded.task.inputs != "sounds":
         raise UserError(
             f"--condition: expected a speech recognizer, got a run of task {loaded.recipe.task!r}",

@@ -2,20 +2,18 @@
 
 import argparse
 from collections.abc import Sequence
-from itertools import groupby, islice
+from itertools import islice
 from typing import Any
 
-from harken.cli.output import remark, result_json, table
+from harken.cli.output import json_or_table, remark
 from harken.cli.subject import load_subject
 from harken.errors import UserError
 from harken.files import check_writable
 from harken.foreign import is_huggingface
 from harken.formats.text import read_lines
 from harken.inspection.heads import HeadInput, HeadSummary, analyze_heads
-from harken.inspection.refs import layer_label
-from harken.report.head_sheet import HeadPlot, HeadRow, OffsetWeight, head_sheet
+from harken.report.head_sheet import head_sheet
 
-MIN_LENGTH = 8
 COLUMNS = {
     "offset\nweights": "weights_offset",
     "band": "weights_band",
@@ -35,10 +33,6 @@ COLUMNS = {
 
 def run(options: argparse.Namespace) -> int:
     """Print a row for every head."""
-    limits = (("--inputs", options.inputs, 1), ("--length", options.length, MIN_LENGTH))
-    for name, value, minimum in limits:
-        if value is not None and value < minimum:
-            raise UserError(f"{name}: expected {minimum} or more, got {value}", fix="use more")
     if options.out is not None:
         check_writable(options.out / "heads.svg")
     texts = None
@@ -56,35 +50,17 @@ def run(options: argparse.Namespace) -> int:
     examples = map(subject.attention, texts)
     inputs = (HeadInput(example.run) for example in examples if example is not None)
     analysis = analyze_heads(subject.model, inputs, length=options.length, seed=options.seed)
-    if options.json:
-        heads = [head.to_json() for head in analysis.heads]
-        counts = {"inputs": analysis.inputs, "length": analysis.length}
-        result_json({**counts, "notes": list(analysis.notes), "heads": heads})
-    else:
-        table(*_table(analysis.heads))
+    record = {"inputs": analysis.inputs, "length": analysis.length, "notes": list(analysis.notes)}
+    record["heads"] = [head.to_json() for head in analysis.heads]
+    json_or_table(options, record, *_table(analysis.heads))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         title = f"Heads of {options.folder.absolute().name}"
-        drawing = head_sheet(_sheet(analysis.heads), title)
+        drawing = head_sheet(analysis.heads, title)
         for path in (options.out / "heads.svg", options.out / "heads.png"):
             drawing.write(path)
             remark(str(path))
     return 0
-
-
-def _sheet(heads: Sequence[HeadSummary]) -> list[HeadRow]:
-    def plot(head: HeadSummary) -> HeadPlot:
-        return HeadPlot(
-            name=head.pattern,
-            measured=[OffsetWeight(*pair) for pair in head.measured_offsets],
-            weights=[OffsetWeight(*pair) for pair in head.expected_offsets],
-            preferred=head.weights_offset if head.prefers else None,
-        )
-
-    return [
-        HeadRow(name=layer_label(module), heads=[plot(head) for head in group])
-        for module, group in groupby(heads, key=lambda head: head.module)
-    ]
 
 
 def _table(heads: Sequence[HeadSummary]) -> tuple[list[str], list[list[str]]]:

@@ -18,14 +18,14 @@ FILE_BATCH_SIZE = 16  # sounds or images per call
 
 
 class Unreadable(NamedTuple):
-    """A text file that could not be read to its end, and why."""
+    """A text file that could not be read, and the error."""
 
     name: str
     error: UserError | OSError
 
 
 def line_chunks(name: str) -> Iterator[list[str] | Unreadable]:
-    """Yield batches of lines of a file or stdin, and the error where it cannot be read."""
+    """Yield batches of lines of a file or stdin, then the error if it cannot be read."""
     try:
         if name == "-":
             yield from stream_lines(_stdin())
@@ -50,7 +50,7 @@ def file_chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines of a file; 0 if it cannot be read."""
+    """Return the number of lines, 0 if the file cannot be read."""
     try:
         with open_text(path) as file:
             return sum(1 for _ in file)
@@ -65,16 +65,15 @@ def _stdin() -> BinaryIO:
         number = sys.stdin.fileno()
     except io.UnsupportedOperation:
         return sys.stdin.buffer
-    # A reader of its own: Python locks `sys.stdin.buffer` at exit, and would abort if the thread
-    # below still waits in it.
+    # Not `sys.stdin.buffer`: Python locks it at exit and would abort if the thread still waits.
     return open(number, "rb", closefd=False)
 
 
 def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
-    """Yield each line of a stream as soon as it arrives, together with those that wait behind."""
+    """Yield each line of a stream as soon as it arrives, with all others that have arrived."""
     # Two simple queues, since a Ctrl-C inside `Queue(maxsize)` can leave its lock broken.
     lines: SimpleQueue[str | BaseException] = SimpleQueue()
-    slots: SimpleQueue[None] = SimpleQueue()  # one for each line that may wait
+    slots: SimpleQueue[None] = SimpleQueue()  # free places for waiting lines
 
     def read() -> None:
         try:
@@ -87,7 +86,7 @@ def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
 
     for _ in range(BATCH_SIZE):
         slots.put(None)
-    # A daemon, since nothing can end a read that waits for a line.
+    # A daemon, since a blocked read cannot be ended.
     Thread(target=read, name="stdin", daemon=True).start()
     while True:
         items = [lines.get()]

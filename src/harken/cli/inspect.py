@@ -71,9 +71,9 @@ def run(options: argparse.Namespace) -> int:
 def _write(
     stem: Path, facts: dict[str, str], example: AttentionExample, views: Sequence[ViewedAttention]
 ) -> Iterator[Path]:
-    """Write the page, then the figures of every view; yield their paths."""
+    """Write the page and the figures of every view, and yield their paths."""
     attentions = [layer for viewed in views for layer in viewed.layers]
-    facts["attentions"] = str(len(attentions))
+    facts["attention layers"] = str(len(attentions))
     facts["heads"] = str(sum(len(layer.heads) for layer in attentions))
     path, title = stem.with_name(f"{stem.name}.html"), example_title(example)
     write_text(path, attention_page(title, views, facts))
@@ -87,7 +87,7 @@ def _write(
 
 
 def _require_utf8(text: str) -> str:
-    """Raise for arguments that are not UTF-8; their bytes arrive as lone surrogates."""
+    """Raise for an argument that is not UTF-8: it contains lone surrogates."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise UserError(
             f"{text[:60]!a}: expected UTF-8 text, got other bytes",

@@ -15,17 +15,19 @@ from typing import TextIO
 
 from harken.cli.arguments import Parser
 from harken.cli.output import remark
-from harken.cli.parsers import inspection, laboratory, machine, training
+from harken.cli.parsers import inspection, laboratory, training
 from harken.errors import Complaint, DataWarning, error_text, is_wrong_path
 from harken.version import __version__
 
 GROUPS = {
     "train and evaluate": training.COMMANDS,
     "inspect": inspection.COMMANDS,
-    "laboratory": laboratory.COMMANDS,
-    "data and machine": machine.COMMANDS,
+    "laboratory": laboratory.LABORATORY,
+    "data and machine": laboratory.MACHINE,
 }
-COMMANDS = {command.__name__: command for group in GROUPS.values() for command in group}
+COMMANDS = [
+    options.__name__.removesuffix("_options") for group in GROUPS.values() for options in group
+]
 
 # Iterations that an OpenMP thread spins before it sleeps. GNU's default of 300,000 suits an idle
 # machine; on a busy one each wait lasts a time slice, ten times the work itself
@@ -52,7 +54,8 @@ def parser() -> argparse.ArgumentParser:
     for title, group in GROUPS.items():
         lines.append(f"\n{title}:")
         for configure in group:
-            name, summary = configure.__name__, (configure.__doc__ or "").strip()
+            name = configure.__name__.removesuffix("_options")
+            summary = (configure.__doc__ or "").strip()
             lines.append(f"    {name:10}{summary.rstrip('.')}")
             command = commands.add_parser(name, description=summary, formatter_class=raw)
             configure(command)
@@ -97,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
-    """Return whether an allocation failed; PyTorch raises RuntimeError for it."""
+    """Return whether an allocation failed, for which PyTorch raises RuntimeError."""
     return isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)) is not None
 
 

@@ -40,7 +40,12 @@ def run(options: argparse.Namespace) -> int:
         )
     layout = TASKS[options.task].layout
     roles = _roles(options.task, layout, options.files)
-    _check_share(options.dev, roles)
+    dev_files = [path for key, path in roles.items() if key.startswith("dev")]
+    if options.dev is not None and dev_files:
+        raise UserError(
+            f"--dev {options.dev}: expected a share or a dev file, got both ({dev_files[0]})",
+            fix="leave out --dev, or that file",
+        )
     for file in options.files:
         require_file(file)
     notes = layout.check(options.files)
@@ -117,19 +122,3 @@ def _roles(task: str, layout: Layout[Any, Any], files: Sequence[Path]) -> dict[s
         f"new {task}: expected {counts} files, got {len(files)}",
         fix="call " + " or ".join(f"`harken new {task} {call}`" for call in layout.calls),
     )
-
-
-def _check_share(dev: float | None, roles: Mapping[str, Path]) -> None:
-    if dev is None:
-        return
-    if not 0 < dev < 1:
-        raise UserError(
-            f"--dev: expected a number between 0 and 1, got {dev}",
-            fix="leave it out for the default share",
-        )
-    for key, path in roles.items():
-        if key.startswith("dev"):
-            raise UserError(
-                f"--dev {dev}: expected a share or a dev file, got both ({path})",
-                fix="leave out --dev, or that file",
-            )

@@ -1,5 +1,6 @@
 """Output of the commands: results on stdout, progress and remarks on stderr."""
 
+import argparse
 import os
 import sys
 import textwrap
@@ -19,17 +20,17 @@ MIN_HEADER_WIDTH = 14  # characters of a header that are not wrapped
 
 
 def remark(text: str) -> None:
-    """Print a line for a person on stderr, with control characters escaped."""
-    sys.stderr.write(printable(text) + "\n")
+    """Print a line on stderr, with control characters escaped."""
+    sys.stderr.write(escaped(text) + "\n")
     sys.stderr.flush()
 
 
 def result(text: str) -> None:
-    """Print a line of the result on stdout: exact in a pipe, escaped on a terminal."""
-    sys.stdout.write((printable(text) if sys.stdout.isatty() else text) + "\n")
+    """Print a line on stdout: unchanged in a pipe, escaped on a terminal."""
+    sys.stdout.write((escaped(text) if sys.stdout.isatty() else text) + "\n")
 
 
-def printable(text: str) -> str:
+def escaped(text: str) -> str:
     """Return the text with control and invisible characters as escapes such as \\x1b."""
     from harken.report.markup import prose
 
@@ -43,6 +44,20 @@ def result_json(record: Any) -> None:
     result(json_text(record, indent=1))
 
 
+def json_or_table(
+    options: argparse.Namespace,
+    record: Any,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    text_columns: Collection[int] = (0,),
+) -> None:
+    """Print the record with --json, else the table."""
+    if options.json:
+        result_json(record)
+    else:
+        table(header, rows, text_columns=text_columns)
+
+
 def table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -50,10 +65,10 @@ def table(
     text_columns: Collection[int] = (0,),
     pipe_width: int = PIPE_WIDTH,
 ) -> None:
-    """Print a table on stdout; columns that are not `text_columns` hold figures and never wrap.
+    """Print a table on stdout; only `text_columns` wrap.
 
-    A table that is wider than the terminal is printed in blocks of columns, each of which repeats
-    the text columns on the left. In a pipe its width is `pipe_width`, unless COLUMNS is set.
+    A table wider than the terminal is printed in blocks of columns that repeat the text columns on
+    the left. In a pipe, its width is `pipe_width` unless COLUMNS is set.
     """
     from rich.console import Console
     from rich.measure import Measurement
@@ -91,8 +106,8 @@ def _rich_table(
     drawn = Table(box=box.SIMPLE_HEAD)
     for column in columns:
         is_text = column in text_columns
-        title = printable(header[column])
-        if not is_text:  # a long run name must not widen a column of short figures
+        title = escaped(header[column])
+        if not is_text:  # a long title must not widen a column of short figures
             widest = max((len(row[column]) for row in rows), default=0)
             title = "\n".join(
                 part
@@ -107,7 +122,7 @@ def _rich_table(
             max_width=MIN_TEXT_WIDTH if is_text and narrow else None,
         )
     for row in rows:
-        drawn.add_row(*(printable(row[column]) for column in columns))
+        drawn.add_row(*(escaped(row[column]) for column in columns))
     return drawn
 
 
@@ -144,8 +159,7 @@ def value_with_interval(estimate: "Estimate | None") -> str:
 def progress_bar(title: str, count: Callable[[], int] | None) -> Iterator[Callable[[], None]]:
     """Yield a function to call after each of `count` items, drawn as a bar on stderr.
 
-    There is no bar unless stderr is a terminal and stdout is not: results on the same screen would
-    break it, and show the progress themselves.
+    The bar needs a terminal as stderr and not as stdout, because results would break it.
     """
     if count is None or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda: None

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from harken.api.inspection import patch
-from harken.cli.output import remark, result_json, table
+from harken.cli.output import json_or_table, remark
 from harken.cli.subject import load_subject
 from harken.errors import UserError
 from harken.models.gpt import GPT
@@ -33,12 +33,13 @@ def run(options: argparse.Namespace) -> int:
     result = patch(model, clean, corrupted, parts=options.what)
     order = result.shares.argsort(descending=True, stable=True).tolist()
     parts = [(result.parts[index], float(result.shares[index])) for index in order]
+    record = {"clean": result.clean, "corrupted": result.corrupted, "metric": result.metric}
+    shares = [{**part.to_json(), "share": share} for part, share in parts]
+    rows = [(part.label, f"{100 * share:.1f} %") for part, share in parts]
+    record |= {"what": options.what, "parts": shares}
+    json_or_table(options, record, ("part", "restored"), rows)
     if options.json:
-        record = {"clean": result.clean, "corrupted": result.corrupted, "metric": result.metric}
-        shares = [{**part.to_json(), "share": share} for part, share in parts]
-        result_json({**record, "what": options.what, "parts": shares})
         return 0
-    table(("part", "restored"), [(part.label, f"{100 * share:.1f} %") for part, share in parts])
     with torch.inference_mode():
         tokens = [int(model(rows)[0, -1].argmax()) for rows in (clean, corrupted)]
     right, wrong = subject.tokenizer.pieces(tokens)
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _prompt(model: GPT, read: Callable[[str], object], text: str) -> Tensor:
-    """Return the tokens of a prompt: the first that the model reads."""
+    """Return the tokens of a prompt, the first input of the model."""
     prompts: list[Tensor] = []
     hook = model.embedding.register_forward_hook(
         lambda _, inputs, output: prompts.append(inputs[0])

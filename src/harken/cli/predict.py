@@ -23,7 +23,7 @@ ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 class PredictedInput(NamedTuple):
-    """An input with its number, from 1; a blank line has no prediction."""
+    """An input with its number from 1; a blank line has no prediction."""
 
     number: int
     text: str
@@ -32,7 +32,7 @@ class PredictedInput(NamedTuple):
     is_file: bool = False  # whether the input is a file instead of a line
 
     def abstained(self, threshold: float | None) -> bool:
-        """Return whether the output is withheld; a confidence of NaN is too low."""
+        """Return whether the output is withheld; NaN is below every threshold."""
         if threshold is None or self.prediction is None:
             return False
         return not self.prediction.confidence >= threshold
@@ -41,10 +41,14 @@ class PredictedInput(NamedTuple):
 def run(options: argparse.Namespace) -> int:
     """Stream predictions, or collect them into one JSON object."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale is
+        sys.stdout.reconfigure(encoding="utf-8")  # independent of the locale
     names: list[str] = options.files or ["-"]
     paths = [Path(name) for name in names if name != "-"]
-    _check_max_error(options)
+    if options.max_error is not None and options.nbest is not None:
+        raise UserError(
+            f"--max-error: expected one output for each input, got --nbest {options.nbest}",
+            fix="leave out --nbest",
+        )
     loaded = with_search_options(load(options.folder, options.device), options)
     threshold = None if options.max_error is None else _threshold(loaded, options.max_error)
     takes_files = loaded.task.inputs != "lines"
@@ -89,29 +93,13 @@ def run(options: argparse.Namespace) -> int:
     return 1 if succeeded else UserError.exit_code
 
 
-def _check_max_error(options: argparse.Namespace) -> None:
-    rate: float | None = options.max_error
-    if rate is None:
-        return
-    if not 0 < rate < 1:
-        raise UserError(
-            f"--max-error: expected a number above 0 and below 1, got {rate}",
-            fix="give the error rate that you allow, such as 0.1",
-        )
-    if options.nbest is not None:
-        raise UserError(
-            f"--max-error: expected one output for each input, got --nbest {options.nbest}",
-            fix="leave out --nbest",
-        )
-
-
 def _threshold(loaded: Run, max_error: float) -> float:
     """Return the minimum confidence of an answer, chosen on the dev split of the run."""
     scored = loaded.scored_answers()
     if scored is None:
         raise UserError(
-            f"--max-error: expected a run whose outputs are right or wrong as a whole, as those of "
-            f"task 'answer' are, got one of task {loaded.recipe.task!r}",
+            "--max-error: expected a run whose outputs are right or wrong as a whole (such as task "
+            f"'answer'), got task {loaded.recipe.task!r}",
             fix="leave out --max-error",
         )
     threshold = threshold_for(scored, max_error)
@@ -159,10 +147,7 @@ def _predict(
 def _outcomes(
     loaded: Run, numbered: Sequence[tuple[int, str]], options: argparse.Namespace
 ) -> Iterator[Prediction | UserError | OSError]:
-    """Yield a prediction or an error for each input; the inputs beside a bad one are predicted.
-
-    Samples depend on the number of an input, not on its batch.
-    """
+    """Yield a prediction or an error for each input; a bad one does not affect the others."""
     if not numbered:
         return
     indices, texts = [number - 1 for number, _ in numbered], [text for _, text in numbered]
@@ -234,7 +219,7 @@ def _record(
 
 
 def _hypotheses(prediction: Prediction | None) -> list[tuple[str, float]]:
-    """Return outputs with log-probabilities; a prediction without a list is its own only one."""
+    """Return all outputs with log-probabilities."""
     if prediction is None:
         return []
     if prediction.nbest:

@@ -4,12 +4,15 @@ import argparse
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from harken.cli.arguments import add_fields
 from harken.errors import UserError
-
-if TYPE_CHECKING:
-    from harken.formats.examples import Utterance
+from harken.formats.examples import Utterance
+from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
+from harken.formats.sound import name_of
+from harken.formats.speech_folders import read_folder, utterances_from_names
+from harken.synthetic.joined import JoinedConfig, write_joined
 
 DIGITS = "0=zero,1=one,2=two,3=three,4=four,5=five,6=six,7=seven,8=eight,9=nine"
 
@@ -37,8 +40,6 @@ def make_manifest(
     out: Path, *, test: Sequence[str], dev: Sequence[str], test_last: int, **source: Any
 ) -> list[Path]:
     """Write a manifest for each split that has recordings."""
-    from harken.formats.manifest import write_manifest
-
     splits: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
     recordings = _recordings(**source)
     for number, recording in enumerate(recordings):
@@ -71,13 +72,6 @@ def stretches_options(parser: argparse.ArgumentParser) -> None:
 
 def make_stretches(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
     """Write a manifest with each utterance from each of its words on."""
-    from harken.formats.manifest import (
-        read_utterances,
-        split_at_words,
-        with_word_times,
-        write_manifest,
-    )
-    from harken.formats.sound import name_of
     from harken.run import load
 
     utterances = read_utterances(manifest)
@@ -99,24 +93,25 @@ def joined_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `harken data joined`."""
     add_recordings(parser)
     add = parser.add_argument
-    add("--sentences", type=int, default=1000, help="Number of sentences; a tenth each: dev, test")
-    add("--least", type=int, default=3, help="Minimum number of words per sentence")
-    add("--most", type=int, default=7, help="Maximum number of words per sentence")
+    add_fields(
+        parser,
+        JoinedConfig,
+        sentences="Number of sentences; a tenth each: dev, test",
+        least="Minimum number of words per sentence",
+        most="Maximum number of words per sentence",
+        rate="Sampling rate in Hz",
+        seed="Seed of the sentences",
+    )
     for part in ("test", "dev"):
         text = f"Speakers of the {part} split: names a,b or a share"
         add(f"--{part}-speakers", type=_speakers, default=0.15, metavar="NAMES", help=text)
-    add("--rate", type=int, default=8000, help="Sampling rate in Hz")
-    add("--seed", type=int, default=0, help="Seed of the sentences")
 
 
 def make_joined(
     out: Path, *, folder: Path, pattern: str | None, words: str | None, split: str, **settings: Any
 ) -> list[Path]:
     """Write sounds of several words each, and manifests with the time of every word."""
-    from harken.synthetic.joined import JoinedConfig, write_joined
-
-    config = JoinedConfig(**settings)
-    files = write_joined(_recordings(folder, pattern, words, split), config, out)
+    files = write_joined(_recordings(folder, pattern, words, split), JoinedConfig(**settings), out)
     return [files.train, files.dev, files.test]
 
 
@@ -129,9 +124,7 @@ def _speakers(text: str) -> tuple[str, ...] | float:
 
 def _recordings(
     folder: Path, pattern: str | None, words: str | None, split: str
-) -> Sequence["Utterance"]:
-    from harken.formats.speech_folders import read_folder, utterances_from_names
-
+) -> Sequence[Utterance]:
     if pattern is not None:
         texts = _transcripts(words) if words else None
         return utterances_from_names(folder, pattern, words=texts, split=split)

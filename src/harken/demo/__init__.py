@@ -1,1 +1,1 @@
-"""Experiments on generated people, one command each, from data to report."""
+"""The experiment of `harken demo`, from generated data to the report."""

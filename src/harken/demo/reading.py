@@ -1,8 +1,8 @@
 """The demo: pretrain on generated biographies, finetune on some questions, answer the others.
 
 The table compares, on the same held-out people: a model without pretraining, the most frequent
-place, a pretrained model, and a pretrained model with Synthesizer scores. The pretrained model is
-the run folder itself; the other two are in `compared/` inside it, the data in a folder beside it.
+place, a pretrained model, and a pretrained Synthesizer. The pretrained model is the run folder; the
+other two are in `compared/` inside it, the data in the folder NAME-data next to it.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ COMPARED = "compared"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DemoResult:
-    """The table and the page that shows it."""
+    """The rows of the table, and the page that contains it."""
 
     rows: list[ResultRow]
     report: Path
@@ -78,7 +78,7 @@ def without_reading(recipe: AnswerRecipe) -> AnswerRecipe:
 
 
 def with_synthesizer(recipe: AnswerRecipe) -> AnswerRecipe:
-    """Use Synthesizer scores, with learned positions: rotary ones need queries."""
+    """Use Synthesizer scores with learned positions, since rotary ones need queries."""
     attention = replace(recipe.model.attention, score=SynthesizerConfig())
     model = replace(recipe.model, attention=attention, position=LearnedConfig())
     return replace(recipe, model=model)
@@ -91,7 +91,7 @@ def run_demo(
     shape: Callable[[AnswerRecipe], AnswerRecipe] = lambda recipe: recipe,
     seed: int = 0,
 ) -> DemoResult:
-    """Run the demo, or what is not done yet: a second call only evaluates."""
+    """Run the unfinished parts of the demo, evaluate and write the report."""
     data = folder.parent / f"{folder.name}-data"
     if not (data / "questions.test.tsv").exists():
         write_people(replace(people, seed=seed), data)
@@ -114,7 +114,9 @@ def run_demo(
         for name, evaluation in zip(names, evaluations, strict=True)
     }
     first = evaluations[0]
-    usual = ResultRow(name="commonest place", n=first.n, metric=first.metrics["majority_answer"])
-    table = [rows["no pretraining"], usual, rows["pretrained"], rows["pretrained Synthesizer"]]
+    baseline = ResultRow(
+        name="most frequent place", n=first.n, metric=first.metrics["majority_answer"]
+    )
+    table = [rows["no pretraining"], baseline, rows["pretrained"], rows["pretrained Synthesizer"]]
     write_text(folder / REPORT, run_report(runs[0], first, table))
     return DemoResult(rows=table, report=folder / REPORT)

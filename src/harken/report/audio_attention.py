@@ -1,9 +1,7 @@
-"""Attention over sound: the spectrogram, and below it the attention of each symbol over seconds.
+"""Attention over sound: the spectrogram, and the attention of each symbol on the same time axis.
 
-    column i of a picture covers the seconds   first + (i ± 1/2) * step
-
-Frames of the spectrogram and positions of the encoder have their own `first` and `step`; all share
-one axis of seconds, so attention is below the sound that it attends to.
+Column i covers the seconds first + (i ± 1/2) * step, with other values of `first` and `step` for
+frames of the spectrogram and for positions of the encoder.
 """
 
 import math
@@ -16,7 +14,7 @@ from markupsafe import Markup
 from harken.formats.examples import SpokenWord
 from harken.report import canvas
 from harken.report.axis import label, rounded, stack_labels, ticks, two_digits
-from harken.report.canvas import Drawing, Heatmap, Label, Line, Mark, short, text_width
+from harken.report.canvas import Drawing, Heatmap, Label, Mark, Polyline, short, text_width
 from harken.report.markup import prose, token, visible
 from harken.report.page import render
 from harken.report.palette import LEGEND, Weights
@@ -41,12 +39,10 @@ class TimeAxis(NamedTuple):
         return (second - self.begin) / (self.end - self.begin)
 
     def percent(self, second: float) -> str:
-        """Return the position of a second for an attribute."""
         return f"{self.share(second):.4%}"
 
     @property
     def ticks(self) -> list[tuple[str, float]]:
-        """The ticks inside the axis with their labels."""
         numbers = ticks(self.begin, self.end, about=10)
         return [(label(tick), tick) for tick in numbers if self.begin <= tick <= self.end]
 
@@ -61,7 +57,7 @@ class Panel(NamedTuple):
 
 
 class _Figure:
-    """What the page and the file show."""
+    """The content of the page and of the file."""
 
     def __init__(self, viewed: ViewedAttention) -> None:
         assert viewed.view.sound is not None
@@ -69,8 +65,8 @@ class _Figure:
         self.largest = max(float(layer.weights.max()) for layer in viewed.layers)
         self.axis = time_axis(self.audio, viewed.layers[0].weights.shape[-1])
         last = viewed.layers[-1]
-        several = f"{last.name}, mean over {len(last.heads)} heads"
-        self.name = several if len(last.heads) > 1 else last.head_name(0)
+        count = len(last.heads)
+        self.name = f"{last.name}, mean over {count} heads" if count > 1 else last.head_name(0)
         weights = last.weights.astype(np.float64).mean(axis=0)
         self.spectrogram = _spectrogram(self.audio)
         self.large = self._panel(self.name, weights)
@@ -89,23 +85,22 @@ class _Figure:
         # Weights below the color scale, at even steps of their square roots.
         shares = (0.0, 0.25, 0.5, 0.75, 1.0)
         self.legend = [(two_digits(self.largest * share**2), share) for share in shares]
-        # Few symbols are drawn high, and every label stays legible.
+        # Pixels per symbol and per head.
         self.row = min(max(240 // len(self.symbols), 14), 30)
         self.strip = max(len(self.symbols), min(max(720 // viewed.head_count, 24), 64))
         self.boundaries = sorted({at for word in self.audio.words for at in (word.start, word.end)})
 
     def _panel(self, name: str, weights: Weights) -> Panel:
-        """Return one map; the largest weight of the figure has the last color."""
-        share = weights / (self.largest or 1.0)
-        return _panel(name, share, self.audio.first_place_seconds, self.audio.place_seconds)
+        relative = weights / (self.largest or 1.0)
+        return _panel(name, relative, self.audio.first_place_seconds, self.audio.place_seconds)
 
 
 def _spectrogram(audio: AudioView) -> Panel:
-    """Return the spectrogram, low frequencies at the bottom; the quietest parts look the same."""
+    """Return the spectrogram, low frequencies at the bottom, clipped at the `_QUIET` percentile."""
     bands = audio.spectrogram.T[::-1].astype(np.float64)
     quiet, loud = np.percentile(bands, _QUIET), bands.max()
     share = np.clip((bands - quiet) / (loud - quiet), 0, 1) if loud > quiet else 0 * bands
-    # The color scale takes square roots, and logarithms need none.
+    # Squared, because the color scale takes square roots.
     return _panel("sound", np.square(share), audio.first_frame_seconds, audio.frame_seconds)
 
 
@@ -119,7 +114,7 @@ def _panel(name: str, weights: Weights, first: float, step: float) -> Panel:
 
 
 def time_axis(audio: AudioView, positions: int) -> TimeAxis:
-    """Return the axis from 0, or from what is earlier, to the last end."""
+    """Return the axis that covers 0, all words, frames and positions."""
     seconds = [0.0, *(second for word in audio.words for second in (word.start, word.end))]
     for first, step, count in (
         (audio.first_frame_seconds, audio.frame_seconds, len(audio.spectrogram)),
@@ -137,10 +132,10 @@ def place_words(
     Labels on one line do not overlap if the axis has `width` pixels.
     """
     words = sorted(words, key=lambda word: word.start)
-    spans = []
-    for word in words:
-        start, end = (width * axis.share(second) for second in (word.start, word.end))
-        spans.append((start, end, _LETTER * len(visible(word.word))))
+    spans = [
+        (width * axis.share(word.start), width * axis.share(word.end), _LETTER * len(text))
+        for word, text in ((word, visible(word.word)) for word in words)
+    ]
     rows = stack_labels(spans, width, _WORD_GAP)
     return [(word, *row) for word, row in zip(words, rows, strict=True)]
 
@@ -148,15 +143,15 @@ def place_words(
 def audio_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Markup:
     """Return the spectrogram, the mean of the last layer large, and every head."""
     figure = _Figure(viewed)
-    least = round(min(max(22 * (figure.axis.end - figure.axis.begin), 440), 900))
-    words = place_words(figure.audio.words, figure.axis, least)
+    width = round(min(max(22 * (figure.axis.end - figure.axis.begin), 440), 900))
+    words = place_words(figure.audio.words, figure.axis, width)
     return render(
         "audio_attention.html",
         title=title,
         note=note,
         axis=figure.axis,
         figure=figure,
-        least=least,
+        min_width=width,
         height=_SOUND,
         line=_LINE,
         lines=1 + max((line for _, line, _ in words), default=0),
@@ -169,7 +164,7 @@ def audio_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
 
 
 def audio_drawing(viewed: ViewedAttention, title: str) -> Drawing:
-    """Draw the same as rows that share the axis of seconds."""
+    """Draw the content of `audio_figure`."""
     figure = _Figure(viewed)
     names = [short(visible(symbol)) for symbol in figure.symbols]
     left = 24 + max(56.0, *map(text_width, names))
@@ -191,12 +186,12 @@ def audio_drawing(viewed: ViewedAttention, title: str) -> Drawing:
 
     def boundaries(height: float) -> Iterator[Mark]:
         for at in map(x, figure.boundaries):
-            yield Line(((at, y), (at, y + height)), "word", opacity=0.6)
+            yield Polyline(((at, y), (at, y + height)), "word", opacity=0.6)
 
     def seconds() -> Iterator[Mark]:
-        yield Line(((left, y + 4), (left + _PLOT, y + 4)))
+        yield Polyline(((left, y + 4), (left + _PLOT, y + 4)))
         for text, tick in figure.axis.ticks:
-            yield Line(((x(tick), y + 4), (x(tick), y + 9)))
+            yield Polyline(((x(tick), y + 4), (x(tick), y + 9)))
             yield Label(x(tick), y + 22, text, anchor="middle")
         yield side("seconds", y + 18)
 
@@ -206,7 +201,7 @@ def audio_drawing(viewed: ViewedAttention, title: str) -> Drawing:
         marks.append(side("words", y + height / 2))
         for spoken, line, flipped in words:
             start, end, base = x(spoken.start), x(spoken.end), y + height - _LINE * line
-            marks.append(Line(((start, base - 2), (end, base - 2)), "word", 2))
+            marks.append(Polyline(((start, base - 2), (end, base - 2)), "word", 2))
             word = Label(start, base - 6, visible(spoken.word), "ink")
             marks.append(word._replace(x=end, anchor="end") if flipped else word)
         y += height + _GAP

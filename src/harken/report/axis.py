@@ -12,7 +12,7 @@ def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
     assert math.isfinite(low) and math.isfinite(high) and low <= high, (low, high)
     size = max(abs(low), abs(high))
     if high - low <= _SAME * size:
-        reach = size / 2 or 1.0  # a single value gets room on both sides
+        reach = size / 2 or 1.0  # centers a single value
         low, high = low - reach, high + reach
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))
@@ -48,7 +48,7 @@ def label(value: float) -> str:
         text = f"{float(mantissa):g}e{int(exponent)}"
     else:
         text = f"{value + 0.0:,.10f}".rstrip("0").rstrip(".")
-        # Four digits read well without a gap: 2000, but 20 000.
+        # Four digits have no gap: 2000, but 20 000.
         text = text.replace(",", "\u202f" if size >= 1e4 else "")
     return text.replace("-", "−")
 
@@ -69,17 +69,17 @@ def two_digits(value: float) -> str:
 
 
 def stack_labels(
-    spans: Iterable[tuple[float, float, float]], room: float, gap: float
+    spans: Iterable[tuple[float, float, float]], limit: float, gap: float
 ) -> list[tuple[int, bool]]:
-    """Return the row of each label and whether it ends, not starts, at its mark.
+    """Return the row of each label, and whether it ends (instead of starts) at its mark.
 
-    `spans` are start and end of each mark and the width of its label, sorted by start. Labels are
-    on the first row with a free place. A label that would exceed `room` ends with its mark.
+    `spans` are start, end and label width of each mark, sorted by start. A label is on the first
+    row with enough space, and ends at its mark if it would otherwise exceed `limit`.
     """
     ends: list[float] = []  # of the last label of each row
     placed = []
     for start, end, width in spans:
-        flipped = start + width > room
+        flipped = start + width > limit
         left, right = (end - width, end) if flipped else (start, max(end, start + width))
         row = next((i for i, free in enumerate(ends) if free <= left), len(ends))
         ends[row : row + 1] = [right + gap]

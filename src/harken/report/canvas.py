@@ -1,8 +1,7 @@
-"""Figures as files: marks on one matplotlib axes, written as SVG and PNG.
+"""Figures as SVG and PNG files: marks at pixels from the upper left corner, drawn by matplotlib.
 
-Coordinates are pixels from the upper left corner. The SVG keeps text as text and follows the
-reader's theme: its style sheet replaces each light color by a dark one. The same marks give the
-same bytes. matplotlib is imported only when a file is written.
+The SVG keeps text as text, and its style sheet replaces light colors by dark ones in a dark theme.
+The same marks give the same bytes. matplotlib is imported only when a file is written.
 """
 
 import re
@@ -43,7 +42,7 @@ _COLORS: dict[Color, tuple[str, str]] = {
     "halo": ("#0f1420", "#0f1420"),
     "peak": ("#fefefe", "#fefefe"),
 }
-_DARK_RULES = "".join(
+_RULES = "".join(
     f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
     for light, dark in _COLORS.values()
     for part in ("fill", "stroke")
@@ -51,16 +50,14 @@ _DARK_RULES = "".join(
 )
 _STYLE = (
     f'[id^="dark"]{{display:none}}@media {DARK_SCREEN}{{'
-    f'[id^="light"]{{display:none}}[id^="dark"]{{display:inline}}{_DARK_RULES}}}'
+    f'[id^="light"]{{display:none}}[id^="dark"]{{display:inline}}{_RULES}}}'
 )
 _FAMILIES = (
     "DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic",
     "Arial Unicode MS", "PingFang SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
 )  # fmt: skip
-_COLUMN = 7.0  # pixels of a Latin letter of size 12, about
-_LABEL = 16  # letters of a label
-MARGIN, LINE, TITLE_LINE = 20, 18, 22
-LEGEND_WIDTH = 180
+_COLUMN = 7.0  # approximate pixels of a Latin letter of size 12
+MARGIN, LINE, TITLE_LINE, _LEGEND_WIDTH = 20, 18, 22, 180  # pixels
 
 
 class Label(NamedTuple):
@@ -95,7 +92,7 @@ class Picture(NamedTuple):
     pixels: NDArray[np.uint8]
 
 
-class Line(NamedTuple):
+class Polyline(NamedTuple):
     """A line through points."""
 
     points: Sequence[tuple[float, float]]
@@ -121,7 +118,7 @@ class Circle(NamedTuple):
     line: float = 0.0
 
 
-Mark = Label | Heatmap | Picture | Line | Bars | Circle
+Mark = Label | Heatmap | Picture | Polyline | Bars | Circle
 
 
 class Drawing(NamedTuple):
@@ -134,15 +131,12 @@ class Drawing(NamedTuple):
     description: str = ""
 
     def svg(self) -> bytes:
-        """Return a self-contained SVG file."""
         file = _save(self, "svg", 1.0).decode("utf-8")
-        head, opening, rest = file[file.index("<svg") :].partition(">")
+        head, _, rest = file[file.index("<svg") :].partition(">")
         head = re.sub(r'="([\d.]+)pt"', r'="\1"', head)  # a unit is a pixel
         title, description = escape(prose(self.title)), escape(prose(self.description))
-        return (
-            f'{head} role="img"{opening}<title>{title}</title><desc>{description}</desc>'
-            f"<style>{_STYLE}</style>{rest}"
-        ).encode()
+        text = f"<title>{title}</title><desc>{description}</desc>"
+        return f'{head} role="img">{text}<style>{_STYLE}</style>{rest}'.encode()
 
     def png(self, scale: float = 2) -> bytes:
         """Return a PNG file with `scale` pixels per unit, in light colors."""
@@ -166,7 +160,7 @@ def check_suffix(path: Path) -> None:
 
 
 def heading(title: str, notes: Sequence[str], x: float, width: float) -> list[Label]:
-    """Return the title at the margin and, from x on, the notes below it, the first one in ink."""
+    """Return the title at the margin and, below it from x on, the notes, the first in ink."""
 
     def lines(text: str, letters: float) -> list[str]:
         return wrap(prose(text), int(letters), max_lines=3, placeholder=" …")
@@ -185,9 +179,9 @@ def heading(title: str, notes: Sequence[str], x: float, width: float) -> list[La
 def legend(x: float, y: float, ticks: Sequence[tuple[str, float]]) -> list[Mark]:
     """Return the color scale with labels at positions from 0 to 1."""
     return [
-        Heatmap(x, y, LEGEND_WIDTH, 10, LEGEND),
+        Heatmap(x, y, _LEGEND_WIDTH, 10, LEGEND),
         Label(x - 6, y + 9, "weight", anchor="end"),
-        *(Label(x + LEGEND_WIDTH * share, y + 25, text, anchor="middle") for text, share in ticks),
+        *(Label(x + _LEGEND_WIDTH * share, y + 25, text, anchor="middle") for text, share in ticks),
     ]
 
 
@@ -196,7 +190,7 @@ def text_width(text: str) -> float:
     return _COLUMN * sum(map(_columns, text))
 
 
-def short(text: str, letters: int = _LABEL) -> str:
+def short(text: str, letters: int = 16) -> str:
     """Return a label of at most `letters` columns, and at most three marks per letter."""
     if text_width(text) <= letters * _COLUMN and len(text) <= 4 * letters:
         return text
@@ -205,21 +199,20 @@ def short(text: str, letters: int = _LABEL) -> str:
 
 
 def _columns(letter: str) -> int:
-    """Combining marks take no room; Chinese and Japanese letters are twice as wide as Latin."""
+    """Return 0 for a combining mark, 2 for a wide letter such as a Chinese one, else 1."""
     if unicodedata.category(letter).startswith("M"):
         return 0
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 
 
 @cache
-def _installed() -> tuple[str, ...]:
+def _installed() -> list[str]:
     from matplotlib.font_manager import get_font_names
 
-    installed = set(get_font_names())
-    return tuple(name for name in _FAMILIES if name in installed)
+    return [name for name in _FAMILIES if name in get_font_names()]
 
 
-def printable(text: str) -> str:
+def escape_missing_glyphs(text: str) -> str:
     """Replace each letter that no installed font has by its Python escape, for PNG files."""
     from matplotlib.font_manager import findfont, get_font
 
@@ -238,7 +231,7 @@ def _save(drawing: Drawing, kind: Kind, scale: float) -> bytes:
     from matplotlib.figure import Figure
 
     settings = {
-        "font.family": list(_installed()) if kind == "png" else "sans-serif",
+        "font.family": _installed() if kind == "png" else "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],
         "text.parse_math": False,
         "svg.fonttype": "none",
@@ -273,36 +266,27 @@ def _draw(axes: "Axes", mark: Mark, order: int, kind: Kind) -> None:
 
     match mark:
         case Label(x, y, text, color, anchor, size, rotated):
-            axes.text(
-                x,
-                y,
-                text,
-                color=_COLORS[color][0],
-                fontsize=size,
-                ha={"start": "left", "middle": "center", "end": "right"}[anchor],
-                rotation=90 if rotated else 0,
-                rotation_mode="anchor",
-                zorder=order,
-            )
+            drawn = axes.text(x, y, text, color=_COLORS[color][0], fontsize=size, zorder=order)
+            drawn.set(ha={"start": "left", "middle": "center", "end": "right"}[anchor])
+            drawn.set(rotation=90 if rotated else 0, rotation_mode="anchor")
         case Heatmap(weights=weights):
             # The light image covers the dark one unless the style sheet hides it.
             for name, anchors in (("dark", DARK), ("light", LIGHT))[kind == "png" :]:
                 place(scale(anchors)[levels(weights)], name)
         case Picture(pixels=pixels):
             place(pixels, "picture")
-        case Line(points, color, width, opacity):
+        case Polyline(points, color, width, opacity):
             across, down = np.round(points, 2).T
             hue = _COLORS[color][0]
             axes.plot(across, down, color=hue, lw=width, alpha=opacity, zorder=order, clip_on=False)
         case Bars(boxes, color):
-            corners = [
-                corner
-                for x, y, wide, high in boxes
-                for corner in ((x, y), (x + wide, y), (x + wide, y + high), (x, y + high), (x, y))
-            ]
+            x, y, wide, high = np.transpose(boxes)
+            across, down = (x, x + wide, x + wide, x, x), (y, y, y + high, y + high, y)
+            corners = np.round(np.stack((across, down)).T.reshape(-1, 2), 2)
             codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
-            outline, hue = Outline(np.round(corners, 2), codes), _COLORS[color][0]
-            axes.add_patch(PathPatch(outline, fc=hue, lw=0, zorder=order, clip_on=False))
+            patch = PathPatch(Outline(corners, codes), fc=_COLORS[color][0], lw=0, zorder=order)
+            patch.set_clip_on(False)
+            axes.add_patch(patch)
         case Circle(x, y, radius, color, line):
             disk = Disk((x, y), radius, color=_COLORS[color][0], fill=not line, lw=line)
             disk.set(zorder=order, clip_on=False)

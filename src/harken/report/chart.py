@@ -1,8 +1,7 @@
-"""Charts as inline SVG: axes, lines, points, intervals, vertical marks; and one stacked bar.
+"""Charts as inline SVG: lines, points with intervals, vertical marks; and one stacked bar.
 
-Positions are per cent of the plot and lines are in a nested viewport that is stretched, so a narrow
-screen narrows the chart without shrinking its text. A value that is not finite (or not positive on
-a logarithmic axis) is a gap.
+Positions are per cent of the plot and lines are in a stretched viewport, so a narrow screen does
+not shrink the text. A value that is not finite (or not positive on a logarithmic axis) is a gap.
 """
 
 import math
@@ -21,7 +20,7 @@ from harken.report.page import macro
 
 _COLORS = 6  # classes c0..c5 in page.css; further series are dashed
 _COLUMNS = 400  # of the plot, each drawn by at most four points
-_LETTER = 100 * 7.0 / 290.0  # width of a letter in per cent of a plot on a phone
+_LETTER = 100 * 7.0 / 290.0  # per cent of the plot on a phone
 _PARTS = ("c0", "c1", "c3")  # distinguishable with color blindness
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -43,9 +42,8 @@ class Series:
             raise ValueError(f"series {self.name!r}: {len(self.x)} x but {len(self.y)} y")
 
     def segments(self, log_y: bool) -> list[Points]:
-        """Return the points between gaps, sorted by x."""
+        """Return the points between gaps, sorted by x: a resumed run may log steps twice."""
         points = np.column_stack([self.x, self.y]).astype(np.float64)
-        # A resumed run may log some steps twice, or late.
         points = points[np.argsort(points[:, 0], kind="stable")]
         usable = np.isfinite(points[:, 1]) & ((points[:, 1] > 0) | (not log_y))
         breaks = np.flatnonzero(np.diff(usable.astype(np.int8))) + 1
@@ -145,7 +143,7 @@ def chart(
 
 
 def _step_axis(values: Sequence[float]) -> Scale:
-    """Return the x axis of steps: it ends at the first and last one and has whole ticks."""
+    """Return an axis that ends at the first and last step and has integer ticks."""
     low, high = float(min(values)), float(max(values))
     whole = [tick for tick in ticks(low, high, about=7) if tick == int(tick)]
     return Scale(low, high, [tick for tick in whole if low <= tick <= high] or [low])
@@ -154,7 +152,7 @@ def _step_axis(values: Sequence[float]) -> Scale:
 def _value_axis(low: float, high: float, log: bool) -> Scale:
     if log:
         return Scale(*log_axis(low, high), log=True)
-    # Includes zero if it is near, so that half a loss looks like half.
+    # Includes zero if it is near, so that heights are proportional to losses.
     steps = ticks(0.0 if 0 < low < high / 2 else low, high)
     return Scale(steps[0], steps[-1], steps)
 
@@ -174,15 +172,15 @@ def thin(points: Points, *, columns: int = _COLUMNS) -> Points:
 
 def _path(parts: Sequence[Points], x: Scale, y: Scale) -> str:
     """Return the lines of a series in a viewport of 1000 x 1000 units."""
-    return "".join(
-        "M" + "L".join(f"{10 * x.place(a):.1f} {1000 - 10 * y.place(b):.1f}" for a, b in thin(part))
+    lines = [
+        [f"{10 * x.place(a):.1f} {1000 - 10 * y.place(b):.1f}" for a, b in thin(part)]
         for part in parts
-        if len(part) > 1
-    )
+    ]
+    return "".join("M" + "L".join(line) for line in lines if len(line) > 1)
 
 
 def _points(series: Series, parts: Sequence[Points]) -> list[tuple[float, float, float]]:
-    """Return x, y and radius of points; of a line, those between two gaps."""
+    """Return x, y and radius of points: all if they have radii, else those between two gaps."""
     if series.radii:
         triples = zip(series.x, series.y, series.radii, strict=True)
         return [(x, y, radius) for x, y, radius in triples if math.isfinite(y)]
@@ -200,7 +198,7 @@ def _describe(series: Series, parts: Sequence[Points]) -> str:
 
 
 def stacked_bar(parts: Mapping[str, Estimate]) -> Markup:
-    """Return the parts of a whole side by side, with a legend that names empty parts too."""
+    """Return the parts of a whole as one bar, with a legend that also names empty parts."""
     shares = [100 * (part.value or 0.0) for part in parts.values()]
     intervals = map(shown_interval, parts.values())
     starts = np.cumsum([0.0, *shares]).tolist()

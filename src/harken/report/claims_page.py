@@ -1,4 +1,4 @@
-"""The page of `harken claims`: verdicts, figures, then every claim with its numbers."""
+"""The page of `harken claims`: all verdicts, then every claim with its figures."""
 
 from collections.abc import Sequence
 
@@ -14,23 +14,23 @@ CASES = ("case", "predicted", "measured", "tolerance", "agrees")
 
 
 def claims_page(
-    judged: Sequence[ClaimResult], experiments: Sequence[Experiment], setting: Setting
+    results: Sequence[ClaimResult], experiments: Sequence[Experiment], setting: Setting
 ) -> str:
     """Return one self-contained HTML document."""
-    verdicts = [result.verdict for result in judged]
-    rows = [(result.claim.id, result.claim.statement, _verdict(result)) for result in judged]
+    verdicts = [result.verdict for result in results]
+    rows = [(result.claim.id, result.claim.statement, _verdict(result)) for result in results]
     return page(
-        "Claims of the sources",
-        subtitle="Each statement with a formula: the predicted and the measured values.",
+        "Claims of the course documents",
+        subtitle="Predicted and measured values of every formula.",
         facts={
-            "statements": str(len(judged)),
+            "statements": str(len(results)),
             **{verdict: str(verdicts.count(verdict)) for verdict in dict.fromkeys(verdicts)},
             "width": str(setting.width),
             "seed": str(setting.seed),
         },
         sections=[
             Section(title="Verdicts", body=plain_table(("id", "statement", "verdict"), rows)),
-            *(_section(result, experiments) for result in judged),
+            *(_section(result, experiments) for result in results),
         ],
     )
 
@@ -41,18 +41,12 @@ def _verdict(result: ClaimResult) -> str:
 
 
 def _section(result: ClaimResult, experiments: Sequence[Experiment]) -> Section:
-    cases = [
-        (case.what, case.predicted, case.measured, case.tolerance, case.agrees)
-        for case in result.cases
-    ]
-    body = render(
-        "claim.html",
-        claim=result.claim,
-        verdict=_verdict(result).capitalize(),
-        figures=[(_figure(e), e.seen) for e in experiments if e.id == result.claim.id],
-        cases=plain_table(CASES, cases),
-    )
-    return Section(title=result.claim.id, lead=result.claim.statement, body=body)
+    claim = result.claim
+    cases = [(c.what, c.predicted, c.measured, c.tolerance, c.agrees) for c in result.cases]
+    figures = [(_figure(e), e.seen) for e in experiments if e.id == claim.id]
+    verdict, table = _verdict(result).capitalize(), plain_table(CASES, cases)
+    body = render("claim.html", claim=claim, verdict=verdict, figures=figures, cases=table)
+    return Section(title=claim.id, lead=claim.statement, body=body)
 
 
 def _figure(experiment: Experiment) -> Markup:

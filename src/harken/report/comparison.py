@@ -18,24 +18,24 @@ MEANING = (
 )
 
 
-class EvaluatedRun(NamedTuple):
+class ComparedRun(NamedTuple):
     """A run and its evaluation."""
 
     folder: str  # as the user named it
     name: str  # short and unique
-    weights: int
-    units: int  # of the vocabulary
+    parameters: int
+    vocabulary: int  # entries
     seed: int
     evaluation: Evaluation
 
 
 class ComparisonRow(NamedTuple):
-    """One metric of a run against the first; None if they are not comparable."""
+    """One metric of a run against the first."""
 
-    run: EvaluatedRun
-    against: EvaluatedRun
+    run: ComparedRun
+    against: ComparedRun
     metric: str
-    difference: Difference | None
+    difference: Difference | None  # None if the metrics are not comparable
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -50,64 +50,48 @@ class ComparisonRow(NamedTuple):
         return (*names, value, interval, f"{paired.p:.4f}", better)
 
 
-def compare_runs(runs: Sequence[EvaluatedRun]) -> list[ComparisonRow]:
+def compare_runs(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     """Compare every later run with the first, in every metric that both have."""
     first, *others = runs
     return [
-        ComparisonRow(
-            run=run,
-            against=first,
-            metric=metric,
-            difference=difference(sample, other) if comparable(sample, other) else None,
-        )
+        ComparisonRow(run, first, metric, difference(a, b) if comparable(a, b) else None)
         for run in others
-        for metric, sample in first.evaluation.samples.items()
-        if (other := run.evaluation.samples.get(metric)) is not None
+        for metric, a in first.evaluation.samples.items()
+        if (b := run.evaluation.samples.get(metric)) is not None
     ]
 
 
-def metric_keys(runs: Sequence[EvaluatedRun]) -> list[str]:
+def metric_keys(runs: Sequence[ComparedRun]) -> list[str]:
     """Return the metrics of all runs, in the order of the first."""
     return list(dict.fromkeys(name for run in runs for name in run.evaluation.metrics))
 
 
-def comparison_page(task: str, runs: Sequence[EvaluatedRun], rows: Sequence[ComparisonRow]) -> str:
+def comparison_page(task: str, runs: Sequence[ComparedRun], rows: Sequence[ComparisonRow]) -> str:
     """Return one self-contained HTML document."""
-    counts = sorted({run.evaluation.n for run in runs})
+    counts = " or ".join(f"{count:,}" for count in sorted({run.evaluation.n for run in runs}))
     differences = plain_table(HEADER, [row.cells for row in rows])
-    listed = plain_table(
-        ("run", "folder", "parameters", "vocabulary", "seed"),
-        [(run.name, run.folder, run.weights, run.units, run.seed) for run in runs],
-    )
+    header = ("run", "folder", "parameters", "vocabulary", "seed")
+    listed = [(run.name, run.folder, run.parameters, run.vocabulary, run.seed) for run in runs]
     return page(
-        f"{task}: {len(runs)} runs compared",
+        f"{task}: comparison of {len(runs)} runs",
         subtitle=", ".join(run.name for run in runs),
-        facts={
-            "task": task,
-            "runs": str(len(runs)),
-            "examples": " or ".join(f"{count:,}" for count in counts),
-        },
+        facts={"task": task, "runs": str(len(runs)), "examples": counts},
         sections=[
             Section(title="Differences", lead=MEANING, body=differences),
             *(_metric_section(name, runs) for name in metric_keys(runs)),
-            Section(title="Runs", body=listed),
+            Section(title="Runs", body=plain_table(header, listed)),
         ],
     )
 
 
-def _metric_section(name: str, runs: Sequence[EvaluatedRun]) -> Section:
+def _metric_section(name: str, runs: Sequence[ComparedRun]) -> Section:
     evaluations = {run.name: run.evaluation for run in runs if name in run.evaluation.metrics}
     units = {evaluation.metrics[name].unit for evaluation in evaluations.values()}
     # Notes may differ between runs, such as the majority answer in training.
     notes = {run: evaluation.notes.get(name, "") for run, evaluation in evaluations.items()}
     differ = len(set(notes.values())) > 1
     rows = [
-        ResultRow(
-            name=run,
-            n=evaluation.units(name),
-            metric=evaluation.metrics[name],
-            note=notes[run] if differ else "",
-        )
+        ResultRow(run, evaluation.units(name), evaluation.metrics[name], notes[run] * differ)
         for run, evaluation in evaluations.items()
     ]
     return Section(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harken.report.axis import label, ticks
-from harken.report.canvas import Bars, Circle, Drawing, Heatmap, Label, Line, Mark
+from harken.report.canvas import Bars, Circle, Drawing, Heatmap, Label, Mark, Polyline
 from harken.report.markup import prose
 
 if TYPE_CHECKING:
@@ -63,18 +63,18 @@ def _axes(
     x: float, title: str, y_label: str, across: tuple[float, float], up: tuple[float, float]
 ) -> Iterator[Mark]:
     """Draw the two axes of a plot with its title; each range is from the origin on."""
-    yield Line([(x, _TOP), (x, _BOTTOM), (x + _SIZE, _BOTTOM)])
+    yield Polyline([(x, _TOP), (x, _BOTTOM), (x + _SIZE, _BOTTOM)])
     yield Label(x + _SIZE / 2, _TOP - 8, title, "ink", "middle")
     yield Label(x + _SIZE / 2, _BOTTOM + 36, "key", anchor="middle")
     yield Label(x - 38, _TOP + _SIZE / 2, y_label, anchor="middle", rotated=True)
     for tick, share in _shares(*across):
         if tick == int(tick):
             at = x + _SIZE * share
-            yield Line([(at, _BOTTOM), (at, _BOTTOM + 4)])
+            yield Polyline([(at, _BOTTOM), (at, _BOTTOM + 4)])
             yield Label(at, _BOTTOM + 18, label(tick), anchor="middle", size=11)
     for tick, share in _shares(*up):
         at = _BOTTOM - _SIZE * share
-        yield Line([(x - 4, at), (x, at)])
+        yield Polyline([(x - 4, at), (x, at)])
         yield Label(x - 7, at + 4, label(tick), anchor="end", size=11)
 
 

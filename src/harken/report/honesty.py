@@ -1,5 +1,6 @@
 """The "Confidence and unknown questions" section: calibration, abstention, made-up answers."""
 
+import math
 from collections.abc import Sequence
 
 from markupsafe import Markup
@@ -13,7 +14,6 @@ from harken.report.chart import Series, VerticalLine, chart, stacked_bar
 from harken.report.page import Section, render
 from harken.report.tables import ResultRow, plain_table, result_table
 
-TITLE = "Confidence and unknown questions"
 EXAMPLES = 6  # fictional names with the highest confidence
 SIMILARITY = {"string": "by spelling", "embedding": "by the model's hidden state"}
 
@@ -45,20 +45,7 @@ def honesty_section(honesty: Honesty) -> Section:
         fictional_tables=_fictional_tables(honesty),
         # A single group repeats the overall result.
         groups=[
-            result_table(
-                [
-                    ResultRow(
-                        name=group.name,
-                        n=group.n,
-                        metric=group.right,
-                        note=f"mean confidence {shown(group.confidence, 'share')}",
-                    )
-                    for group in groups
-                ],
-                metric="accuracy",
-                caption=f"By {title}: the dot is the measured value, the bar its 95 % interval.",
-                row_header=title,
-            )
+            _group_table(title, groups)
             for title, groups in honesty.groups.items()
             if len(groups) > 1
         ],
@@ -68,7 +55,16 @@ def honesty_section(honesty: Honesty) -> Section:
         "what it knows from what it makes up. A name is the part that differs between training "
         f"questions: {honesty.frame}"
     )
-    return Section(title=TITLE, lead=lead, body=body)
+    return Section(title="Confidence and unknown questions", lead=lead, body=body)
+
+
+def _group_table(title: str, groups: Sequence[AnswerGroup]) -> Markup:
+    rows = [
+        ResultRow(g.name, g.n, g.right, f"mean confidence {shown(g.confidence, 'share')}")
+        for g in groups
+    ]
+    caption = f"By {title}: the dot is the measured value, the bar its 95 % interval."
+    return result_table(rows, metric="accuracy", caption=caption, row_header=title)
 
 
 def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
@@ -77,14 +73,14 @@ def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
     points = Series(
         name="accuracy",
         x=[group.confidence for group in bins],
-        y=[float("nan") if right.value is None else right.value for right in accuracies],
+        y=[math.nan if right.value is None else right.value for right in accuracies],
         intervals=[
             None if right.low is None or right.high is None else (right.low, right.high)
             for right in accuracies
         ],
         radii=[3 + 6 * (group.n / largest) ** 0.5 for group in bins],
     )
-    description = "; ".join(
+    text = "; ".join(
         f"{group.n} answers with confidence {shown(group.confidence, 'share')}: "
         f"{shown(group.right.value, group.right.unit)} correct"
         for group in bins
@@ -95,7 +91,7 @@ def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
         y_label="accuracy",
         percent=True,
         diagonal=True,
-        description=description,
+        description=text,
     )
 
 
@@ -139,28 +135,18 @@ def _fictional_tables(honesty: Honesty) -> list[Markup]:
         return []
     has_threshold = any(group.above is not None for group in fictional.confidence_summaries)
     caption = f"The threshold is that for at most {_rate(MARKED)} errors."
-    confidences = [
-        (
-            group.name,
-            group.n,
-            f"{group.median:.2f}",
-            "no threshold" if group.above is None else shown(group.above, "share"),
-        )
-        for group in fictional.confidence_summaries
-    ]
+    confidences = []
+    for group in fictional.confidence_summaries:
+        above = "no threshold" if group.above is None else shown(group.above, "share")
+        confidences.append((group.name, group.n, f"{group.median:.2f}", above))
     answers = sorted(fictional.said, key=lambda answer: -answer.confidence)[:EXAMPLES]
+    examples = [(answer.name, answer.answer, f"{answer.confidence:.2f}") for answer in answers]
+    header = ("asked about", "n", "median confidence", "above the threshold")
+    columns = ("fictional name", "answer", "confidence")
     return [
-        plain_table(
-            ("asked about", "n", "median confidence", "above the threshold"),
-            confidences,
-            caption=caption if has_threshold else "",
-        ),
+        plain_table(header, confidences, caption=caption if has_threshold else ""),
         plain_table(("most frequent answers", "count", "count in training"), fictional.commonest),
-        plain_table(
-            ("fictional name", "answer", "confidence"),
-            [(answer.name, answer.answer, f"{answer.confidence:.2f}") for answer in answers],
-            caption="Answers with the highest confidence.",
-        ),
+        plain_table(columns, examples, caption="The most confident answers."),
     ]
 
 

@@ -4,9 +4,8 @@
     a pixel belongs to the position with the nearest center
     opacity of the overlay = 0.8 (1 - sqrt(weight of the position / largest weight of the token))
 
-The overlay is neither black nor white, so that it is visible on both. Each token has its own scale,
-because attention to a large object gives each position little; the number beside the token is its
-largest weight. Without an image (only a feature map) the weights are drawn as a heatmap.
+The largest weight is written next to the token. Without an image (only a feature map), weights are
+drawn as a heatmap.
 """
 
 import hashlib
@@ -29,7 +28,7 @@ from harken.report.palette import Weights, data_uri, strength
 from harken.report.viewed_attention import LayerAttention, ViewedAttention
 from harken.tasks.attention_view import ImageView
 
-OVERLAY = 70, 94, 138  # red, green, blue
+OVERLAY = 70, 94, 138  # RGB, visible on black and on white
 _OPACITY = 0.8  # where nothing is attended to: the image stays recognizable
 _MAX_PIXELS = 512  # along a side of the image in a page
 _RING = 0.035  # radius of the mark at the peak, relative to the longer side
@@ -45,7 +44,7 @@ class NamedWeights(NamedTuple):
 
 
 def mean_and_heads(layer: LayerAttention) -> list[NamedWeights]:
-    """Return the mean of a layer, then each head; a single head is its own mean."""
+    """Return the mean of a layer if it has several heads, then each head."""
     weights = np.clip(layer.weights.astype(np.float64), 0, 1)
     heads = [NamedWeights(layer.head_name(i), head) for i, head in enumerate(weights)]
     mean = NamedWeights(f"{layer.name}, mean over {len(heads)} heads", weights.mean(axis=0))
@@ -66,7 +65,7 @@ def _covered(view: ImageView, margin: int = 0) -> Box:
 
 
 def _frame(view: ImageView) -> Box:
-    """Return what is drawn, in pixels: the image, or all positions if there is none."""
+    """Return the drawn area in pixels: the image, or all positions if there is none."""
     if view.image is None:
         return _covered(view)
     height, width = view.image.shape[:2]
@@ -79,10 +78,7 @@ def _relative(view: ImageView, weights: Weights) -> NDArray[np.float64]:
 
 
 def _overlay(view: ImageView, weights: Weights) -> NDArray[np.uint8]:
-    """Return RGBA [rows + 2, columns + 2, 4], which covers the positions and a margin of one.
-
-    Positions at the edge are repeated: the rest of the image beyond them belongs to them.
-    """
+    """Return RGBA [rows + 2, columns + 2, 4]: the positions, with those at the edge repeated."""
     clear = np.pad(strength(_relative(view, weights)), 1, mode="edge")
     opacity = np.rint(255 * _OPACITY * (1 - clear))
     colors = np.broadcast_to(np.array(OVERLAY), (*clear.shape, 3))
@@ -115,7 +111,7 @@ def peak(weights: Weights) -> int | None:
 
 
 def _center(view: ImageView, position: int) -> tuple[float, float]:
-    """Return pixels from the upper left corner; the center of pixel 0 is at 0.5."""
+    """Return the center of a position; the center of pixel 0 is at 0.5."""
     x, y = grid_centers(view.columns, view.rows, view.stride, view.offset)
     return float(x[position]), float(y[position])
 
@@ -130,7 +126,7 @@ def image_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
     """Return a row of images, one per token, for the mean of the last layer or a selected head."""
     view, tokens, frame = image_of(viewed), viewed.view.queries, _frame(image_of(viewed))
     image = None if view.image is None else reduced(view.image, _MAX_PIXELS)
-    # An id that differs between the figures of a page and does not change.
+    # A reproducible id that differs between the figures of a page.
     digest = hashlib.sha256(repr((title, list(tokens))).encode("ascii", "backslashreplace"))
     for layer in viewed.layers:
         digest.update(np.ascontiguousarray(layer.weights).tobytes())
@@ -161,9 +157,9 @@ def image_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
 
 
 def _cell(view: ImageView, name: str, raw: str, weights: Weights) -> dict[str, object]:
-    """Return one token's image for the template."""
+    """Return the values of one token for the template."""
     position, largest = peak(weights), two_digits(float(weights.max()))
-    column, row, center, place = "–", "–", None, "to no single position most"
+    column, row, center, place = "–", "–", None, "equally to several positions"
     if position is not None:
         row, column = (str(1 + index) for index in divmod(position, view.columns))
         center = _center(view, position)

@@ -19,11 +19,9 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
         f"| {evaluation.notes.get(name, '')} |"
         for name, metric in evaluation.metrics.items()
     )
-    abstention = (
-        "and cannot abstain"
-        if evaluation.honesty is None
-        else "unless you use `harken predict --max-error RATE`"
-    )
+    abstention = "unless you use `harken predict --max-error RATE`"
+    if evaluation.honesty is None:
+        abstention = "and cannot abstain"
     return f"""# {run.folder.name}
 
 A model for the task `{run.recipe.task}`, trained with Harken {__version__} and PyTorch \

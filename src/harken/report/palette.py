@@ -20,7 +20,7 @@ Weights = NDArray[np.floating]
 LEVELS = 64
 LIGHT = ("#f3f5f4", "#c3dfdf", "#6db1c6", "#2b70a8", "#122c5c")
 DARK = ("#1e232b", "#22436c", "#2b7f99", "#7cc39b", "#f6f0b4")
-# Printers use the light scale whatever the screen prefers.
+# Printed pages use the light scale.
 DARK_SCREEN = "screen and (prefers-color-scheme: dark)"
 LEGEND = np.square(np.linspace(0, 1, 128))[None]  # weights at even steps of the scale
 _PICTURE = Markup(

@@ -64,18 +64,15 @@ def metric_name(name: str) -> str:
 
 
 def _truncation(evaluation: Evaluation) -> str:
-    """Return how many inputs the model read only in part."""
+    """Return a sentence about truncated inputs, if there are any."""
     cuts = [p.truncation for p in evaluation.predictions if p.truncation is not None]
     if not cuts:
         return ""
-    return (
-        f"{len(cuts)} of {evaluation.n} inputs are longer than the model reads. "
-        f"The first of them: {cuts[0]}."
-    )
+    return f"{len(cuts)} of {evaluation.n} inputs are too long for the model. First: {cuts[0]}."
 
 
 def _metrics(evaluation: Evaluation) -> Markup:
-    """Return one table per unit: proportions and nats have no common axis."""
+    """Return one table per unit."""
     rows: dict[str, list[ResultRow]] = {}
     for name, metric in evaluation.metrics.items():
         note = evaluation.notes.get(name, "")
@@ -130,21 +127,9 @@ def _attention(run: Run, evaluation: Evaluation) -> Markup:
 
 
 def _examples(evaluation: Evaluation) -> Section:
-    outputs = [prediction.output for prediction in evaluation.predictions]
-    correct = exact_matches(outputs, evaluation.expected)
-    examples = [
-        Example(
-            input=prediction.input,
-            note="" if prediction.truncation is None else str(prediction.truncation),
-            expected=expected,
-            output=prediction.output,
-            confidence=prediction.confidence,
-            correct=is_correct,
-        )
-        for prediction, expected, is_correct in zip(
-            evaluation.predictions, evaluation.expected, correct, strict=True
-        )
-    ]
+    predictions, expected = evaluation.predictions, evaluation.expected
+    correct = exact_matches([prediction.output for prediction in predictions], expected)
+    examples = list(map(Example, predictions, expected, correct))
     wrong, right = ([e for e in examples if e.correct is kind] for kind in (False, True))
     lead = (
         f"{sum(correct)} of {len(correct)} outputs are correct. The first {EXAMPLES} of each kind "

@@ -10,6 +10,7 @@ from harken.measure.interval import UNDEFINED, Estimate
 from harken.report.axis import label, rounded, ticks
 from harken.report.markup import grouped
 from harken.report.page import macro
+from harken.tasks.prediction import Prediction
 
 
 class ResultRow(NamedTuple):
@@ -22,21 +23,17 @@ class ResultRow(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One input with the expected output and the model's output."""
+    """A prediction with the expected output."""
 
-    input: str
+    prediction: Prediction
     expected: str
-    output: str
     correct: bool
-    confidence: float | None = None  # 0..1, the model's own
-    note: str = ""  # about the input, such as that it was truncated
 
     @property
     def bar(self) -> int | None:
-        """The confidence in per cent, if there is one."""
-        if self.confidence is None or not math.isfinite(self.confidence):
-            return None
-        return round(100 * min(max(self.confidence, 0.0), 1.0))
+        """The confidence in per cent, None if it is not finite."""
+        confidence = self.prediction.confidence
+        return round(100 * min(max(confidence, 0), 1)) if math.isfinite(confidence) else None
 
 
 def result_table(
@@ -49,34 +46,26 @@ def result_table(
 ) -> Markup:
     """Return values and intervals as numbers, and drawn on one axis.
 
-    With `percent`, values are proportions on an axis from 0 to 100; without, the axis ends at a
-    round number above all of them.
+    With `percent`, values are proportions on an axis from 0 to 100.
     """
     factor, unit = (100.0, "\u202f%") if percent else (1.0, "")
-    values = [
-        [
-            math.nan if end is None else factor * end
-            for end in (row.metric.low, row.metric.value, row.metric.high)
-        ]
-        for row in rows
-    ]
+    ends = [(row.metric.low, row.metric.value, row.metric.high) for row in rows]
+    values = [[math.nan if end is None else factor * end for end in row] for row in ends]
     finite = [0.0, *(value for row in values for value in row if math.isfinite(value))]
-    axis = [0.0, 25.0, 50.0, 75.0, 100.0]
-    if not percent:
-        axis = ticks(min(finite), max(finite) or 1.0, about=4)
+    steps = ticks(min(finite), max(finite) or 1.0, about=4)
+    axis = [0.0, 25.0, 50.0, 75.0, 100.0] if percent else steps
 
     def place(value: float) -> float | None:
         share = (value - axis[0]) / (axis[-1] - axis[0])
         return round(100 * min(max(share, 0.0), 1.0), 2) if math.isfinite(value) else None
 
     def text(value: float) -> str:
-        # One decimal for all percentages aligns the column.
         return f"{value:.1f}".replace("-", "−") if percent else rounded(value)
 
     return macro(
         "tables.html",
         "results",
-        caption=caption or f"{metric}: the dot is the measured value, the bar its 95 % interval.",
+        caption=caption or "The dot is the measured value, the bar its 95 % interval.",
         row_header=row_header,
         metric=metric,
         ticks=[(label(tick), place(tick)) for tick in axis],
@@ -117,7 +106,7 @@ def _cell(cell: object) -> str:
 
 
 def settings_table(settings: Mapping[str, object]) -> Markup:
-    """Return the settings of a recipe; nested tables are written with dots: training.steps."""
+    """Return the settings of a recipe with names such as training.steps."""
     return macro("tables.html", "settings", rows=list(_flatten(settings)))
 
 
@@ -131,9 +120,9 @@ def _flatten(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple
 
 def examples_table(examples: Sequence[Example]) -> Markup:
     """Return incorrect examples, then correct ones, each in descending order of confidence."""
-    ranked = sorted(examples, key=lambda e: 1.0 if e.confidence is None else -e.confidence)
+    ranked = sorted(examples, key=lambda e: math.inf if e.bar is None else -e.prediction.confidence)
     groups = {
-        "Incorrect": [example for example in ranked if not example.correct],
-        "Correct": [example for example in ranked if example.correct],
+        name: [example for example in ranked if example.correct is correct]
+        for name, correct in (("Incorrect", False), ("Correct", True))
     }
     return macro("tables.html", "examples", groups=groups)

@@ -34,33 +34,32 @@ _MAX_WEIGHTS = 2_000_000  # of all heads of a figure; one costs 5 bytes at worst
 _MAX_LETTERS = 80  # of a token
 # Of the drawing, in pixels.
 _GAP, _LARGE, _CELL, _PITCH = 6, 640, 28, 14  # the large map, a cell at most, a label at least
-_ALL_LABELED = 64  # tokens: a map of so many has room for all labels
+_ALL_LABELED = 64  # tokens up to which every one has a label
 _LARGE_CELLS, _SMALL_CELLS = 320, 500_000  # along the large map; of all small maps together
 _SMALL, _MIN_SMALL, _ROW = 112, 28, 640  # a small map, and a row of them
 
 
-class Link(NamedTuple):
-    """One line from a query to a key."""
+class AttentionLine(NamedTuple):
+    """A line from a query to a key."""
 
     query: int
     key: int
     weight: float
 
 
-def links(weights: Weights) -> tuple[list[Link], str]:
+def attention_lines(weights: Weights) -> tuple[list[AttentionLine], str]:
     """Return the lines of a head, weights [queries, keys], the strongest last, and a caption."""
-    known = np.round(np.clip(weights.astype(np.float64), 0, 1), 4)
-    limit = LINES_PER_QUERY * len(known)
-    threshold = next(
-        (least for least in THRESHOLDS if np.count_nonzero(known >= least) <= limit), THRESHOLDS[-1]
-    )
-    queries, keys = np.nonzero(known >= threshold)
-    strengths = known[queries, keys]
-    # Reversed, so that of equal weights the earlier ones are drawn, as page.js sorts them.
-    order = np.argsort(-strengths, kind="stable")[:limit][::-1]
-    drawn = [Link(int(queries[i]), int(keys[i]), float(strengths[i])) for i in order]
+    weights = np.round(np.clip(weights.astype(np.float64), 0, 1), 4)
+    limit = LINES_PER_QUERY * len(weights)
+    counts = {threshold: np.count_nonzero(weights >= threshold) for threshold in THRESHOLDS}
+    threshold = next((t for t in THRESHOLDS if counts[t] <= limit), THRESHOLDS[-1])
+    queries, keys = np.nonzero(weights >= threshold)
+    # Of equal weights the earlier ones are drawn, as in page.js.
+    order = np.argsort(-weights[queries, keys], kind="stable")[:limit][::-1]
+    pairs = zip(queries[order].tolist(), keys[order].tolist(), strict=True)
+    drawn = [AttentionLine(query, key, float(weights[query, key])) for query, key in pairs]
     if not drawn:
-        return [], f"no line: the largest weight is {known.max():.2f}, below {threshold:g}"
+        return [], f"no line: the largest weight is {weights.max():.2f}, below {threshold:g}"
     caption = f"every weight of at least {threshold:g}"
     if len(drawn) < len(queries):
         total = f"{grouped(len(queries))} weights of at least {threshold:g}"
@@ -86,7 +85,7 @@ def _block_sentence(viewed: ViewedAttention, limit: int) -> str:
 
 
 def _block_names(tokens: Sequence[str], limit: int) -> list[str]:
-    """Return the names of blocks: the number of the first token, from 1, and the token."""
+    """Return the names of blocks: number (from 1) and text of the first token."""
     if len(tokens) > limit:
         size = block_size(len(tokens), limit)
         tokens = [f"{i + 1} {visible(tokens[i])} …" for i in range(0, len(tokens), size)]
@@ -98,7 +97,7 @@ def _cut(raw: str) -> str:
 
 
 def _pack(weights: Weights) -> str:
-    """Encode as little-endian 16-bit integers, zlib, base64: what page.js unpacks."""
+    """Encode as little-endian 16-bit integers, zlib, base64, as page.js expects."""
     whole = np.rint(np.clip(weights.astype(np.float64), 0, 1) * _PACKED_UNIT).astype("<u2")
     return base64.b64encode(zlib.compress(whole.tobytes(), 9)).decode("ascii")
 
@@ -108,7 +107,7 @@ def _peak(query: str, keys: Sequence[str], weights: Weights) -> tuple[Markup, Ma
 
 
 def text_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Markup:
-    """Return all heads small and, large, the one that `sharpest` finds."""
+    """Return all heads as small maps and the sharpest one as a large map."""
     layer, head = sharpest(viewed)
     side = math.isqrt(_MAX_WEIGHTS // viewed.head_count)
     limit = min(max(side, _MIN_TOKENS), _MAX_TOKENS)
@@ -137,7 +136,7 @@ def text_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Marku
             for strip in (weights[head, -1], weights[:, -1].mean(axis=0))
         ],
         peaks=[_peak(query, keys, row) for query, row in zip(queries, weights[head], strict=True)],
-        links=links(weights[head]),
+        lines=attention_lines(weights[head]),
     )
 
 
@@ -195,7 +194,7 @@ def _cell(count: int) -> float:
 
 
 def _labels(tokens: Sequence[str], cell: float) -> dict[int, str]:
-    """Return labels by position; where there is no room for all, some are left out."""
+    """Return labels by position, as many as fit."""
     step = math.ceil(_PITCH / cell)
     number = "{} " if step > 1 else ""
     return {

@@ -1,4 +1,4 @@
-"""Attention weights recorded while a model processes one input, by view."""
+"""Attention weights of a model for one input, by view."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -53,7 +53,7 @@ class ViewedAttention(NamedTuple):
         return sorted({head for layer in self.layers for head in layer.heads})
 
     def pooled(self, limit: int) -> "ViewedAttention":
-        """Return blocks of weights, at most `limit` along an axis; labels stay those of tokens."""
+        """Return the maxima of blocks, at most `limit` along an axis; tokens stay the same."""
         layers = [layer._replace(weights=max_pool(layer.weights, limit)) for layer in self.layers]
         return self._replace(layers=layers)
 
@@ -64,32 +64,28 @@ def view_attention(
     layers: Collection[HeadPattern] = (),
     heads: Collection[HeadPattern] = (),
 ) -> list[ViewedAttention]:
-    """Run the model on an example and return its views; views without attention are left out.
+    """Run the model on an example and return its views that have attention.
 
-    Without patterns all heads are kept. A pattern that matches no head is an error.
+    Without patterns all heads are returned. A pattern that matches no head is an error.
     """
     with torch.inference_mode(), record(model, _selection(model, layers)) as records:
         example.run()
     views = [ViewedAttention(view, _matching(records, view)) for view in example.views]
-    refs = [
-        HeadRef(layer.module, head)
-        for viewed in views
-        for layer in viewed.layers
-        for head in layer.heads
-    ]
+    modules = [layer for viewed in views for layer in viewed.layers]
+    refs = [HeadRef(layer.module, head) for layer in modules for head in layer.heads]
     if not refs:
         return []
     for pattern in heads:
         if not any(pattern.matches(ref.module, ref.head) for ref in refs):
             raise _unknown("heads", pattern, [ref.label for ref in refs])
     selected = []
-    for view, every_layer in views:
+    for view, unfiltered in views:
         chosen = [
             layer.select(select_heads(layer.module, len(layer.heads), layers, heads))
-            for layer in every_layer
+            for layer in unfiltered
         ]
-        if any(layer.heads for layer in chosen):
-            selected.append(ViewedAttention(view, [layer for layer in chosen if layer.heads]))
+        if remaining := [layer for layer in chosen if layer.heads]:
+            selected.append(ViewedAttention(view, remaining))
     if not selected:
         raise UserError(
             f"heads {', '.join(map(str, heads))}: not in the chosen layers",
@@ -101,13 +97,10 @@ def view_attention(
 def save_attention(
     model: nn.Module, example: AttentionExample, folder: Path, layers: Collection[HeadPattern] = ()
 ) -> None:
-    """Write weights, queries, keys and values of every head of these layers to a folder.
-
-    Its token lists are the names of queries and keys, view by view.
-    """
-    everything = replace(_selection(model, layers), queries=True, keys=True, values=True)
+    """Write weights, queries, keys and values of these layers, and the tokens of each view."""
+    selection = replace(_selection(model, layers), queries=True, keys=True, values=True)
     names = [names for view in example.views for names in (view.queries, view.keys)]
-    with torch.inference_mode(), record_to_disk(model, folder, everything, names):
+    with torch.inference_mode(), record_to_disk(model, folder, selection, names):
         example.run()
 
 
@@ -143,9 +136,8 @@ def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
     for pattern in layers:
         if not any(map(pattern.matches, paths)):
             raise _unknown("layers", pattern, list(map(layer_label, paths)))
-    return Selection(
-        paths=tuple(path for path in paths if any(pattern.matches(path) for pattern in layers))
-    )
+    chosen = (path for path in paths if any(pattern.matches(path) for pattern in layers))
+    return Selection(paths=tuple(chosen))
 
 
 def _matching(records: Sequence[AttentionRecord], view: AttentionView) -> list[LayerAttention]:

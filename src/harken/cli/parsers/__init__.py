@@ -1,5 +1,4 @@
-"""Options and help texts of the commands, apart from the code that runs them.
+"""Options and help texts of the commands: `train_options` for `train`, with its summary.
 
-A function describes one command: its name is the command, its docstring the summary. These modules
-import nothing heavy, so that `--help` and error messages appear at once.
+These modules import nothing heavy, so that `--help` and error messages appear at once.
 """

@@ -1,16 +1,16 @@
-"""Commands that look into a model: inspect, heads, ablate, patch, align."""
+"""Commands that inspect a model: inspect, heads, ablate, patch, align."""
 
 import argparse
 from pathlib import Path
 
-from harken.cli.arguments import add_data_options, add_json, add_run
+from harken.cli.arguments import add_data_options, add_json, add_run, at_least
 
 RUN_OR_FOLDER = "Run folder, or Hugging Face folder"
 NAMES = """L1.H3 is head 3 of layer 1, both counted from 1; encoder., decoder. and cross. name the
 attention where a model has several."""
 
 
-def inspect(parser: argparse.ArgumentParser) -> None:
+def inspect_options(parser: argparse.ArgumentParser) -> None:
     """Show the attention of a model for your inputs."""
     add = parser.add_argument
     add_run(parser, RUN_OR_FOLDER)
@@ -38,21 +38,22 @@ output:
   head, read by `harken.open_recording`. Its "tokens" name the queries and keys of each view.
 
 examples:
-  harken inspect runs/translate "A dog runs." "Two men talk." --out looks
-  harken inspect runs/demo --file questions.txt --layers 1,3 --heads 2 --out looks
-  harken inspect runs/speech one.wav two.flac --out looks
-  harken inspect runs/captions beach.jpg test.npz#7 --out looks
+  harken inspect runs/translate "A dog runs." "Two men talk." --out pages
+  harken inspect runs/demo --file questions.txt --layers 1,3 --heads 2 --out pages
+  harken inspect runs/captions beach.jpg test.npz#7 --out pages
   harken inspect models/bert-base-uncased "The bank of the river." --json
 """
 
 
-def heads(parser: argparse.ArgumentParser) -> None:
+def heads_options(parser: argparse.ArgumentParser) -> None:
     """Describe every head by its weights and by the attention that it pays to inputs."""
     add = parser.add_argument
     add_run(parser, RUN_OR_FOLDER)
-    add("--inputs", type=int, default=50, metavar="N", help="Number of inputs (default: 50)")
+    text = "Number of inputs (default: 50)"
+    add("--inputs", type=at_least(1), default=50, metavar="N", help=text)
     add("--text", type=Path, metavar="FILE", help="Your own inputs, one per line")
-    add("--length", type=int, metavar="N", help="Sequence length for the analysis of the weights")
+    text = "Sequence length for the analysis of the weights"
+    add("--length", type=at_least(8), metavar="N", help=text)
     add("--out", type=Path, metavar="DIR", help="Folder for heads.svg and heads.png")
     add("--seed", type=int, default=0, metavar="N", help="Seed of the random tokens")
     add_json(parser, device=True)
@@ -74,13 +75,12 @@ and measured on the inputs, as means over their tokens:
 Figures from the weights are exact in the first layer; above (~) they ignore earlier layers.
 
 examples:
-  harken heads runs/gpt
   harken heads runs/tagger --inputs 200 --out pictures
   harken heads folder-of-bert --text sentences.txt --json
 """
 
 
-def ablate(parser: argparse.ArgumentParser) -> None:
+def ablate_options(parser: argparse.ArgumentParser) -> None:
     """Remove each head, layer or position encoding in turn and measure the loss."""
     add = parser.add_argument
     add_run(parser)
@@ -88,8 +88,9 @@ def ablate(parser: argparse.ArgumentParser) -> None:
     add("--what", choices=parts, default="heads", help=text)
     methods = ("zero", "mean", "resample")
     add("--how", choices=methods, default="zero", help="Replacement of the part, see below")
-    add("--examples", type=int, default=100, metavar="N", help="Number of examples (default: 100)")
-    add("--seed", type=int, default=0, metavar="N", help="Seed of --how resample")
+    text = "Number of examples (default: 100)"
+    add("--examples", type=at_least(1), default=100, metavar="N", help=text)
+    add("--seed", type=at_least(0), default=0, metavar="N", help="Seed of --how resample")
     add_data_options(parser)
     add_json(parser, device=True)
     parser.epilog = f"""the output of a part is replaced by:
@@ -106,13 +107,12 @@ sorted by their effect, the largest first. p is not corrected for the number of 
 {NAMES}
 
 examples:
-  harken ablate runs/tagger
   harken ablate runs/translate --what layers --examples 50
   harken ablate runs/gpt --how mean --json
 """
 
 
-def patch(parser: argparse.ArgumentParser) -> None:
+def patch_options(parser: argparse.ArgumentParser) -> None:
     """Find the heads or layers that carry the difference between two texts (patching)."""
     add = parser.add_argument
     add_run(parser, RUN_OR_FOLDER)
@@ -140,7 +140,7 @@ examples:
 """
 
 
-def align(parser: argparse.ArgumentParser) -> None:
+def align_options(parser: argparse.ArgumentParser) -> None:
     """Measure the word alignment of every cross-attention head of a translation model."""
     add, path = parser.add_argument, Path
     add_run(parser, "Run folder of the task translate")
@@ -166,13 +166,12 @@ linked words:
   threshold         all with a weight of at least --least
 
 Words are separated by spaces; weights are summed over the tokens of a source word and averaged over
-those of a target word. The best head is chosen on these very pairs; `chosen elsewhere` is a head
-chosen on one half of the pairs and measured on the other.
+those of a target word. The best head is chosen on these pairs; `chosen elsewhere` is a head chosen
+on one half of the pairs and measured on the other.
 
 examples:
-  harken align runs/translate --source test.en --target test.de --links test.talp
   harken align runs/translate --source test.en --target test.de --links test.talp --first target
 """
 
 
-COMMANDS = (inspect, heads, ablate, patch, align)
+COMMANDS = (inspect_options, heads_options, ablate_options, patch_options, align_options)

@@ -1,9 +1,9 @@
-"""Commands of the laboratory: design, claims, cost."""
+"""Commands of the laboratory and for the machine: design, claims, cost, data, doctor."""
 
 import argparse
 from pathlib import Path
 
-from harken.cli.arguments import add_json, add_set, positive
+from harken.cli.arguments import add_json, add_set, at_least
 
 KINDS = {
     "shift": "attends exactly N steps back",
@@ -15,7 +15,7 @@ KINDS = {
 }
 
 
-def design(parser: argparse.ArgumentParser) -> None:
+def design_options(parser: argparse.ArgumentParser) -> None:
     """Construct a head in closed form and check it against its predicted attention."""
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True, dest="kind")
     for kind, summary in KINDS.items():
@@ -61,7 +61,7 @@ def _design_options(parser: argparse.ArgumentParser, kind: str) -> None:
     add_json(parser)
 
 
-def claims(parser: argparse.ArgumentParser) -> None:
+def claims_options(parser: argparse.ArgumentParser) -> None:
     """Check the statements of the course documents: predicted, measured, verdict."""
     add = parser.add_argument
     add("names", nargs="*", metavar="ID", help="Claims to check, such as A4 (default: all)")
@@ -72,8 +72,6 @@ def claims(parser: argparse.ArgumentParser) -> None:
     add("--page", type=Path, metavar="FILE.html", help="Also write a page with figures")
     add_json(parser)
     parser.epilog = """examples:
-  harken claims                       check every statement, in a few seconds
-  harken claims --list                list the statements and their sources
   harken claims A4 A6 --width 128     check two of them with another width
   harken claims --page claims.html    write a page with figures
   harken claims B8 --run runs/gpt     measure the effective rank of the heads of a run
@@ -82,24 +80,61 @@ The exit code is 1 if a verdict differs from the recorded one.
 """
 
 
-def cost(parser: argparse.ArgumentParser) -> None:
+def cost_options(parser: argparse.ArgumentParser) -> None:
     """Print what a training step of a recipe costs: operations, memory, depth and time."""
     add = parser.add_argument
     add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe, or Hugging Face folder")
     add_set(parser)
-    add("--length", type=positive, nargs="+", metavar="N", help="Tokens, words or frames per row")
-    add("--batch", type=positive, metavar="N", help="Rows per batch (default: the recipe's)")
-    add("--vocabulary", type=positive, metavar="N", help="Vocabulary size (default: the recipe's)")
+    add(
+        "--length", type=at_least(1), nargs="+", metavar="N", help="Tokens, words or frames per row"
+    )
+    add("--batch", type=at_least(1), metavar="N", help="Rows per batch (default: the recipe's)")
+    text = "Vocabulary size (default: the recipe's)"
+    add("--vocabulary", type=at_least(1), metavar="N", help=text)
     add("--measure", action="store_true", help="Predict the time of a step, and run a few steps")
     add_json(parser)
     parser.epilog = """The step is traced without computing it. Only --measure runs anything.
 
 examples:
-  harken cost recipes/lm.toml
   harken cost recipes/lm.toml --length 128 512 2048 --set model.max_length=2048
   harken cost recipes/tag.toml --vocabulary 16000 --measure
   harken cost gpt2/ --length 1024 --batch 8        a Hugging Face folder
 """
 
 
-COMMANDS = (design, claims, cost)
+def data_options(parser: argparse.ArgumentParser) -> None:
+    """Generate or download a data set."""
+    add = parser.add_argument
+    add("name", nargs="?", metavar="NAME", help="Data set; without it, the list is printed")
+    add("--list", action="store_true", help="Print the list of data sets")
+    add("--json", action="store_true", help="Print the list as one JSON object")
+    add("options", nargs=argparse.REMAINDER, metavar="…", help="Options of this data set")
+    parser.epilog = """people, sentences, spoken and drawn are generated; manifest, joined and
+stretches are made from your own recordings; the others are public corpora, downloaded from their
+publishers and checked (SHA-256).
+
+examples:
+  harken data                                      the list, with licenses and sizes
+  harken data people --people 1000 --biographies 4 --out data/people
+  harken data sentences --sentences 2000 --out data/sentences
+  harken data spoken --utterances 1000 --out data/spoken
+  harken data drawn --scenes 2000 --out data/drawn
+  harken data manifest recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
+      --test "*_[0-4].wav" --out data/digits       transcripts from file names
+  harken data joined recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
+      --test-speakers theo --out data/connected    sentences of joined single words
+  harken data stretches data/yesno/train.jsonl --run runs/yesno --out data/cut
+  harken data multi30k --out data/multi30k         download it; Ctrl-C is safe
+  harken data multi30k --out data/multi30k --from https://mirror.example/corpora
+  harken data people --help                        the options of one data set
+"""
+
+
+def doctor_options(parser: argparse.ArgumentParser) -> None:
+    """Check this machine: versions, device, speed, missing packages."""
+    add_json(parser)
+    parser.epilog = "examples:\n  harken doctor --json\n"
+
+
+LABORATORY = (design_options, claims_options, cost_options)
+MACHINE = (data_options, doctor_options)

@@ -10,36 +10,38 @@ from harken.cli.arguments import (
     add_run,
     add_search_options,
     add_set,
+    at_least,
+    fraction,
 )
 
 
-def demo(parser: argparse.ArgumentParser) -> None:
+def demo_options(parser: argparse.ArgumentParser) -> None:
     """Train and evaluate a question answering model on generated data, and write the report."""
     add, folder = parser.add_argument, Path("runs/demo")
     tasks = ("answer",)
     add("task", nargs="?", default="answer", choices=tasks, metavar="TASK", help="Task: answer")
     text = f"Run folder (default: {folder})"
     add("--run", type=Path, default=folder, metavar="DIR", dest="folder", help=text)
-    add("--seed", type=int, default=0, metavar="N", help="Seed of the data and the model")
+    add("--seed", type=at_least(0), default=0, metavar="N", help="Seed of the data and the model")
     add_json(parser)
     parser.epilog = """The model reads generated biographies, learns from a few questions where
 people were born, and answers questions about people that it only read about. A second call prints
 the results again.
 
 examples:
-  harken demo
   harken demo --run runs/other --seed 1
 """
 
 
-def new(parser: argparse.ArgumentParser) -> None:
+def new_options(parser: argparse.ArgumentParser) -> None:
     """Check your files and write a recipe for them."""
     add = parser.add_argument
     add("task", metavar="TASK", help="Task of the recipe, such as tag; an unknown name lists all")
     add("files", nargs="*", type=Path, metavar="FILE", help="Files of the task; none lists them")
     path, text = Path("recipe.toml"), "Recipe to write (default: recipe.toml)"
     add("--out", type=Path, default=path, metavar="RECIPE.toml", help=text)
-    add("--dev", type=float, metavar="SHARE", help="Share of the examples held out as dev split")
+    text = "Share of the examples held out as dev split"
+    add("--dev", type=fraction, metavar="SHARE", help=text)
     parser.epilog = """Paths in the recipe are relative to it, so the folder can be moved.
 
 examples:
@@ -50,7 +52,7 @@ examples:
 """
 
 
-def train(parser: argparse.ArgumentParser) -> None:
+def train_options(parser: argparse.ArgumentParser) -> None:
     """Train a model from a recipe, or resume an interrupted run."""
     add = parser.add_argument
     add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe of the run")
@@ -68,7 +70,7 @@ def train(parser: argparse.ArgumentParser) -> None:
 """
 
 
-def evaluate(parser: argparse.ArgumentParser) -> None:
+def evaluate_options(parser: argparse.ArgumentParser) -> None:
     """Compute the metrics of a run on a split of its recipe or on other files."""
     add_run(parser)
     add_data_options(parser)
@@ -81,16 +83,14 @@ def evaluate(parser: argparse.ArgumentParser) -> None:
   references:SHARE of wrong words in the references
 
 examples:
-  harken evaluate runs/demo
   harken evaluate runs/demo --split test --beam 8 --json
   harken evaluate runs/demo --data more-questions.tsv
   harken evaluate runs/translate --source test.en --target test.de
-  harken evaluate runs/speech --split test --mode ctc --beam 8
   harken evaluate runs/speech --condition noise:10 --condition reverb:0.4 --condition talker:5
 """
 
 
-def compare(parser: argparse.ArgumentParser) -> None:
+def compare_options(parser: argparse.ArgumentParser) -> None:
     """Evaluate runs on the same examples and test their differences for significance."""
     add = parser.add_argument
     add("folders", nargs="+", type=Path, metavar="RUN", help="Run folders, two or more")
@@ -105,28 +105,24 @@ def compare(parser: argparse.ArgumentParser) -> None:
 is tested. A key of data.* is shown as the name of the folder of its file.
 
 examples:
-  harken compare runs/plain runs/rotary
   harken compare runs/plain runs/rotary runs/synthesizer --split test --json
   harken compare runs/rnn runs/transformer --source test.en --target test.de --out page.html
   harken compare runs/*/ --rows data.train --columns model.encoder.kind --split test
 """
 
 
-def predict(parser: argparse.ArgumentParser) -> None:
+def predict_options(parser: argparse.ArgumentParser) -> None:
     """Predict outputs for lines of text, sounds or images."""
     add = parser.add_argument
     add_run(parser)
     add("files", nargs="*", default=[], metavar="FILE", help="Input files; - or nothing is stdin")
     add("--confidence", action="store_true", help="Append a tab and the probability")
     add("--nbest", type=int, metavar="N", help="Number of hypotheses per input")
-    add("--max-error", type=float, metavar="RATE", help="Print ? where confidence is too low")
+    add("--max-error", type=fraction, metavar="RATE", help="Print ? where confidence is too low")
     add("--times", action="store_true", help="Print start and end of every word (speech only)")
     add_search_options(parser)
     add_json(parser, device=True)
-    parser.epilog = PREDICT
-
-
-PREDICT = """Lines of stdin are answered as they arrive; waiting lines are batched.
+    parser.epilog = """Lines of stdin are answered as they arrive; waiting lines are batched.
 
 output:
   One line per line of input; a blank line stays blank. With --confidence, a tab and the probability
@@ -136,12 +132,12 @@ output:
   With --max-error, `?` replaces an output whose confidence is below a threshold. It is chosen on
   the dev examples of the run such that, with probability at least 90 % over the dev set, the error
   rate among answered inputs is at most RATE. If the dev set cannot support this, the command fails.
-  --json keeps the withheld output, beside "abstained".
+  --json has the withheld output too, with "abstained": true.
   Line ends and tabs inside an output are written as \\n, \\r and \\t, unless stdout is a terminal;
   --json has every output unchanged.
-  A sample depends on the seed, the line and its number, not on the lines before or after it.
-  An input that is longer than the maximum length of the model is truncated. A line on stderr says
-  how much was read, and --json adds "truncation": {"kept", "total", "part", "unit"}.
+  A sample depends on the seed, the line and its number only.
+  An input that is too long for the model is truncated. A line on stderr says how much was read, and
+  --json adds "truncation": {"kept", "total", "part", "unit"}.
 
   A speech recognizer reads each FILE, or stdin, as audio; talk.wav#t=1.5,3 is a segment of it. With
   --times, each word is a line of `file<TAB>start<TAB>end<TAB>word`, in seconds.
@@ -152,26 +148,32 @@ output:
   other inputs are still predicted. The exit code is then 1, or 2 if no input could be read.
 
 examples:
-  harken predict runs/demo questions.txt
   echo "Where was … born?" | harken predict runs/demo --confidence
   harken predict runs/demo questions.txt --max-error 0.1
   harken predict runs/demo questions.txt --beam 8 --nbest 3
   harken predict runs/demo questions.txt --temperature 0.8 --top-p 0.9 --seed 1 --json
-  harken predict runs/speech one.wav two.flac --times
+  harken predict runs/speech talk.wav call.flac --times
   sox in.mp3 -t wav - | harken predict runs/speech
   harken predict runs/captions beach.jpg test.npz#7
 """
 
 
-def report(parser: argparse.ArgumentParser) -> None:
-    """Write the report of a run again, as one self-contained HTML page."""
+def report_options(parser: argparse.ArgumentParser) -> None:
+    """Write the report of a run as one self-contained HTML page."""
     add_run(parser)
     text = "Page to write (default: report.html of the run)"
     parser.add_argument("--out", type=Path, metavar="FILE", help=text)
     parser.epilog = """examples:
-  harken report runs/demo
   harken report runs/demo --out page.html
 """
 
 
-COMMANDS = (demo, new, train, evaluate, compare, predict, report)
+COMMANDS = (
+    demo_options,
+    new_options,
+    train_options,
+    evaluate_options,
+    compare_options,
+    predict_options,
+    report_options,
+)

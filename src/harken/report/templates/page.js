@@ -34,7 +34,7 @@
 
     let chosen = find(".small.chosen");
     let weights = null; // of the chosen head
-    let layer = []; // weights of every head beside it
+    let layer = []; // weights of all heads of its layer
     let query = queries.length - 1; // selected for the strips
     let at = [query, 0]; // the cell last read
 
@@ -86,11 +86,11 @@
     };
 
     const draw = () => {
-      const count = (least) => weights.reduce((sum, weight) => sum + (weight >= least * UNIT), 0);
-      const most = LINES_PER_QUERY * queries.length;
-      const threshold = THRESHOLDS.find((least) => count(least) <= most) ?? THRESHOLDS.at(-1);
-      const reaching = [...weights.keys()].filter((i) => weights[i] >= threshold * UNIT);
-      const drawn = reaching.sort((a, b) => weights[b] - weights[a]).slice(0, most).reverse();
+      const limit = LINES_PER_QUERY * queries.length;
+      const reaching = (t) => [...weights.keys()].filter((i) => weights[i] >= t * UNIT);
+      const threshold = THRESHOLDS.find((t) => reaching(t).length <= limit) ?? THRESHOLDS.at(-1);
+      const large = reaching(threshold).sort((a, b) => weights[b] - weights[a]);
+      const drawn = large.slice(0, limit).reverse();
       const paper = find(".sides svg");
       paper.replaceChildren(...drawn.map((i) => {
         const line = document.createElementNS(paper.namespaceURI, "path");
@@ -103,8 +103,8 @@
       }));
       const largest = (weights.reduce((a, b) => Math.max(a, b)) / UNIT).toFixed(2);
       const grouped = (list) => list.length.toLocaleString("en").replaceAll(",", "\u202f");
-      const which = drawn.length < reaching.length
-        ? `the largest ${grouped(drawn)} of ${grouped(reaching)} weights` : "every weight";
+      const which = drawn.length < large.length
+        ? `the largest ${grouped(drawn)} of ${grouped(large)} weights` : "every weight";
       find(".caption").textContent = drawn.length ? `${which} of at least ${threshold}`
         : `no line: the largest weight is ${largest}, below ${threshold}`;
     };
@@ -116,11 +116,11 @@
       toggle(smalls, "chosen", (other) => other === small);
       smalls.forEach((other) => other.setAttribute("aria-pressed", other === small));
       tabTo(small);
-      const beside = smalls.filter((other) => other.dataset.layer === small.dataset.layer);
-      const heads = await Promise.all(beside.map(weightsOf));
-      if (chosen !== small) return; // another was chosen meanwhile
+      const siblings = smalls.filter((other) => other.dataset.layer === small.dataset.layer);
+      const heads = await Promise.all(siblings.map(weightsOf));
+      if (chosen !== small) return; // another head was selected meanwhile
       layer = heads;
-      weights = heads[beside.indexOf(small)];
+      weights = heads[siblings.indexOf(small)];
       const name = small.dataset.name;
       for (const place of findAll(".name, .of-head")) place.textContent = name;
       find(".of-layer").textContent =
