@@ -130,7 +130,7 @@ def _speakers(text: str) -> tuple[str, ...] | float:
 def _recordings(
     folder: Path, pattern: str | None, words: str | None, split: str
 ) -> Sequence["Utterance"]:
-    from harken.formats.speech_folders import read_folder, utterances_from_names
+    from harken.formats.speech_folders import read_speech_folder, utterances_from_names
 
     if pattern is not None:
         texts = _transcripts(words) if words else None
@@ -140,7 +140,7 @@ def _recordings(
             "data: --words and --split need --pattern",
             fix="describe the file names with --pattern, or leave out both",
         )
-    return read_folder(folder)
+    return read_speech_folder(folder)
 
 
 def _transcripts(text: str) -> dict[str, str]:
