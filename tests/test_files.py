@@ -106,7 +106,7 @@ with {replace.__name__}(Path(sys.argv[1])) as unfinished, (unfinished / {part!r}
 """
     assert run(program, path).returncode == -signal.SIGKILL
     assert (path / part).read_text() == "old"
-    # What the dead process left behind is no obstacle, and does not stay.
+    # Files of the killed process are ignored and removed.
     with replace(path) as unfinished:
         assert part == "" or list(unfinished.iterdir()) == []
         (unfinished / part).write_text("new")
@@ -128,7 +128,7 @@ except Failure as failure:
     print(failure)
 """
     told = run(program, path).stdout
-    assert f"{path}: could not be written (File too large)" in told
+    assert f"{path}: cannot be written (File too large)" in told
     assert "unchanged" in told
     assert (path / part).read_text() == "old"
     assert names(tmp_path) == {"kept"}
@@ -153,7 +153,7 @@ def test_a_full_disk_is_a_failure(
 def test_appending_to_a_full_disk_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to("/dev/full")
     with (
-        pytest.raises(Failure, match="log: could not be written"),
+        pytest.raises(Failure, match="log: cannot be written"),
         appended(tmp_path / "log") as write_line,
     ):
         write_line("event")

@@ -12,7 +12,7 @@ from harken.cli.main import main
 from harken.config import load
 from harken.encode.vocabulary import Vocabulary
 from harken.encode.words import WordVocabulary
-from harken.errors import Complaint
+from harken.errors import HarkenError
 from harken.foreign import load_huggingface
 from harken.formats.arrays import read_maps, read_pictures
 from harken.formats.captions import read_captions
@@ -20,7 +20,7 @@ from harken.formats.conllu import read_conllu
 from harken.formats.manifest import read_utterances
 from harken.formats.picture import image_size, read_image
 from harken.formats.sound import read_sound, signal_of, sound_seconds
-from harken.formats.speech_folders import read_kaldi
+from harken.formats.speech_folders import read_speech_folder
 from harken.formats.text import read_lines, read_whole
 from harken.inspection.store import open_recording
 from harken.models.huggingface_files import stored_in
@@ -47,7 +47,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 # Files inside a folder that a reader is given.
 FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "Kaldi": ("text", read_kaldi),
+    "Kaldi": ("text", read_speech_folder),
     "Hugging Face config": ("config.json", load_huggingface),
     "Hugging Face weights": ("model.safetensors", stored_in),
     "recording": ("index.json", open_recording),
@@ -74,7 +74,7 @@ def make(thing: str, path: Path) -> Path:
 
 
 def refusal(read: Callable[[Path], object], path: Path) -> str:
-    with pytest.raises(Complaint) as caught:
+    with pytest.raises(HarkenError) as caught:
         read(path)
     message = str(caught.value)
     assert "\n" not in message and len(message) < 1000 and caught.value.fix
@@ -88,12 +88,12 @@ def test_what_is_no_regular_file_is_refused_by_every_reader(tmp_path: Path, thin
     path = make(thing, tmp_path / "file")
     for read in READERS.values():
         refusal(read, path)
-    for name, (file, read_folder) in FOLDERS.items():
+    for name, (file, read) in FOLDERS.items():
         if thing not in ("long name", "null character"):
             folder = tmp_path / name
             folder.mkdir()
             make(thing, folder / file)
-            refusal(read_folder, folder)
+            refusal(read, folder)
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 from harken.formats.image_source import ImageFiles
-from harken.errors import Complaint
+from harken.errors import HarkenError
 from harken.files import locked_folder
 from harken.tasks.caption_data import CaptionExample, resize_once
 disk, picture = Path(sys.argv[1]), Path(sys.argv[2])
@@ -338,7 +338,7 @@ os.chmod(disk, 0o555)
 for attempt in (lambda: resize_once(examples, disk), lambda: locked_folder(disk / "x").__enter__()):
     try:
         attempt()
-    except Complaint as complaint:
+    except HarkenError as complaint:
         print(complaint)
     os.setuid(65534)
 """

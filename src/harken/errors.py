@@ -1,8 +1,7 @@
-"""The two ways in which Harken gives up, each with one sentence for a person.
+"""Errors with a message for the user: what is wrong, where, and how to fix it.
 
-`UserError` is a wrong input (exit code 2): it says where, what was found, what was wanted, and how
-to mend it. `Failure` is a machine that cannot go on (exit code 1): a full disk, damaged weights.
-A broken invariant of Harken's own is an `assert`, never one of these.
+`UserError` (exit code 2) reports wrong input: `where: problem (expected X, got Y); fix`. `Failure`
+(exit code 1) reports a full disk or a damaged file of a run. Bugs of Harken are `AssertionError`.
 """
 
 import errno
@@ -15,8 +14,8 @@ class DataWarning(UserWarning):
     """Some of the data does not fit the model and is truncated or left out."""
 
 
-class Complaint(Exception):
-    """What both share: a message of what and where, and a fix that a person can carry out."""
+class HarkenError(Exception):
+    """Base class of errors with a message and a fix."""
 
     exit_code = 1
 
@@ -29,37 +28,35 @@ class Complaint(Exception):
 
 
 def _one_line(text: str) -> str:
-    """Return a text as one line of bounded length: messages quote what files contain."""
+    """Return the text as one line of bounded length, because messages quote contents of files."""
     half = MAX_LENGTH // 2
     short = text if len(text) <= MAX_LENGTH else f"{text[:half]}…{text[-half:]}"
     return short.translate(LINE_ENDS)
 
 
-class UserError(Complaint):
-    """The input is wrong; nothing was changed."""
+class UserError(HarkenError):
+    """The input is wrong. Nothing was changed."""
 
     exit_code = 2
 
 
 class OptionError(UserError):
-    """An option does not suit the task or the model, whatever the input is."""
+    """An option does not suit the task or the model, for any input."""
 
 
-class Failure(Complaint):
-    """The input may be right, but the machine or a stored file is not."""
-
-    exit_code = 1
+class Failure(HarkenError):
+    """The input may be correct, but the machine or a stored file is not."""
 
 
 def is_wrong_path(error: OSError) -> bool:
-    """Whether another path would have worked, as opposed to a full or broken disk."""
-    wrong = (PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
-    numbers = (errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.ENOENT)
-    return isinstance(error, wrong) or error.errno in numbers
+    """Whether another path would work, unlike with a full or broken disk."""
+    types = (PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
+    codes = (errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.ENOENT)
+    return isinstance(error, types) or error.errno in codes
 
 
 def error_text(error: Exception) -> str:
-    """Describe an error in one line, also where the operating system raised it."""
+    """Describe an error in one line, also if the operating system raised it."""
     if isinstance(error, PermissionError):
         return _one_line(f"{error.filename}: permission denied; change its mode or owner")
     if isinstance(error, OSError) and error.filename is not None:

@@ -1,7 +1,7 @@
-"""Atomic files: written beside their final name, synced, then renamed.
+"""Write files atomically: under a temporary name, synced to the disk, then renamed.
 
-A power cut or a kill at any moment leaves either the old file or the new one. If the disk refuses
-(full, read-only), the old one stays and a `Failure` names the file.
+A power failure or a kill leaves either the old file or the new one. If writing fails, the old file
+is unchanged and the error names it.
 """
 
 import errno
@@ -25,7 +25,7 @@ LOCK = ".lock"
 
 
 def sync(path: Path) -> None:
-    """Force a file, or a folder's list of names, to the disk."""
+    """Force a file, or the list of names of a folder, to the disk."""
     if os.name == "nt" and path.is_dir():  # Windows cannot open a folder
         return
     handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
@@ -36,27 +36,24 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def refusals(path: Path) -> Iterator[None]:
+def write_errors(path: Path) -> Iterator[None]:
     """Turn an `OSError` while writing into a `UserError` or a `Failure`."""
     try:
         yield
     except OSError as error:
+        message = f"{path}: cannot be written ({error.strerror or error})"
         if is_wrong_path(error):
-            raise UserError(
-                f"{path}: cannot be written ({error.strerror})", fix="choose another path"
-            ) from error
-        raise Failure(
-            f"{path}: could not be written ({error.strerror or error})",
-            fix="free some space or choose another folder; earlier files are unchanged",
-        ) from error
+            raise UserError(message, fix="choose another path") from error
+        fix = "free some space or choose another folder; earlier files are unchanged"
+        raise Failure(message, fix=fix) from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path, which replaces `path` if the block succeeds."""
-    with refusals(path):
+    unfinished = _temporary(path)
+    with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.unfinished")
         try:
             yield unfinished
             sync(unfinished)
@@ -69,13 +66,17 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def check_writable(path: Path) -> None:
     """Raise, before anything is computed, the error that writing this file would raise."""
-    with refusals(path):
+    with write_errors(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.unfinished")
+        unfinished = _temporary(path)
         unfinished.touch()
         unfinished.unlink()
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.unfinished")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -85,10 +86,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, "Tensor"]) -> None:
-    """Write one safetensors file; call it inside `replacing` or `replacing_folder`.
+    """Write a safetensors file; call it inside `replacing` or `replacing_folder`.
 
-    safetensors refuses tensors that share memory (keys and values that are the inputs themselves),
-    so every tensor after the first of a storage is copied. A full disk raises `OSError`.
+    safetensors rejects tensors that share memory, so these are copied. A full disk raises OSError.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -109,18 +109,18 @@ def write_tensors(path: Path, tensors: Mapping[str, "Tensor"]) -> None:
 
 @contextmanager
 def appended(path: Path) -> Iterator[Callable[[str], None]]:
-    """Yield a function that appends a line to a text file at once."""
-    with refusals(path):
+    """Yield a function that appends a line to a text file without delay."""
+    with write_errors(path):
         file = path.open("a", encoding="utf-8", buffering=1, newline="\n")
 
     def write_line(line: str) -> None:
-        with refusals(path):
+        with write_errors(path):
             file.write(line + "\n")
 
     try:
         yield write_line
     finally:
-        with suppress(OSError):  # closing tries again to write what a full disk refused
+        with suppress(OSError):  # closing tries again to write to a full disk
             file.close()
 
 
@@ -128,11 +128,10 @@ def appended(path: Path) -> Iterator[Callable[[str], None]]:
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder, which replaces `folder` if the block succeeds.
 
-    Folders cannot be exchanged in one move: a kill between the two moves leaves the old folder as
-    `.NAME.doomed`.
+    This takes two renames; a kill between them leaves the old folder as `.NAME.doomed`.
     """
-    with refusals(folder):
-        unfinished = folder.with_name(f".{folder.name}.unfinished")
+    unfinished = _temporary(folder)
+    with write_errors(folder):
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         try:
@@ -144,7 +143,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             try:
                 unfinished.rename(folder)
             except OSError:
-                with suppress(FileNotFoundError):  # there was no old one
+                with suppress(FileNotFoundError):  # there was no old folder
                     doomed.rename(folder)
                 raise
             sync(folder.parent)
@@ -154,23 +153,22 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed writes and deletions left in a folder, its subfolders included."""
-    # safetensors writes to a file named `.tmp` and random letters first.
-    patterns = (".*.unfinished", ".*.doomed", ".tmp*")
-    for path in [path for pattern in patterns for path in folder.rglob(pattern)]:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    """Remove what interrupted writes and deletions left in a folder and its subfolders."""
+    for pattern in (".*.unfinished", ".*.doomed", ".tmp*"):  # safetensors writes to .tmpXXXXXX
+        for path in list(folder.rglob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, made if necessary; refuse a folder that another process has locked.
+    """Create a folder if necessary and lock it; raise `UserError` if another process holds it.
 
-    The system releases the lock of a killed process. The lock file is removed at the end.
+    The operating system releases the lock of a killed process.
     """
-    with refusals(folder):
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / LOCK
         handle = _acquire(lock)
@@ -190,15 +188,13 @@ def _acquire(lock: Path) -> int:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _lock_file(handle)
-            # The process that held the lock may have removed the file since it was opened here.
+            # The process that held the lock may have removed the file after it was opened here.
             if lock.exists() and os.path.samestat(os.fstat(handle), lock.stat()):
                 return handle
         except BlockingIOError:
             os.close(handle)
-            raise UserError(
-                f"{lock.parent}: another process is training in this folder",
-                fix="wait until it ends, or choose another folder",
-            ) from None
+            message = f"{lock.parent}: another process is training in this folder"
+            raise UserError(message, fix="wait until it ends, or choose another folder") from None
         except FileNotFoundError:
             pass
         os.close(handle)
@@ -220,7 +216,7 @@ def _lock_file(handle: int) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, renamed first: one that is half removed must not look complete."""
+    """Rename a folder, then remove it, so that a partly removed folder never looks complete."""
     shutil.rmtree(_set_aside(folder), ignore_errors=True)
 
 
@@ -236,12 +232,12 @@ def relative_name(folder: Path, name: str, here: Path) -> str:
     """Return the path of a file relative to the folder `here`; absolute on another drive."""
     try:
         return (Path(os.path.relpath(folder, here)) / name).as_posix()
-    except ValueError:  # two drives of Windows
+    except ValueError:  # two Windows drives
         return (folder / name).as_posix()
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+    """Return the SHA-256 digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,9 +1,7 @@
 """Open input files. Every reader of Harken opens its files here.
 
-A path may name anything: nothing, a folder, a pipe that never ends, a device, a loop of symbolic
-links, a name of 5,000 characters, a file of 100 GB. `open_input` accepts regular files up to a size
-and raises `UserError` for everything else, before a byte is read. Standard input (the path `-`) is
-handled by the readers that support it.
+`open_input` accepts regular files of bounded size. Folders, pipes, devices, link loops and missing
+files raise `UserError` before a byte is read. Readers that support standard input handle `-`.
 """
 
 import difflib
@@ -30,14 +28,16 @@ FILE_TYPES = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+CHECK = "check that this is the right file"
 
 
 def open_input(path: Path, expected: str = "a file", *, max_bytes: int | None = None) -> BinaryIO:
     """Open a regular file of at most `max_bytes` for reading; `expected` is named in errors."""
     file_size(path, expected, max_bytes=max_bytes)
     try:
-        # Without blocking: the file may have been replaced by a pipe since it was checked.
-        return open(path, "rb", opener=_open_nonblocking)
+        # Without blocking, because a pipe may have replaced the file after the check.
+        nonblocking = getattr(os, "O_NONBLOCK", 0)
+        return open(path, "rb", opener=lambda name, flags: os.open(name, flags | nonblocking))
     except OSError as error:
         raise _unreadable(path, expected, error) from error
 
@@ -49,9 +49,8 @@ def file_size(path: Path, expected: str = "a file", *, max_bytes: int | None = N
     except (OSError, ValueError) as error:
         raise _unreadable(path, expected, error) from error
     if stat.S_ISDIR(status.st_mode):
-        raise UserError(
-            f"{shown(path)}: this is a folder (expected {expected})", fix="name a file inside it"
-        )
+        message = f"{shown(path)}: this is a folder (expected {expected})"
+        raise UserError(message, fix="name a file inside it")
     if not stat.S_ISREG(status.st_mode):
         kind = FILE_TYPES.get(stat.S_IFMT(status.st_mode), "a special file")
         raise UserError(
@@ -59,10 +58,9 @@ def file_size(path: Path, expected: str = "a file", *, max_bytes: int | None = N
             fix="write the data to a file and name that, or read standard input with `-`",
         )
     if max_bytes is not None and status.st_size > max_bytes:
+        limit = f"expected {expected} of at most {max_bytes:,}"
         raise UserError(
-            f"{shown(path)}: the file has {status.st_size:,} bytes "
-            f"(expected {expected} of at most {max_bytes:,})",
-            fix="check that this is the right file",
+            f"{shown(path)}: the file has {status.st_size:,} bytes ({limit})", fix=CHECK
         )
     return status.st_size
 
@@ -72,65 +70,60 @@ def read_input(path: Path, expected: str = "a file", *, max_bytes: int) -> bytes
     size = file_size(path, expected, max_bytes=max_bytes)
     with open_input(path, expected, max_bytes=max_bytes) as file:
         try:
-            content = file.read(size + 1)  # this much is allocated
-            if len(content) > size:  # it grew, or its file system reports no sizes, as /proc does
+            content = file.read(size + 1)
+            if len(content) > size:  # the file grew, or its file system reports no sizes (/proc)
                 content += file.read(max_bytes + 1 - len(content))
         except OSError as error:
             raise _unreadable(path, expected, error) from error
     if len(content) > max_bytes:
-        raise UserError(
-            f"{shown(path)}: the file has more than {max_bytes:,} bytes (expected {expected})",
-            fix="check that this is the right file",
-        )
+        problem = f"the file has more than {max_bytes:,} bytes (expected {expected})"
+        raise UserError(f"{shown(path)}: {problem}", fix=CHECK)
     return content
 
 
 def read_json(path: Path, expected: str = "a JSON file", *, max_bytes: int) -> Any:
-    """Read a JSON file; see `harken.strict_json` for what is refused."""
+    """Read a JSON file with the strict parser of `harken.strict_json`."""
     content = read_input(path, expected, max_bytes=max_bytes)
     try:
         return parsed(content.decode("utf-8"))
     except ERRORS as error:  # UnicodeDecodeError is a ValueError
-        raise UserError(
-            f"{shown(path)}: invalid JSON ({str(error)[:200]}, expected {expected})",
-            fix="restore the file from a copy",
-        ) from error
+        message = f"{shown(path)}: invalid JSON ({str(error)[:200]}, expected {expected})"
+        raise UserError(message, fix="restore the file from a copy") from error
 
 
 def is_file(path: Path) -> bool:
-    """Whether the path is a regular file; False for a path that no file can have."""
+    """Whether the path is a regular file; False for invalid paths."""
     return stat.S_ISREG(_mode(path))
 
 
 def is_folder(path: Path) -> bool:
-    """Whether the path is a folder; False for a path that no folder can have."""
+    """Whether the path is a folder; False for invalid paths."""
     return stat.S_ISDIR(_mode(path))
 
 
 def exists(path: Path) -> bool:
-    """Whether anything has this path."""
+    """Whether a file or folder has this path; False for invalid paths."""
     return _mode(path) != 0
 
 
 def shown(path: Path) -> str:
-    """Return the path for a message, without the middle of a very long one."""
-    text = str(path)
-    half = MAX_SHOWN // 2
+    """Return the path for a message; the middle of a very long path is left out."""
+    text, half = str(path), MAX_SHOWN // 2
     return text if len(text) <= MAX_SHOWN else f"{text[:half]}…{text[-half:]}"
 
 
 class TensorInfo(NamedTuple):
-    """What a safetensors header says about a tensor."""
+    """Entry of a tensor in a safetensors header."""
 
     dtype: str  # such as F32
     shape: tuple[int, ...]
 
 
 def safetensors_header(path: Path) -> dict[str, TensorInfo]:
-    """Read and check the header of a safetensors file: 8 bytes of length, then JSON.
+    """Read the header of a safetensors file: 8 bytes of length, then JSON.
 
-    The library reads a header of any length and reports damage in many ways. Here its length, the
-    number of tensors and the sizes are checked against the file before the library opens it.
+    Length, number of tensors and offsets are checked against the file, because the library reads
+    headers of any length and reports damage with many exceptions.
     """
     size = file_size(path, "a safetensors file")
     with open_input(path, "a safetensors file") as file:
@@ -142,9 +135,11 @@ def safetensors_header(path: Path) -> dict[str, TensorInfo]:
             header = parsed(file.read(length).decode("utf-8"))
             return _checked_tensors(header, size - 8 - length)
         except (OSError, *ERRORS) as error:
+            problem = (
+                f"the weights cannot be read ({str(error)[:200]}, expected a safetensors file)"
+            )
             raise Failure(
-                f"{shown(path)}: the weights cannot be read ({str(error)[:200]}, expected a "
-                "safetensors file)",
+                f"{shown(path)}: {problem}",
                 fix="restore the file from a copy, or download it again "
                 "(a file of about 130 bytes is a Git LFS pointer)",
             ) from None
@@ -158,15 +153,16 @@ def _checked_tensors(header: Any, data_bytes: int) -> dict[str, TensorInfo]:
         raise ValueError(f"{len(header):,} tensors, more than {MAX_TENSORS:,}")
     tensors = {}
     for name, fields in header.items():
+        tensor = f"tensor {name[:60]!r}"
         match fields:
             case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
                 pass
             case _:
-                raise ValueError(f"tensor {name[:60]!r} has no dtype, shape and data_offsets")
+                raise ValueError(f"{tensor} has no dtype, shape and data_offsets")
         if not all(type(length) is int and 0 <= length < 2**48 for length in shape):
-            raise ValueError(f"tensor {name[:60]!r} has the shape {json.dumps(shape)[:60]}")
+            raise ValueError(f"{tensor} has the shape {json.dumps(shape)[:60]}")
         if not 0 <= start <= end <= data_bytes:
-            raise ValueError(f"tensor {name[:60]!r} lies outside of the file")
+            raise ValueError(f"{tensor} lies outside of the file")
         tensors[name] = TensorInfo(dtype, tuple(shape))
     return tensors
 
@@ -176,16 +172,12 @@ def _mode(path: Path) -> int:
         return path.stat().st_mode
     except PermissionError:
         raise
-    except (OSError, ValueError):  # not there, too long a name, a loop of links, a null character
+    except (OSError, ValueError):  # missing, name too long, loop of links, null character
         return 0
 
 
-def _open_nonblocking(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
 def _unreadable(path: Path, expected: str, error: OSError | ValueError) -> UserError:
-    code = error.errno if isinstance(error, OSError) else errno.ENOENT  # a null character in it
+    code = error.errno if isinstance(error, OSError) else errno.ENOENT  # null character
     if code in (errno.ENOENT, errno.ENOTDIR):
         if os.path.islink(str(path).replace("\0", "")):  # noqa: PTH114 (a null must not raise)
             problem, fix = "this is a link to a file that does not exist", "restore its target"
@@ -202,7 +194,7 @@ def _unreadable(path: Path, expected: str, error: OSError | ValueError) -> UserE
 
 
 def _similar_name(path: Path) -> str:
-    """Return how to fix a path that does not exist: the most similar file of its folder."""
+    """Suggest the most similar file name in the folder of a path that does not exist."""
     names: list[str] = []
     with suppress(OSError, ValueError), os.scandir(path.parent) as entries:
         names = [entry.name for entry in islice(entries, MAX_LISTED) if entry.is_file()]

@@ -1,8 +1,8 @@
-"""What a run was started with: recipe, data, versions and thread count.
+"""Record the recipe, data, versions and thread count with which a run was started.
 
-`provenance.json` is written before the first step. An unfinished run is only resumed with the same
-recipe and data, because the result would be neither the old run nor a new one. Other versions of
-Harken or PyTorch, or another number of threads, may change the last bits of the weights: a warning.
+`provenance.json` is written before the first step. A run is resumed only with the same recipe and
+data. Other versions of Harken or PyTorch, or another number of threads, may change the last bits of
+the weights and cause a warning.
 """
 
 import dataclasses
@@ -29,8 +29,7 @@ SOFTWARE = {"harken": "Harken", "torch": "PyTorch", "threads": "thread count"}
 
 
 def provenance(recipe: Recipe, splits: Mapping[str, Iterable[Any]]) -> dict[str, Any]:
-    """The recipe as TOML, digests of the data, versions and the number of threads."""
-    named = dict(_named_files(as_plain(recipe)["data"], "data"))
+    """Return the recipe as TOML, digests of the data, versions and the number of threads."""
     return {
         "harken": __version__,
         "torch": torch.__version__,
@@ -38,19 +37,19 @@ def provenance(recipe: Recipe, splits: Mapping[str, Iterable[Any]]) -> dict[str,
         "recipe": dumps(recipe),
         "data": {
             key: f"{path.stat().st_size} bytes, sha256 {sha256(path)}"
-            for key, path in named.items()
+            for key, path in _data_files(as_plain(recipe)["data"], "data")
         },
         "referenced": {name: _referenced(examples) for name, examples in splits.items()},
     }
 
 
 def write_provenance(folder: Path, started: Mapping[str, Any]) -> None:
-    """Store it in a run folder."""
+    """Write the record into a run folder."""
     write_text(folder / PROVENANCE, json.dumps(started, indent=1))
 
 
 def check_recipe(folder: Path, recipe: Recipe) -> None:
-    """Refuse to continue a run with another recipe than it was started with."""
+    """Raise `UserError` if the run was started with another recipe."""
     started, now = _read(folder)["recipe"], dumps(recipe)
     if started == now:
         return
@@ -65,20 +64,21 @@ def check_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def check_data(folder: Path, now: Mapping[str, Any]) -> None:
-    """Refuse to continue a run whose data changed; warn if versions or threads differ."""
+    """Raise `UserError` if the data changed; warn if versions or the number of threads differ."""
     started = _read(folder)
-    for key in sorted(started["data"].keys() | now["data"].keys()):
-        if started["data"].get(key) != now["data"].get(key):
-            raise UserError(
-                f"{folder}: the file of {key} changed after the run was started",
-                fix="restore the file, or train in a new run folder",
-            )
-    for name, digest in now["referenced"].items():
-        if started["referenced"].get(name) != digest:
-            raise UserError(
-                f"{folder}: files that the {name} data refer to changed after the run was started",
-                fix="restore the files, or train in a new run folder",
-            )
+    changed = [
+        f"the file of {key}"
+        for key in sorted(started["data"].keys() | now["data"].keys())
+        if started["data"].get(key) != now["data"].get(key)
+    ]
+    changed += [
+        f"files that the {name} data refer to"
+        for name, digest in now["referenced"].items()
+        if started["referenced"].get(name) != digest
+    ]
+    if changed:
+        message = f"{folder}: {changed[0]} changed after the run was started"
+        raise UserError(message, fix="restore the data, or train in a new run folder")
     for key, title in SOFTWARE.items():
         if started[key] != now[key]:
             warnings.warn(
@@ -97,17 +97,15 @@ def _read(folder: Path) -> dict[str, Any]:
                 raise TypeError(f"{key!r} is {type(stored[key]).__name__}")
         return {key: stored[key] for key in (*SOFTWARE, "recipe", "data", "referenced")}
     except (UserError, KeyError, TypeError) as error:
-        raise Failure(
-            f"{path}: cannot be read ({error})",
-            fix="restore it from a copy, or train in a new run folder",
-        ) from None
+        fix = "restore it from a copy, or train in a new run folder"
+        raise Failure(f"{path}: cannot be read ({error})", fix=fix) from None
 
 
-def _named_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
-    """The files that a recipe's data table names, and arrays next to them with the same stem."""
+def _data_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
+    """Yield the files in the data table of a recipe, and arrays next to them with the same stem."""
     if isinstance(value, dict):
         for name, entry in value.items():
-            yield from _named_files(entry, f"{key}.{name}")
+            yield from _data_files(entry, f"{key}.{name}")
     elif isinstance(value, str) and is_file(path := Path(value)):
         yield key, path
         for suffix in (".npz", ".npy"):
@@ -116,7 +114,7 @@ def _named_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
 
 
 def _referenced(examples: Iterable[Any]) -> str | None:
-    """A digest of the sizes of the sounds or pictures that examples refer to; None without any.
+    """Return a digest of the sizes of the audio or image files of examples; None without files.
 
     Their contents are not read: there may be many gigabytes of them.
     """

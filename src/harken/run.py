@@ -152,20 +152,16 @@ class Run:
 
     def _require_sounds(self, problem: str, alternative: str) -> None:
         if self.task.inputs != "sounds":
-            raise UserError(
-                f"task {self.recipe.task!r} {problem}",
-                fix=f"use {alternative}, or a run of task 'transcribe'",
-            )
+            message = f"task {self.recipe.task!r} {problem}"
+            raise UserError(message, fix=f"use {alternative}, or a run of task 'transcribe'")
 
     def _inputs(self, inputs: Paths) -> list[str]:
         """Check the inputs of `predict`; file names may be path objects."""
         if isinstance(inputs, str | PathLike):
             inputs = [inputs]
         elif not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
-            raise UserError(
-                f"inputs: expected a string or a list of strings, got {inputs!r}",
-                fix="pass for example predict(['a sentence'])",
-            )
+            message = f"inputs: expected a string or a list of strings, got {inputs!r}"
+            raise UserError(message, fix="pass for example predict(['a sentence'])")
         texts = []
         for number, value in enumerate(inputs):
             if isinstance(value, PathLike) and self.task.inputs != "lines":
@@ -210,10 +206,8 @@ def require_run(folder: Path) -> None:
             f"not a run folder: {folder} ({what})", fix="name the folder that training wrote"
         )
     if not is_file(folder / MODEL):
-        raise UserError(
-            f"{folder}: training has not finished",
-            fix=f"finish it with `harken train {folder / RECIPE} --resume`",
-        )
+        message = f"{folder}: training has not finished"
+        raise UserError(message, fix=f"finish it with `harken train {folder / RECIPE} --resume`")
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

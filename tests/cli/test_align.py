@@ -132,7 +132,7 @@ def test_what_cannot_be_measured(
     for arguments, message in (
         ([str(small_run), *files], "expected a run of task 'translate'"),
         ([str(run.folder), *files, "--least", "0"], "expected more than 0"),
-        ([str(run.folder), *files[:4], "--links", files[1]], "wanted links such as"),
+        ([str(run.folder), *files[:4], "--links", files[1]], "expected links such as"),
     ):
         assert main(["align", *arguments]) == 2
         printed = capsys.readouterr()

@@ -67,7 +67,7 @@ def test_a_missing_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_an_empty_file(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / name).write_text("\n \n")
     assert train(folder) == 2
-    assert f"{name}: found an empty file" in complaint(capsys)
+    assert f"{name}: the file is empty" in complaint(capsys)
 
 
 def test_a_line_without_a_tab(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +82,7 @@ def test_a_line_without_a_tab(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def test_invalid_utf8(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     spoil(folder / name, b"\n", b"\nA\xe9")
     assert train(folder) == 2
-    assert f"{name}:2: found byte 0xe9 at place 2 of the line, wanted UTF-8" in complaint(capsys)
+    assert f"{name}:2: invalid byte 0xe9 at column 2 (expected UTF-8)" in complaint(capsys)
 
 
 def test_an_illegal_pair_of_choices(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +175,7 @@ def test_a_disk_that_refuses_a_large_file(folder: Path, largest: int) -> None:
     assert done.returncode == 1, done.stderr
     message = [line for line in done.stderr.splitlines() if line.startswith("harken: ")]
     assert len(message) == 1
-    assert "could not be written" in message[0]
+    assert "cannot be written" in message[0]
     assert "Traceback" not in done.stderr
     leftovers = [path for path in (folder / "run").rglob("*") if "unfinished" in path.name]
     assert leftovers == []

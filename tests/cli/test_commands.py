@@ -122,7 +122,7 @@ def test_stdin_is_read_and_bad_bytes_are_named(small_run: Path) -> None:
         capture_output=True,
     )
     assert bad.returncode == 1  # the first line was answered
-    assert b"<stdin>:2: found byte 0xff at place 3 of the line, wanted UTF-8" in bad.stderr
+    assert b"<stdin>:2: invalid byte 0xff at column 3 (expected UTF-8)" in bad.stderr
 
 
 def test_doctor_finds_this_machine_ready(capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,10 +188,10 @@ def test_the_language_of_a_translation_is_in_its_name(
         ("tag train.conllu dev.conllu --dev 0.1", "got both (dev.conllu)"),
         ("lm -", "-: expected a file that the recipe can name, got stdin"),
         ("lm txet.txt", "txet.txt: file not found (expected a text file); did you mean"),
-        ("tag text.txt", "text.txt:1: found 1 tab-separated column"),
+        ("tag text.txt", "text.txt:1: expected 10 tab-separated columns"),
         ("answer questions.tsv texts.txt", "texts.txt:1: expected question"),
-        ("lm empty.txt", "empty.txt: found an empty file"),
-        ("fill one.txt", "found 1 distinct"),
+        ("lm empty.txt", "empty.txt: the file is empty"),
+        ("fill one.txt", "got 1; add examples"),
         ("lm text.txt test.conllu/x", "test.conllu/x"),
         ("tag labels.tsv", "labels.tsv: the first column holds whole sentences ('they duck and"),
         ("tag labels.tsv labels.tsv", "labels.tsv: the first column holds whole sentences"),
@@ -230,7 +230,7 @@ def test_a_bad_byte_far_down_is_found_before_training(
 ) -> None:
     contents = FILES["texts.txt"].encode()
     (desk / "texts.txt").write_bytes(contents + b"caf\xe9\n")
-    assert "texts.txt:24: found byte 0xe9" in refused(capsys, "answer", "texts.txt", "train.tsv")
+    assert "texts.txt:24: invalid byte 0xe9" in refused(capsys, "answer", "texts.txt", "train.tsv")
 
 
 def test_nothing_is_overwritten(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harken.cli.main import main
-from harken.synthetic.scenes import DrawnConfig, drawn, kept_pairs
+from harken.synthetic.scenes import DrawnConfig, drawn, held_out_pairs
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
@@ -41,7 +41,7 @@ def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str
             words = caption.split()
             assert len(words) == 4
             pairs = set(zip(words[::2], words[1::2], strict=True))
-            assert (pairs <= kept_pairs(5)) if new else not (pairs & kept_pairs(5))
+            assert (pairs <= held_out_pairs(5)) if new else not (pairs & held_out_pairs(5))
 
 
 @pytest.mark.parametrize(

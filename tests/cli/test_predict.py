@@ -522,7 +522,7 @@ def test_lines_that_wait_are_taken_together() -> None:
 def test_lines_before_a_bad_byte_are_predicted() -> None:
     chunks = stream_lines(io.BytesIO(b"fine\nalso\nWh\xff\nnever"))
     answered: list[str] = []
-    with pytest.raises(UserError, match="<stdin>:3: found byte 0xff at place 3"):
+    with pytest.raises(UserError, match="<stdin>:3: invalid byte 0xff at column 3"):
         for chunk in chunks:
             answered += chunk
     assert answered == ["fine", "also"]

@@ -303,7 +303,7 @@ def test_a_redirection_leads_to_https_only(server: Loopback, tmp_path: Path, tar
 def test_a_redirection_to_https_is_followed(
     server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As far as the door: what stands behind it has no certificate here."""
+    """Only the start of the connection: the local server has no certificate."""
     seen: list[str] = []
 
     def https_open(_: object, request: module.urllib.request.Request) -> None:
@@ -324,7 +324,7 @@ def test_a_full_disk_is_no_fault_of_the_network(server: Loopback, tmp_path: Path
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_003, old[1]))
     try:
-        with pytest.raises(Failure, match=r"could not be written .*; free some space"):
+        with pytest.raises(Failure, match=r"cannot be written .*; free some space"):
             get(server, tmp_path, ONE)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)

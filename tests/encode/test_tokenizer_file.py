@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from fuzz.tokenizer_files import TEXTS, tokenizers
 from harken.encode.tokenizer_file import load_tokenizer
 from harken.encode.vocabulary import Vocabulary
-from harken.errors import Complaint, UserError
+from harken.errors import HarkenError, UserError
 
 
 def saved(tmp_path: Path, content: Any) -> Path:
@@ -126,5 +126,5 @@ def test_the_numbers_of_a_run_s_tokens_have_no_gaps(tmp_path: Path) -> None:
         {**vocabulary, "<pad>": vocabulary["<end>"], "<end>": vocabulary["<pad>"]},
     ):
         content["model"]["vocab"] = damaged
-        with pytest.raises(Complaint, match=r"gaps|first tokens"):
+        with pytest.raises(HarkenError, match=r"gaps|first tokens"):
             Vocabulary.load(saved(tmp_path, content))

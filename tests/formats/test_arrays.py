@@ -158,11 +158,9 @@ def test_pictures_of_another_kind(tmp_path: Path, array: np.ndarray[Any, Any], f
 @pytest.mark.parametrize("shape", [(0, Y, X), (N, Y, 0), (N, 0, X, K)])
 def test_no_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
     nothing = np.zeros(shape, dtype=np.uint8)
-    assert (
-        "0 bytes of numbers" in refused(read_pictures, saved(tmp_path / "a.npy", nothing)).message
-    )
+    assert "0 bytes of data" in refused(read_pictures, saved(tmp_path / "a.npy", nothing)).message
     np.savez_compressed(tmp_path / "a.npz", nothing)
-    assert "0 bytes of numbers" in refused(read_pictures, tmp_path / "a.npz").message
+    assert "0 bytes of data" in refused(read_pictures, tmp_path / "a.npz").message
 
 
 @pytest.mark.parametrize("array", [PIXELS, MAPS[0], MAPS.astype(np.complex64), MAPS.astype(int)])
@@ -198,7 +196,7 @@ def test_maps_that_are_not_finite(tmp_path: Path, value: float) -> None:
 
 
 class Trap:
-    """Whoever unpickles it makes a file."""
+    """Unpickling it creates a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -299,7 +297,7 @@ def test_less_than_is_promised(tmp_path: Path) -> None:
 
 
 def test_more_than_is_promised(tmp_path: Path) -> None:
-    """Ten megabytes behind the pictures that header and archive agree on."""
+    """Ten megabytes after the images."""
     good = npy_bytes(PIXELS)
     path = tmp_path / "train.npz"
     path.write_bytes(with_size(npz_bytes(good + bytes(10**7)), len(good)))
@@ -307,7 +305,7 @@ def test_more_than_is_promised(tmp_path: Path) -> None:
         assert "Bad CRC-32" in refused(read_pictures, path).message
     path.write_bytes(npz_bytes(good + bytes(10**7)))
     with little_memory():
-        assert f"{10**7 + PIXELS.size:,} bytes of numbers" in refused(read_pictures, path).message
+        assert f"{10**7 + PIXELS.size:,} bytes of data" in refused(read_pictures, path).message
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def complaint(
 
 
 def test_text_and_speaker(tmp_path: Path) -> None:
-    """As the Free Spoken Digit Dataset names its files; what is no sound is passed over."""
+    """As the Free Spoken Digit Dataset names its files; other files are ignored."""
     folder(tmp_path, "7_jackson_32.wav", "0_ann_1.wav", "README.md", "._0_ann_1.wav", "sub/a.wav")
     pattern = "{text}_{speaker}_{index}.wav"
     assert utterances_from_names(tmp_path, pattern) == [
@@ -36,16 +36,16 @@ def test_text_and_speaker(tmp_path: Path) -> None:
         Utterance(tmp_path / "7_jackson_32.wav", "7", "jackson"),
     ]
     named = utterances_from_names(tmp_path, pattern, words={"0": "zero", "7": "seven"})
-    assert [one.text for one in named] == ["zero", "seven"]
+    assert [utterance.text for utterance in named] == ["zero", "seven"]
 
 
 def test_several_words_in_a_name(tmp_path: Path) -> None:
     folder(tmp_path, "1_0_1_1.wav")
     words = {"1": "yes", "0": "no"}
-    (one,) = utterances_from_names(tmp_path, "{text}.wav", words=words, split="_")
-    assert one.text == "yes no yes yes"
-    (one,) = utterances_from_names(tmp_path, "{text}.wav", split="_")
-    assert one.text == "1 0 1 1"
+    (utterance,) = utterances_from_names(tmp_path, "{text}.wav", words=words, split="_")
+    assert utterance.text == "yes no yes yes"
+    (utterance,) = utterances_from_names(tmp_path, "{text}.wav", split="_")
+    assert utterance.text == "1 0 1 1"
 
 
 def test_folders_in_the_pattern(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_what_was_put_together_is_taken_apart(
     path = tmp_path_factory.mktemp("names")
     text, speaker, take = values
     folder(path, f"x+{text}_{speaker}__{take}.wav")
-    (one,) = utterances_from_names(path, "x+{text}_{speaker}__{take}.wav")
-    assert (one.text, one.speaker) == (text, speaker)
+    (utterance,) = utterances_from_names(path, "x+{text}_{speaker}__{take}.wav")
+    assert (utterance.text, utterance.speaker) == (text, speaker)
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,16 @@ def test_names_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     folder(tmp_path, "a_1.wav", "b-2.wav", "c_3.flac", "d_.wav", "e_5.txt")
     error = complaint(tmp_path, "{text}_{index}.wav")
     assert error.message.startswith(
-        f"{tmp_path}: 3 of 4 sound files do not match '{{text}}_{{index}}.wav', the first 'b-2.wav'"
+        f"{tmp_path}: 3 of 4 sound files do not match '{{text}}_{{index"
     )
+    assert error.message.endswith(", the first is 'b-2.wav'")
 
 
 def test_names_that_fit_in_two_ways_are_counted(tmp_path: Path) -> None:
     folder(tmp_path, "a_1.wav", "a_b_2.wav")
     error = complaint(tmp_path, "{text}_{index}.wav")
     assert "1 of 2 sound files match" in error.message
-    assert "in more than one way, the first 'a_b_2.wav'" in error.message
+    assert "match in several ways" in error.message
 
 
 def test_texts_that_nobody_put_into_words(tmp_path: Path) -> None:

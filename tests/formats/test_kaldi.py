@@ -4,7 +4,7 @@ import pytest
 
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.speech_folders import read_kaldi
+from harken.formats.speech_folders import read_speech_folder
 
 PLAIN = {
     "wav.scp": "b-1  sub/b 1.wav\na-1\ta.wav\n",
@@ -29,19 +29,19 @@ def folder(parent: Path, tables: dict[str, str]) -> Path:
 
 def complaint(path: Path) -> UserError:
     with pytest.raises(UserError) as caught:
-        read_kaldi(path)
+        read_speech_folder(path)
     return caught.value
 
 
 def test_a_recording_is_an_utterance(tmp_path: Path) -> None:
-    assert read_kaldi(folder(tmp_path, PLAIN)) == [
+    assert read_speech_folder(folder(tmp_path, PLAIN)) == [
         Utterance(tmp_path / "a.wav", "GO ON", "ann"),
         Utterance(tmp_path / "sub/b 1.wav", "STOP", "bob"),
     ]
 
 
 def test_segments_of_a_recording(tmp_path: Path) -> None:
-    assert read_kaldi(folder(tmp_path, CUT)) == [
+    assert read_speech_folder(folder(tmp_path, CUT)) == [
         Utterance(tmp_path / "tape.wav", "GO", "", 0.25, 1.5),
         Utterance(tmp_path / "tape.wav", "STOP", "", 2.5, None),
     ]
@@ -54,7 +54,7 @@ def test_paths_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "here.wav").write_bytes(b"")
     assert f"sound file not found: {data / 'here.wav'}" in complaint(data).message
     monkeypatch.chdir(tmp_path)
-    assert [one.audio for one in read_kaldi(data)] == [Path("here.wav")]
+    assert [utterance.audio for utterance in read_speech_folder(data)] == [Path("here.wav")]
 
 
 @pytest.mark.parametrize("command", ["touch {trap} |", "sph2pipe {trap}|", "| touch {trap}"])

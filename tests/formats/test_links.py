@@ -16,7 +16,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_sure_and_possible_links_count_from_nought(tmp_path: Path) -> None:
+def test_sure_and_possible_links(tmp_path: Path) -> None:
     path = written(tmp_path, "1-1 3p5 2-4 2p4 \n\n1p1\n")
     assert read_links(path, PAIRS) == [
         GoldLinks(frozenset({(0, 0), (1, 3)}), frozenset({(0, 0), (1, 3), (2, 4)})),
@@ -25,7 +25,7 @@ def test_sure_and_possible_links_count_from_nought(tmp_path: Path) -> None:
     ]
 
 
-def test_the_first_number_may_count_the_target(tmp_path: Path) -> None:
+def test_first_number_is_a_target_word(tmp_path: Path) -> None:
     path = written(tmp_path, "5-3 4p1\n\n1-1\n")
     assert read_links(path, PAIRS, "target")[0] == GoldLinks(
         frozenset({(2, 4)}), frozenset({(2, 4), (0, 3)})
@@ -33,16 +33,16 @@ def test_the_first_number_may_count_the_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("1-1\n\n1-1\n2-2\n", "found 4 lines of links for 3 pairs"),
-        ("1-1 2:2\n\n1-1\n", "gold.talp:1: found '2:2', wanted links such as 3-4 or 3p4"),
-        ("1-1\n\n0-1\n", "gold.talp:3: found word 0 of the source in '0-1', wanted one of 1 to 1"),
-        ("5-3\n\n1-1\n", "gold.talp:1: found word 5 of the source in '5-3', wanted one of 1 to 3"),
-        ("1-6\n\n1-1\n", "found word 6 of the target in '1-6', wanted one of 1 to 5; check"),
-        ("1-1\n1-1\n1-1\n", "gold.talp:2: found word 1 of the source"),
+        ("1-1\n\n1-1\n2-2\n", "expected one line of links per pair (3), got 4"),
+        ("1-1 2:2\n\n1-1\n", "gold.talp:1: expected links such as 3-4 or 3p4, got '2:2'"),
+        ("1-1\n\n0-1\n", "gold.talp:3: source word 0 of '0-1' (expected 1 to 1)"),
+        ("5-3\n\n1-1\n", "gold.talp:1: source word 5 of '5-3' (expected 1 to 3)"),
+        ("1-6\n\n1-1\n", "target word 6 of '1-6' (expected 1 to 5); check"),
+        ("1-1\n1-1\n1-1\n", "gold.talp:2: source word 1"),
     ],
 )
-def test_what_fits_no_pair_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UserError, match=re.escape(said)):
+def test_wrong_links(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
         read_links(written(tmp_path, text), PAIRS)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -227,7 +228,7 @@ def test_a_name_that_no_file_can_have_is_missing(tmp_path: Path) -> None:
 
 def test_missing_and_empty_manifests(tmp_path: Path) -> None:
     assert "file not found" in complaint(tmp_path / "train.jsonl").message
-    assert "found an empty file" in complaint(manifest(tmp_path)).message
+    assert "the file is empty" in complaint(manifest(tmp_path)).message
     assert "this is a folder (expected a manifest)" in complaint(tmp_path).message
 
 
@@ -260,10 +261,7 @@ def test_what_is_written_is_read(
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "written"
     sounds(folder, "a.wav", "ä b/'c\".flac")
-    here = [
-        Utterance(folder / one.audio, one.text, one.speaker, one.start, one.end, one.words)
-        for one in written
-    ]
+    here = [replace(utterance, audio=folder / utterance.audio) for utterance in written]
     write_manifest(here, folder / "train.jsonl")
     assert read_utterances(folder / "train.jsonl") == here
 

@@ -1,5 +1,3 @@
-"""Every stretch says what it holds, when it holds it; what has no times stays as it was."""
-
 from pathlib import Path
 
 import pytest
@@ -11,24 +9,27 @@ WORDS = (SpokenWord("no", 0.5, 1.0), SpokenWord("yes", 1.25, 2.0), SpokenWord("n
 WHOLE = Utterance(Path("a.wav"), "no yes no", "ann", start=3.0, end=7.0, words=WORDS)
 
 
-def test_each_word_comes_first_once() -> None:
-    parts = list(split_at_words(WHOLE))
-    assert [one.text for one in parts] == ["no yes no", "yes no", "no"]
-    assert [one.start for one in parts] == [3.0, 4.25, 5.0]
-    assert {(one.audio, one.speaker, one.end) for one in parts} == {(Path("a.wav"), "ann", 7.0)}
-    for part in parts:  # a word is said at the same second of the file, wherever its part begins
-        said = [(one.word, part.start + one.start, part.start + one.end) for one in part.words]
-        assert said == [(one.word, 3 + one.start, 3 + one.end) for one in WORDS][-len(said) :]
+def test_suffixes_keep_the_times_in_the_file() -> None:
+    suffixes = list(split_at_words(WHOLE))
+    assert [suffix.text for suffix in suffixes] == ["no yes no", "yes no", "no"]
+    assert [suffix.start for suffix in suffixes] == [3.0, 4.25, 5.0]
+    in_file = [(word.word, 3 + word.start, 3 + word.end) for word in WORDS]
+    for suffix in suffixes:
+        assert (suffix.audio, suffix.speaker, suffix.end) == (Path("a.wav"), "ann", 7.0)
+        times = [
+            (word.word, suffix.start + word.start, suffix.start + word.end) for word in suffix.words
+        ]
+        assert times == in_file[-len(times) :]
 
 
 @pytest.mark.parametrize("words", [(), WORDS[:2]])
-def test_without_the_times_of_all_words_it_stays_whole(words: tuple[SpokenWord, ...]) -> None:
-    one = Utterance(Path("a.wav"), "no yes no", words=words)
-    assert list(split_at_words(one)) == [one]
+def test_utterances_without_all_word_times_stay_whole(words: tuple[SpokenWord, ...]) -> None:
+    utterance = Utterance(Path("a.wav"), "no yes no", words=words)
+    assert list(split_at_words(utterance)) == [utterance]
 
 
-def test_times_are_taken_only_for_what_is_said() -> None:
-    bare = Utterance(Path("a.wav"), "no yes no")
-    assert with_word_times([bare], [WORDS])[0].words == WORDS
-    assert with_word_times([bare], [WORDS[:2]]) == [bare], "other words were heard"
-    assert with_word_times([WHOLE], [WORDS[:2]]) == [WHOLE], "it has times of its own"
+def test_predicted_word_times() -> None:
+    untimed = Utterance(Path("a.wav"), "no yes no")
+    assert with_word_times([untimed], [WORDS])[0].words == WORDS
+    assert with_word_times([untimed], [WORDS[:2]]) == [untimed], "other words were predicted"
+    assert with_word_times([WHOLE], [WORDS[:2]]) == [WHOLE], "it has word times already"

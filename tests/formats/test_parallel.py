@@ -114,9 +114,9 @@ def test_files_of_no_pair(tmp_path: Path, source: str, target: str, keep_blank: 
 def test_the_side_that_is_wrong_is_named(tmp_path: Path, side: int) -> None:
     paths = two(tmp_path, "a\nb\n", "A\nB\n")
     paths[side].write_bytes(b"a\nb\xff\n")
-    assert f"{paths[side]}:2: found byte 0xff" in complaint(*paths).message
+    assert f"{paths[side]}:2: invalid byte 0xff" in complaint(*paths).message
     paths[side].write_bytes(gzip.compress(b"a\nb\n")[:-3])
-    assert f"{paths[side]}: found a damaged archive" in complaint(*paths).message
+    assert f"{paths[side]}: damaged archive" in complaint(*paths).message
     paths[side].unlink()
     assert f"{paths[side]}: file not found" in complaint(*paths).message
     paths[side].mkdir()

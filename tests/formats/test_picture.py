@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 
 from harken.errors import UserError
-from harken.formats import picture, picture_checks
+from harken.formats import picture
 from harken.formats.picture import decode_image, exif_orientation, image_size, read_image
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -45,10 +45,10 @@ def packed(pixels: np.ndarray | Image.Image, kind: str, **options: object) -> by
     return file.getvalue()
 
 
-def resaved(kind: str, behind: bytes, distance: int, value: bytes) -> bytes:
+def resaved(kind: str, mark: bytes, distance: int, value: bytes) -> bytes:
     """A good file in which a field was overwritten."""
     content = packed(smooth(), kind)
-    place = content.index(behind) + distance
+    place = content.index(mark) + distance
     return content[:place] + value + content[place + len(value) :]
 
 
@@ -424,11 +424,6 @@ def test_what_follows_the_picture_does_not_matter(kind: str) -> None:
     np.testing.assert_array_equal(decoded(content + b"a film"), decoded(content))
 
 
-def test_pillow_is_left_strict() -> None:
-    decoded(packed(noise(ROWS, COLUMNS, 3), "JPEG"))
-    assert ImageFile.LOAD_TRUNCATED_IMAGES is False
-
-
 # --- limits
 
 
@@ -468,11 +463,14 @@ def test_a_small_file_that_claims_to_be_huge(
 
 def test_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = packed(noise(7, 11), "PNG")
-    assert decoded(content, max_pixels=77).shape == (7, 11, 3)
-    assert "at most 76 pixels" in complaint(content, max_pixels=76).message
-    long = packed(np.zeros((1, picture_checks.MAX_SIDE), np.uint8), "PNG")
-    assert decoded(long, channels=1).shape == (1, picture_checks.MAX_SIDE, 1)
-    longer = packed(np.zeros((1, picture_checks.MAX_SIDE + 1), np.uint8), "PNG")
+    with monkeypatch.context() as patch:
+        patch.setattr(picture, "MAX_PIXELS", 77)
+        assert decoded(content).shape == (7, 11, 3)
+        patch.setattr(picture, "MAX_PIXELS", 76)
+        assert "at most 76 pixels" in complaint(content).message
+    long = packed(np.zeros((1, picture.MAX_SIDE), np.uint8), "PNG")
+    assert decoded(long, channels=1).shape == (1, picture.MAX_SIDE, 1)
+    longer = packed(np.zeros((1, picture.MAX_SIDE + 1), np.uint8), "PNG")
     assert "sides of 32,768" in complaint(longer).message
     monkeypatch.setattr(picture, "MAX_BYTES", len(content))
     read_image(saved(tmp_path, content), channels=1)
@@ -482,7 +480,7 @@ def test_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crowded(part: str, count: int) -> bytes:
-    """A good file with so many parts that nobody needs."""
+    """A valid file with many unnecessary parts."""
     kind = {"chunks": "PNG", "segments": "JPEG"}.get(part, "GIF")
     content = packed(smooth(), kind)
     place = {"PNG": 33, "JPEG": 2, "GIF": 13 + 3 * 256}[kind]
@@ -498,7 +496,7 @@ def crowded(part: str, count: int) -> bytes:
 @pytest.mark.parametrize("part", ["chunks", "segments", "extensions", "blocks"])
 def test_parts_are_limited(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pillow reads them one by one: 64 MiB of them take half a minute."""
-    monkeypatch.setattr(picture_checks, "MAX_PARTS", 50)
+    monkeypatch.setattr(picture, "MAX_PARTS", 50)
     whole = decoded(crowded(part, 0))
     np.testing.assert_array_equal(decoded(crowded(part, 30)), whole)
     assert "expected at most 50 parts" in complaint(crowded(part, 60)).message
@@ -508,7 +506,7 @@ def test_scans_are_limited() -> None:
     """Each goes over the whole picture, however small it is in the file."""
     content = packed(noise(ROWS, COLUMNS, 3), "JPEG", progressive=True)
     again = content[content.rindex(b"\xff\xda") : -2]
-    there, limit = content.count(b"\xff\xda"), picture_checks.MAX_SCANS
+    there, limit = content.count(b"\xff\xda"), picture.MAX_SCANS
     most = content[:-2] + again * (limit - there) + content[-2:]
     film = np.random.default_rng(1).bytes(50) + again * 200  # appended, as phones do
     assert decoded(most + film).shape == (ROWS, COLUMNS, 3)
@@ -524,9 +522,9 @@ def peak(content: bytes) -> int:
     except UserError:
         pass
     finally:
-        most = tracemalloc.get_traced_memory()[1]
+        size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    return most
+    return size
 
 
 def zeros(megabytes: int, before: bytes = b"") -> bytes:
@@ -610,9 +608,7 @@ def test_unreadable_files(content: bytes, message: str) -> None:
 
 
 def test_run_lengths_of_bmp_are_refused() -> None:
-    head = struct.pack("<IIHHI", 64, 0, 0, 54 + 1024, 40) + struct.pack("<iiHHI", 5, 3, 1, 8, 1)
-    content = b"BM" + head[:8] + head[10:14] + head[14:] + bytes(20 + 1024) + b"\5\1\0\0" * 3
-    content = b"BM" + struct.pack("<IHHI", len(content), 0, 0, 54 + 1024)
+    content = b"BM" + struct.pack("<IHHI", 1090, 0, 0, 54 + 1024)
     content += struct.pack("<IiiHHIIiiII", 40, 5, 3, 1, 8, 1, 12, 0, 0, 256, 0) + bytes(1024)
     content += b"\5\1\0\0" * 2 + b"\5\1\0\1"
     assert Image.open(io.BytesIO(content)).size == (5, 3)
@@ -636,7 +632,7 @@ def test_old_and_upside_down_bitmaps() -> None:
         *(Image.DecompressionBombError, RecursionError, AssertionError, ZeroDivisionError),
     ],
 )
-def test_whatever_pillow_raises_is_an_error_message(
+def test_exceptions_of_pillow_become_errors(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
@@ -649,14 +645,15 @@ def test_whatever_pillow_raises_is_an_error_message(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_other_decoder_is_tried(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, opened = [], Image.open
-    monkeypatch.setattr(
-        Image,
-        "open",
-        lambda file, formats=None: asked.append(formats) or opened(file, "r", formats),
-    )
+    calls, opened = [], Image.open
+
+    def open_image(file: io.BytesIO, formats: list[str]) -> Image.Image:
+        calls.append(formats)
+        return opened(file, "r", formats)
+
+    monkeypatch.setattr(Image, "open", open_image)
     decoded(packed(smooth(), kind))
-    assert asked == [[kind]]
+    assert calls == [[kind]]
 
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:

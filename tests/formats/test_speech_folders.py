@@ -4,7 +4,7 @@ import pytest
 
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.speech_folders import read_folder, read_sphinx
+from harken.formats.speech_folders import read_speech_folder
 
 KALDI = {"wav.scp": "a a.wav\n", "text": "a GO\n", "a.wav": "", "a.txt": "other layout"}
 SPHINX = {
@@ -30,7 +30,7 @@ BESIDE = {
     "a.txt": "go\n on \n",
     "sub/b.1.FLAC": "",
     "sub/b.1.txt": "stop",
-    "sub/._b.1.FLAC": "what a Mac leaves behind",
+    "sub/._b.1.FLAC": "written by a Mac",
     "README.txt": "about it",
 }
 
@@ -44,12 +44,12 @@ def folder(parent: Path, files: dict[str, str]) -> Path:
 
 def complaint(path: Path) -> UserError:
     with pytest.raises(UserError) as caught:
-        read_folder(path)
+        read_speech_folder(path)
     return caught.value
 
 
 def test_kaldi(tmp_path: Path) -> None:
-    assert read_folder(folder(tmp_path, KALDI)) == [Utterance(tmp_path / "a.wav", "GO")]
+    assert read_speech_folder(folder(tmp_path, KALDI)) == [Utterance(tmp_path / "a.wav", "GO")]
 
 
 def test_sphinx(tmp_path: Path) -> None:
@@ -59,13 +59,12 @@ def test_sphinx(tmp_path: Path) -> None:
         Utterance(wav / "clstk/fash/an251-fash-b.sph", "YES NO", "fash"),
         Utterance(wav / "clstk/mwhw/cen8-mwhw-b.WAV", "ONE", "mwhw"),
     ]
-    assert read_folder(tmp_path) == test + train
-    assert read_sphinx(tmp_path / "etc/an4_train.fileids") == train
+    assert read_speech_folder(tmp_path) == test + train
 
 
 def test_librispeech(tmp_path: Path) -> None:
     dev = folder(tmp_path, LIBRISPEECH) / "dev"
-    assert read_folder(tmp_path) == [
+    assert read_speech_folder(tmp_path) == [
         Utterance(dev / "1988/7/1988-7-0000.flac", "YES", "1988"),
         Utterance(dev / "84/121/84-121-0000.flac", "GO ON", "84"),
         Utterance(dev / "84/121/84-121-0001.wav", "STOP", "84"),
@@ -73,7 +72,7 @@ def test_librispeech(tmp_path: Path) -> None:
 
 
 def test_side_by_side(tmp_path: Path) -> None:
-    assert read_folder(folder(tmp_path, BESIDE)) == [
+    assert read_speech_folder(folder(tmp_path, BESIDE)) == [
         Utterance(tmp_path / "a.wav", "go on"),
         Utterance(tmp_path / "sub/b.1.FLAC", "stop"),
     ]
@@ -119,9 +118,9 @@ LINE = "84-121-0000 GO ON\n"
         ),
         (
             BESIDE | {"sub/c.wav": "", "d.ogg": ""},
-            ": no text beside d.ogg and 1 other sound files (expected name.txt for each",
+            ": no text for d.ogg and 1 other sound files (expected name.txt for each",
         ),
-        (BESIDE | {"a.txt": " \n"}, "/a.txt: found an empty file"),
+        (BESIDE | {"a.txt": " \n"}, "/a.txt: the file is empty"),
         (
             {"b/a.wav": "", "c.wav": "", "d": ""},
             ": expected a folder of Kaldi",

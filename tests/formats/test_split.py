@@ -3,28 +3,63 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.formats.split import hold_out
+from harken.formats.examples import Question
+from harken.formats.split import hold_out, part_sizes
 
 
-@given(st.lists(st.text(max_size=3), min_size=2), st.floats(0.01, 0.99), st.integers(0, 9))
-def test_a_key_is_on_one_side_only(words: list[str], share: float, seed: int) -> None:
-    if len(set(words)) < 2:
-        with pytest.raises(UserError, match="distinct"):
-            hold_out(words, share, seed, key=str)
-        return
-    kept, held = hold_out(words, share, seed, key=str)
-    assert kept and held and not set(kept) & set(held)
-    assert sorted(kept + held) == sorted(words)
-    assert [word for word in words if word in set(kept)] == kept  # in their order
-    distinct = len(set(words))
-    assert abs(len(set(held)) - share * distinct) <= max(0.5, 1 - share * distinct) + 1e-9 or (
-        len(set(kept)) == 1
-    )
+def numbered(count: int) -> list[str]:
+    return [f"line {number}" for number in range(count)]
 
 
-def test_the_seed_decides_and_more_examples_move_few() -> None:
-    numbers = [str(number) for number in range(400)]
-    first, again, other = (set(hold_out(numbers, 0.2, seed, key=str)[1]) for seed in (1, 1, 2))
-    assert first == again != other
-    more = set(hold_out([*numbers, *(f"{one} more" for one in range(40))], 0.2, 1, key=str)[1])
-    assert len(first & more) >= 0.8 * len(first)
+def held_out(count: int, share: float, seed: int = 0) -> set[str]:
+    return set(hold_out(numbered(count), share, seed, key=str)[1])
+
+
+letters = st.sampled_from("abcdefg")
+
+
+@given(
+    st.lists(st.builds(Question, letters, letters), min_size=2).filter(
+        lambda questions: len({question.question for question in questions}) > 1
+    ),
+    st.floats(0.001, 0.999),
+    st.integers(0, 2**63),
+)
+def test_keys_are_on_one_side_in_order(questions: list[Question], share: float, seed: int) -> None:
+    train, dev = hold_out(questions, share, seed, key=lambda question: question.question)
+    train_keys, dev_keys = ({question.question for question in side} for side in (train, dev))
+    assert train_keys and dev_keys and not train_keys & dev_keys
+    assert train == [question for question in questions if question.question in train_keys]
+    assert dev == [question for question in questions if question.question in dev_keys]
+    assert len(train) + len(dev) == len(questions)
+    count = len(train_keys | dev_keys)
+    assert len(dev_keys) == min(max(int(share * count + 0.5), 1), count - 1)
+
+
+def test_share_seed_and_order() -> None:
+    assert len(held_out(1009, 0.15)) == 151  # 151.35
+    assert held_out(1009, 0.15) == set(hold_out(numbered(1009)[::-1], 0.15, 0, key=str)[1])
+    both = held_out(1009, 0.5, seed=1) & held_out(1009, 0.5, seed=2)
+    # Two independent halves have a quarter in common, within four standard errors.
+    assert abs(len(both) - 252) < 4 * (1009 * 0.25 * 0.75) ** 0.5
+
+
+def test_most_lines_stay_held_out_when_lines_are_added() -> None:
+    before, after = held_out(1009, 0.1, 3), held_out(1109, 0.1, 3)
+    assert len(before & after) > 0.9 * len(before)
+
+
+def test_the_split_never_changes() -> None:
+    # Fixed values: metrics of old runs are comparable only on the same split.
+    assert held_out(11, 0.2) == {"line 2", "line 7"}
+
+
+@pytest.mark.parametrize("lines", [[], ["a"], ["a", "a"]])
+def test_equal_lines_cannot_be_split(lines: list[str]) -> None:
+    with pytest.raises(UserError, match=f"at least 2 distinct examples .* got {len(set(lines))}"):
+        hold_out(lines, 0.5, 0, key=str)
+
+
+def test_part_sizes() -> None:
+    assert part_sizes(109) == {"train": 89, "dev": 10, "test": 10}
+    assert part_sizes(3) == {"train": 1, "dev": 1, "test": 1}

@@ -17,7 +17,6 @@ from harken.formats import text
 from harken.formats.text import (
     STDIN,
     Line,
-    hold_out_lines,
     open_text,
     read_every_line,
     read_lines,
@@ -29,7 +28,7 @@ from harken.formats.text import (
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
     "zst": zstandard.compress,
-    # `pigz` and `cat` write members one behind the other, `pzstd` begins with a frame to skip.
+    # `pigz` and `cat` write several members, `pzstd` begins with a frame to skip.
     "members.gz": lambda raw: gzip.compress(raw[:7]) + gzip.compress(raw[7:]),
     "frames.zst": lambda raw: zstandard.compress(raw[:7]) + zstandard.compress(raw[7:]),
     "pzstd.zst": lambda raw: b"\x50\x2a\x4d\x18\x03\0\0\0abc" + zstandard.compress(raw),
@@ -85,11 +84,11 @@ def test_only_a_line_feed_ends_a_line(lines: list[str]) -> None:
 def test_a_byte_that_is_not_utf8(tmp_path: Path, mark: bytes) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(mark + b"one\n\nCaf\xe9 au lait\n")
-    assert f"{path}:3: found byte 0xe9 at place 4" in str(complaint(path))
+    assert f"{path}:3: invalid byte 0xe9 at column 4" in str(complaint(path))
     path.write_bytes(mark + b"Caf\xe9 au lait\n")
-    assert f"{path}:1: found byte 0xe9 at place 4" in str(complaint(path))
+    assert f"{path}:1: invalid byte 0xe9 at column 4" in str(complaint(path))
     path.write_bytes("text".encode("utf-16"))
-    assert f"{path}:1: found byte 0xff at place 1" in str(complaint(path))
+    assert f"{path}:1: invalid byte 0xff at column 1" in str(complaint(path))
     assert "iconv" in complaint(path).fix
 
 
@@ -118,7 +117,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 def test_a_file_of_no_text(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(content)
-    assert f"{path}: found an empty file" in str(complaint(path))
+    assert f"{path}: the file is empty" in str(complaint(path))
 
 
 # --- archives
@@ -170,28 +169,28 @@ def test_an_archive_cut_anywhere_is_named(
             continue
         path.write_bytes(packed[:size])
         error = complaint(path, read)
-        assert f"{path}: found a damaged archive" in error.message, size
+        assert f"{path}: damaged archive" in error.message, size
         assert "again" in error.fix
     path.write_bytes(b"")
-    assert "found an empty file" in str(complaint(path, read))
+    assert "the file is empty" in str(complaint(path, read))
     path.write_bytes(PACKERS[packer](b""))
-    assert "found an empty file" in str(complaint(path, read))
+    assert "the file is empty" in str(complaint(path, read))
 
 
 @pytest.mark.parametrize("packer", ["gz", "stream.zst"])
 def test_a_damaged_archive_is_named(tmp_path: Path, packer: str) -> None:
     packed = PACKERS[packer](b"".join(b"%d " % (7**number) for number in range(50)))
     path = tmp_path / "text"
-    for place in range(14, len(packed), 3):  # behind what says the kind, the name and the time
+    for place in range(14, len(packed), 3):  # after the header
         path.write_bytes(packed[:place] + bytes([packed[place] ^ 0x55]) + packed[place + 1 :])
-        assert f"{path}: found a damaged archive" in complaint(path, read_whole).message, place
+        assert f"{path}: damaged archive" in complaint(path, read_whole).message, place
 
 
 @pytest.mark.parametrize("packer", ["gz", "zst"])
 def test_rubbish_behind_an_archive_is_named(tmp_path: Path, packer: str) -> None:
     path = tmp_path / "text"
     path.write_bytes(PACKERS[packer](b"words\n") + b"rubbish")
-    assert f"{path}: found a damaged archive" in str(complaint(path))
+    assert f"{path}: damaged archive" in str(complaint(path))
 
 
 def test_lines_before_the_damage_are_read(tmp_path: Path) -> None:
@@ -212,7 +211,7 @@ def test_a_bomb_is_a_line_too_long(
     error = complaint(path)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert "found a line of more than 1 MiB" in error.message or "unpack to more" in error.message
+    assert "the line is too long" in error.message or "decompress to" in error.message
     assert most < 2**26  # half of what the archive holds, and it could hold far more
 
 
@@ -223,14 +222,14 @@ def test_text_that_unpacks_to_far_more_than_text_does_is_refused(
     lines = b"the same line\n" * 100_003
     path = tmp_path / "text"
     path.write_bytes(PACKERS[packer](lines))
-    assert sum(1 for _ in read_lines(path)) == 100_003  # small, whatever its ratio
+    assert sum(1 for _ in read_lines(path)) == 100_003  # small files may have any ratio
     monkeypatch.setattr(text, "FREE_BYTES", 2**16)
-    assert "bytes unpack to more than" in complaint(path).message
-    assert "bytes unpack to more than" in complaint(path, read_whole).message
+    assert "bytes decompress to" in complaint(path).message
+    assert "bytes decompress to" in complaint(path, read_whole).message
     monkeypatch.setattr(text, "MAX_RATIO", len(lines))
     assert sum(1 for _ in read_lines(path)) == 100_003
     monkeypatch.setattr(text, "LARGEST_WHOLE", 2**20)
-    assert f"{path}: found more than" in complaint(path, read_whole).message
+    assert f"{path}: the text is too large" in complaint(path, read_whole).message
 
 
 def test_the_longest_line_is_read_and_no_longer_one(
@@ -241,7 +240,7 @@ def test_the_longest_line_is_read_and_no_longer_one(
     path.write_bytes(b"a\n" + b"b" * 100 + b"\n" + b"c" * 101)
     assert [len(line.text) for line in read_lines(path)] == [1, 100, 101]
     path.write_bytes(b"a\n" + b"b" * 100 + b"\n" + b"c" * 102)
-    assert f"{path}:3: found a line of more than" in complaint(path).message
+    assert f"{path}:3: the line is too long" in complaint(path).message
     assert len(read_whole(path)) == 205  # a whole text may be one line, as text8 is
 
 
@@ -288,18 +287,18 @@ def test_a_whole_text_keeps_all_but_the_ends_of_lines(
 def test_a_wrong_byte_of_a_whole_text_is_placed(tmp_path: Path, mark: bytes) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(mark + b"one\r\n\nCaf\xe9 au lait\n")
-    assert f"{path}:3: found byte 0xe9 at place 4" in str(complaint(path, read_whole))
+    assert f"{path}:3: invalid byte 0xe9 at column 4" in str(complaint(path, read_whole))
     path.write_bytes(mark + b"Caf\xe9 au lait\n")
-    assert f"{path}:1: found byte 0xe9 at place 4" in str(complaint(path, read_whole))
+    assert f"{path}:1: invalid byte 0xe9 at column 4" in str(complaint(path, read_whole))
     path.write_bytes(mark + b"x" * 200_003 + b"\n" + b"y" * 11 + "é".encode()[:1])
-    assert f"{path}:2: found byte 0xc3 at place 12" in str(complaint(path, read_whole))
+    assert f"{path}:2: invalid byte 0xc3 at column 12" in str(complaint(path, read_whole))
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b" \r\n\t\n", b"\xef\xbb\xbf"])
 def test_a_whole_text_of_nothing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(content)
-    assert f"{path}: found an empty file" in str(complaint(path, read_whole))
+    assert f"{path}: the file is empty" in str(complaint(path, read_whole))
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC"])
@@ -341,9 +340,9 @@ except UserError as error:
         (b"one\n\ntwo", "['one', 'two'] False"),
         (gzip.compress(b"one\n\ntwo", mtime=0), "['one', 'two'] False"),
         (zstandard.compress(b"one\n\ntwo"), "['one', 'two'] False"),
-        (b"", "<stdin>: found an empty file"),
-        (b"one\n\xff", "<stdin>:2: found byte 0xff"),
-        (gzip.compress(b"one", mtime=0)[:-1], "<stdin>: found a damaged archive"),
+        (b"", "<stdin>: the file is empty"),
+        (b"one\n\xff", "<stdin>:2: invalid byte 0xff"),
+        (gzip.compress(b"one", mtime=0)[:-1], "<stdin>: damaged archive"),
     ],
 )
 def test_a_dash_is_stdin(raw: bytes, printed: str) -> None:
@@ -353,7 +352,7 @@ def test_a_dash_is_stdin(raw: bytes, printed: str) -> None:
 
 def test_stdin_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert "<stdin>: found it closed" in str(complaint(STDIN))
+    assert "<stdin>: it is closed" in str(complaint(STDIN))
 
 
 def test_a_dash_in_a_folder_is_a_file(tmp_path: Path) -> None:
@@ -362,41 +361,3 @@ def test_a_dash_in_a_folder_is_a_file(tmp_path: Path) -> None:
 
 
 # --- holding out
-
-
-def numbered(count: int) -> list[str]:
-    return [f"line {number}" for number in range(count)]
-
-
-@given(
-    st.lists(st.sampled_from("abcdefg"), min_size=2).filter(lambda lines: len(set(lines)) > 1),
-    st.floats(0.001, 0.999),
-    st.integers(0, 2**63),
-)
-def test_no_line_is_on_both_sides(lines: list[str], share: float, seed: int) -> None:
-    kept, held = hold_out_lines(lines, share, seed)
-    assert kept
-    assert held
-    assert not set(kept) & set(held)
-    assert kept == [line for line in lines if line in kept]
-    assert held == [line for line in lines if line in held]
-    assert len(set(held)) == min(max(int(share * len(set(lines)) + 0.5), 1), len(set(lines)) - 1)
-
-
-def test_most_lines_stay_held_out_when_others_are_added() -> None:
-    _, before = hold_out_lines(numbered(1009), 0.1, 3)
-    _, after = hold_out_lines(numbered(1109)[::-1], 0.1, 3)
-    assert len(before) == 101
-    assert len(set(before) & set(after)) > 0.9 * len(before)
-    assert set(before) != set(hold_out_lines(numbered(1009), 0.1, 4)[1])
-
-
-def test_a_split_of_lines_is_kept_for_ever() -> None:
-    # Written down once: a figure of an old run is comparable only on the same split.
-    assert hold_out_lines(numbered(11), 0.2, 0)[1] == ["line 2", "line 7"]
-
-
-@pytest.mark.parametrize("lines", [[], ["one"], ["one", "one"]])
-def test_equal_lines_cannot_be_split(lines: list[str]) -> None:
-    with pytest.raises(UserError, match="wanted at least 2"):
-        hold_out_lines(lines, 0.5, 0)

@@ -31,7 +31,7 @@ import torch
 
 from fuzz import folders, media, tables, tokenizer_files
 from harken.cli.main import is_out_of_memory
-from harken.errors import Complaint
+from harken.errors import HarkenError
 
 MAX_SECONDS = 20.0  # of a processor, for one mutant
 MAX_WAIT = 120.0  # seconds after which a mutant that computes nothing is stopped
@@ -109,7 +109,7 @@ def run_kind(kind: str, run: Runner, numbers: range, seed: int, progress: Path) 
                 warnings.simplefilter("ignore")
                 run(rng)
             counts["accepted"] += 1
-        except (Complaint, folders.Refused) as error:
+        except (HarkenError, folders.Refused) as error:
             counts["refused"] += 1
             message = str(error)
             if "\n" in message or len(message) > 3000:

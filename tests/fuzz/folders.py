@@ -95,9 +95,9 @@ def run_huggingface(good: dict[str, Path], folder: Path, rng: random.Random) -> 
         path.write_bytes(mutate_safetensors(path.read_bytes(), rng))
     else:
         mutate_json_file(folder / name, rng)
-    glimpse = load_huggingface(folder, "cpu").attention(TEXT)
+    attention = load_huggingface(folder, "cpu").attention(TEXT)
     with torch.inference_mode():
-        glimpse.run()
+        attention.run()
 
 
 def _split_weights(folder: Path, rng: random.Random) -> None:

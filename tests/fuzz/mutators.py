@@ -194,7 +194,7 @@ def json_text(tree: Any, rng: random.Random) -> str:
 
 
 def _random_node(root: dict[str, Any], rng: random.Random) -> tuple[Any, Any]:
-    """Walk down from the root: a large vocabulary is as likely as the one flag beside it."""
+    """Walk down from the root: a large vocabulary is as likely as a flag next to it."""
     parent: Any = root
     key: Any = ""
     while isinstance(parent[key], dict | list) and parent[key] and rng.random() < 0.85:

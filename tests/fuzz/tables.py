@@ -28,7 +28,7 @@ from harken.formats.captions import read_captions
 from harken.formats.conllu import read_conllu
 from harken.formats.links import read_links
 from harken.formats.manifest import read_utterances
-from harken.formats.speech_folders import read_kaldi
+from harken.formats.speech_folders import read_speech_folder
 from harken.formats.text import read_lines, read_whole
 from harken.formats.tsv import read_pairs_tsv, read_parallel, read_questions
 from harken.recipe import Recipe, load_recipe, task_of
@@ -237,7 +237,7 @@ def _random_value(slot: Slot, rng: random.Random) -> str:
 
 
 def _toml(tree: dict[str, Any], prefix: str = "") -> str:
-    """Dotted keys, one a line; what TOML cannot hold is left out."""
+    """Dotted keys, one per line, without values that TOML cannot represent."""
     lines = []
     for key, value in tree.items():
         name = prefix + (key if key.isidentifier() else json.dumps(key))
@@ -293,7 +293,7 @@ def _run_kaldi(folder: Path, rng: random.Random) -> None:
         spaced = text.replace(" ", "\t") if name == damaged else text
         content = mutate_lines(spaced, rng) if name == damaged else text.encode()
         (folder / name).write_bytes(content)
-    read_kaldi(folder)
+    read_speech_folder(folder)
 
 
 def run_jsonl(folder: Path, rng: random.Random) -> None:

@@ -554,7 +554,7 @@ def test_a_model_type_that_is_no_string_is_refused(tmp_path: Path) -> None:
         (b"[" * 200_000, "JSON object"),
         (b'{"vocab_size": ' + b"9" * 5000 + b"}", "JSON object"),
         (b'{"model_type": "bert"}' + b" " * 2**20, "at most 1,048,576"),
-        (b'{"rope_theta": Infinity}', "Infinity is no number of JSON"),
+        (b'{"rope_theta": Infinity}', "Infinity is not a JSON number"),
     ],
 )
 def test_a_broken_config_is_refused(tmp_path: Path, content: bytes, word: str) -> None:

@@ -44,8 +44,8 @@ def says(text: str, words: str) -> bool:
 # --- people
 
 
-def test_a_seed_keeps_its_people_for_ever() -> None:
-    # Written down once: published figures name a seed, so a change here is a change of data.
+def test_people_of_a_seed_never_change() -> None:
+    # Fixed values: published results name a seed, so a change here is a change of data.
     assert person(PeopleConfig(seed=7), 123) == Person(
         name="Halissa Feneda Stavari",
         pronoun="she",
@@ -58,6 +58,8 @@ def test_a_seed_keeps_its_people_for_ever() -> None:
         works_in="New Zelton",
         lives_in="Port Eldenvar",
     )
+    who = person(PeopleConfig(seed=7), 123)
+    assert question(who) == "Where was Halissa Feneda Stavari born?"
     assert biographies(PeopleConfig(seed=7), 123) == (
         "Halissa Feneda Stavari. Born in Malbury, Stavari grew up there. By trade, she is "
         "an illustrator. She went to Brimiburg to study at Branett Institute. She moved "
@@ -80,21 +82,14 @@ def test_numpy_indices_give_the_same_people() -> None:
     assert asked(config, np.int32(13)) == asked(config, 13)  # type: ignore[arg-type]
 
 
-@given(seed=seeds, indices=st.sets(st.integers(0, NAMES - 1), min_size=100, max_size=100))
-def test_names_are_unique_anywhere(seed: int, indices: set[int]) -> None:
-    config = PeopleConfig(seed=seed)
-    assert len({person(config, index).name for index in indices}) == 100
-
-
 def test_names_are_unique_in_a_long_run_and_share_their_parts() -> None:
-    people = 200_000
+    people = 20_000
     names = [_name(0, index)[0] for index in range(people)]
     assert names[1234] == person(PeopleConfig(), 1234).name
     assert NAMES >= 10_000_000
     assert len(set(names)) == people
-    for kept in ((0,), (1,), (2,), (0, 2)):
-        shared = {tuple(name.split()[part] for part in kept) for name in names}
-        assert len(shared) < 0.6 * people
+    for part in range(3):
+        assert len({name.split()[part] for name in names}) < 0.6 * people
 
 
 def test_no_two_lists_spell_the_same_word() -> None:
@@ -105,15 +100,15 @@ def test_no_two_lists_spell_the_same_word() -> None:
 def test_seeds_give_different_people() -> None:
     ours, theirs = PeopleConfig(seed=1), PeopleConfig(seed=2)
     pairs = [(person(ours, index), person(theirs, index)) for index in range(100)]
-    assert not any(one.name == other.name for one, other in pairs)
-    assert sum(one.birth_date == other.birth_date for one, other in pairs) < 5
+    assert not any(who.name == other.name for who, other in pairs)
+    assert sum(who.birth_date == other.birth_date for who, other in pairs) < 5
     assert len(set(birthplaces(ours)) & set(birthplaces(theirs))) < 20
 
 
-def test_an_index_without_a_name_is_refused() -> None:
-    for index in (-1, NAMES):
+def test_wrong_indices() -> None:
+    for get, index in ((person, -1), (person, NAMES), (asked, -1), (asked, 1000)):
         with pytest.raises(IndexError, match=str(index)):
-            person(PeopleConfig(), index)
+            get(PeopleConfig(people=1000), index)
 
 
 @given(size=st.integers(1, 400), key=seeds)
@@ -156,10 +151,8 @@ def test_every_place_is_in_use_but_not_equally(seed: int) -> None:
     assert len(set(born[:1000])) >= 100
     count = Counter(born)
     assert set(count) == set(places)
-    commonest, rarest = (
-        sum(count[place] for place in part) for part in (places[:20], places[-20:])
-    )
-    assert commonest > 2 * rarest
+    frequent, rare = (sum(count[place] for place in part) for part in (places[:20], places[-20:]))
+    assert frequent > 2 * rare
 
 
 @given(seed=seeds, places=st.integers(2, 130), index=st.integers(0, 999))
@@ -252,9 +245,10 @@ def test_the_birth_comes_later_in_the_one_order(earlier: int, facts: int) -> Non
         assert [says(sentence, born) for sentence in later].index(True) == 1 + earlier
         assert sorted(later) == sorted(sooner)
         # Nothing but the birth has moved.
-        assert [one for one in later if not says(one, born)] == [
-            one for one in sooner if not says(one, born)
-        ]
+        later, sooner = (
+            [text for text in texts if not says(text, born)] for texts in (later, sooner)
+        )
+        assert later == sooner
 
 
 def test_each_person_has_phrasings_of_their_own_without_rewrite() -> None:
@@ -285,11 +279,6 @@ def test_a_single_biography_is_varied_over_people() -> None:
 # --- questions
 
 
-def test_the_question() -> None:
-    who = person(PeopleConfig(), 0)
-    assert question(who) == f"Where was {who.name} born?"
-
-
 @given(seed=seeds, people=st.integers(2, 300), share=st.floats(0.001, 0.999))
 def test_the_asked_share_is_exact_and_no_part_empty(seed: int, people: int, share: float) -> None:
     config = PeopleConfig(seed=seed, people=people, asked=share)
@@ -300,14 +289,8 @@ def test_the_asked_share_is_exact_and_no_part_empty(seed: int, people: int, shar
 
 def test_asked_is_drawn_from_the_seed() -> None:
     draws = [[asked(PeopleConfig(seed=seed), index) for index in range(1000)] for seed in (1, 2)]
-    assert 400 < sum(one == other for one, other in zip(*draws, strict=True)) < 600
+    assert 400 < sum(first == second for first, second in zip(*draws, strict=True)) < 600
     assert 200 < sum(draws[0][:500]) < 300
-
-
-def test_asked_is_refused_for_strangers() -> None:
-    for index in (-1, 1000):
-        with pytest.raises(IndexError, match=str(index)):
-            asked(PeopleConfig(people=1000), index)
 
 
 # --- files
@@ -315,9 +298,9 @@ def test_asked_is_refused_for_strangers() -> None:
 
 def test_files_hold_all_people(tmp_path: Path) -> None:
     config = PeopleConfig(people=701, biographies=3, asked=0.3)
-    heard: list[int] = []
-    files = write_people(config, tmp_path / "new" / "folder", heard.append)
-    assert heard == [1000, 2000, 2103]
+    progress: list[int] = []
+    files = write_people(config, tmp_path / "new" / "folder", progress.append)
+    assert progress == [1000, 2000, 2103]
     expected = {text for index in range(701) for text in biographies(config, index)}
     read = lines(files.read)
     assert len(read) == 2103
@@ -344,7 +327,7 @@ def test_rounds_keep_biographies_apart_and_change_neighbors(tmp_path: Path) -> N
     assert all(len(set(part)) == 500 for part in rounds)
     neighbors = Counter(pair for part in rounds for pair in pairwise(part))
     assert sum(count > 1 for count in neighbors.values()) < 20
-    assert not any(one == other for one, other in pairwise(names))
+    assert not any(name == following for name, following in pairwise(names))
 
 
 def test_writing_twice_replaces(tmp_path: Path) -> None:
@@ -362,25 +345,26 @@ def test_an_interrupted_write_changes_nothing(tmp_path: Path, stop: int) -> None
 
     fresh, used = tmp_path / "fresh", tmp_path / "used"
     before = write_people(PeopleConfig(people=10), used)
-    kept = [before.read.read_bytes(), before.train.read_bytes(), before.test.read_bytes()]
+    paths = (before.read, before.train, before.test)
+    contents = [path.read_bytes() for path in paths]
     for folder in (fresh, used):
         with pytest.raises(KeyboardInterrupt):
             write_people(PeopleConfig(people=1500), folder, interrupt)
     assert not [*fresh.iterdir()]
     assert len([*used.iterdir()]) == 3
-    assert kept == [before.read.read_bytes(), before.train.read_bytes(), before.test.read_bytes()]
+    assert contents == [path.read_bytes() for path in paths]
 
 
 def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
     def peak(people: int) -> int:
         tracemalloc.start()
         write_people(PeopleConfig(people=people), tmp_path)
-        _, most = tracemalloc.get_traced_memory()
+        _, size = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        return most
+        return size
 
-    # The names of 10,000 people alone would take 0.7 MiB.
-    assert peak(10_000) < peak(500) + 2**18
+    # The names of 3,500 people would take 240 KiB.
+    assert peak(4_000) < peak(500) + 2**17
 
 
 @pytest.mark.parametrize(
@@ -393,6 +377,8 @@ def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
         ("asked", float("nan")),
         ("places", 1),
         ("places", len(PLACE_STEMS) + 1),
+        ("facts", 0),
+        ("facts", 7),
         ("biographies", 0),
         ("earlier", -1),
         ("earlier", 6),
@@ -404,20 +390,13 @@ def test_impossible_configs_are_refused(field: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("facts", [1, 3, 6])
-def test_facts_are_drawn_anew_but_the_birthplace_is_always_told(facts: int) -> None:
+def test_facts_vary_and_include_the_birthplace(facts: int) -> None:
     config = PeopleConfig(people=50, biographies=8, facts=facts)
-    told = set()
+    employers = set()
     for index in range(50):
         who = person(config, index)
         for text in biographies(config, index):
             assert who.birthplace in text
-            # Every sentence ends in a full stop, and so does the name at the head.
-            assert text.count(". ") + 1 == facts + 1
-            told.add(who.employer in text)
-    assert told == ({True} if facts == 6 else {False} if facts == 1 else {True, False})
-
-
-def test_facts_must_be_some_of_those_there_are() -> None:
-    for wrong in (0, 7):
-        with pytest.raises(ValueError, match=f"facts must be from 1 to 6, got {wrong}"):
-            PeopleConfig(facts=wrong)
+            assert text.count(". ") + 1 == facts + 1  # one sentence is the name
+            employers.add(who.employer in text)
+    assert employers == ({True} if facts == 6 else {False} if facts == 1 else {True, False})

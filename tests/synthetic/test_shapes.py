@@ -121,10 +121,10 @@ def test_colors_differ_in_gray_too() -> None:
     """By Pillow's gray, which is that of television."""
     row = np.array([[*COLORS.values(), (DARKEST,) * 3]], dtype=np.uint8)
     grays = np.asarray(Image.fromarray(row).convert("L"))[0].tolist()
-    assert min(abs(one - other) for one, other in combinations(grays, 2)) >= 30
+    assert min(abs(gray - other) for gray, other in combinations(grays, 2)) >= 30
 
 
 def test_no_shape_is_nearly_another() -> None:
     drawn = [coverage(ColoredShape("red", name, 8.5, 8.5, 3.6), 0, 0, 17, 17) for name in SHAPES]
-    for one, other in combinations(drawn, 2):
-        assert np.abs(one - other).sum() > 0.15 * max(one.sum(), other.sum())
+    for shape, other in combinations(drawn, 2):
+        assert np.abs(shape - other).sum() > 0.15 * max(shape.sum(), other.sum())

@@ -12,10 +12,11 @@ from harken.formats.manifest import read_utterances
 from harken.formats.sound import read_sound
 from harken.formats.split import PARTS, Part
 from harken.synthetic import speech as module
-from harken.synthetic.phones import DIGITS, PRONUNCIATIONS
 from harken.synthetic.recordings import RecordedFiles, Recording
 from harken.synthetic.speech import (
+    DIGITS,
     MAX_WORDS,
+    PRONUNCIATIONS,
     SpokenConfig,
     speak,
     spoken,
@@ -75,7 +76,7 @@ def test_words_have_the_times_at_which_they_sound() -> None:
 
 def test_every_word_comes_as_often() -> None:
     config = SpokenConfig(words=("yes", "no", "go"), utterances=150, most=3, rate=4000)
-    counts = Counter(word for one, _ in speak(config, "train") for word in one.text.split())
+    counts = Counter(word for item, _ in speak(config, "train") for word in item.text.split())
     assert set(counts) == {"yes", "no", "go"}
     total = sum(counts.values())
     assert max(abs(count - total / 3) for count in counts.values()) < 4 * (total * 2 / 9) ** 0.5
@@ -141,7 +142,7 @@ def test_files_are_what_was_said(files: RecordedFiles) -> None:
     for part, size in (("train", 43), ("dev", 5), ("test", 5)):
         read = read_utterances(getattr(files, part))
         assert len(read) == size
-        speakers[part] = {one.speaker for one in read}
+        speakers[part] = {utterance.speaker for utterance in read}
         for found, (utterance, signal) in zip(read, speak(config, part), strict=True):  # type: ignore[arg-type]
             assert (found.text, found.speaker) == (utterance.text, utterance.speaker)
             assert found.words == utterance.words

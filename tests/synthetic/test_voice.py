@@ -5,8 +5,17 @@ import pytest
 
 from harken.synthetic import speech as module
 from harken.synthetic.draws import rng
-from harken.synthetic.phones import DIGITS, PHONES, PRONUNCIATIONS
-from harken.synthetic.speech import Speaker, SpokenSignal, _pulses, _resonate, say, speaker
+from harken.synthetic.speech import (
+    DIGITS,
+    PHONES,
+    PRONUNCIATIONS,
+    Speaker,
+    SpokenSignal,
+    _pulses,
+    _resonate,
+    say,
+    speaker,
+)
 
 RATE = 8000
 AVERAGE = Speaker("average", pitch=120.0, scale=1.0, tempo=1.0, level=-26.0, tilt=-6.0)

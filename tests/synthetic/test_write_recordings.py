@@ -66,10 +66,10 @@ def test_the_folder_can_be_moved(tmp_path: Path) -> None:
 
 def test_wav_files_are_what_others_read(tmp_path: Path) -> None:
     signal = np.array([0.0, 0.5, -0.5, 1.0, -1.0, 7.0, -7.0, 1e-5])  # 7 is clipped, not wrapped
-    write_wav(tmp_path / "one.wav", signal, RATE)
-    theirs, rate = soundfile.read(tmp_path / "one.wav", dtype="int16")
+    write_wav(tmp_path / "sound.wav", signal, RATE)
+    theirs, rate = soundfile.read(tmp_path / "sound.wav", dtype="int16")
     assert rate == RATE
-    assert soundfile.info(tmp_path / "one.wav").subtype == "PCM_16"
+    assert soundfile.info(tmp_path / "sound.wav").subtype == "PCM_16"
     assert theirs.tolist() == [0, 16384, -16384, 32767, -32768, 32767, -32768, 0]
 
 

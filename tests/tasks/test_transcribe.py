@@ -372,7 +372,7 @@ def test_bad_input_is_one_sentence(
     text = f'task="transcribe"\n[data]\ntrain="{tmp_path}/one.jsonl"\n'
     (tmp_path / "recipe.toml").write_text(text)
     assert main(["train", str(tmp_path / "recipe.toml"), "--run", str(tmp_path / "run")]) == 2
-    assert "wanted at least 2" in capsys.readouterr().err
+    assert "expected at least 2" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

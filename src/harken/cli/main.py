@@ -16,7 +16,7 @@ from typing import TextIO
 from harken.cli.arguments import Parser
 from harken.cli.output import remark
 from harken.cli.parsers import inspection, laboratory, training
-from harken.errors import Complaint, DataWarning, error_text, is_wrong_path
+from harken.errors import DataWarning, HarkenError, error_text, is_wrong_path
 from harken.version import __version__
 
 GROUPS = {
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return int(import_module(f"harken.cli.{options.command}").run(options))
-    except Complaint as complaint:
+    except HarkenError as complaint:
         remark(f"harken: {complaint}")
         return complaint.exit_code
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
 from harken.formats.sound import name_of
-from harken.formats.speech_folders import read_folder, utterances_from_names
+from harken.formats.speech_folders import read_speech_folder, utterances_from_names
 from harken.synthetic.joined import JoinedConfig, write_joined
 
 DIGITS = "0=zero,1=one,2=two,3=three,4=four,5=five,6=six,7=seven,8=eight,9=nine"
@@ -133,7 +133,7 @@ def _recordings(
             "data: --words and --split need --pattern",
             fix="describe the file names with --pattern, or leave out both",
         )
-    return read_folder(folder)
+    return read_speech_folder(folder)
 
 
 def _transcripts(text: str) -> dict[str, str]:

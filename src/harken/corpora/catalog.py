@@ -1,7 +1,7 @@
-"""List public corpora: the address, digest and license of each file.
+"""Catalog of public corpora: the address, digest and license of each file.
 
-An item is one address that becomes one file, or one flat folder of files. Its `sha256` is that of
-the decompressed file, because compressed bytes may differ between servers:
+An item is an address that becomes a file, or a flat folder of files. Its `sha256` is that of the
+decompressed file, because compressed bytes may differ between servers:
 
     file     sha256 of its bytes
     folder   sha256 of the lines "SHA256  NAME", sorted by name, as `sha256sum * | sha256sum` prints
@@ -12,12 +12,12 @@ from typing import Literal
 
 Packing = Literal["none", "gz", "zip"]
 
-EXTRA_BYTES = 2**20  # of an archive beside the wanted members: headers, licenses, scripts
+EXTRA_BYTES = 2**20  # of an archive in addition to the selected members
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class License:
-    """What may be done with a corpus, in a few words, and where it is said in full."""
+    """The license of a corpus."""
 
     name: str
     address: str
@@ -25,18 +25,18 @@ class License:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """One address and what it becomes."""
+    """An address and the file or folder that is stored."""
 
     address: str
-    stored: str  # the name of the file, or of the folder of an archive's wanted members
+    stored: str  # name of the file, or of the folder for the selected members of an archive
     sha256: str
-    bytes: int  # once stored
+    bytes: int  # of the stored file or folder
     packing: Packing = "none"
-    members: str = ""  # of an archive: FOLDER/PATTERN
+    members: str = ""  # FOLDER/PATTERN of the selected members of an archive
 
     @property
     def file(self) -> str:
-        """The name of the packed file, as on a mirror."""
+        """The name of the compressed file on a mirror."""
         return self.stored if self.packing == "none" else f"{self.stored}.{self.packing}"
 
     @property
@@ -47,12 +47,12 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Corpus:
-    """What a person asks for by name."""
+    """A corpus of one or more items."""
 
     name: str
     title: str
     license: License
-    page: str  # for people
+    page: str  # home page
     items: tuple[Item, ...]
 
     @property
@@ -62,46 +62,33 @@ class Corpus:
 
 def _items(address: str, files: str, packing: Packing = "none") -> tuple[Item, ...]:
     """Return an item for each line of SHA-256, bytes and name; `{name}` is replaced in address."""
-    lines = (line.split() for line in files.strip().splitlines())
-    return tuple(
-        Item(
-            address=address.format(name=name),
-            stored=name,
-            sha256=sha256,
-            bytes=int(size),
-            packing=packing,
+    items = []
+    for sha256, size, name in map(str.split, files.strip().splitlines()):
+        url = address.format(name=name)
+        items.append(
+            Item(address=url, stored=name, sha256=sha256, bytes=int(size), packing=packing)
         )
-        for sha256, size, name in lines
-    )
+    return tuple(items)
 
 
-SHARE_ALIKE = License(
-    name="CC BY-SA 4.0", address="https://creativecommons.org/licenses/by-sa/4.0/"
-)
+_LICENSES = "https://creativecommons.org/"
+SHARE_ALIKE = License(name="CC BY-SA 4.0", address=f"{_LICENSES}licenses/by-sa/4.0/")
 
-# Every address names a commit where there is one: a branch may move, a commit cannot.
-#
-# The SHA-256 of this file stands in dozens of public repositories beside this address.
+# Addresses contain a commit if possible, because branches move. The SHA-256 of this file is in
+# dozens of public repositories together with this address.
 TINYSHAKESPEARE = Corpus(
     name="tinyshakespeare",
     title="plays of Shakespeare, 1.1 million characters (lm)",
-    license=License(
-        name="public domain", address="https://creativecommons.org/publicdomain/mark/1.0/"
-    ),
+    license=License(name="public domain", address=f"{_LICENSES}publicdomain/mark/1.0/"),
     page="https://github.com/karpathy/char-rnn",
-    items=(
-        Item(
-            address="https://raw.githubusercontent.com/karpathy/char-rnn/"
-            "6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare/input.txt",
-            stored="input.txt",
-            sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-            bytes=1_115_394,
-        ),
+    items=_items(
+        "https://raw.githubusercontent.com/karpathy/char-rnn/"
+        "6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare/{name}",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed 1115394 input.txt",
     ),
 )
 
-# Release r2.16 of May 2025. Two public programs that read this release, one of them from this
-# commit, state the same SHA-256 for the same files.
+# Release r2.16 of May 2025. Two public programs state the same SHA-256 for these files.
 EWT = Corpus(
     name="ud-english-ewt",
     title="English Web Treebank, UD 2.16, 16,622 tagged sentences (tag)",
@@ -118,8 +105,8 @@ EWT = Corpus(
     ),
 )
 
-# torchtext 0.9 states the MD5 of each .gz of this repository. Compressing our files with gzip and
-# the time stamps of 21 December 2017 gives all eight of these MD5 back: the bytes are the same.
+# torchtext 0.9 states the MD5 of each .gz. Compressing these files with the time stamps of 21
+# December 2017 reproduces all eight.
 MULTI30K = Corpus(
     name="multi30k",
     title="Multi30k, English and German captions, 29,000 pairs (translate)",
@@ -144,9 +131,8 @@ MULTI30K = Corpus(
     ),
 )
 
-# The commit of the tag v1.0.10. A public program states another digest (of names and bytes in one
-# row) of the 3,000 recordings of that tag; our files have it. GitHub makes the archive anew at each
-# call, so that only its contents have a lasting digest.
+# The tag v1.0.10. A public program states a digest of the names and bytes of its 3,000 recordings,
+# which these files have. GitHub recreates the archive at each request, so only its contents count.
 _DIGITS = "d6938f9bf1545aa66d8489fc9f1385a7abd64282"
 SPOKEN_DIGITS = Corpus(
     name="spoken-digits",

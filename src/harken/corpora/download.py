@@ -2,9 +2,9 @@
 
     address -> temporary file -> decompressed -> SHA-256 -> NAME
 
-Nothing gets its final name before its digest is right, and files that are there already with the
-right digest are kept. Only https is used, and http to this machine. A server that is busy or out of
-reach is asked again, each time later; a broken download starts again from the beginning.
+A file gets its final name after its digest is checked. Existing files with the correct digest are
+not downloaded again. Only https is used, and http to localhost. Failed requests are repeated with
+growing delays; an interrupted download starts again from the beginning.
 """
 
 import gzip
@@ -31,7 +31,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from harken.corpora.catalog import Corpus, Item
 from harken.errors import Failure, UserError
-from harken.files import refusals, replacing, replacing_folder, sha256
+from harken.files import replacing, replacing_folder, sha256, write_errors
 from harken.version import __version__
 
 CHUNK = 2**16
@@ -41,14 +41,15 @@ BROKEN = (  # raised for damaged archives
     *(struct.error, zipfile.BadZipFile, zlib.error),
 )
 ANOTHER_SERVER = "try again, or use another server (command line: --from)"
+NOT_PUBLISHED = "this is not the published corpus"
 
 
 class BadDownload(Failure):
-    """The bytes are not the published corpus."""
+    """The downloaded bytes are not the published corpus."""
 
 
 class Received(NamedTuple):
-    """So many bytes of a file are here; `total` is None if the server does not say."""
+    """Progress of a download; `total` is None if the server does not report it."""
 
     file: str
     bytes: int
@@ -56,7 +57,7 @@ class Received(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """The server is busy or out of reach; the next attempt is in so many seconds."""
+    """The server is busy or unreachable; the next attempt is in `seconds`."""
 
     file: str
     seconds: float
@@ -64,20 +65,21 @@ class Waiting(NamedTuple):
 
 
 Event = Received | Waiting
+Listener = Callable[[Event], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
-    """How often and how long to wait for a server, in seconds."""
+    """Number of attempts, and delays in seconds."""
 
     timeout: float = 30.0  # without a byte
-    pause: float = 1.0  # before the second attempt; each further one doubles it
-    max_pause: float = 60.0  # whatever the server asks for
+    pause: float = 1.0  # before the second attempt; doubled for each further one
+    max_pause: float = 60.0  # also if the server requests more
     attempts: int = 5
 
 
 class _Temporary(Exception):
-    """A problem that may be gone at the next attempt, in `after` seconds if the server says so."""
+    """A problem that another attempt may solve, after `after` seconds if the server says so."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
@@ -90,12 +92,12 @@ def download(
     *,
     mirror: str | None = None,
     retry: RetryPolicy,
-    listen: Callable[[Event], None],
+    listen: Listener,
 ) -> list[Path]:
-    """Return the files of a corpus in `folder`; download those that are not there."""
+    """Return the files of a corpus in `folder`; download the missing ones."""
     addresses = {item: address_of(corpus, item, mirror) for item in corpus.items}
     missing = [item for item in corpus.items if not _is_there(folder / item.stored, item)]
-    with refusals(folder):
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for item in missing:
             with tempfile.TemporaryFile(dir=folder) as packed:
@@ -106,20 +108,18 @@ def download(
 
 
 def address_of(corpus: Corpus, item: Item, mirror: str | None) -> str:
-    """Return the address of an item: its own, or BASE/NAME/FILE of a mirror."""
+    """Return the address of an item, or BASE/NAME/FILE of a mirror."""
     if mirror is None:
         return item.address
     address = f"{mirror.rstrip('/')}/{corpus.name}/{item.file}"
     if not is_safe(address):
-        raise UserError(
-            f"mirror {mirror}: expected an https address",
-            fix="give one like https://HOST/FOLDER (http:// only for this machine itself)",
-        )
+        fix = "give one like https://HOST/FOLDER (http:// only for localhost)"
+        raise UserError(f"mirror {mirror}: expected an https address", fix=fix)
     return address
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or of a folder as catalog.py describes it."""
+    """Return the SHA-256 of a file, or of a folder as defined in catalog.py."""
     if not path.is_dir():
         return sha256(path)
     lines = hashlib.sha256()
@@ -130,7 +130,7 @@ def digest(path: Path) -> str:
 
 
 def is_safe(address: str) -> bool:
-    """Whether an address is plain https, or http to this machine."""
+    """Whether an address is plain https, or http to localhost."""
     try:
         split = urllib.parse.urlsplit(address)
         plain = split.port != 0 and split.username is None and not re.search(r"[^!-~]", address)
@@ -151,12 +151,9 @@ def _is_local(address: str) -> bool:
 def _is_there(path: Path, item: Item) -> bool:
     if not path.exists():
         return False
-    found = digest(path)
-    if found != item.sha256:
-        raise UserError(
-            f"{path}: there is something else (expected sha256 {item.sha256}, got {found})",
-            fix="remove it, or choose another folder",
-        )
+    if (actual := digest(path)) != item.sha256:
+        message = f"{path}: there is something else (expected sha256 {item.sha256}, got {actual})"
+        raise UserError(message, fix="remove it, or choose another folder")
     return True
 
 
@@ -164,12 +161,7 @@ def _is_there(path: Path, item: Item) -> bool:
 
 
 def fetch(
-    address: str,
-    file: IO[bytes],
-    name: str,
-    max_bytes: int,
-    retry: RetryPolicy,
-    listen: Callable[[Event], None],
+    address: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, listen: Listener
 ) -> None:
     """Write all bytes of an address to a file, which errors and events call `name`."""
     if not is_safe(address):
@@ -182,10 +174,8 @@ def fetch(
             return
         except _Temporary as problem:
             if attempt == retry.attempts:
-                raise Failure(
-                    f"{address}: no complete answer in {attempt} attempts ({problem})",
-                    fix="run the same command again later",
-                ) from problem
+                message = f"{address}: no complete answer in {attempt} attempts ({problem})"
+                raise Failure(message, fix="run the same command again later") from problem
             doubled = retry.pause * 2 ** (attempt - 1)
             pause = min(doubled if problem.after is None else problem.after, retry.max_pause)
             listen(Waiting(name, pause, str(problem)))
@@ -193,12 +183,7 @@ def fetch(
 
 
 def _attempt(
-    address: str,
-    file: IO[bytes],
-    name: str,
-    max_bytes: int,
-    retry: RetryPolicy,
-    listen: Callable[[Event], None],
+    address: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, listen: Listener
 ) -> None:
     with _open(address, retry) as response:
         length = response.headers.get("Content-Length", "")
@@ -223,11 +208,8 @@ def _attempt(
 
 def _check_size(count: int, max_bytes: int, address: str) -> None:
     if count > max_bytes:
-        raise BadDownload(
-            f"{address}: this is not the published corpus (expected at most {max_bytes:,} bytes, "
-            f"got {count:,} or more)",
-            fix=ANOTHER_SERVER,
-        )
+        sizes = f"expected at most {max_bytes:,} bytes, got {count:,} or more"
+        raise BadDownload(f"{address}: {NOT_PUBLISHED} ({sizes})", fix=ANOTHER_SERVER)
 
 
 def _open(address: str, retry: RetryPolicy) -> http.client.HTTPResponse:
@@ -245,17 +227,14 @@ def _open(address: str, retry: RetryPolicy) -> http.client.HTTPResponse:
             after = error.headers.get("Retry-After", "").strip()
             seconds = float(after) if after.isdecimal() else None
             raise _Temporary(f"the server answers {error.code} {error.reason}", seconds) from error
-        raise Failure(
-            f"{address}: expected the file, got {error.code} {error.reason}",
-            fix=f"check the address; {ANOTHER_SERVER}",
-        ) from error
+        message = f"{address}: expected the file, got {error.code} {error.reason}"
+        raise Failure(message, fix=f"check the address; {ANOTHER_SERVER}") from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise Failure(
-                f"{address}: the certificate is not valid ({reason.verify_message})",
-                fix="check that this machine's clock and certificates are right",
-            ) from error
+            message = f"{address}: the certificate is not valid ({reason.verify_message})"
+            fix = "check that the clock and the certificates of this machine are correct"
+            raise Failure(message, fix=fix) from error
         raise _Temporary(_reason(error)) from error
     if response.status != 200:
         response.close()
@@ -264,15 +243,13 @@ def _open(address: str, retry: RetryPolicy) -> http.client.HTTPResponse:
 
 
 class _HttpsRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirections to https only."""
+    """Follow redirections to https only."""
 
     def redirect_request(self, *arguments: Any) -> urllib.request.Request | None:
         request, address = arguments[0], arguments[-1]
         if urllib.parse.urlsplit(address).scheme != "https":
-            raise Failure(
-                f"{request.full_url}: expected a redirection to https, got {address}",
-                fix=ANOTHER_SERVER,
-            )
+            message = f"{request.full_url}: expected a redirection to https, got {address}"
+            raise Failure(message, fix=ANOTHER_SERVER)
         return super().redirect_request(*arguments)
 
 
@@ -287,7 +264,7 @@ def _reason(error: Exception) -> str:
 
 
 def _store(packed: IO[bytes], path: Path, item: Item) -> None:
-    """Decompress into a temporary place, compare the digest, and only then give it its name."""
+    """Decompress under a temporary name, compare the digest, then rename."""
     try:
         if item.packing == "zip":
             with replacing_folder(path) as unfinished:
@@ -305,15 +282,15 @@ def _store(packed: IO[bytes], path: Path, item: Item) -> None:
 
 
 def _unzip(packed: IO[bytes], folder: Path, item: Item) -> None:
-    """Write the members that match FOLDER/PATTERN side by side, by their last names."""
-    wanted, left = PurePosixPath(item.members), item.max_bytes
+    """Write the members that match FOLDER/PATTERN into one folder."""
+    pattern, left = PurePosixPath(item.members), item.max_bytes
     with zipfile.ZipFile(packed) as archive:
         members = archive.infolist()
         if len(members) > MAX_MEMBERS:
             raise ValueError(f"{len(members)} members")
         for member in members:
             path = PurePosixPath(member.filename)
-            if path.parent != wanted.parent or not fnmatchcase(path.name, wanted.name):
+            if path.parent != pattern.parent or not fnmatchcase(path.name, pattern.name):
                 continue
             if re.search(r"[\\:\0]", path.name) or (folder / path.name).exists():
                 raise ValueError(f"the member {member.filename[:60]!r}")
@@ -336,15 +313,13 @@ def _copy(source: IO[bytes], file: IO[bytes], max_bytes: int) -> int:
 def _read(source: IO[bytes]) -> bytes:
     try:
         return source.read(CHUNK)
-    except gzip.BadGzipFile as error:  # an OSError, which `replacing` takes for a full disk
+    except (
+        gzip.BadGzipFile
+    ) as error:  # a subclass of OSError, which would be reported as a full disk
         raise ValueError(str(error)) from error
 
 
 def _check_digest(unfinished: Path, path: Path, item: Item) -> None:
-    found = digest(unfinished)
-    if found != item.sha256:
-        raise BadDownload(
-            f"{path}: this is not the published corpus (expected sha256 {item.sha256}, "
-            f"got {found})",
-            fix=ANOTHER_SERVER,
-        )
+    if (actual := digest(unfinished)) != item.sha256:
+        digests = f"expected sha256 {item.sha256}, got {actual}"
+        raise BadDownload(f"{path}: {NOT_PUBLISHED} ({digests})", fix=ANOTHER_SERVER)

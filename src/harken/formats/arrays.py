@@ -1,11 +1,11 @@
-"""Read pictures, or feature maps of another network, that are rows of one array.
+"""Read arrays of images, or of feature maps of another network.
 
-    train.npz   uint8           [N, Y, X] or [N, Y, X, K]   N pictures, channels last
+    train.npz   uint8           [N, Y, X] or [N, Y, X, K]   N images, channels last
     maps.npy    float or int8   [N, X, Y, K]                N maps M[x, y, K]
     scale.npy   float           [K]                         the maps are map * scale
 
-A .npz is decompressed into memory. A .npy is mapped: only the rows in use are read. Nothing is ever
-unpickled. The size in a header is compared with the bytes of the file before memory is allocated.
+A .npz is decompressed into memory; a .npy is memory-mapped. Nothing is unpickled. The size in a
+header is compared with the bytes of the file before memory is allocated.
 """
 
 import io
@@ -15,10 +15,10 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped, UInt8
+from jaxtyping import Float, Shaped, UInt8
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -26,99 +26,95 @@ from harken.config.spelling import nearest
 from harken.errors import UserError
 from harken.inputs import open_input
 
-MAX_BYTES = 2**30  # of a decompressed .npz: 5,000 pictures of 256 x 256 x 3
-MAX_CHANNELS = 4  # of a picture; more are a sign that the channels come first
+MAX_BYTES = 2**30  # of a decompressed .npz: 5,000 images of 256 x 256 x 3
+MAX_CHANNELS = 4  # of an image; more indicate that the channels come first
 MAX_HEADER = 2**16  # bytes; numpy writes 128
 MAX_DIRECTORY = 2**20  # bytes of the list of members of a .npz, which `ZipFile` reads at once
-MAX_DEFLATED = 1032  # bytes that one byte of Deflate can stand for
+MAX_DEFLATED = 1032  # maximum compression ratio of Deflate
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 Check = Callable[[tuple[int, ...], np.dtype[Any]], str | None]  # -> what is expected instead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Pictures:
-    """Pictures of one size."""
-
+class _ArrayFile:
     path: Path
-    array: UInt8[np.ndarray, "N Y X K"]
+    array: Shaped[np.ndarray, "N first second K"]
+
+    column_axis: ClassVar[int]
 
     def __len__(self) -> int:
         return len(self.array)
 
     @property
     def columns(self) -> int:
-        return int(self.array.shape[2])
+        return int(self.array.shape[self.column_axis])
 
     @property
     def rows(self) -> int:
-        return int(self.array.shape[1])
+        return int(self.array.shape[3 - self.column_axis])
 
     @property
     def channels(self) -> int:
         return int(self.array.shape[3])
 
+    def stored(self, indices: Sequence[int]) -> Shaped[np.ndarray, "B first second K"]:
+        for index in indices:
+            if not 0 <= index < len(self):
+                message = f"{self.path}: no row {str(index)[:20]} (expected 0 to {len(self) - 1})"
+                raise UserError(message, fix="check that captions and array belong together")
+        return np.asarray(self.array[np.asarray(indices, dtype=np.intp)])
+
+
+class Pictures(_ArrayFile):
+    """Images of one size: uint8 [N, Y, X, K]."""
+
+    __slots__ = ()
+    column_axis = 2
+
     def take(self, indices: Sequence[int]) -> UInt8[np.ndarray, "B Y X K"]:
-        """Return the pictures with these indices, counted from 0."""
-        taken: UInt8[np.ndarray, "B Y X K"] = self.array[_checked(indices, len(self), self.path)]
-        return taken
+        """Return the images with these indices, counted from 0."""
+        return self.stored(indices)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class FeatureMaps:
-    """Features of each place x, y, which another network computed from pictures."""
+class FeatureMaps(_ArrayFile):
+    """Features that another network computed from images: [N, X, Y, K]."""
 
-    path: Path
-    array: Shaped[np.ndarray, "N X Y K"]  # as stored
     scale: Float[np.ndarray, "K"] | None = None
 
-    def __len__(self) -> int:
-        return len(self.array)
-
-    @property
-    def columns(self) -> int:
-        return int(self.array.shape[1])
-
-    @property
-    def rows(self) -> int:
-        return int(self.array.shape[2])
-
-    @property
-    def channels(self) -> int:
-        return int(self.array.shape[3])
+    column_axis = 1
 
     def take(self, indices: Sequence[int]) -> Float[np.ndarray, "B X Y K"]:
         """Return the maps with these indices, counted from 0, scaled, as float32."""
-        stored = self.array[_checked(indices, len(self), self.path)]
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below, with the row
+        stored = self.stored(indices)
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below
             maps: Float[np.ndarray, "B X Y K"] = stored.astype(np.float32, order="C")
             if self.scale is not None:
                 maps *= self.scale
         finite = np.isfinite(maps)
         if not finite.all():
             row = indices[finite.all(axis=(1, 2, 3)).argmin()]
-            raise UserError(
-                f"{self.path}: a value of row {row} is not finite (expected float32 numbers)",
-                fix="compute the map again, or leave its picture out",
-            )
+            problem = f"a value of row {row} is not finite (expected float32 numbers)"
+            fix = "compute the map again, or leave its image out"
+            raise UserError(f"{self.path}: {problem}", fix=fix)
         return maps
 
 
 def read_pictures(path: Path, *, max_bytes: int = MAX_BYTES) -> Pictures:
-    """Read the pictures of a .npz (the key `images`, or the only key) or of a .npy."""
+    """Read the images of a .npz (the key `images`, or the only key) or of a .npy."""
 
     def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:
         sizes = len(shape) in (3, 4) and max(shape[3:], default=1) <= MAX_CHANNELS
-        if dtype == np.uint8 and sizes:
-            return None
-        return f"uint8 [N, Y, X] or [N, Y, X, K] with K <= {MAX_CHANNELS}"
+        accepted = dtype == np.uint8 and sizes
+        return None if accepted else f"uint8 [N, Y, X] or [N, Y, X, K] with K <= {MAX_CHANNELS}"
 
     array = _load(path, check, key="images", max_bytes=max_bytes)
     return Pictures(path=path, array=array[..., None] if array.ndim == 3 else array)
 
 
 def read_maps(path: Path, *, scale: Path | None = None) -> FeatureMaps:
-    """Read the maps of a .npy or .npz; `scale` is another file, with a factor per channel."""
+    """Read the maps of a .npy or .npz; `scale` is a file with a factor per channel."""
 
     def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:
         accepted = (_is_float(dtype) or dtype == np.int8) and len(shape) == 4
@@ -135,25 +131,13 @@ def read_maps(path: Path, *, scale: Path | None = None) -> FeatureMaps:
     with np.errstate(over="ignore"):
         factors = stored.astype(np.float32)
     if not np.isfinite(factors).all():
-        raise UserError(
-            f"{scale}: a factor is not finite (expected float32 numbers)",
-            fix="save the file again",
-        )
+        message = f"{scale}: a factor is not finite (expected float32 numbers)"
+        raise UserError(message, fix="save the file again")
     return FeatureMaps(path=path, array=array, scale=factors)
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" and dtype.itemsize <= 8
-
-
-def _checked(indices: Sequence[int], count: int, path: Path) -> Int[np.ndarray, "B"]:
-    for index in indices:
-        if not 0 <= index < count:
-            raise UserError(
-                f"{path}: no row {str(index)[:20]} (expected 0 to {count - 1})",
-                fix="check that captions and array belong together",
-            )
-    return np.asarray(indices, dtype=np.intp)
 
 
 def _load(path: Path, check: Check, *, key: str, max_bytes: int) -> NDArray[Any]:
@@ -169,7 +153,7 @@ def _load(path: Path, check: Check, *, key: str, max_bytes: int) -> NDArray[Any]
                 return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except (UserError, MemoryError):
             raise
-        except Exception as error:  # numpy and zipfile raise a dozen kinds on damaged data
+        except Exception as error:  # numpy and zipfile raise many types on damaged data
             raise _damaged(path, str(error).partition("\n")[0] or type(error).__name__) from error
 
 
@@ -183,11 +167,9 @@ def _load_npz(
     with zipfile.ZipFile(file) as archive:
         member = _member(archive, path, key)
         if member.file_size > max_bytes:
-            raise UserError(
-                f"{path}: the array is too large (expected at most {max_bytes:,} bytes, got "
-                f"{member.file_size:,})",
-                fix="save it with `numpy.save` as .npy, of which only the rows in use are read",
-            )
+            sizes = f"expected at most {max_bytes:,} bytes, got {member.file_size:,}"
+            fix = "save it with `numpy.save` as .npy, which is memory-mapped"
+            raise UserError(f"{path}: the array is too large ({sizes})", fix=fix)
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _damaged(path, "compression other than Deflate")
         if member.file_size > MAX_DEFLATED * member.compress_size:
@@ -202,39 +184,38 @@ def _load_npz(
 
 def _member(archive: zipfile.ZipFile, path: Path, key: str) -> zipfile.ZipInfo:
     members = archive.infolist()
-    found = [member for member in members if member.filename == f"{key}.npy"] or members
-    if len(found) == 1:
-        return found[0]
+    matching = [member for member in members if member.filename == f"{key}.npy"] or members
+    if len(matching) == 1:
+        return matching[0]
     keys = [member.filename.removesuffix(".npy") for member in members]
-    near = nearest(key, keys[:100])
-    raise UserError(
-        f"{path}: expected the key {key!r} or only one key, got {', '.join(keys)[:60]!r}",
-        fix=f"rename {near[:60]!r} to {key!r}"
-        if near not in (None, key)
-        else f"save it with `numpy.savez_compressed(PATH, {key}=ARRAY)`",
+    near, fix = (
+        nearest(key, keys[:100]),
+        f"save it with `numpy.savez_compressed(PATH, {key}=ARRAY)`",
     )
+    if near not in (None, key):
+        fix = f"rename {near[:60]!r} to {key!r}"
+    got = ", ".join(keys)[:60]
+    raise UserError(f"{path}: expected the key {key!r} or only one key, got {got!r}", fix=fix)
 
 
 def _check_header(start: bytes, size: int, path: Path, check: Check) -> None:
-    """Check shape and type, and that the numbers fill the rest of `size` bytes."""
+    """Check shape and type, and that the values fill the rest of `size` bytes."""
     stream = io.BytesIO(start)
     try:
         shape, _, dtype = HEADERS[npy.read_magic(stream)](stream)
-    except MemoryError as error:  # as the parser of Python says that brackets are too deep
+    except MemoryError as error:  # raised by Python's parser for deeply nested brackets
         raise _damaged(path, "invalid header") from error
-    found = f"{str(dtype)[:60]} [{', '.join(map(str, shape))[:60]}]"
+    got = f"{str(dtype)[:60]} [{', '.join(map(str, shape))[:60]}]"
     if (expected := check(shape, dtype)) is not None:
         raise UserError(
-            f"{path}: unexpected array (expected {expected}, got {found})",
-            fix="save it again, by `astype` and `transpose`; see docs/formats.md#captions",
+            f"{path}: unexpected array (expected {expected}, got {got})",
+            fix="convert it with `astype` and `transpose`; see docs/formats.md#captions",
         )
-    there = size - stream.tell()
-    if min(shape) < 1 or math.prod(shape) * dtype.itemsize != there:
-        raise _damaged(path, f"{there:,} bytes of numbers for {found}")
+    data_bytes = size - stream.tell()
+    if min(shape) < 1 or math.prod(shape) * dtype.itemsize != data_bytes:
+        raise _damaged(path, f"{data_bytes:,} bytes of data for {got}")
 
 
 def _damaged(path: Path, reason: str) -> UserError:
-    return UserError(
-        f"{path}: damaged array ({reason[:200]}; expected a complete .npy or .npz)",
-        fix="copy, download or save it again",
-    )
+    message = f"{path}: damaged array ({reason[:200]}; expected a complete .npy or .npz)"
+    return UserError(message, fix="copy, download or save it again")

@@ -1,46 +1,40 @@
-"""Read captions of pictures.
+"""Read captions of images.
 
     JSON lines   {"image": "a/1.jpg", "captions": ["two ducks", "a pair of ducks"]}
                  {"index": 7, "caption": "two ducks", "boxes_xywh": [[1, 8, 28, 28], …]}
-    table        a/1.jpg<TAB>two ducks           lines of one picture are gathered
-    tokens       1.jpg#0<TAB>two ducks           as in Flickr8k: the number counts its captions
+    table        a/1.jpg<TAB>two ducks           several lines per image are allowed
+    tokens       1.jpg#0<TAB>two ducks           as in Flickr8k: the number counts the captions
     COCO         {"images": [{"id": 3, "file_name": "1.jpg"}, …],
                   "annotations": [{"image_id": 3, "caption": "two ducks"}, …]}
 
-A picture of JSON lines is a file or, by `index`, a row of an array; a line with neither is about
-the row of its own number, counted from 0. `boxes_xywh` has a box for each word of the only caption,
-in pixels. In the other forms a picture is a path or, with a file of `names`, a row.
+In JSON lines, an image is a file or, by `index`, a row of an array; line n without either refers to
+row n, counted from 0. `boxes_xywh` has a box in pixels for each word of the only caption. In the
+other forms an image is a path or, with a file of `names`, a row.
 """
 
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from harken.errors import UserError
 from harken.formats.examples import Box, CaptionedImage
-from harken.formats.records import (
-    check_keys,
-    checked_files,
-    parse_object,
-    require_unicode,
-    write_json_lines,
-)
+from harken.formats.records import check_keys, checked_files, parse_object, require_unicode
 from harken.formats.text import Line, named, read_lines, read_whole
 from harken.strict_json import ERRORS, is_finite, is_whole, parsed, text_of, wrong
 
 Form = Literal["json_lines", "table", "tokens", "coco"]
 KEYS = ("image", "index", "caption", "captions", "boxes_xywh")
-TOKEN = re.compile(r"([^\t]*)#([0-9]+)\t(.*)")  # no more: its time must be linear in the line
+TOKEN = re.compile(r"([^\t]*)#([0-9]+)\t(.*)")  # matches in linear time
 MAX_COCO = 2**28  # characters; parsed JSON takes many times as much memory
 SEE = "see docs/formats.md#captions"
 
 
 class NamedCaptions(NamedTuple):
-    """The captions of a picture, and where it is named first."""
+    """The captions of an image, and the place of the first."""
 
     where: str
     captions: list[str]
@@ -55,18 +49,18 @@ def read_captions(
     names: Path | None = None,
     listed: Path | None = None,
 ) -> list[CaptionedImage]:
-    """Read all examples of a file in its order; the picture of each exists.
+    """Read all examples of a file in order; check that the image of each exists.
 
-    form: None: by the suffix .json (COCO), else by the first line
-    folder: where relative paths begin; None is the folder of the file
-    rows: number of pictures in the array, to check indices
+    form: None: COCO for the suffix .json, else detected from the first line
+    folder: base of relative paths; None is the folder of the file
+    rows: number of images in the array, to check indices
     names: a file whose line n is the name of row n of the array
     listed: a file of the names to read, one per line, in this order
     """
     here = path.parent if folder is None else folder
-    found: Iterable[tuple[str, CaptionedImage]]
+    placed: Iterable[tuple[str, CaptionedImage]]
     if form == "coco" or (form is None and ".json" in path.suffixes):
-        found = _located(_coco(path), here, rows, names, listed)
+        placed = _located(_coco(path), here, rows, names, listed)
     else:
         lines = read_lines(path)
         first = next(lines)
@@ -74,44 +68,24 @@ def read_captions(
         form = form or _form(first)
         if form == "json_lines":
             if names or listed:
-                raise UserError(
-                    f"{named(path)}: expected either JSON lines or the names in {names or listed}, "
-                    "got both",
-                    fix="remove the names: each line has its own 'image' or 'index'",
-                )
-            found = _json_lines(lines, here, rows)
+                problem = f"expected either JSON lines or the names in {names or listed}, got both"
+                fix = "remove the names: each line has its own 'image' or 'index'"
+                raise UserError(f"{named(path)}: {problem}", fix=fix)
+            placed = _json_lines(lines, here, rows)
         else:
             by_name = _tokens(lines) if form == "tokens" else _table(lines)
-            found = _located(by_name, here, rows, names, listed)
-    examples = list(checked_files(_checked(found), lambda example: example.image, "picture"))
+            placed = _located(by_name, here, rows, names, listed)
+    examples = list(checked_files(_checked(placed), lambda example: example.image, "picture"))
     if not examples:
         raise UserError(f"{named(path)}: no captions (expected at least one)", fix=SEE)
     return examples
 
 
-def write_captions(path: Path, examples: Sequence[CaptionedImage]) -> None:
-    """Write JSON lines; paths are relative to the file."""
-    write_json_lines(path, [_record(example) for example in examples])
-
-
-def _record(example: CaptionedImage) -> tuple[str, object, dict[str, Any]]:
-    fields: dict[str, Any] = {"captions": example.captions}
-    if len(example.captions) == 1:
-        fields = {"caption": example.captions[0]}
-    if example.boxes:
-        fields["boxes_xywh"] = [[box.x, box.y, box.width, box.height] for box in example.boxes]
-    return "image" if isinstance(example.image, Path) else "index", example.image, fields
-
-
-def _checked(
-    found: Iterable[tuple[str, CaptionedImage]],
-) -> Iterator[tuple[str, CaptionedImage]]:
-    for where, example in found:
+def _checked(placed: Iterable[tuple[str, CaptionedImage]]) -> Iterator[tuple[str, CaptionedImage]]:
+    for where, example in placed:
         if not example.captions or not all(caption.strip() for caption in example.captions):
-            raise UserError(
-                f"{where}: expected a caption, got none or an empty one",
-                fix=f"write it, or leave the picture out; {SEE}",
-            )
+            message = f"{where}: expected a caption, got none or an empty one"
+            raise UserError(message, fix=f"write it, or leave the picture out; {SEE}")
         require_unicode(where, str(example.image), *example.captions)
         yield where, example
 
@@ -123,11 +97,8 @@ def _form(first: Line) -> Form:
         return "tokens"
     if "\t" in first.text:
         return "table"
-    raise UserError(
-        f"{first.where}: expected JSON objects, picture<TAB>caption or a COCO file named .json, "
-        f"got {first.text.strip()[:60]!r}",
-        fix=SEE,
-    )
+    expected = "JSON objects, picture<TAB>caption or a COCO file named .json"
+    raise first.error(f"expected {expected}, got {first.text.strip()[:60]!r}", SEE)
 
 
 # --- JSON lines
@@ -142,18 +113,14 @@ def _json_lines(
         check_keys(line.where, fields, KEYS)
         for pair in (KEYS[:2], KEYS[2:4]):
             if set(pair) <= fields.keys():
-                raise UserError(
-                    f"{line.where}: expected one of {pair[0]!r} and {pair[1]!r}, got both",
-                    fix="remove one",
-                )
-        # The same in the whole file: a line without its `image` must not become a row.
+                problem = f"expected one of {pair[0]!r} and {pair[1]!r}, got both"
+                raise line.error(problem, "remove one")
+        # The same key in all lines: a line without its `image` must not become a row.
         key = next((f"with {key!r}" for key in KEYS[:2] if key in fields), "without a picture")
         usual = usual or key
         if key != usual:
-            raise UserError(
-                f"{line.where}: expected a line {usual}, as the lines before, got one {key}",
-                fix=f"correct it, or write two files; {SEE}",
-            )
+            problem = f"expected a line {usual}, as the lines before, got one {key}"
+            raise line.error(problem, f"correct it, or write two files; {SEE}")
         captions = _captions(line.where, fields)
         image, boxes = _image(line, fields, folder, rows), _boxes(line.where, fields, captions)
         yield line.where, CaptionedImage(image, captions, boxes)
@@ -166,10 +133,8 @@ def _image(line: Line, fields: dict[str, Any], folder: Path, rows: int | None) -
     if not is_whole(row) or row < 0:
         raise wrong(line.where, "index", row, "a row of the array: 0, 1, 2, …")
     if rows is not None and row >= rows:
-        raise UserError(
-            f"{line.where}: no row {str(row)[:20]} in the array (expected 0 to {rows - 1})",
-            fix="check that captions and array belong together",
-        )
+        problem = f"no row {str(row)[:20]} in the array (expected 0 to {rows - 1})"
+        raise line.error(problem, "check that captions and array belong together")
     return row
 
 
@@ -190,11 +155,9 @@ def _boxes(where: str, fields: dict[str, Any], captions: tuple[str, ...]) -> tup
         raise wrong(where, "boxes_xywh", boxes, "a list of [x, y, width, height]")
     words = [len(caption.split()) for caption in captions]
     if words != [len(boxes)]:
-        raise UserError(
-            f"{where}: expected one caption and a box for each of its words, got {len(boxes)} "
-            f"boxes and captions of {words} words",
-            fix="correct 'boxes_xywh', or remove it",
-        )
+        got = f"got {len(boxes)} boxes and captions of {words} words"
+        message = f"{where}: expected one caption and a box for each of its words, {got}"
+        raise UserError(message, fix="correct 'boxes_xywh', or remove it")
     return tuple(_box(where, box) for box in boxes)
 
 
@@ -207,21 +170,21 @@ def _box(where: str, value: object) -> Box:
     return box
 
 
-# --- pictures with names
+# --- images with names
 
 
 def _table(lines: Iterable[Line]) -> dict[str, NamedCaptions]:
-    found: dict[str, NamedCaptions] = {}
+    by_name: dict[str, NamedCaptions] = {}
     for line in lines:
         cells = [cell.strip() for cell in line.text.split("\t")]
         if len(cells) != 2 or not all(cells):
             raise _not_a_pair(line, "picture<TAB>caption")
-        found.setdefault(cells[0], NamedCaptions(line.where, [])).captions.append(cells[1])
-    return found
+        by_name.setdefault(cells[0], NamedCaptions(line.where, [])).captions.append(cells[1])
+    return by_name
 
 
 def _tokens(lines: Iterable[Line]) -> dict[str, NamedCaptions]:
-    found: dict[str, NamedCaptions] = {}
+    by_name: dict[str, NamedCaptions] = {}
     seen = set()
     for line in lines:
         token = TOKEN.fullmatch(line.text)
@@ -229,72 +192,57 @@ def _tokens(lines: Iterable[Line]) -> dict[str, NamedCaptions]:
         if not name or not caption or "\t" in caption:
             raise _not_a_pair(line, "picture#number<TAB>caption")
         if (name, number) in seen:
-            raise UserError(
-                f"{line.where}: second caption {number[:20]} of {name[:60]!r} (expected one)",
-                fix="give each caption of a picture its own number",
-            )
+            problem = f"second caption {number[:20]} of {name[:60]!r} (expected one)"
+            raise line.error(problem, "give each caption of a picture its own number")
         seen.add((name, number))
-        found.setdefault(name, NamedCaptions(line.where, [])).captions.append(caption)
-    return found
+        by_name.setdefault(name, NamedCaptions(line.where, [])).captions.append(caption)
+    return by_name
 
 
 def _not_a_pair(line: Line, expected: str) -> UserError:
     spaces = "\t" not in line.text and "  " in line.text.strip()
-    return UserError(
-        f"{line.where}: expected {expected}, got {line.text[:60]!r}",
-        fix="replace the run of spaces by one tab" if spaces else SEE,
-    )
+    fix = "replace the run of spaces by one tab" if spaces else SEE
+    return line.error(f"expected {expected}, got {line.text[:60]!r}", fix)
 
 
 def _coco(path: Path) -> dict[str, NamedCaptions]:
-    """Captions by file name; a picture without captions has an empty list."""
+    """Return captions by file name; an image without captions has an empty list."""
     document = _coco_document(path)
-    found: dict[str, NamedCaptions] = {}
-    pictures: dict[int | str, NamedCaptions] = {}
+    by_name: dict[str, NamedCaptions] = {}
+    by_id: dict[int | str, NamedCaptions] = {}
     for where, fields in _coco_records(document, path, "images", ("id", "file_name")):
         number = _coco_id(where, "id", fields["id"])
         name = text_of(where, "file_name", fields["file_name"])
-        if number in pictures or name in found:
-            raise UserError(
-                f"{where}: {reprlib.repr(number)}, {name[:60]!r} again (expected each id and file "
-                "once)",
-                fix="remove one",
-            )
-        found[name] = pictures[number] = NamedCaptions(where, [])
+        if number in by_id or name in by_name:
+            got = f"{reprlib.repr(number)}, {name[:60]!r} again"
+            raise UserError(f"{where}: {got} (expected each id and file once)", fix="remove one")
+        by_name[name] = by_id[number] = NamedCaptions(where, [])
     for where, fields in _coco_records(document, path, "annotations", ("image_id", "caption")):
         number = _coco_id(where, "image_id", fields["image_id"])
-        if number not in pictures:
-            raise UserError(
-                f"{where}: caption of {reprlib.repr(number)} (expected an id in 'images')",
-                fix="check that the file is complete",
-            )
+        if number not in by_id:
+            message = f"{where}: caption of {reprlib.repr(number)} (expected an id in 'images')"
+            raise UserError(message, fix="check that the file is complete")
         # Some captions of COCO end in a space or a new line.
-        pictures[number].captions.append(text_of(where, "caption", fields["caption"]).strip())
-    return found
+        by_id[number].captions.append(text_of(where, "caption", fields["caption"]).strip())
+    return by_name
 
 
 def _coco_document(path: Path) -> dict[str, Any]:
     text = read_whole(path)
     if len(text) > MAX_COCO:
-        raise UserError(
-            f"{named(path)}: expected at most {MAX_COCO:,} characters of JSON, got {len(text):,}",
-            fix="convert it to JSON lines, which are read one by one",
-        )
+        problem = f"expected at most {MAX_COCO:,} characters of JSON, got {len(text):,}"
+        raise UserError(f"{named(path)}: {problem}", fix="convert it to JSON lines")
     fix = f"if every line is an object of its own, name the file .jsonl; {SEE}"
     try:
         value = parsed(text)
     except ERRORS as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(
-            f"{named(path)}{line}: invalid JSON ({error}; expected a COCO file)", fix=fix
-        ) from error
+        message = f"{named(path)}{line}: invalid JSON ({error}; expected a COCO file)"
+        raise UserError(message, fix=fix) from error
     if not isinstance(value, dict) or not {"images", "annotations"} <= value.keys():
         keys = f"the keys {', '.join(value)}" if isinstance(value, dict) else text.strip()
-        raise UserError(
-            f"{named(path)}: expected COCO's object with 'images' and 'annotations', got "
-            f"{keys[:60]!r}",
-            fix=fix,
-        )
+        problem = f"expected COCO's object with 'images' and 'annotations', got {keys[:60]!r}"
+        raise UserError(f"{named(path)}: {problem}", fix=fix)
     return value
 
 
@@ -306,16 +254,14 @@ def _coco_records(
     for number, fields in enumerate(document[part]):
         where = f"{named(path)}: {part}[{number}]"
         if not isinstance(fields, dict) or not set(keys) <= fields.keys():
-            raise UserError(
-                f"{where}: expected an object with {keys[0]!r} and {keys[1]!r}, got "
-                f"{reprlib.repr(fields)[:60]}",
-                fix="use COCO's file of captions, not that of instances or keypoints",
-            )
+            problem = f"expected an object with {keys[0]!r} and {keys[1]!r}"
+            message = f"{where}: {problem}, got {reprlib.repr(fields)[:60]}"
+            raise UserError(message, fix="use COCO's captions, not its instances or keypoints")
         yield where, fields
 
 
 def _coco_id(where: str, key: str, value: object) -> int | str:
-    if isinstance(value, int | str) and (is_whole(value) or isinstance(value, str)):
+    if isinstance(value, int | str) and not isinstance(value, bool):
         return value
     raise wrong(where, key, value, "a whole number or a text")
 
@@ -327,41 +273,30 @@ def _located(
     names: Path | None,
     listed: Path | None,
 ) -> Iterator[tuple[str, CaptionedImage]]:
-    """Resolve names to files or rows; only those of the list, if there is one, in its order."""
-    row_of = None if names is None else {name: line.number - 1 for name, line in _names(names)}
-    count = 0 if row_of is None else max(row_of.values()) + 1
-    if row_of and rows not in (None, count):
-        raise UserError(
-            f"{names}: expected {rows} names, one for each row of the array, got {count}",
-            fix="use the names that were written with the array",
-        )
-    for name in captions if listed is None else _listed(listed, captions):
-        where, texts = captions[name]
-        if row_of is not None and name not in row_of:
-            raise UserError(
-                f"{where}: expected a name of {names}, got {name[:60]!r}",
-                fix="add it there, or leave it out by a list of names without it",
-            )
-        yield where, CaptionedImage(folder / name if row_of is None else row_of[name], tuple(texts))
-
-
-def _listed(listed: Path, captions: dict[str, NamedCaptions]) -> Iterator[str]:
-    for name, line in _names(listed):
+    """Resolve names to files or rows; with a list, only its names, in its order."""
+    row_of = {name: line.number - 1 for name, line in _names(names).items()} if names else {}
+    count = max(row_of.values(), default=-1) + 1
+    if names and rows not in (None, count):
+        message = f"{names}: expected {rows} names, one for each row of the array, got {count}"
+        raise UserError(message, fix="use the names that were written with the array")
+    selected = _names(listed) if listed else {}
+    for name, line in selected.items():
         if name not in captions:
-            raise UserError(
-                f"{line.where}: expected the name of a picture with a caption, got {name[:60]!r}",
-                fix="remove it from the list, or write its caption",
-            )
-        yield name
+            problem = f"expected the name of a picture with a caption, got {name[:60]!r}"
+            raise line.error(problem, "remove it from the list, or write its caption")
+    for name in selected or captions:
+        where, texts = captions[name]
+        if names and name not in row_of:
+            fix = "add it there, or leave it out by a list of names without it"
+            raise UserError(f"{where}: expected a name of {names}, got {name[:60]!r}", fix=fix)
+        yield where, CaptionedImage(row_of[name] if names else folder / name, tuple(texts))
 
 
-def _names(path: Path) -> Iterator[tuple[str, Line]]:
-    seen = set()
+def _names(path: Path) -> dict[str, Line]:
+    names: dict[str, Line] = {}
     for line in read_lines(path):
         name = line.text.strip()
-        if name in seen:
-            raise UserError(
-                f"{line.where}: {name[:60]!r} again (expected each name once)", fix="remove one"
-            )
-        seen.add(name)
-        yield name, line
+        if name in names:
+            raise line.error(f"{name[:60]!r} again (expected each name once)", "remove one")
+        names[name] = line
+    return names

@@ -1,4 +1,4 @@
-"""The records that readers make and tasks consume."""
+"""Examples: the records that readers return and tasks use."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with the one answer that counts as right."""
+    """A question and its correct answer."""
 
     question: str
     answer: str
@@ -14,7 +14,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words, and the tag of each."""
+    """Words and their tags."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -22,7 +22,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class TaggedToken:
-    """A word with a predicted tag and the probability of that tag."""
+    """A word with its predicted tag and the probability of the tag."""
 
     token: str
     tag: str
@@ -39,7 +39,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class SpokenWord:
-    """A word, and the seconds from the beginning of its utterance at which it starts and ends."""
+    """A word with its times in seconds from the start of the utterance."""
 
     word: str
     start: float
@@ -48,19 +48,19 @@ class SpokenWord:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A stretch of a sound file and what is said in it."""
+    """A segment of an audio file and its transcript."""
 
     audio: Path
     text: str
-    speaker: str = ""  # empty where nobody knows
+    speaker: str = ""  # empty if unknown
     start: float = 0.0  # seconds into the file
-    end: float | None = None  # None: to the end of the file
-    words: tuple[SpokenWord, ...] = ()  # empty where their times are not known
+    end: float | None = None  # None: the end of the file
+    words: tuple[SpokenWord, ...] = ()  # empty if their times are unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A place in a picture, in pixels from its upper left corner."""
+    """A bounding box, in pixels from the upper left corner of the image."""
 
     x: float
     y: float
@@ -70,7 +70,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class CaptionedImage:
-    """A picture (a file, or a row of an array) and its captions."""
+    """An image (a file, or a row of an array) and its captions."""
 
     image: Path | int
     captions: tuple[str, ...]

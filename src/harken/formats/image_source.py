@@ -1,9 +1,7 @@
-"""Pictures or feature maps by name: files, or rows of one array.
+"""Read images or feature maps by name: files, or rows of an array.
 
-    birds/1.jpg        a file
-    train.npz#7        row 7 of an array, counted from 0
-
-`take` returns numbers of one size: files are resized to it, an array has it.
+birds/1.jpg        a file, which is resized
+train.npz#7        row 7 of an array, counted from 0
 """
 
 import re
@@ -28,22 +26,20 @@ Array = Pictures | FeatureMaps
 
 
 class ImageSource(Protocol):
-    """Where the pictures of a dataset are."""
+    """The images of a dataset.
 
-    def name(self, image: Path | int) -> str:
-        """Return the name under which `picture_named` finds the picture."""
-        ...
+    `take` returns images of one size, `resized_boxes` boxes of the original image as boxes of the
+    resized one, and `name` the name under which `picture_named` reads an image.
+    """
 
+    def name(self, image: Path | int) -> str: ...
     def take(self, images: Sequence[Path | int]) -> Numbers: ...
-
-    def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
-        """Return boxes of the picture as boxes of what `take` returns."""
-        ...
+    def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageFiles:
-    """Pictures that are files, and the size that they are resized to."""
+    """Images that are files, and the size to which they are resized."""
 
     columns: int
     rows: int
@@ -54,12 +50,9 @@ class ImageFiles:
         return str(image)
 
     def take(self, images: Sequence[Path | int]) -> Numbers:
-        size = (self.columns, self.rows)
+        size, paths = (self.columns, self.rows), map(self._file, images)
         return np.stack(
-            [
-                read_image(self._file(image), channels=self.channels, size=size, fit=self.fit)
-                for image in images
-            ]
+            [read_image(path, channels=self.channels, size=size, fit=self.fit) for path in paths]
         )
 
     def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
@@ -73,14 +66,14 @@ class ImageFiles:
             return image
         raise UserError(
             f"the captions name row {image} of an array (expected files, or the array)",
-            fix="set data.images or data.features to it, or put it beside the captions with the "
-            "same stem: train.npz beside train.jsonl",
+            fix="set data.images or data.features to it, or put it next to the captions with the "
+            "same stem: train.npz next to train.jsonl",
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ImageRows:
-    """Pictures or maps that are rows of one array."""
+    """Images or maps that are rows of an array."""
 
     array: Array
 
@@ -103,7 +96,7 @@ class ImageRows:
 
 
 def picture_named(name: str, files: ImageFiles | None, opened: Callable[[Path], Array]) -> Numbers:
-    """Return one picture by its name; `files` is None for a model that reads arrays only."""
+    """Return one image by its name; `files` is None for a model that reads only arrays."""
     row = None if exists(Path(name)) else _ROW.fullmatch(name)
     if row is not None:
         return ImageRows(array=opened(Path(row["file"]))).take([int(row["row"])])

@@ -1,9 +1,9 @@
-"""Links between words of a sentence and words of its translation, drawn by people.
+"""Read gold word alignments of sentence pairs, one line per pair.
 
-    1-1 2-3 4p5       the 4th word of one side is possibly linked to the 5th of the other
+    1-1 2-3 4p5
 
-One line a pair, numbers from 1. A `-` is a sure link, which nobody doubts; a `p` a possible one,
-which may be drawn or not. Files differ in whose words the first number counts, so a reader is told.
+Words are counted from 1. `-` marks a sure link and `p` a possible one. Whether the first number is
+a word of the source or of the target differs between files.
 """
 
 import re
@@ -25,22 +25,19 @@ _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class GoldLinks:
-    """Of one pair; every sure link is a possible one too."""
+    """The links of a pair; `possible` includes the sure links."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
 
 
 def read_links(path: Path, pairs: Sequence[Pair], first: Side = "source") -> list[GoldLinks]:
-    """Line n for pair n; `first` is the side that the first number of a link counts."""
+    """Read the links of all pairs; `first` is the side of the first number of a link."""
     with open_text(path) as file:
         lines = list(read_every_line(file, path))
     if len(lines) != len(pairs):
-        raise UserError(
-            f"{path}: found {len(lines)} lines of links for {len(pairs)} pairs of sentences, "
-            "wanted one for each",
-            fix="line n of the links must belong to line n of both texts",
-        )
+        message = f"{path}: expected one line of links per pair ({len(pairs)}), got {len(lines)}"
+        raise UserError(message, fix="line n of the links must belong to line n of both texts")
     return [_links(line, pair, first) for line, pair in zip(lines, pairs, strict=True)]
 
 
@@ -50,19 +47,16 @@ def _links(line: Line, pair: Pair, first: Side) -> GoldLinks:
     for cell in line.text.split():
         match = _LINK.fullmatch(cell)
         if match is None:
-            raise UserError(
-                f"{line.where}: found {cell[:40]!r}, wanted links such as 3-4 or 3p4",
-                fix="write a sure link with -, a possible one with p, and spaces between links",
-            )
-        one, other = int(match[1]) - 1, int(match[3]) - 1
-        link = (one, other) if first == "source" else (other, one)
+            fix = "write a sure link with -, a possible one with p, and spaces between links"
+            raise line.error(f"expected links such as 3-4 or 3p4, got {cell[:40]!r}", fix)
+        left, right = int(match[1]) - 1, int(match[3]) - 1
+        link = (left, right) if first == "source" else (right, left)
         for number, count, side in zip(link, counts, ("source", "target"), strict=True):
             if not 0 <= number < count:
-                raise UserError(
-                    f"{line.where}: found word {number + 1} of the {side} in {cell!r}, "
-                    f"wanted one of 1 to {count}",
-                    fix="check which side the first number of a link counts (command line: "
-                    "--first); words are counted from 1 and separated by spaces",
+                raise line.error(
+                    f"{side} word {number + 1} of {cell!r} (expected 1 to {count})",
+                    "check the side of the first number (command line: --first); words are counted "
+                    "from 1 and separated by spaces",
                 )
         possible.add(link)
         if match[2] == "-":

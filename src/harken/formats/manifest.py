@@ -1,32 +1,28 @@
-"""Read and write manifests: sound files with their transcripts, one utterance per line.
+"""Read and write manifests: audio files with their transcripts, one utterance per line.
 
     {"audio": "a/1.wav", "text": "go on", "speaker": "ann", "start": 0.5, "end": 1.25,
      "words": [{"word": "go", "start": 0.0, "end": 0.31}, …]}                      (on one line)
 
-or, without the times of words, a table with tabs whose first line names its columns in any order:
+or, without word times, a tab-separated table whose first line names its columns in any order:
 
     audio<TAB>text<TAB>speaker<TAB>start<TAB>end
 
 Only `audio` and `text` are required. Paths are relative to the manifest. Times are in seconds,
-those of words from the start of their utterance.
+those of words relative to the start of their utterance.
 """
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from harken.errors import UserError
+from harken.files import relative_name, write_text
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.records import (
-    check_keys,
-    checked_files,
-    parse_object,
-    require_unicode,
-    write_json_lines,
-)
+from harken.formats.records import check_keys, checked_files, parse_object, require_unicode
 from harken.formats.text import Line, named, read_lines
 from harken.inputs import is_folder
 from harken.strict_json import wrong
@@ -42,12 +38,10 @@ Value = TypeVar("Value")
 
 
 def read_utterances(path: Path) -> list[Utterance]:
-    """Read all utterances of a manifest in its order; the sound file of each exists."""
+    """Read all utterances of a manifest in order; check that the audio file of each exists."""
     if is_folder(path):
-        raise UserError(
-            f"{path}: this is a folder (expected a manifest)",
-            fix="write one for it with `harken data manifest`",
-        )
+        message = f"{path}: this is a folder (expected a manifest)"
+        raise UserError(message, fix="write one for it with `harken data manifest`")
     lines = read_lines(path)
     first = next(lines)
     read = _objects if first.text.lstrip().startswith("{") else _rows
@@ -61,49 +55,49 @@ def read_utterances(path: Path) -> list[Utterance]:
 
 
 def write_manifest(utterances: Sequence[Utterance], path: Path) -> None:
-    """Write JSON lines; paths are relative to the manifest."""
-    write_json_lines(
-        path, [("audio", utterance.audio, _fields(utterance)) for utterance in utterances]
-    )
+    """Write JSON lines; paths are relative to the manifest.
+
+    Links to folders are resolved, so that `..` means the same to every reader. A link to a file
+    keeps its name.
+    """
+    resolved = {folder: folder.resolve() for folder in {item.audio.parent for item in utterances}}
+    here, lines = path.parent.resolve(), []
+    for utterance in utterances:
+        audio = utterance.audio
+        fields = {
+            "audio": relative_name(resolved[audio.parent], audio.name, here),
+            "text": utterance.text,
+            "speaker": utterance.speaker or None,
+            "start": utterance.start or None,
+            "end": utterance.end,
+            "words": [asdict(word) for word in utterance.words] or None,
+        }
+        fields = {key: value for key, value in fields.items() if value is not None}
+        lines.append(json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, "".join(lines))
 
 
-def _fields(utterance: Utterance) -> dict[str, Any]:
-    fields: dict[str, Any] = {"text": utterance.text}
-    if utterance.speaker:
-        fields["speaker"] = utterance.speaker
-    if utterance.start:
-        fields["start"] = utterance.start
-    if utterance.end is not None:
-        fields["end"] = utterance.end
-    if utterance.words:
-        fields["words"] = [
-            {"word": word.word, "start": word.start, "end": word.end} for word in utterance.words
-        ]
-    return fields
-
-
-def checked_utterances(found: Iterable[tuple[str, Utterance]], name: str) -> list[Utterance]:
+def checked_utterances(placed: Iterable[tuple[str, Utterance]], name: str) -> list[Utterance]:
     """Check utterances, each given with its place, and that their files exist."""
 
     def checked() -> Iterator[tuple[str, Utterance]]:
-        for where, utterance in found:
+        for where, utterance in placed:
             _check_text(where, utterance)
             _check_times(where, utterance)
             yield where, utterance
 
     utterances = list(checked_files(checked(), lambda utterance: utterance.audio, "sound file"))
     if not utterances:
-        raise UserError(
-            f"{name}: no utterances (expected at least one)", fix="check that it is complete"
-        )
+        message = f"{name}: no utterances (expected at least one)"
+        raise UserError(message, fix="check that it is complete")
     return utterances
 
 
 def split_at_words(utterance: Utterance) -> Iterator[Utterance]:
-    """Yield the utterance from each of its words on: "no yes no", "yes no", "no".
+    """Yield the suffixes of an utterance: "no yes no", "yes no", "no".
 
-    A corpus whose sentences all begin alike teaches that they do. An utterance whose words have no
-    times stays whole.
+    With them, a model does not learn that all sentences begin with the same words. An utterance
+    without word times is only yielded as a whole.
     """
     texts = utterance.text.split()
     yield utterance
@@ -134,10 +128,8 @@ def with_word_times(
 
 def _check_text(where: str, utterance: Utterance) -> None:
     if not utterance.text.strip():
-        raise UserError(
-            f"{where}: the text of {utterance.audio} is empty (expected a transcript)",
-            fix="write it, or leave the recording out",
-        )
+        message = f"{where}: the text of {utterance.audio} is empty (expected a transcript)"
+        raise UserError(message, fix="write it, or leave the recording out")
     words = (word.word for word in utterance.words)
     require_unicode(where, str(utterance.audio), utterance.text, utterance.speaker, *words)
 
@@ -145,52 +137,42 @@ def _check_text(where: str, utterance: Utterance) -> None:
 def _check_times(where: str, utterance: Utterance) -> None:
     start, end = utterance.start, math.inf if utterance.end is None else utterance.end
     if not 0 <= start < end or utterance.end == math.inf:  # false for NaN
-        raise UserError(
-            f"{where}: expected 0 <= start < end, got {start} and {utterance.end}",
-            fix="both are seconds from the beginning of the file",
-        )
+        message = f"{where}: expected 0 <= start < end, got {start} and {utterance.end}"
+        raise UserError(message, fix="both are seconds from the start of the file")
     before = 0.0
     for word in utterance.words:
         if not before <= word.start <= word.end <= end - start + ROUNDING:
-            raise UserError(
-                f"{where}: word {word.word!r} from {word.start} to {word.end} s (expected words "
-                "in their order and within the utterance)",
-                fix="word times are seconds from the start of the utterance",
-            )
+            span = f"word {word.word!r} from {word.start} to {word.end} s"
+            message = f"{where}: {span} (expected words in order and within the utterance)"
+            raise UserError(message, fix="word times are seconds from the start of the utterance")
         before = word.start
 
 
 def _objects(first: Line, rest: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any]]]:
     for line in chain([first], rest):
-        # Numbers as floats: an integer of a million digits becomes infinite, and is refused.
+        # Parse integers as floats: a million digits become infinity, which is rejected.
         fields = parse_object(line, SEE, whole=float)
         check_keys(line.where, fields, KEYS, REQUIRED)
         yield line, fields
 
 
 def _rows(header: Line, rest: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any]]]:
-    """Read a table; an empty cell counts as missing."""
+    """Yield the fields of each row of a table; an empty cell counts as missing."""
     columns = [name.strip() for name in header.text.split("\t")]
     if not set(columns) & set(COLUMNS):
-        raise UserError(
-            f"{header.where}: expected JSON objects, or column names with tabs between them "
-            f"({', '.join(COLUMNS)}), got {header.text.strip()[:60]!r}",
-            fix=SEE,
-        )
+        expected = f"JSON objects, or column names with tabs between them ({', '.join(COLUMNS)})"
+        raise header.error(f"expected {expected}, got {header.text.strip()[:60]!r}", SEE)
     check_keys(header.where, columns, COLUMNS, REQUIRED)
     if len(set(columns)) < len(columns):
-        raise UserError(f"{header.where}: duplicate column (expected each once)", fix="remove one")
+        raise header.error("duplicate column (expected each once)", "remove one")
     for line in rest:
         cells = line.text.split("\t")
         if len(cells) != len(columns):
-            raise UserError(
-                f"{line.where}: expected {len(columns)} tab-separated cells, as in the first line, "
-                f"got {len(cells)} in {line.text[:60]!r}",
-                fix="put a tab between cells, also where one is empty",
-            )
-        fields: dict[str, Any] = {
-            name: cell.strip() for name, cell in zip(columns, cells, strict=True) if cell.strip()
-        }
+            expected = f"expected {len(columns)} tab-separated cells, as in the first line"
+            problem = f"{expected}, got {len(cells)} in {line.text[:60]!r}"
+            raise line.error(problem, "put a tab between cells, also next to empty cells")
+        texts = zip(columns, map(str.strip, cells), strict=True)
+        fields: dict[str, Any] = {name: text for name, text in texts if text}
         check_keys(line.where, fields, COLUMNS, REQUIRED)
         for name in fields.keys() & {"start", "end"}:
             try:

@@ -1,28 +1,29 @@
-"""Read picture files: rows, columns and channels of 8 bits, gray or red, green and blue.
+"""Read image files as uint8 arrays Y X K, gray or RGB.
 
-    bytes -> format by the first bytes -> size within the limits -> decoded (Pillow) -> on white
-          -> upright by Exif -> resized
+    format by the first bytes -> size limits -> Pillow -> white background -> Exif -> resized
 
-PNG, JPEG, GIF, BMP and WebP are read; of an animation, the first frame. A truncated file is an
-error. Reading takes at most
+The formats are PNG, JPEG, GIF, BMP and WebP; of an animation the first frame is read. A truncated
+file is an error. Reading takes at most 24 bytes * pixels + 4 * bytes of the file.
 
-    24 bytes * pixels    +    4 * bytes of the file
+Transparent pixels become white, 16 bits are reduced to the upper 8, CMYK becomes (1 - C) (1 - K),
+and color profiles are ignored.
 
-Transparent pixels become white: most transparent drawings are dark lines. Of 16 bits the upper 8
-are kept, CMYK becomes (1 - C) (1 - K), and color profiles are not applied.
+    pad        the whole image, as large as fits, on white
+    cut        the center of the image, as much as fills the size
+    squeeze    the whole image, with its sides scaled by different factors
 
-`resized` makes all pictures one size:
-
-    pad        the whole picture, as large as fits, on white
-    cut        the middle of the picture, as much as fills the size
-    squeeze    the whole picture, with its sides scaled by different factors
-
-`pad` keeps what a caption may mention: `cut` removes the edges, and `squeeze` changes proportions.
+Files that Pillow reads incompletely or very slowly are rejected: truncated PNG data with valid
+checksums (Pillow fills the missing rows with black), JPEG with too many scans, BMP with run-length
+encoding, too many pixels, and too many chunks.
 """
 
 import io
+import re
 import struct
 import warnings
+import zlib
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -32,25 +33,34 @@ from PIL import Image, ImageChops, UnidentifiedImageError
 
 from harken.errors import UserError
 from harken.formats.examples import Box
-from harken.formats.picture_checks import (
-    CONVERT,
-    MAX_PIXELS,
-    check_opened,
-    damaged_picture,
-    picture_format,
-    picture_parts,
-    too_large,
-)
 from harken.inputs import read_input
 
-MAX_BYTES = 2**26  # of a file, which is held in memory
-OTHER_FORMATS = {
-    b"II*\0": "TIFF",
-    b"MM\0*": "TIFF",
-    b"%PDF": "PDF",
-    b"<svg": "SVG",
-    b"8BPS": "Photoshop",
+MAX_PIXELS = 2**26  # more than a phone's 50 million, fewer than Pillow warns about
+MAX_SIDE = 2**15  # columns or rows
+MAX_PARTS = 2**16  # PNG chunks, JPEG segments, or GIF blocks before the first frame
+MAX_SCANS = 100  # encoders write ten; 100 scans of 16 million pixels take 1.5 s
+CONVERT = "convert it to PNG, for example with `magick OLD NEW.png`"
+MAGICS = {
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"BM": "BMP",
 }
+PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by color type
+# First column, first row, column step and row step of each pass of an interlaced PNG.
+ADAM7 = (
+    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
+    *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
+)
+PIECE = 2**12  # bytes, which decompress to 4 MiB at most
+# Within JPEG data, 0xff is followed by 0 or by one of the eight restart markers.
+JPEG_MARKER = re.compile(rb"\xff([\x01-\xcf\xd8-\xfe])")
+END_OF_IMAGE, START_OF_SCAN = b"\xd9", b"\xda"
+BMP_RLE = (1, 2)
+MAX_BYTES = 2**26  # of a file
+OTHER_FORMATS = {b"%PDF": "PDF", b"<svg": "SVG", b"8BPS": "Photoshop"}
+OTHER_FORMATS |= {b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 ORIENTATION, SHORT = 0x0112, 3  # a tag and a type of Exif
 BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 UPRIGHT = {
@@ -72,13 +82,10 @@ def read_image(
     channels: Literal[1, 3],
     size: tuple[int, int] | None = None,
     fit: Fit = "pad",
-    max_pixels: int = MAX_PIXELS,
 ) -> UInt8[np.ndarray, "Y X K"]:
-    """Read a picture file; `size` is the number of columns and rows to resize it to."""
+    """Read an image file; `size` is the number of columns and rows to resize it to."""
     content = read_input(path, "a picture", max_bytes=MAX_BYTES)
-    return decode_image(
-        content, str(path), channels=channels, size=size, fit=fit, max_pixels=max_pixels
-    )
+    return decode_image(content, str(path), channels=channels, size=size, fit=fit)
 
 
 def decode_image(
@@ -88,10 +95,9 @@ def decode_image(
     channels: Literal[1, 3],
     size: tuple[int, int] | None = None,
     fit: Fit = "pad",
-    max_pixels: int = MAX_PIXELS,
 ) -> UInt8[np.ndarray, "Y X K"]:
-    """Decode the bytes of a picture file, which errors call `name`."""
-    image = _decoded(content, name, "L" if channels == 1 else "RGB", max_pixels)
+    """Decode the bytes of an image file, which errors call `name`."""
+    image = _decoded(content, name, "L" if channels == 1 else "RGB")
     try:
         if size is not None:
             image = resized(image, size, fit)
@@ -100,23 +106,22 @@ def decode_image(
         raise _no_memory(name) from error
 
 
-def image_size(path: Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Return the columns and rows of the upright picture, in which boxes are measured."""
-    content = read_input(path, "a picture", max_bytes=MAX_BYTES)
-    return _decoded(content, str(path), "L", max_pixels).size
+def image_size(path: Path) -> tuple[int, int]:
+    """Return the columns and rows of the upright image."""
+    return _decoded(read_input(path, "a picture", max_bytes=MAX_BYTES), str(path), "L").size
 
 
-def _decoded(content: bytes, name: str, mode: str, max_pixels: int) -> Image.Image:
-    kind = picture_format(content)
+def _decoded(content: bytes, name: str, mode: str) -> Image.Image:
+    kind = _format(content)
     if kind is None:
         raise _other_format(content, name)
-    parts = picture_parts(content, kind, name)
+    parts = _parts(content, kind, name)
     try:
         with (
             warnings.catch_warnings(action="ignore"),
             Image.open(io.BytesIO(content), formats=[kind]) as image,
         ):
-            check_opened(image, parts, name, max_pixels)
+            _check_opened(image, parts, name)
             image.load()
             upright = UPRIGHT.get(exif_orientation(image.info.get("exif", b"")))
             converted = _on_white(image, content).convert(mode)
@@ -126,32 +131,28 @@ def _decoded(content: bytes, name: str, mode: str, max_pixels: int) -> Image.Ima
     except MemoryError as error:
         raise _no_memory(name) from error
     except Image.DecompressionBombError as error:
-        raise too_large(name, "more than Pillow opens", max_pixels) from error
-    except Exception as error:  # Pillow documents no exceptions for damaged data, and has many
-        # The message of this one contains the address of a buffer.
+        raise _too_large(name, "more than Pillow opens") from error
+    except Exception as error:  # Pillow raises many types on damaged data
+        # The message of UnidentifiedImageError contains the address of a buffer.
         reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"[:200]
-        raise damaged_picture(name, f"Pillow cannot decode the {kind} data{reason}") from error
+        raise _damaged(name, f"Pillow cannot decode the {kind} data{reason}") from error
 
 
 def _other_format(content: bytes, name: str) -> UserError:
     expected = "expected PNG, JPEG, GIF, BMP or WebP"
     if not content:
-        return UserError(
-            f"{name}: the file is empty ({expected})", fix="copy, download or save it again"
-        )
+        message = f"{name}: the file is empty ({expected})"
+        return UserError(message, fix="copy, download or save it again")
     other = "HEIC or AVIF" if content[4:8] == b"ftyp" else OTHER_FORMATS.get(content[:4])
     if other:
         return UserError(f"{name}: unsupported format ({expected}, got {other})", fix=CONVERT)
-    return UserError(
-        f"{name}: the file starts with {content[:12]!r} ({expected})",
-        fix=f"if it is a picture, {CONVERT}",
-    )
+    message = f"{name}: the file starts with {content[:12]!r} ({expected})"
+    return UserError(message, fix=f"if it is a picture, {CONVERT}")
 
 
 def _no_memory(name: str) -> UserError:
-    return UserError(
-        f"{name}: the picture does not fit into memory", fix="shrink it, or stop other programs"
-    )
+    message = f"{name}: the picture does not fit into memory"
+    return UserError(message, fix="shrink it, or stop other programs")
 
 
 def _on_white(image: Image.Image, content: bytes) -> Image.Image:
@@ -163,30 +164,26 @@ def _on_white(image: Image.Image, content: bytes) -> Image.Image:
             upper[values == image.info["transparency"]] = 255
         return Image.fromarray(upper)
     if image.mode == "CMYK" and "adobe" not in image.info:
-        return ImageChops.invert(image)  # Pillow takes all for Adobe's, which stores 1 - ink
+        return ImageChops.invert(image)  # Pillow assumes Adobe's convention, 1 - ink
     if not image.has_transparency_data:
         return image
     if image.format == "PNG" and "transparency" in image.info:
-        _rescale_transparency(image, depth=content[24])
-    ink = image.convert("RGBA")
-    paper = Image.new("RGB", image.size, "white")
-    paper.paste(ink, mask=ink)
-    return paper
-
-
-def _rescale_transparency(image: Image.Image, depth: int) -> None:
-    """Give the transparent color of a PNG the 8 bits in which Pillow compares it with pixels."""
-    color = image.info["transparency"]
-    if image.mode == "L" and depth in (2, 4):
-        image.info["transparency"] = color * 255 // (2**depth - 1)
-    elif image.mode == "RGB" and depth == 16:
-        image.info["transparency"] = tuple(value >> 8 for value in color)
+        # Pillow compares the transparent color with pixels of 8 bits.
+        color, depth = image.info["transparency"], content[24]
+        if image.mode == "L" and depth in (2, 4):
+            image.info["transparency"] = color * 255 // (2**depth - 1)
+        elif image.mode == "RGB" and depth == 16:
+            image.info["transparency"] = tuple(value >> 8 for value in color)
+    colors = image.convert("RGBA")
+    background = Image.new("RGB", image.size, "white")
+    background.paste(colors, mask=colors)
+    return background
 
 
 def exif_orientation(exif: bytes) -> int:
-    """Return how the camera was held, 1 to 8; 1 is upright.
+    """Return the orientation of the camera, 1 to 8; 1 is upright.
 
-    `ImageOps.exif_transpose` reads every tag, and 64 KiB of Exif can have tags of 350 MB.
+    `ImageOps.exif_transpose` reads every tag, and tags in 64 KiB of Exif can take 350 MB.
     """
     exif = exif.removeprefix(b"Exif\0\0")
     order = BYTE_ORDERS.get(exif[:4])
@@ -199,9 +196,121 @@ def exif_orientation(exif: bytes) -> int:
             tag, kind, _, value = struct.unpack_from(f"{order}HHIH", exif, place)
             if (tag, kind) == (ORIENTATION, SHORT) and 1 <= value <= 8:
                 return int(value)
-    except struct.error:  # the block ends early; the pixels are complete all the same
+    except struct.error:  # truncated Exif data
         pass
     return 1
+
+
+# --- checks
+
+
+class _FilePart(NamedTuple):
+    """A PNG chunk, a JPEG segment or a GIF block; only PNG has data and a checksum."""
+
+    kind: bytes
+    data: memoryview = memoryview(b"")
+    intact: bool = True
+
+
+def _format(content: bytes) -> str | None:
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "WEBP"
+    return next((kind for magic, kind in MAGICS.items() if content.startswith(magic)), None)
+
+
+def _parts(content: bytes, kind: str, name: str) -> list[_FilePart]:
+    """List the parts of a PNG, JPEG or GIF file; raise `UserError` for too many parts or scans."""
+    walks = {"PNG": _png_chunks, "JPEG": _jpeg_segments, "GIF": _gif_blocks}
+    parts = list(islice(walks[kind](content), MAX_PARTS + 1)) if kind in walks else []
+    scans = sum(part.kind == START_OF_SCAN for part in parts) if kind == "JPEG" else 0
+    if len(parts) > MAX_PARTS or scans > MAX_SCANS:
+        limit = f"{MAX_SCANS} scans" if scans > MAX_SCANS else f"{MAX_PARTS:,} parts"
+        message = f"{name}: unusual {kind} file (expected at most {limit}, got more)"
+        raise UserError(message, fix=CONVERT)
+    return parts
+
+
+def _check_opened(image: Image.Image, parts: list[_FilePart], name: str) -> None:
+    """Check the header before Pillow decodes the pixels."""
+    columns, rows = image.size
+    if max(columns, rows) > MAX_SIDE or columns * rows > MAX_PIXELS:
+        raise _too_large(name, f"{columns} x {rows}")
+    if image.format == "PNG":
+        _check_png_data(image, parts, name)
+    if image.format == "BMP" and image.info.get("compression") in BMP_RLE:
+        raise UserError(
+            f"{name}: compressed BMP (expected pixels without run lengths)", fix=CONVERT
+        )
+
+
+def _too_large(name: str, size: str) -> UserError:
+    limits = f"expected at most {MAX_PIXELS:,} pixels and sides of {MAX_SIDE:,}"
+    return UserError(
+        f"{name}: the picture is too large ({limits}, got {size})",
+        fix="shrink it, for example with `magick OLD -resize 1000x1000 NEW.jpg`",
+    )
+
+
+def _damaged(name: str, reason: str) -> UserError:
+    message = f"{name}: damaged picture ({reason}; expected a complete file)"
+    return UserError(message, fix="copy, download or save it again")
+
+
+def _png_chunks(content: bytes) -> Iterator[_FilePart]:
+    place, view = 8, memoryview(content)
+    while place + 8 <= len(content):
+        length, kind = struct.unpack_from(">I4s", content, place)
+        end = place + 8 + length
+        data, checksum = view[place + 8 : end], int.from_bytes(view[end : end + 4])
+        yield _FilePart(kind, data, zlib.crc32(data, zlib.crc32(kind)) == checksum)
+        if kind == b"IEND":
+            return
+        place = end + 4
+
+
+def _jpeg_segments(content: bytes) -> Iterator[_FilePart]:
+    place = 2
+    while (marker := JPEG_MARKER.search(content, place)) and marker[1] != END_OF_IMAGE:
+        yield _FilePart(marker[1])
+        place = marker.end() + max(2, int.from_bytes(content[marker.end() : marker.end() + 2]))
+
+
+def _gif_blocks(content: bytes) -> Iterator[_FilePart]:
+    """Yield the blocks of the extensions before the first frame."""
+    place = 13 + (3 << (content[10] & 7) + 1 if content[10:11] >= b"\x80" else 0)
+    while content[place : place + 1] == b"!":
+        place += 2
+        while place < len(content):
+            length = content[place]
+            place += 1 + length
+            yield _FilePart(b"!")
+            if not length:
+                break
+
+
+def _check_png_data(image: Image.Image, parts: list[_FilePart], name: str) -> None:
+    """Decompress the data and check their size, Σ_passes rows · (1 + ceil(columns · bits / 8))."""
+    header = next(part.data for part in parts if part.kind == b"IHDR")
+    depth, color, interlaced = header[8], header[9], header[12]
+    bits, expected = depth * PNG_CHANNELS.get(color, 1), 0
+    for left, top, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):
+        columns = len(range(left, image.width, across))
+        rows = len(range(top, image.height, down))
+        expected += rows * (1 + (columns * bits + 7) // 8) if columns else 0
+    chunks = [part for part in parts if part.kind == b"IDAT"]
+    if not all(chunk.intact for chunk in chunks):  # Pillow skips the checksums of data
+        raise _damaged(name, "wrong checksum of PNG data")
+    packed = b"".join(chunk.data for chunk in chunks)
+    decompressor, count = zlib.decompressobj(), 0
+    try:
+        for place in range(0, len(packed), PIECE):
+            count += len(decompressor.decompress(packed[place : place + PIECE]))
+            if count >= expected or decompressor.eof:  # zlib would store the rest
+                break
+    except zlib.error as error:
+        raise _damaged(name, f"PNG data that cannot be decompressed: {error}") from error
+    if count < expected:
+        raise _damaged(name, f"truncated PNG data, {count:,} of {expected:,} bytes")
 
 
 # --- resizing
@@ -215,7 +324,7 @@ class _Rectangle(NamedTuple):
 
 
 def resized(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
-    """Return the picture with `size` columns and rows, by Pillow's antialiased bicubic filter."""
+    """Return the image with `size` columns and rows, with Pillow's antialiased bicubic filter."""
     source, target = _placement(image.size, size, fit)
     inner = round(target.right - target.left), round(target.bottom - target.top)
     scaled = image.resize(inner, Image.Resampling.BICUBIC, box=source)
@@ -227,20 +336,15 @@ def resized(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
 
 
 def resized_box(box: Box, *, original: tuple[int, int], size: tuple[int, int], fit: Fit) -> Box:
-    """Return where a box of the original picture is in the resized one.
+    """Return the box in the resized image, clipped to it (width or height can become 0).
 
     x -> (x - source.left) * target width / source width + target.left        (y likewise)
-
-    A box is clipped to the picture, and may have no width or height afterwards.
     """
     source, target = _placement(original, size, fit)
-    left, right = (
-        _moved(x, source.left, source.right, target.left, target.right)
-        for x in (box.x, box.x + box.width)
-    )
-    top, bottom = (
-        _moved(y, source.top, source.bottom, target.top, target.bottom)
-        for y in (box.y, box.y + box.height)
+    corners = (box.x, box.y, box.x + box.width, box.y + box.height)
+    left, top, right, bottom = (
+        _moved(place, *source[axis::2], *target[axis::2])
+        for place, axis in zip(corners, (0, 1, 0, 1), strict=True)
     )
     return Box(left, top, right - left, bottom - top)
 
@@ -253,7 +357,7 @@ def _moved(place: float, start: float, end: float, new_start: float, new_end: fl
 def _placement(
     original: tuple[int, int], size: tuple[int, int], fit: Fit
 ) -> tuple[_Rectangle, _Rectangle]:
-    """Return the visible part of the original, and its place in the resized picture."""
+    """Return the visible part of the original, and its place in the resized image."""
     (columns, rows), (width, height) = original, size
     source, target = _Rectangle(0, 0, columns, rows), _Rectangle(0, 0, width, height)
     across, down = width / columns, height / rows

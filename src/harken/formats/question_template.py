@@ -1,11 +1,10 @@
-"""Find what questions ask about: the words that a question does not share with all others.
+"""Find the names in questions: the words that a question does not share with all others.
 
     Where was Ada King born?       the template is  Where was … born?
     Where was Alan Turing born?    the names are    Ada King,  Alan Turing
 
-The template is the words with which all questions begin, and those with which all end. Questions of
-several forms share nothing: then the template is empty, and a name is the whole question. Words are
-separated by white space.
+The template consists of the words with which all questions begin and those with which all end. If
+they share none, the template is empty and the name is the whole question.
 """
 
 from collections.abc import Sequence
@@ -38,10 +37,10 @@ class QuestionTemplate:
 
 
 def question_template(questions: Sequence[str]) -> QuestionTemplate:
-    """Return what all questions share; each keeps at least one word as its name."""
+    """Return the shared template; the name in each question has at least one word."""
     distinct = {tuple(question.split()) for question in questions}
     if len(distinct) < 2:
-        return QuestionTemplate()  # one question does not tell its name from its template
+        return QuestionTemplate()  # one question does not determine its template
     shortest = min(map(len, distinct))
     before = _shared(distinct)[: shortest - 1]
     after = _shared({words[::-1] for words in distinct})[: shortest - 1 - len(before)][::-1]
@@ -49,7 +48,6 @@ def question_template(questions: Sequence[str]) -> QuestionTemplate:
 
 
 def _shared(lines: set[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the words with which all lines begin."""
-    # What the first and the last in order share, all between them share too.
+    """Return the common prefix: that of the first and the last line in sorted order."""
     pairs = zip(min(lines), max(lines), strict=False)
     return tuple(word for word, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

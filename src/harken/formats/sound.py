@@ -1,20 +1,16 @@
-"""Read sound files: one channel of float32 samples at the requested rate.
+"""Read audio files as one channel of float32 samples at the requested rate.
 
-    file -> format by its first bytes -> complete? -> decoded (libsndfile) -> mean over channels
-         -> resampled (soxr, HQ)
+    format by the first bytes -> completeness -> libsndfile -> mean over channels -> soxr (HQ)
 
-libsndfile returns the samples that it finds, so a truncated file would become a shorter sound
-without an error. Four checks prevent that:
+libsndfile decodes truncated files without an error, so completeness is checked separately:
 
     WAV, AIFF, W64    the data chunk lies within the file
-    NIST SPHERE       `sample_count` samples are there
-    Ogg               the last page is complete and carries the end-of-stream flag
-    all               as many frames are decoded as libsndfile announces
+    NIST SPHERE       there are `sample_count` samples
+    Ogg               the last page is complete and has the end-of-stream flag
+    all               as many frames are decoded as libsndfile reports
 
-Rate, channels and length are checked before anything is decoded. Decoding goes block by block, so
-that reading takes at most
-
-    8 bytes * seconds * requested rate    +    16 bytes * BLOCK * MAX_CHANNELS    (32 MiB)
+Rate, channels and length are checked before decoding. Reading takes at most
+8 bytes * seconds * requested rate + 16 bytes * BLOCK * MAX_CHANNELS (32 MiB).
 """
 
 import io
@@ -45,11 +41,11 @@ from harken.formats.sound_checks import (
 from harken.inputs import exists, open_input
 
 MAX_SECONDS = 600.0  # of one segment
-MAX_STREAM = 2**28  # bytes of standard input, which is held in memory
+MAX_STREAM = 2**28  # bytes of standard input
 MAX_CHANNELS = 32
 MAX_SAMPLES = 2**27  # of one segment over all channels: 10 minutes of stereo at 96 kHz
 MIN_RATE, MAX_RATE = 1_000, 768_000
-MAX_AMPLITUDE = 2.0**16  # twice the largest float sample that nobody divided by 2^15
+MAX_AMPLITUDE = 2.0**16  # twice the largest unscaled 16-bit sample in a float file
 BLOCK = 2**16  # frames
 ROUNDING = 0.01  # seconds: the end of a segment may be rounded up to hundredths
 SAMPLE_COUNT = re.compile(rb"^sample_count -i ([0-9]{1,15})\s*$", re.MULTILINE)
@@ -69,34 +65,27 @@ def read_sound(
     end: float | None = None,
     max_seconds: float = MAX_SECONDS,
 ) -> Signal:
-    """Read the segment between two times in seconds; `end=None` is the end of the file."""
+    """Read a segment of a file, with times in seconds; `end=None` is the end of the file."""
     with _open_file(path) as sound:
         return _read(sound, rate, *_segment(sound, start, end, max_seconds))
 
 
 def read_sound_stream(
-    stream: BinaryIO,
-    *,
-    rate: int,
-    name: str = "<stdin>",
-    max_seconds: float = MAX_SECONDS,
-    max_bytes: int = MAX_STREAM,
+    stream: BinaryIO, *, rate: int, name: str = "<stdin>", max_seconds: float = MAX_SECONDS
 ) -> Signal:
-    """Read the whole sound of a stream, such as a pipe or `io.BytesIO`."""
+    """Read all of a stream, such as a pipe or `io.BytesIO`."""
     content = io.BytesIO()
     while piece := stream.read(BLOCK):
         content.write(piece)
-        if content.tell() > max_bytes:
-            raise UserError(
-                f"{name}: the sound is too long for a pipe (expected at most {max_bytes:,} bytes)",
-                fix="write it to a file and name that",
-            )
+        if content.tell() > MAX_STREAM:
+            problem = f"the sound is too long for a pipe (expected at most {MAX_STREAM:,} bytes)"
+            raise UserError(f"{name}: {problem}", fix="write it to a file and name that")
     with _open_sound(content, name) as sound:
         return _read(sound, rate, *_segment(sound, 0.0, None, max_seconds))
 
 
 def sound_seconds(path: Path) -> float:
-    """Return the length of a file by its header, without decoding it."""
+    """Return the length of a file from its header, without decoding it."""
     with _open_file(path) as sound:
         return sound.seconds
 
@@ -108,7 +97,7 @@ def sound_rate(path: Path) -> int:
 
 
 class Sounds(Sequence[Signal]):
-    """The signals of utterances, each read on access: a corpus need not fit in memory."""
+    """The signals of utterances, each read on access."""
 
     def __init__(self, utterances: Sequence[Utterance], rate: int, max_seconds: float) -> None:
         self._utterances, self._rate, self._max_seconds = utterances, rate, max_seconds
@@ -123,18 +112,14 @@ class Sounds(Sequence[Signal]):
     def __getitem__(self, index: int | slice) -> Signal | Sequence[Signal]:
         if isinstance(index, slice):
             return Sounds(self._utterances[index], self._rate, self._max_seconds)
-        utterance = self._utterances[index]
+        item, limit = self._utterances[index], self._max_seconds
         return read_sound(
-            utterance.audio,
-            rate=self._rate,
-            start=utterance.start,
-            end=utterance.end,
-            max_seconds=self._max_seconds,
+            item.audio, rate=self._rate, start=item.start, end=item.end, max_seconds=limit
         )
 
 
 def name_of(utterance: Utterance) -> str:
-    """Return the name under which `signal_of` reads an utterance: `talk.wav#t=1.5,3`."""
+    """Return the name of an utterance for `signal_of`, such as `talk.wav#t=1.5,3`."""
     start, end = utterance.start, utterance.end
     if start == 0.0 and end is None:
         return str(utterance.audio)
@@ -145,26 +130,22 @@ def name_of(utterance: Utterance) -> str:
 def signal_of(name: str, rate: int, max_seconds: float) -> Signal:
     """Read a file, a segment of it (`talk.wav#t=1.5,3`, in seconds) or stdin (`-`)."""
     if name == "-":
-        if sys.stdin is None:  # closed, as by `<&-`
+        if sys.stdin is None:  # closed by `<&-`
             raise UserError("<stdin>: it is closed", fix="name a file, or use a pipe")
         return read_sound_stream(sys.stdin.buffer, rate=rate, max_seconds=max_seconds)
     segment = None if exists(Path(name)) else _SEGMENT.fullmatch(name)
     if segment is None:
         return read_sound(Path(name), rate=rate, max_seconds=max_seconds)
-    return read_sound(
-        Path(segment["file"]),
-        rate=rate,
-        start=float(segment["start"] or 0.0),
-        end=float(segment["end"]) if segment["end"] else None,
-        max_seconds=max_seconds,
-    )
+    start, end = float(segment["start"] or 0.0), float(segment["end"]) if segment["end"] else None
+    path = Path(segment["file"])
+    return read_sound(path, rate=rate, start=start, end=end, max_seconds=max_seconds)
 
 
 # --- opening
 
 
 class _Decoder(soundfile.SoundFile):  # type: ignore[misc]
-    """libsndfile without the seek of `soundfile` after every read, which is inexact in MP3."""
+    """Disable the seek of `soundfile` after every read, which is inexact in MP3."""
 
     def seekable(self) -> bool:
         return False
@@ -202,16 +183,13 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
     start = file.read(BLOCK)
     kind = sound_format(start)
     if kind is None:
-        found = f"starts with {start[:12]!r}" if start else "is empty"
-        raise UserError(
-            f"{name}: the file {found} (expected {FORMATS})",
-            fix=f"if it is sound, {CONVERT}" if start else "copy, download or record it again",
-        )
+        got = f"starts with {start[:12]!r}" if start else "is empty"
+        fix = f"if it is sound, {CONVERT}" if start else "copy, download or record it again"
+        raise UserError(f"{name}: the file {got} (expected {FORMATS})", fix=fix)
     if kind == "NIST" and b"shorten" in start[:1024]:
-        raise UserError(
-            f"{name}: compressed SPHERE file (expected the coding pcm, ulaw or alaw)",
-            fix="convert it to WAV, for example with `sph2pipe -f wav OLD NEW.wav`",
-        )
+        message = f"{name}: compressed SPHERE file (expected the coding pcm, ulaw or alaw)"
+        fix = "convert it to WAV, for example with `sph2pipe -f wav OLD NEW.wav`"
+        raise UserError(message, fix=fix)
     if kind in ("WAV", "AIFF", "W64"):
         check_data_chunk(file, size, kind, name)
     elif kind == "OGG":
@@ -226,8 +204,8 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
         if kind == "NIST":
             count = SAMPLE_COUNT.search(start.partition(b"end_head")[0])
             if count is None or int(count[1]) > frames:
-                promised = int(count[1]) if count else "no sample_count"
-                raise damaged_sound(name, f"{frames} samples, and its header says {promised}")
+                header = int(count[1]) if count else "no sample_count"
+                raise damaged_sound(name, f"{frames} samples, and its header says {header}")
             frames = int(count[1])
         sound = _Sound(name, decoder, frames)
         _check_limits(sound)
@@ -235,13 +213,10 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
 
 
 def _unnamed(file: BinaryIO) -> SimpleNamespace:
-    """Return the file for `soundfile`, which takes one named .raw for samples without a header.
-
-    Damaged headers lead to places before the start. An exception there would be printed.
-    """
+    """Hide the name of a file, because `soundfile` reads files named .raw without a header."""
 
     def seek(offset: int, whence: int = io.SEEK_SET) -> None:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):  # before the start, after damaged headers
             file.seek(offset, whence)
 
     return SimpleNamespace(seek=seek, tell=file.tell, read=file.read)
@@ -250,20 +225,17 @@ def _unnamed(file: BinaryIO) -> SimpleNamespace:
 def _check_limits(sound: _Sound) -> None:
     if not 1 <= sound.frames < 2**48:  # libsndfile returns 2^63 - 1 for a FLAC file from a pipe
         raise UserError(
-            f"{sound.name}: the file has no sound, or its header does not say how much "
-            "(expected the number of samples)",
+            f"{sound.name}: no sound, or no number of samples in the header (expected both)",
             fix="record it again, or write it again with `ffmpeg -i OLD NEW.wav`",
         )
+    limits = ""
     if not MIN_RATE <= sound.rate <= MAX_RATE:
-        expected, found = f"{MIN_RATE} to {MAX_RATE} Hz", f"{sound.rate} Hz"
+        limits = f"expected {MIN_RATE} to {MAX_RATE} Hz, got {sound.rate} Hz"
     elif not 1 <= sound.channels <= MAX_CHANNELS:
-        expected, found = f"1 to {MAX_CHANNELS} channels", f"{sound.channels}"
-    else:
-        return
-    raise UserError(
-        f"{sound.name}: unusual sound (expected {expected}, got {found})",
-        fix=f"if the file is complete, {CONVERT}",
-    )
+        limits = f"expected 1 to {MAX_CHANNELS} channels, got {sound.channels}"
+    if limits:
+        message = f"{sound.name}: unusual sound ({limits})"
+        raise UserError(message, fix=f"if the file is complete, {CONVERT}")
 
 
 # --- decoding
@@ -276,7 +248,7 @@ def _segment(sound: _Sound, start: float, end: float | None, max_seconds: float)
     if not 0 <= start < stop <= sound.seconds + ROUNDING:  # false for NaN
         raise UserError(
             f"{where} is not in the file (expected 0 <= start < end <= {sound.seconds:.3f})",
-            fix="correct start and end: both are seconds from the beginning of the file",
+            fix="correct start and end: both are seconds from the start of the file",
         )
     if stop - start > max_seconds:
         raise UserError(
@@ -285,24 +257,26 @@ def _segment(sound: _Sound, start: float, end: float | None, max_seconds: float)
         )
     first, last = round(start * sound.rate), min(round(stop * sound.rate), sound.frames)
     if (last - first) * sound.channels > MAX_SAMPLES:
+        size = f"{sound.channels} channels at {sound.rate} Hz"
         raise UserError(
-            f"{where} with {sound.channels} channels at {sound.rate} Hz has too many samples "
-            f"(expected at most {MAX_SAMPLES:,})",
-            fix="mix the channels or lower the rate, for example with "
-            "`ffmpeg -i OLD -ac 1 -ar 16000 NEW.wav`",
+            f"{where} with {size} has too many samples (expected at most {MAX_SAMPLES:,})",
+            fix="mix or resample it, for example with `ffmpeg -i OLD -ac 1 -ar 16000 NEW.wav`",
         )
     if first >= last:
-        raise UserError(
-            f"{where} has no sample (expected at least 1/{sound.rate} s)",
-            fix="correct start and end",
-        )
+        message = f"{where} has no sample (expected at least 1/{sound.rate} s)"
+        raise UserError(message, fix="correct start and end")
     return first, last
 
 
 def _read(sound: _Sound, rate: int, first: int, last: int) -> Signal:
-    _skip_to(sound, first)
+    if sound.decoder.format in READ_FROM_START:
+        for place in range(0, first, BLOCK):
+            _block(sound, place, min(place + BLOCK, first))
+    else:
+        with _damage(sound.name):
+            sound.decoder.seek(first)
     resampler = soxr.ResampleStream(sound.rate, rate, 1, dtype="float32", quality="HQ")
-    # A product is many times faster than numpy's mean over so short an axis.
+    # A product is much faster than numpy's mean over such a short axis.
     share = np.full(sound.channels, 1 / sound.channels, dtype=np.float32)
     pieces = []
     for place in range(first, last, BLOCK):
@@ -313,36 +287,23 @@ def _read(sound: _Sound, rate: int, first: int, last: int) -> Signal:
         pieces.append(samples)
     resampled = np.concatenate(pieces)
     if not len(resampled):
-        raise UserError(
-            f"{sound.name}: {(last - first) / sound.rate:.6f} s of sound are too short "
-            f"(expected at least one sample at {rate} Hz)",
-            fix="remove it",
-        )
+        length = f"{(last - first) / sound.rate:.6f} s of sound"
+        message = f"{sound.name}: {length} are too short (expected at least 1/{rate} s)"
+        raise UserError(message, fix="remove it")
     return resampled
-
-
-def _skip_to(sound: _Sound, first: int) -> None:
-    if sound.decoder.format in READ_FROM_START:
-        for place in range(0, first, BLOCK):
-            _block(sound, place, min(place + BLOCK, first))
-    else:
-        with _damage(sound.name):
-            sound.decoder.seek(first)
 
 
 def _block(sound: _Sound, place: int, after: int) -> Float[np.ndarray, "frames channels"]:
     with _damage(sound.name, f" after {place / sound.rate:.3f} s"):
         block = np.asarray(sound.decoder.read(after - place, dtype="float32", always_2d=True))
     if len(block) < after - place:
-        there = place + len(block)
-        raise damaged_sound(sound.name, f"{there} samples, and its header says {sound.frames}")
+        count = place + len(block)
+        raise damaged_sound(sound.name, f"{count} samples, and its header says {sound.frames}")
     peak = max(block.max(), -block.min())
     if not peak <= MAX_AMPLITUDE:  # false for NaN
-        raise UserError(
-            f"{sound.name}: invalid sample after {place / sound.rate:.3f} s "
-            f"(expected numbers between -1 and 1, got {peak})",
-            fix="write the file again with numbers between -1 and 1",
-        )
+        problem = f"invalid sample after {place / sound.rate:.3f} s"
+        message = f"{sound.name}: {problem} (expected numbers between -1 and 1, got {peak})"
+        raise UserError(message, fix="write the file again with numbers between -1 and 1")
     return block
 
 

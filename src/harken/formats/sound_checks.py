@@ -1,6 +1,6 @@
-"""Recognize sound files by their first bytes, and refuse truncated ones.
+"""Detect audio formats by the first bytes, and reject truncated WAV, AIFF, W64 and Ogg files.
 
-libsndfile decodes what it finds of a truncated WAV, AIFF, W64 or Ogg file without an error.
+libsndfile decodes a truncated file without an error.
 """
 
 import struct
@@ -10,7 +10,7 @@ from typing import BinaryIO
 from harken.errors import UserError
 
 MAX_CHUNKS = 1000
-STREAMED = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)  # data lengths of WAV written to a pipe
+STREAMED = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)  # data lengths of WAV files written to a pipe
 W64_MAGIC = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 OGG_PAGE = struct.Struct("<4sBBqIIIB")  # OggS, version, flags, time, stream, number, CRC, segments
 MAX_PAGE = 27 + 255 + 255 * 255
@@ -21,12 +21,12 @@ CONVERT = "convert it to WAV, for example with `ffmpeg -i OLD NEW.wav`"
 
 
 def sound_format(start: bytes) -> str | None:
-    """Return the format by the first bytes, as libsndfile calls it."""
+    """Return libsndfile's name of the format, or None."""
     if start[:4] == b"RIFF" and start[8:12] == b"WAVE":
         return "WAV"
     if start[:4] == b"FORM" and start[8:12] in (b"AIFF", b"AIFC"):
         return "AIFF"
-    # An MPEG frame starts with 11 bits of 1, and then has the bits 01 for layer III.
+    # An MPEG frame starts with 11 one bits; the layer bits 01 are layer III.
     if start[:3] == b"ID3" or (start[:1] == b"\xff" and start[1:2] and start[1] & 0xE6 == 0xE2):
         return "MP3"
     magics = {W64_MAGIC: "W64", b"fLaC": "FLAC", b"OggS": "OGG", b"NIST_1A\n": "NIST"}
@@ -45,7 +45,7 @@ def check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
             raise damaged_sound(name, "no sound data")
         chunk, length = header.unpack(raw)
         place += header.size
-        length -= header.size if w64 else 0  # lengths of W64 include the header
+        length -= header.size if w64 else 0  # W64 lengths include the header
         if length < 0:
             raise damaged_sound(name, "a chunk of negative length")
         if chunk == (b"SSND" if kind == "AIFF" else b"data"):
@@ -53,23 +53,18 @@ def check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
         place += -(-length // alignment) * alignment
     else:
         raise damaged_sound(name, f"more than {MAX_CHUNKS} chunks")
-    there = size - place
+    actual = size - place
     streamed = kind == "WAV" and any(mark - 256 < length <= mark for mark in STREAMED)
-    if length == 0 and there:
-        raise UserError(
-            f"{name}: the header says 0 bytes of sound and {there} follow, "
-            "because the recording was interrupted (expected the length)",
-            fix="record it again; or keep what is there, with `ffmpeg -i OLD NEW.wav`",
-        )
-    if length > there and not streamed:
-        raise UserError(
-            f"{name}: the file is truncated (expected {length:,} bytes of sound, got {there:,})",
-            fix="copy, download or record it again",
-        )
+    if length == 0 and actual:
+        message = f"{name}: interrupted recording (expected {actual:,} bytes by the header, got 0)"
+        raise UserError(message, fix="record it again, or repair it with `ffmpeg -i OLD NEW.wav`")
+    if length > actual and not streamed:
+        problem = f"the file is truncated (expected {length:,} bytes of sound, got {actual:,})"
+        raise UserError(f"{name}: {problem}", fix="copy, download or record it again")
 
 
 def check_last_page(file: BinaryIO, size: int, name: str) -> None:
-    """Check that an Ogg file ends with a complete page that is marked as the last."""
+    """Check that an Ogg file ends with a complete page that has the end-of-stream flag."""
     file.seek(0)
     first = OGG_PAGE.unpack(file.read(OGG_PAGE.size).ljust(OGG_PAGE.size, b"\0"))
     file.seek(max(0, size - MAX_PAGE))
@@ -80,19 +75,18 @@ def check_last_page(file: BinaryIO, size: int, name: str) -> None:
         lengths = page[OGG_PAGE.size : OGG_PAGE.size + segments]
         page = page[: OGG_PAGE.size + segments + sum(lengths)]
         if stream != first[4]:
-            raise UserError(
-                f"{name}: the file has several Ogg streams (expected one of sound)", fix=CONVERT
-            )
+            message = f"{name}: the file has several Ogg streams (expected one of sound)"
+            raise UserError(message, fix=CONVERT)
         if flags & LAST_PAGE and checksum == ogg_checksum(page):
             return
     raise damaged_sound(name, "its last Ogg page is incomplete or without the end-of-stream flag")
 
 
 def ogg_checksum(page: bytes) -> int:
-    """Return the CRC of an Ogg page, whose own four bytes count as zero.
+    """Return the CRC of an Ogg page, computed with its CRC field set to zero.
 
-    Ogg and zlib use the same polynomial. zlib reverses the bits of each byte and complements the
-    value before and after.
+    Ogg and zlib use the same polynomial; zlib also reverses the bits of each byte and complements
+    the value before and after.
     """
     plain = page[:22] + bytes(4) + page[26:]
     value = zlib.crc32(plain.translate(REVERSED_BITS), 0xFFFFFFFF) ^ 0xFFFFFFFF
@@ -101,7 +95,5 @@ def ogg_checksum(page: bytes) -> int:
 
 def damaged_sound(name: str, reason: str) -> UserError:
     """Return the error for a file that is not complete."""
-    return UserError(
-        f"{name}: damaged or unsupported sound ({reason}; expected a complete file)",
-        fix=f"copy or download it again, or {CONVERT}",
-    )
+    message = f"{name}: damaged or unsupported sound ({reason}; expected a complete file)"
+    return UserError(message, fix=f"copy or download it again, or {CONVERT}")

@@ -1,14 +1,14 @@
-"""Read folders of speech as they are published.
+"""Read folders of speech corpora.
 
-    Kaldi          wav.scp (recording path), text (utterance words …) and, if there are any,
+    Kaldi          wav.scp (recording path), text (utterance words …) and optionally
                    segments (utterance recording start end) and utt2spk (utterance speaker)
     CMU Sphinx     etc/NAME.fileids, etc/NAME.transcription, wav/, as in AN4
-    LibriSpeech    speaker/chapter/speaker-chapter.trans.txt beside the sound
-    side by side   name.wav and name.txt, in any folder below
+    LibriSpeech    speaker/chapter/speaker-chapter.trans.txt next to the audio
+    text files     name.wav and name.txt, in any subfolder
     file names     {text}_{speaker}_{index}.wav     of 7_jackson_32.wav: text 7, speaker jackson
 
-The first of the layouts that fits is used. Commands in a `wav.scp` are refused, never run.
-Relative paths of Kaldi are tried from the folder and then from the working directory.
+The first layout that fits is used. Commands in `wav.scp` are rejected, never run. Relative paths of
+Kaldi are relative to the folder or to the working directory.
 """
 
 import re
@@ -34,60 +34,50 @@ SILENCES = {"<s>", "</s>", "<sil>"}
 FIELD = re.compile(r"\{([^{}]*)\}")
 FIX_KALDI = "correct the tables, for example with Kaldi's `utils/fix_data_dir.sh`"
 
-Found = Iterator[tuple[str, Utterance]]  # each with its place
+Utterances = Iterator[tuple[str, Utterance]]  # each with its place
 
 
-def read_folder(folder: Path) -> list[Utterance]:
-    """Read all utterances below a folder of one of the known layouts."""
+def read_speech_folder(folder: Path) -> list[Utterance]:
+    """Read all utterances of a folder, whose layout is detected."""
     _require_folder(folder)
+    return checked_utterances(_utterances(folder), str(folder))
+
+
+def _utterances(folder: Path) -> Utterances:
     if is_file(folder / "wav.scp"):
-        return read_kaldi(folder)
+        return _kaldi(folder)
     if controls := sorted((folder / "etc").glob("*.fileids")):
-        return checked_utterances(chain.from_iterable(map(_sphinx, controls)), str(folder))
+        return chain.from_iterable(map(_sphinx, controls))
     if transcripts := sorted(folder.rglob("*.trans.txt")):
-        return checked_utterances(chain.from_iterable(map(_librispeech, transcripts)), str(folder))
-    sounds = sorted(path for path in folder.rglob("*") if _is_sound(path))
+        return chain.from_iterable(map(_librispeech, transcripts))
+    files = sorted(path for path in folder.rglob("*") if is_file(path))
+    sounds = [path for path in files if _is_sound(path)]
     if any(is_file(sound.with_suffix(".txt")) for sound in sounds):
-        return checked_utterances(_side_by_side(folder, sounds), str(folder))
-    suffixes = Counter(
-        path.suffix.lower() or "no suffix" for path in folder.rglob("*") if is_file(path)
-    )
-    found = ", ".join(f"{count} of {suffix}" for suffix, count in suffixes.most_common(5))
+        return _text_files(folder, sounds)
+    suffixes = Counter(path.suffix.lower() or "no suffix" for path in files)
+    counts = ", ".join(f"{count} of {suffix}" for suffix, count in suffixes.most_common(5))
     raise UserError(
         f"{folder}: expected a folder of Kaldi (wav.scp), CMU Sphinx (etc/*.fileids) or "
-        "LibriSpeech (*.trans.txt), or a name.txt beside each name.wav, got "
-        f"{f'files ({found})' if found else 'no files'}",
+        "LibriSpeech (*.trans.txt), or a name.txt next to each name.wav, got "
+        f"{f'files ({counts})' if counts else 'no files'}",
         fix="if the file names contain the text, give a pattern such as "
         '"{text}_{speaker}_{index}.wav" (command line: --pattern)',
     )
 
 
-def read_sphinx(control: Path) -> list[Utterance]:
-    """Read one `etc/NAME.fileids`: a corpus has one for training and one for testing."""
-    return checked_utterances(_sphinx(control), str(control))
-
-
-def read_kaldi(folder: Path) -> list[Utterance]:
-    """Read a Kaldi data folder, in the order of `text`."""
-    return checked_utterances(_kaldi(folder), str(folder))
-
-
 def _require_folder(folder: Path) -> None:
     if not is_folder(folder):
-        raise UserError(
-            f"{shown(folder)}: folder not found (expected one of sound files)",
-            fix="check the name",
-        )
+        message = f"{shown(folder)}: folder not found (expected one of sound files)"
+        raise UserError(message, fix="check the name")
 
 
 def _is_sound(path: Path) -> bool:
-    """Whether a file is sound by its suffix; archives from a Mac have hidden `._name.wav`."""
-    sound = path.suffix.lower() in SOUND_SUFFIXES and not path.name.startswith(".")
-    return sound and is_file(path)
+    """Whether a file has an audio suffix and is not hidden, as `._name.wav` in Mac archives is."""
+    return path.suffix.lower() in SOUND_SUFFIXES and path.name[0] != "." and is_file(path)
 
 
-def _sound_beside(folder: Path, stem: str, usual: str) -> Path:
-    """Return the sound file with this stem; the usual one, which is then missing, if none is."""
+def _sound_file(folder: Path, stem: str, usual: str) -> Path:
+    """Return the audio file with this stem; the path with the usual suffix if none exists."""
     suffixes = (usual, *SOUND_SUFFIXES)
     for suffix in (*suffixes, *(suffix.upper() for suffix in suffixes)):
         if is_file(path := folder / f"{stem}{suffix}"):
@@ -95,53 +85,47 @@ def _sound_beside(folder: Path, stem: str, usual: str) -> Path:
     return folder / f"{stem}{usual}"
 
 
-def _sphinx(control: Path) -> Found:
-    """Line n of one file is the path, line n of the other the transcript."""
+def _sphinx(control: Path) -> Utterances:
+    """Combine line n of the paths with line n of the transcripts."""
     texts = list(read_lines(control.with_suffix(".transcription")))
     paths = list(read_lines(control))
     if len(texts) != len(paths):
-        raise UserError(
-            f"{control}: expected as many lines as {control.stem}.transcription, got {len(paths)} "
-            f"and {len(texts)}",
-            fix="check that both are complete",
-        )
+        counts = f"got {len(paths)} and {len(texts)}"
+        message = f"{control}: expected as many lines as {control.stem}.transcription, {counts}"
+        raise UserError(message, fix="check that both are complete")
     for path, text in zip(paths, texts, strict=True):
         name = path.text.strip()
         last = name.rpartition("/")[2]
         match = TRANSCRIPTION.fullmatch(text.text)
         if match is None or match["name"].rpartition("/")[2] != last:
-            raise UserError(
-                f"{text.where}: expected words and ({last}), as in {path.where}, got "
-                f"{text.text.strip()[-60:]!r}",
-                fix="bring both files into the same order",
-            )
+            expected, got = f"words and ({last}), as in {path.where}", text.text.strip()[-60:]
+            fix = "bring both files into the same order"
+            raise text.error(f"expected {expected}, got {got!r}", fix)
         words = " ".join(word for word in match["words"].split() if word not in SILENCES)
-        audio = _sound_beside(control.parent.parent / "wav", name, ".sph")
+        audio = _sound_file(control.parent.parent / "wav", name, ".sph")
         yield text.where, Utterance(audio=audio, text=words, speaker=audio.parent.name)
 
 
-def _librispeech(transcript: Path) -> Found:
+def _librispeech(transcript: Path) -> Utterances:
     chapter = transcript.name.removesuffix(".trans.txt")
     for line in read_lines(transcript):
         name, _, text = line.text.strip().partition(" ")
         if not name.startswith(f"{chapter}-"):
-            raise UserError(
-                f"{line.where}: expected a name that begins with {chapter}-, got {name[:60]!r}",
-                fix="one line is one utterance: name, blank, text",
-            )
-        audio = _sound_beside(transcript.parent, name, ".flac")
+            problem = f"expected a name that begins with {chapter}-, got {name[:60]!r}"
+            raise line.error(problem, "write one utterance per line: name, space, text")
+        audio = _sound_file(transcript.parent, name, ".flac")
         yield line.where, Utterance(audio=audio, text=text, speaker=chapter.partition("-")[0])
 
 
-def _side_by_side(folder: Path, sounds: Iterable[Path]) -> Found:
-    texts = [(sound, sound.with_suffix(".txt")) for sound in sounds]
-    if missing := [sound for sound, text in texts if not is_file(text)]:
+def _text_files(folder: Path, sounds: Iterable[Path]) -> Utterances:
+    texts = {sound: sound.with_suffix(".txt") for sound in sounds}
+    if missing := [sound for sound, text in texts.items() if not is_file(text)]:
         raise UserError(
-            f"{folder}: no text beside {missing[0].relative_to(folder)} and {len(missing) - 1} "
+            f"{folder}: no text for {missing[0].relative_to(folder)} and {len(missing) - 1} "
             "other sound files (expected name.txt for each name.wav)",
             fix="write the texts, or move those files elsewhere",
         )
-    for sound, text in texts:
+    for sound, text in texts.items():
         yield str(text), Utterance(audio=sound, text=" ".join(read_whole(text).split()))
 
 
@@ -150,40 +134,27 @@ def _side_by_side(folder: Path, sounds: Iterable[Path]) -> Found:
 
 class _Row(NamedTuple):
     line: Line
-    rest: str  # what follows the name
+    rest: str  # the text after the name
 
 
-class _Segment(NamedTuple):
-    recording: str
-    start: float
-    end: float | None
-
-
-def _kaldi(folder: Path) -> Found:
+def _kaldi(folder: Path) -> Utterances:
     texts, sounds = _table(folder / "text"), _table(folder / "wav.scp")
     recordings = {name: _audio(row, folder) for name, row in sounds.items()}
-    cuts, speaker_table = folder / "segments", folder / "utt2spk"
-    if is_file(cuts):
-        segments = {name: _segment(row) for name, row in _table(cuts).items()}
-    else:
-        segments = {name: _Segment(name, 0.0, None) for name in recordings}
-    speakers = _table(speaker_table) if is_file(speaker_table) else {}
+    segments: dict[str, tuple[str, float, float | None]]  # recording, start and end
+    segments = {name: (name, 0.0, None) for name in recordings}
+    if is_file(table := folder / "segments"):
+        segments = {name: _segment(row) for name, row in _table(table).items()}
+    speakers = _table(table) if is_file(table := folder / "utt2spk") else {}
     _check_names(folder, texts.keys() - segments.keys(), "a text, but no sound")
     _check_names(folder, segments.keys() - texts.keys(), "sound, but no text")
-    unknown = {name for name, segment in segments.items() if segment.recording not in recordings}
+    unknown = {name for name, (source, _, _) in segments.items() if source not in recordings}
     _check_names(folder, unknown, "a segment of a recording that is not in wav.scp")
     if speakers:
         _check_names(folder, texts.keys() - speakers.keys(), "no speaker in utt2spk")
     for name, (line, text) in texts.items():
-        segment = segments[name]
-        utterance = Utterance(
-            audio=recordings[segment.recording],
-            text=" ".join(text.split()),
-            speaker=speakers[name].rest if speakers else "",
-            start=segment.start,
-            end=segment.end,
-        )
-        yield line.where, utterance
+        recording, start, end = segments[name]
+        words, speaker = " ".join(text.split()), speakers[name].rest if speakers else ""
+        yield line.where, Utterance(recordings[recording], words, speaker, start, end)
 
 
 def _table(path: Path) -> dict[str, _Row]:
@@ -191,41 +162,37 @@ def _table(path: Path) -> dict[str, _Row]:
     for line in read_lines(path):
         name, *rest = line.text.split(maxsplit=1)
         if name in rows:
-            raise UserError(f"{line.where}: {name!r} again (expected it once)", fix=FIX_KALDI)
+            raise line.error(f"{name!r} again (expected it once)", FIX_KALDI)
         rows[name] = _Row(line, rest[0].strip() if rest else "")
     return rows
 
 
 def _audio(row: _Row, folder: Path) -> Path:
     if row.rest.endswith("|") or row.rest.startswith("|"):
-        raise UserError(
-            f"{row.line.where}: expected the path of a sound file, got the command "
-            f"{row.rest[:60]!r}, which Harken does not run",
-            fix="run it yourself and name the file that it writes",
-        )
+        got = f"the command {row.rest[:60]!r}, which Harken does not run"
+        fix = "run it yourself and name the file that it writes"
+        raise row.line.error(f"expected the path of a sound file, got {got}", fix)
     if not row.rest:
-        raise UserError(f"{row.line.where}: expected `recording path`, got no path", fix=FIX_KALDI)
+        raise row.line.error("expected `recording path`, got no path", FIX_KALDI)
     here = folder / row.rest
     return here if is_file(here) or not is_file(Path(row.rest)) else Path(row.rest)
 
 
-def _segment(row: _Row) -> _Segment:
+def _segment(row: _Row) -> tuple[str, float, float | None]:
     cells = row.rest.split()
     try:
         recording, start, end = cells[0], *map(float, cells[1:])
     except (ValueError, IndexError):
-        raise UserError(
-            f"{row.line.where}: expected `utterance recording start end` with times in seconds, "
-            f"got {row.line.text[:60]!r}",
-            fix=FIX_KALDI,
-        ) from None
-    return _Segment(recording, start, None if end == -1 else end)
+        expected = "`utterance recording start end` with times in seconds"
+        problem = f"expected {expected}, got {row.line.text[:60]!r}"
+        raise row.line.error(problem, FIX_KALDI) from None
+    return recording, start, None if end == -1 else end
 
 
-def _check_names(folder: Path, wrong: set[str], what: str) -> None:
-    if wrong:
+def _check_names(folder: Path, names: set[str], problem: str) -> None:
+    if names:
         raise UserError(
-            f"{folder}: {min(wrong)!r} and {len(wrong) - 1} other utterances have {what} "
+            f"{folder}: {min(names)!r} and {len(names) - 1} other utterances have {problem} "
             "(expected text and sound of the same ones)",
             fix=FIX_KALDI,
         )
@@ -237,11 +204,11 @@ def _check_names(folder: Path, wrong: set[str], what: str) -> None:
 def utterances_from_names(
     folder: Path, pattern: str, *, words: Mapping[str, str] | None = None, split: str = ""
 ) -> list[Utterance]:
-    """Read one utterance per sound file from its name, in the order of names.
+    """Read one utterance per audio file from its name, in the order of names.
 
-    A field of the pattern is at least one character without `/`; fields other than `text` and
-    `speaker` are ignored. `split` separates the words of a text, and `words` maps each to what is
-    said: with `_` and {"1": "yes", "0": "no"}, the name 1_0_1.wav of {text}.wav is "yes no yes".
+    A field of the pattern matches at least one character except `/`; fields other than `text` and
+    `speaker` are ignored. `split` separates the words of a text, and `words` maps them to spoken
+    words: with `_` and {"1": "yes", "0": "no"}, the text of 1_0_1.wav is "yes no yes".
     """
     fields, literals = FIELD.findall(pattern), FIELD.split(pattern)[::2]
     _check_pattern(pattern, fields, literals)
@@ -254,52 +221,45 @@ def utterances_from_names(
             f"{folder}: no sound file at {depth} (expected some that match {pattern!r})",
             fix=f"name subfolders in the pattern, too; suffixes are {' '.join(SOUND_SUFFIXES)}",
         )
-    # A name matches in one way only if the shortest and the longest fields divide it alike.
+    # A match is unique if lazy and greedy fields agree.
     escaped = [re.escape(literal) for literal in literals]
     shortest, longest = (re.compile(field.join(escaped)) for field in ("([^/]+?)", "([^/]+)"))
     matches = [(shortest.fullmatch(name), longest.fullmatch(name)) for name in names]
-    found, values = [], [(a.groups(), b.groups()) for a, b in matches if a and b]
-    if misfits := [name for name, (match, _) in zip(names, matches, strict=True) if not match]:
-        raise _misfits(folder, misfits, len(names), f"do not match {pattern!r}")
-    if misfits := [name for name, (a, b) in zip(names, values, strict=True) if a != b]:
-        raise _misfits(folder, misfits, len(names), f"match {pattern!r} in more than one way")
+    utterances, values = [], [(a.groups(), b.groups()) for a, b in matches if a and b]
+    misfits = [name for name, (match, _) in zip(names, matches, strict=True) if not match]
+    problem = "do not match"
+    if not misfits:
+        misfits = [name for name, (a, b) in zip(names, values, strict=True) if a != b]
+        problem = "match in several ways"
+    if misfits:
+        count = f"{len(misfits)} of {len(names)} sound files"
+        message = f"{folder}: {count} {problem} {pattern!r}, the first is {misfits[0]!r}"
+        raise UserError(message, fix="correct the pattern, rename the files or move them elsewhere")
     for sound, (cells, _) in zip(sounds, values, strict=True):
         known = dict(zip(fields, cells, strict=True))
         text = _spoken(sound, known["text"], words, split)
-        found.append((str(sound), Utterance(sound, text, known.get("speaker", ""))))
-    return checked_utterances(found, str(folder))
+        utterances.append((str(sound), Utterance(sound, text, known.get("speaker", ""))))
+    return checked_utterances(utterances, str(folder))
 
 
 def _check_pattern(pattern: str, fields: list[str], literals: list[str]) -> None:
     if fields.count("text") != 1 or fields.count("speaker") > 1:
-        near = next((field for field in fields if nearest(field, ["text"])), None)
+        near = next((field for field in fields if nearest(field, ["text"])), "text")
+        fix = 'write it like "{text}_{speaker}_{index}.wav"'
         raise UserError(
             f"pattern {pattern!r}: expected 'text' once and 'speaker' at most once, got {fields}",
-            fix=f"did you mean 'text' by {near!r}?"
-            if near and near != "text"
-            else 'write it like "{text}_{speaker}_{index}.wav"',
+            fix=fix if near == "text" else f"did you mean 'text' by {near!r}?",
         )
     if any(brace in literal for literal in literals for brace in "{}"):
-        raise UserError(
-            f"pattern {pattern!r}: unmatched brace (expected fields such as {{text}})",
-            fix="close every brace",
-        )
-
-
-def _misfits(folder: Path, names: list[str], count: int, how: str) -> UserError:
-    return UserError(
-        f"{folder}: {len(names)} of {count} sound files {how}, the first {names[0]!r}",
-        fix="correct the pattern, rename the files or move them elsewhere",
-    )
+        message = f"pattern {pattern!r}: unmatched brace (expected fields such as {{text}})"
+        raise UserError(message, fix="close every brace")
 
 
 def _spoken(sound: Path, text: str, words: Mapping[str, str] | None, split: str) -> str:
     parts = text.split(split) if split else [text]
     if words:
         if unknown := [part for part in parts if part not in words]:
-            raise UserError(
-                f"{sound}: expected one of {', '.join(words)} as text, got {unknown[0]!r}",
-                fix=f"map it to a word, as in {unknown[0]}=WORD",
-            )
+            message = f"{sound}: expected one of {', '.join(words)} as text, got {unknown[0]!r}"
+            raise UserError(message, fix=f"map it to a word, as in {unknown[0]}=WORD")
         parts = [words[part] for part in parts]
     return " ".join(parts)

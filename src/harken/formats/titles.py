@@ -1,9 +1,9 @@
-"""Find the title of a text: the name that it begins with, as in an encyclopedia.
+"""Find the title at the start of a text.
 
     Ada G. Byron. Born in London, she …        the title is `Ada G. Byron.`
 
-It ends at the first full stop after a word of three letters or more, so that neither an initial nor
-"Jr." ends it. A text without such a stop in its first 80 characters has no title.
+The title ends at the first period after a word of at least three letters, so neither an initial nor
+"Jr." ends it. A text without such a period in its first 80 characters has no title.
 """
 
 import re
@@ -12,6 +12,6 @@ TITLE = re.compile(r"\A.{0,79}?[^\W\d_]{3,}\.(?=\s)")
 
 
 def title_of(text: str) -> str:
-    """Return the title with its full stop; empty if there is none."""
-    found = TITLE.match(text)
-    return found.group() if found else ""
+    """Return the title with its period; empty if there is none."""
+    title = TITLE.match(text)
+    return title.group() if title else ""

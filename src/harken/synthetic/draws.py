@@ -1,9 +1,8 @@
-"""Random draws that depend on a key alone, and what all generators of files share.
+"""Random draws that depend only on a key, and functions that all generators share.
 
-What is drawn for one item does not depend on what was drawn before, so that items can be generated
-in any order and in constant memory. `Dice` uses hashes, not `random`, whose sequences may change
-with Python. NumPy keeps the bits of a stream for ever, but not how it makes normal numbers of them:
-those are the same on every machine with the same NumPy, but for the last bit of a logarithm.
+Items can be generated in any order and in constant memory. `Dice` uses hashes, because sequences of
+`random` may change with Python. NumPy guarantees the bits of a stream, but not the normal numbers
+made from them.
 """
 
 import re
@@ -24,9 +23,9 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Draws that depend on the key alone: the digits of one 512-bit hash in mixed radix.
+    """Draws from a key: the digits of a 512-bit hash in mixed radix.
 
-    The product of the bounds of all draws must stay far below 2^512; ours stay below 2^200.
+    The product of all bounds must be far below 2^512; those of the generators are below 2^200.
     """
 
     __slots__ = ("_rest",)
@@ -44,17 +43,17 @@ class Dice:
 
 
 def rng(*key: int | str) -> np.random.Generator:
-    """Return the random generator of a key of numbers and words."""
+    """Return a random generator that depends only on the key."""
     return np.random.Generator(np.random.Philox(key=Dice(*key).below(1 << 128)))
 
 
 def shuffled(position: int, size: int, *key: int | str) -> int:
     """Return one element of the shuffled `range(size)`, without computing the others.
 
-    A Feistel network on (high, low) is a bijection of the smallest square that holds the range;
-    following it until it comes back into the range is one of the range.
+    A Feistel network on (high, low) permutes the smallest square that contains the range; iterating
+    it until the result is in the range permutes the range.
     """
-    position = int(position)  # numpy's integers would overflow below
+    position = int(position)  # numpy integers would overflow
     side = isqrt(size - 1) + 1
     while True:
         high, low = divmod(position, side)
@@ -93,21 +92,19 @@ def require_bounds(least: int, most: int, limit: int) -> None:
 
 
 def require_generated(folder: Path, names: re.Pattern[str]) -> None:
-    """Refuse to replace a folder that contains anything but generated files of these names."""
+    """Raise `UserError` if a folder that is to be replaced contains files with other names."""
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if not names.fullmatch(name):
-            raise UserError(
-                f"{folder}: contains {name!r} (expected generated files only, because the folder "
-                "is replaced)",
-                fix="move that away, or choose another folder",
-            )
+            reason = "expected generated files only, because the folder is replaced"
+            fix = "move that away, or choose another folder"
+            raise UserError(f"{folder}: contains {name!r} ({reason})", fix=fix)
 
 
 @contextmanager
 def open_all(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
-    """Open text files that get their names only when all of them are complete."""
-    with ExitStack() as renames, ExitStack() as closes:  # left in reverse: all closed, then renamed
+    """Open text files that are renamed to their paths when all of them are complete."""
+    with ExitStack() as renames, ExitStack() as closes:  # first all are closed, then renamed
         parts = [renames.enter_context(replacing(path)) for path in paths]
         yield [
             closes.enter_context(part.open("w", encoding="utf-8", newline="\n")) for part in parts

@@ -1,8 +1,8 @@
-"""Make fictional names: the first words of one person's name and the last word of another's.
+"""Combine the first words of one name with the last word of another to fictional names.
 
-Each part is as familiar to a model as a part of a real name. A model that is as confident on them
-as on real names does not know which people it knows. The training texts are not searched, so a
-name may occur in them by chance.
+Their parts are as familiar to a model as those of real names. If it is as confident on them, its
+confidence does not reveal which people it has seen. The training texts are not searched, so a name
+may occur in them by chance.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ ATTEMPTS = 20  # per name: most are new, unless nearly all combinations are real
 
 
 def fictional_names(names: Sequence[str], taken: Iterable[str], count: int, seed: int) -> list[str]:
-    """Return up to `count` different names, fewer if there are not so many combinations.
+    """Return up to `count` different names that are not in `names` or `taken`.
 
-    None is one of `names` or of the `taken` ones. Names of one word have nothing to exchange.
+    Names of one word are not used.
     """
     parts = [name.rsplit(maxsplit=1) for name in dict.fromkeys(names)]
     firsts = list(dict.fromkeys(part[0] for part in parts if len(part) == 2))

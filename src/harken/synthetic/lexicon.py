@@ -1,7 +1,6 @@
-"""The words of generated sentences: stems by syllables, and their roots in an invented language.
+"""Words of synthetic sentences: stems made of syllables, and their roots in the target language.
 
-Sentences are in `sentences.py`. Numbers, shuffled by the seed, are read as syllables,
-so that no two stems and no two roots are alike.
+Shuffled numbers are read as syllables, so that all stems and all roots differ.
 """
 
 from collections.abc import Sequence
@@ -13,9 +12,9 @@ from typing import NamedTuple
 from harken.synthetic.draws import Dice, shuffled
 
 MAX_STEMS = 5000
-_HELD_OUT = 5  # one inflected form in so many is not in train
+_HELD_OUT = 5  # one in five inflected forms is not in train
 
-# What a start, a vowel, a middle and an end spell together, no other four spell.
+# All combinations of start, vowel, middle and end differ.
 _STEM = (
     "b bl br d dr f fl g gr h k l m n pl r s sl st t tr v w",
     "a e i o u",
@@ -23,9 +22,9 @@ _STEM = (
     "el en et in ock ow",
 )
 _ROOT = ("d k l m n r s t v", "a i o u", "d k l m n r s t v", "a i o u", "d k l m n r s t v")
-CLASSES = "aiu"  # the vowel of each class of nouns
+CLASSES = "aiu"  # the vowel of each noun class
 
-# Real words come first and so are the commonest; the stems that are made follow, in these roles.
+# Real words come first, so they are the most frequent. Generated stems follow in these roles.
 _REAL = {
     "both": "duck walk paint cook plant guard cloud hammer mirror shoulder",
     "noun": "river garden teacher boat",
@@ -36,7 +35,7 @@ _ROLES = ("noun", "verb", "adjective", "noun", "both", "noun", "verb", "noun", "
 
 
 class Noun(NamedTuple):
-    """A stem, the other language's root, and the vowel of its class there."""
+    """A stem, its root in the target language, and the vowel of its noun class."""
 
     stem: str
     root: str
@@ -51,7 +50,7 @@ class Stem(NamedTuple):
 
 
 class Lexicon(NamedTuple):
-    """The open classes, commonest first, and the forms that train does not have."""
+    """The open word classes, most frequent words first, and the forms that are not in train."""
 
     nouns: tuple[Noun, ...]
     verbs: tuple[Stem, ...]
@@ -61,7 +60,7 @@ class Lexicon(NamedTuple):
 
 @lru_cache(maxsize=8)
 def lexicon(seed: int, stems: int) -> Lexicon:
-    """All words of a seed, of which so many stems are made."""
+    """Return all words of a seed, with `stems` generated stems."""
     real = [(stem, role) for role, words in _REAL.items() for stem in words.split()]
     made = [
         (_spelling(_STEM, index, seed, "stems"), _ROLES[index % len(_ROLES)])
@@ -69,8 +68,8 @@ def lexicon(seed: int, stems: int) -> Lexicon:
     ]
     nouns, verbs, adjectives = [], [], []
     for index, (stem, role) in enumerate(real + made):
-        # What is both has two translations, so that they too depend on the neighbors.
-        first, second = (_spelling(_ROOT, 2 * index + way, seed, "roots") for way in (0, 1))
+        # A word that is both has two translations, which depend on its context.
+        first, second = (_spelling(_ROOT, 2 * index + offset, seed, "roots") for offset in (0, 1))
         if role in ("noun", "both"):
             nouns.append(Noun(stem, first, Dice(seed, "class", stem).pick(CLASSES)))
         if role in ("verb", "both"):

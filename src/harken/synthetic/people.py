@@ -1,16 +1,15 @@
-"""Generate people and their biographies, for experiments on what a model remembers from reading.
+"""Generate fictional people, their biographies, and questions about their birthplaces.
 
-A model reads biographies, learns to answer "Where was X born?" for the people who are asked about
-in training, and is tested on the others: only reading can have told it. Three other places in each
-biography keep it from answering with whichever place it saw.
+A model is pretrained on all biographies, finetuned on the questions about some people and tested on
+those about the others. Biographies also contain three other places.
 
-Everything is a pure function of the seed and an index, so that millions of people stream in
-constant memory and a shard is generated without the rest. The words are in `phrasings.py`.
+Everything is a function of the seed and an index, so people can be generated in any order and in
+constant memory. The words are in `phrasings.py`.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import date
 from functools import lru_cache
 from itertools import accumulate, permutations
@@ -34,27 +33,27 @@ assert len(FIRST_NAMES["he"]) == _FIRSTS
 # A middle name is another first name of the same gender.
 NAMES = len(FIRST_NAMES) * _FIRSTS * (_FIRSTS - 1) * len(LAST_NAMES)
 
-# Place number r (from 0) has the share 1 / (r + 16): Zipf without its steep head, so that always
-# naming the commonest of 100 places is right 3 times in 100.
+# The frequency of place r (from 0) is proportional to 1 / (r + 16), a Zipf distribution without its
+# head: always answering the most frequent of 100 places is correct for 3 % of the people.
 _ZIPF_OFFSET = 16
 _EARLIEST, _LATEST = date(1930, 1, 1).toordinal(), date(2000, 1, 1).toordinal()
 _ORDERS = tuple(permutations(range(len(FACTS))))
-_BIRTHPLACE = 0  # the fact that is asked about, and so told in every biography
+_BIRTHPLACE = 0  # the fact of the questions, which is in every biography
 _PROGRESS_EVERY = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PeopleConfig:
-    """How many people, what is told of them, and how often each time in other words."""
+    """Number of people and biographies, and how biographies vary."""
 
     people: int = 1000
-    asked: float = 0.5  # share of the people who have a training question
-    places: int = 120  # where people are born, study, work and live
-    biographies: int = 1  # of each person
-    facts: int = len(FACTS)  # told in each biography: the birthplace, and others drawn anew
-    rewrite: bool = True  # each biography has phrasings of its own, else each person has
-    permute: bool = True  # each biography has an order of sentences of its own, else one for all
-    earlier: int = 0  # facts told before the birthplace in the one order for all
+    asked: float = 0.5  # share of people with a training question
+    places: int = 120
+    biographies: int = 1  # per person
+    facts: int = len(FACTS)  # per biography: the birthplace and random others
+    rewrite: bool = True  # draw phrasings per biography, else per person
+    permute: bool = True  # draw the order of sentences per biography, else use one order
+    earlier: int = 0  # number of facts before the birthplace in that one order
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -70,9 +69,9 @@ class PeopleConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Person:
-    """What there is to know; the other places are never the birthplace."""
+    """The facts about a person; the other places differ from the birthplace."""
 
-    name: str  # first, middle and last; only all three together tell people apart
+    name: str  # first, middle and last; only the combination is unique
     pronoun: str  # "she" or "he"
     birthplace: str
     birth_date: date
@@ -86,7 +85,7 @@ class Person:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PeopleFiles:
-    """Where `write_people` has put its text and its questions."""
+    """Paths of the biographies and the questions."""
 
     read: Path
     train: Path
@@ -94,7 +93,7 @@ class PeopleFiles:
 
 
 def birthplaces(config: PeopleConfig) -> tuple[str, ...]:
-    """List every place, the likeliest first; the seed and the number decide it."""
+    """Return all places, most frequent first."""
     return _places(config.seed, config.places)
 
 
@@ -109,28 +108,24 @@ def _places(seed: int, count: int) -> tuple[str, ...]:
 
 @lru_cache
 def _bounds(count: int) -> tuple[int, ...]:
-    """Give place r the tickets from bounds[r] to bounds[r + 1], in whole numbers to be exact."""
+    """Return cumulative integer weights: place r has those from bounds[r] to bounds[r + 1]."""
     return (0, *accumulate(10**9 // (rank + _ZIPF_OFFSET) for rank in range(count)))
 
 
-def _place(dice: Dice, bounds: tuple[int, ...]) -> int:
-    return bisect_right(bounds, dice.below(bounds[-1])) - 1
-
-
-def _place_besides(taken: int, dice: Dice, bounds: tuple[int, ...]) -> int:
-    width = bounds[taken + 1] - bounds[taken]
+def _other_place(excluded: int, dice: Dice, bounds: tuple[int, ...]) -> int:
+    width = bounds[excluded + 1] - bounds[excluded]
     ticket = dice.below(bounds[-1] - width)
-    return bisect_right(bounds, ticket if ticket < bounds[taken] else ticket + width) - 1
+    return bisect_right(bounds, ticket if ticket < bounds[excluded] else ticket + width) - 1
 
 
 def person(config: PeopleConfig, index: int) -> Person:
-    """Make one person; an index from `config.people` on gives someone of whom nothing is told."""
+    """Return a person; indices from `config.people` on are people without biographies."""
     if not 0 <= index < NAMES:
         raise IndexError(f"people are numbered from 0 to {NAMES - 1}, got {index}")
     name, pronoun = _name(config.seed, index)
     dice = Dice(config.seed, "person", index)
     places, bounds = birthplaces(config), _bounds(config.places)
-    born = _place(dice, bounds)
+    born = bisect_right(bounds, dice.below(bounds[-1])) - 1
     return Person(
         name=name,
         pronoun=pronoun,
@@ -138,15 +133,15 @@ def person(config: PeopleConfig, index: int) -> Person:
         birth_date=date.fromordinal(_EARLIEST + dice.below(_LATEST - _EARLIEST)),
         profession=dice.pick(PROFESSIONS),
         university=f"{dice.pick(LAST_NAMES)} {dice.pick(SCHOOLS)}",
-        studied_in=places[_place_besides(born, dice, bounds)],
+        studied_in=places[_other_place(born, dice, bounds)],
         employer=f"{dice.pick(LAST_NAMES)} {dice.pick(FIRMS)}",
-        works_in=places[_place_besides(born, dice, bounds)],
-        lives_in=places[_place_besides(born, dice, bounds)],
+        works_in=places[_other_place(born, dice, bounds)],
+        lives_in=places[_other_place(born, dice, bounds)],
     )
 
 
 def _name(seed: int, index: int) -> tuple[str, str]:
-    """Read a shuffled index as digits, one for each part, so that no name comes twice."""
+    """Read a shuffled index as one digit per part of the name, so that all names differ."""
     rest, last = divmod(shuffled(index, NAMES, seed, "names"), len(LAST_NAMES))
     rest, step = divmod(rest, _FIRSTS - 1)
     gender, first = divmod(rest, _FIRSTS)
@@ -157,7 +152,7 @@ def _name(seed: int, index: int) -> tuple[str, str]:
 
 
 def biographies(config: PeopleConfig, index: int) -> tuple[str, ...]:
-    """Tell one person's facts as often as the config says, each time in one line."""
+    """Return the biographies of a person, one line each."""
     who = person(config, index)
     return tuple(_biography(config, index, who, copy) for copy in range(config.biographies))
 
@@ -166,48 +161,36 @@ def _biography(config: PeopleConfig, index: int, who: Person, copy: int) -> str:
     words = _words(who)
     wording = Dice(config.seed, "wording", index, copy if config.rewrite else 0)
     sentences = [wording.pick(phrasings).format_map(words) for phrasings in FACTS]
-    order: Sequence[int] = _one_order(config.earlier)
+    order = [fact for fact in range(len(FACTS)) if fact != _BIRTHPLACE]
+    order.insert(config.earlier, _BIRTHPLACE)
     if config.permute:
-        order = Dice(config.seed, "order", index, copy).pick(_ORDERS)
+        order = list(Dice(config.seed, "order", index, copy).pick(_ORDERS))
     others = [fact for fact in order if fact != _BIRTHPLACE][: config.facts - 1]
-    told = [fact for fact in order if fact == _BIRTHPLACE or fact in others]
-    return " ".join([f"{who.name}.", *(sentences[fact] for fact in told)])
-
-
-def _one_order(earlier: int) -> list[int]:
-    order = [fact for fact in _ORDERS[0] if fact != _BIRTHPLACE]
-    order.insert(earlier, _BIRTHPLACE)
-    return order
+    selected = [fact for fact in order if fact == _BIRTHPLACE or fact in others]
+    return " ".join([f"{who.name}.", *(sentences[fact] for fact in selected)])
 
 
 def _words(who: Person) -> dict[str, str]:
     possessive = "her" if who.pronoun == "she" else "his"
     day = who.birth_date
-    return {
-        "name": who.name,
+    return asdict(who) | {
         "last": who.name.rpartition(" ")[2],
         "she": who.pronoun,
         "She": who.pronoun.capitalize(),
         "her": possessive,
         "Her": possessive.capitalize(),
-        "birthplace": who.birthplace,
         "birth_date": f"{day.day} {MONTHS[day.month - 1]} {day.year}",
         "a_profession": f"{'an' if who.profession[0] in 'aeiou' else 'a'} {who.profession}",
-        "university": who.university,
-        "studied_in": who.studied_in,
-        "employer": who.employer,
-        "works_in": who.works_in,
-        "lives_in": who.lives_in,
     }
 
 
 def question(who: Person) -> str:
-    """Ask for the birthplace."""
+    """Return the question about the birthplace."""
     return f"Where was {who.name} born?"
 
 
 def asked(config: PeopleConfig, index: int) -> bool:
-    """Say whether a person's question is for training; the share is exact, no part is empty."""
+    """Whether the question about a person is for training; the share is exact."""
     if not 0 <= index < config.people:
         raise IndexError(f"{config.people} people are numbered from 0, got {index}")
     count = min(max(round(config.asked * config.people), 1), config.people - 1)
@@ -217,17 +200,15 @@ def asked(config: PeopleConfig, index: int) -> bool:
 def write_people(
     config: PeopleConfig, folder: Path, progress: Callable[[int], None] | None = None
 ) -> PeopleFiles:
-    """Write the biographies and both parts of the questions; `progress` hears the lines so far.
+    """Write the biographies and the questions; `progress` receives the number of lines so far.
 
-    Everyone's first biography comes before anyone's second, and each round has an order of its own:
-    were the neighbors always the same, a model could remember a person by the one before.
+    The first biographies of all people come before the second ones, and each round has another
+    order, so that a person is not always preceded by the same one.
     """
-    files = PeopleFiles(
-        read=folder / "people.txt",
-        train=folder / "questions.train.tsv",
-        test=folder / "questions.test.tsv",
-    )
-    with open_all((files.read, files.train, files.test)) as (read, train, test):
+    names = ("people.txt", "questions.train.tsv", "questions.test.tsv")
+    paths = [folder / name for name in names]
+    files = PeopleFiles(read=paths[0], train=paths[1], test=paths[2])
+    with open_all(paths) as (read, train, test):
         lines = config.people * config.biographies
         for line in range(lines):
             copy, position = divmod(line, config.people)

@@ -1,7 +1,6 @@
-"""The words of generated people: syllables of names and places, and sentences for each fact.
+"""Words for synthetic people: syllables of names and places, and sentences for each fact.
 
-Every list of starts is prefix-free, so that two
-different pairs of start and end never spell the same name.
+Lists of starts are prefix-free, so that different pairs of start and end are different names.
 """
 
 
@@ -33,7 +32,7 @@ PLACE_STEMS = tuple(
     for link in ("", "a", "i", "o", "en")
     for end in _PLACE_ENDS.split()
 )
-# One place in five has two words. Stems are never reused, so no place is a part of another.
+# One place in five has two words. Stems are not reused, so no place is a part of another.
 PLACE_PREFIXES = ("",) * 20 + ("Fort ", "Lake ", "Mount ", "New ", "Port ")
 
 _PROFESSIONS = (

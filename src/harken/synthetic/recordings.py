@@ -1,12 +1,12 @@
-"""Write a corpus of sound: 16-bit WAV files, and a manifest for each part.
+"""Write a speech corpus: 16-bit WAV files, and a manifest for each part.
 
     FOLDER/train.jsonl               {"audio": "spoken/train/00001.wav", "text": …, "speaker": …,
     FOLDER/dev.jsonl                  "words": [{"word": …, "start": …, "end": …}, …]}
     FOLDER/test.jsonl
     FOLDER/spoken/train/00001.wav …
 
-Paths are relative to the manifest, so that the folder can be moved. The sounds get their names when
-all of them are complete, and then the manifests.
+Paths are relative to the manifest, so the folder can be moved. Files are renamed to their final
+names when all of them are complete.
 """
 
 import re
@@ -29,12 +29,12 @@ Signal = Float[np.ndarray, "_samples"]  # mono, between -1 and 1
 Recording = tuple[Utterance, Signal]
 
 _GENERATED = re.compile(r"(train|dev|test)(/\d+\.wav)?")
-_AT_ONCE = 16  # a disk confirms many files in the time that it takes for one
+_AT_ONCE = 16  # files that are synced in parallel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedFiles:
-    """The manifests that `write_recorded` has written, and the folder of their sounds."""
+    """Paths of the manifests, and the folder of the audio files."""
 
     train: Path
     dev: Path
@@ -43,14 +43,14 @@ class RecordedFiles:
 
 
 def place_of(name: str, part: Part, index: int) -> Path:
-    """Return the path of a sound, relative to its manifest."""
+    """Return the path of an audio file relative to its manifest."""
     return Path(name, part, f"{index + 1:05}.wav")
 
 
 def timed(
     words: Iterable[str], edges: Iterable[tuple[int, int]], rate: int
 ) -> tuple[SpokenWord, ...]:
-    """Return words with the times of their edges, in seconds rounded to microseconds."""
+    """Return words with their times in seconds, rounded to microseconds; edges are samples."""
     return tuple(
         SpokenWord(word, round(start / rate, 6), round(end / rate, 6))
         for word, (start, end) in zip(words, edges, strict=True)
@@ -60,7 +60,7 @@ def timed(
 def write_recorded(
     parts: Mapping[Part, Iterable[Recording]], folder: Path, *, name: str, rate: int
 ) -> RecordedFiles:
-    """Write every part, one recording at a time; `name` is the folder of the sounds."""
+    """Write every part, one recording at a time; `name` is the folder of the audio files."""
     audio = folder / name
     require_generated(audio, _GENERATED)
     written: dict[Part, list[Utterance]] = {}
@@ -79,7 +79,7 @@ def write_recorded(
 
 
 def write_wav(path: Path, signal: Signal, rate: int) -> None:
-    """Write one channel of 16 bits; samples that were read from 16 bits are unchanged."""
+    """Write one channel of 16 bits; samples that come from 16 bits are unchanged."""
     steps = np.clip(np.rint(signal * 2.0**15), -(2**15), 2**15 - 1)
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)

@@ -1,27 +1,22 @@
-"""Generate scenes of colored shapes with captions.
+"""Generate images of colored shapes with captions.
 
     a red circle, and to the right of it a blue square   ->   "red circle blue square"
 
-A scene has one to four shapes that do not touch. Its caption names them from left to right, two
-words each: color and shape. The box of each word is that of its shape.
+A scene has one to four separate shapes. Its caption names color and shape of each from left to
+right; the box of each word is that of its shape. Everything is a function of the seed, the part and
+an index.
 
-With `new_pairs`, some pairs of color and shape are kept for test: train and dev have none of them,
-test has nothing else. Every color and every shape is seen in training, only never together, so the
+With `new_pairs`, some pairs of color and shape are only in test, and no others are there, so the
 difference between test and dev measures memorization of pairs.
-
-Everything is a pure function of the seed, the part and an index. On the disk:
 
     FOLDER/train.jsonl       {"index": 0, "caption": "red ring", "boxes_xywh": [[4, 9, 14, 14], …]}
     FOLDER/train.npz         images: uint8 [N, Y, X, 3]; the same for dev and test
     FOLDER/examples/0.png …  the first scenes of test
 
-Shapes are drawn by signed distances:
+Shapes are drawn by signed distances d, which are negative inside and exact near edges:
 
-    covered(pixel) = clip(1/2 - d(center of the pixel), 0, 1),   d < 0 inside, in pixels
+    covered(pixel) = clip(1/2 - d(center of the pixel), 0, 1)
     pixel <- (1 - covered) * pixel + covered * color
-
-A distance is exact beside an edge, where it matters; beyond a corner the two edges are prolonged,
-so that corners stay sharp.
 """
 
 import json
@@ -47,7 +42,7 @@ from harken.synthetic.draws import require_bounds, require_generated, require_ra
 Plane = Float[np.ndarray, "Y X"]
 Picture = UInt8[np.ndarray, "Y X 3"]
 
-# No two are alike in gray (20, 50, 86, 120, 157, 201): whoever sees no colors can tell them apart.
+# They also differ in gray: 20, 50, 86, 120, 157, 201.
 COLORS: Mapping[str, tuple[int, int, int]] = {
     "black": (20, 20, 20),
     "blue": (20, 40, 180),
@@ -59,10 +54,7 @@ COLORS: Mapping[str, tuple[int, int, int]] = {
 
 
 def _pointed(x: Plane, y: Plane, *, points: int, tip: float, waist: float, lower: float) -> Plane:
-    """Return the distance to a star: `points` tips around a center, and corners between them.
-
-    Folded along its axes of symmetry, the outline is one straight line from a tip to a corner.
-    """
+    """Return the signed distance to a star with `points` tips, folded along its symmetry axes."""
     half = np.pi / points
     y = y - lower
     angle = np.abs((np.arctan2(x, -y) + half) % (2 * half) - half)  # from the nearest tip
@@ -73,6 +65,7 @@ def _pointed(x: Plane, y: Plane, *, points: int, tip: float, waist: float, lower
     return distance
 
 
+# By name, as functions of x and y in units of the radius.
 SHAPES: Mapping[str, Callable[[Plane, Plane], Plane]] = {
     "circle": lambda x, y: np.hypot(x, y) - 0.92,
     "cross": lambda x, y: np.maximum(
@@ -86,33 +79,33 @@ SHAPES: Mapping[str, Callable[[Plane, Plane], Plane]] = {
 }
 
 MAX_SCENES = 100_000
-MAX_SHAPES = 4  # more would seldom find room
+MAX_SHAPES = 4
 SIZES = (32, 512)
 EXAMPLES = 8
 
 PAIRS = tuple(product(COLORS, SHAPES))
-assert len(COLORS) == len(SHAPES)  # so that a pair can be kept from each
+assert len(COLORS) == len(SHAPES)  # so that a pair can be held out of each
 
-_PAPER = (232, 248)  # the gray background
-_MARGIN = 1.25  # pixels around a shape: the soft edge of the sharpest corner ends within
-# In sizes of a picture. Shapes stand further apart than their half widths differ, so that their
-# left edges, their middles and their right edges come in the same order.
+_BACKGROUND = (232, 248)  # range of gray values
+_MARGIN = 1.25  # pixels around a shape, which contain its antialiased edge
+# Radius and minimum horizontal distance, in sizes of the image. The distance exceeds differences of
+# radii, so that left edges, centers and right edges have the same order.
 _RADII = (0.11, 0.17)
 _STEP = 0.1
-_LAYOUTS = 128  # tried together: of three shapes one layout in 25 is clear, of four in 800
+_LAYOUTS = 128  # drawn together: one in 25 is valid for three shapes, one in 800 for four
 _GENERATED = re.compile(r"\d+\.png")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnConfig:
-    """How many scenes, a tenth each for dev and test, and what is in them."""
+    """Number of scenes, a tenth each for dev and test, and their contents."""
 
     scenes: int = 2000
-    size: int = 48  # pixels, both ways
+    size: int = 48  # pixels, width and height
     least: int = 1  # shapes per scene
     most: int = 3
-    noise: float = 3.0  # standard deviation, of the 255 steps of each channel
-    new_pairs: bool = False  # train and dev lack the pairs that test consists of
+    noise: float = 3.0  # standard deviation, of 255 steps
+    new_pairs: bool = False  # test has only pairs that are not in train and dev
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -124,66 +117,59 @@ class DrawnConfig:
 
 @dataclass(frozen=True, slots=True)
 class ColoredShape:
-    """A shape in a color; it reaches `radius` pixels to each side of its middle at most."""
+    """A shape with a color, and its center and radius in pixels."""
 
     color: str
     shape: str
-    x: float  # pixels from the left edge of the picture
-    y: float  # pixels from its upper edge
+    x: float
+    y: float
     radius: float
 
 
 class Drawn(NamedTuple):
-    """A picture, its caption, and its shapes from left to right."""
+    """An image, its caption, and its shapes from left to right."""
 
     captioned: CaptionedImage
     picture: Picture
-    things: tuple[ColoredShape, ...]
+    shapes: tuple[ColoredShape, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnFiles:
-    """The files that `write_drawn` has written."""
+    """Paths of the written files."""
 
     captions: dict[Part, Path]
     images: dict[Part, Path]
     examples: Path
 
 
-def kept_pairs(seed: int) -> set[tuple[str, str]]:
-    """Return the pairs that `new_pairs` keeps for test: one of each color and of each shape."""
+def held_out_pairs(seed: int) -> set[tuple[str, str]]:
+    """Return the pairs that `new_pairs` reserves for test: one per color and per shape."""
     shapes = rng("drawn pairs", seed).permutation(list(SHAPES)).tolist()
     return set(zip(COLORS, shapes, strict=True))
 
 
-def pairs_of(config: DrawnConfig, part: Part) -> list[tuple[str, str]]:
-    """Return the pairs of color and shape of a part."""
-    if not config.new_pairs:
-        return list(PAIRS)
-    kept = kept_pairs(config.seed)
-    return [pair for pair in PAIRS if (pair in kept) == (part == "test")]
-
-
 def drawn(config: DrawnConfig, part: Part, index: int) -> Drawn:
-    """Draw one scene; its boxes are those of the picture without noise."""
+    """Draw one scene; its boxes are those of the image without noise."""
     random = rng("drawn", config.seed, part, index)
-    things = _things(config, pairs_of(config, part), random)
-    picture = np.full((config.size, config.size, 3), random.integers(*_PAPER), dtype=np.uint8)
-    boxes = [paint(picture, thing) for thing in things]
+    shapes = _draw_shapes(config, part, random)
+    picture = np.full((config.size, config.size, 3), random.integers(*_BACKGROUND), dtype=np.uint8)
+    boxes = [paint(picture, shape) for shape in shapes]
     noise = random.normal(0.0, config.noise, picture.shape)
-    captioned = CaptionedImage(
-        image=index,
-        captions=(" ".join(f"{thing.color} {thing.shape}" for thing in things),),
-        boxes=tuple(box for box in boxes for _ in ("color", "shape")),
-    )
+    caption = " ".join(f"{shape.color} {shape.shape}" for shape in shapes)
+    boxes_of_words = tuple(box for box in boxes for _ in ("color", "shape"))
     noisy = np.clip(np.rint(picture + noise), 0, 255).astype(np.uint8)
-    return Drawn(captioned, noisy, things)
+    return Drawn(CaptionedImage(index, (caption,), boxes_of_words), noisy, shapes)
 
 
-def _things(
-    config: DrawnConfig, pairs: list[tuple[str, str]], random: np.random.Generator
+def _draw_shapes(
+    config: DrawnConfig, part: Part, random: np.random.Generator
 ) -> tuple[ColoredShape, ...]:
-    """Draw pairs once, and layouts until shapes are apart: every such layout is as likely."""
+    """Draw pairs once, and layouts until the shapes are separate."""
+    pairs = PAIRS
+    if config.new_pairs:
+        held_out = held_out_pairs(config.seed)
+        pairs = tuple(pair for pair in PAIRS if (pair in held_out) == (part == "test"))
     count = int(random.integers(config.least, config.most, endpoint=True))
     chosen = [pairs[number] for number in random.integers(len(pairs), size=count)]
     first, second = np.triu_indices(count, 1)
@@ -201,12 +187,15 @@ def _things(
             )
 
 
-def paint(picture: Picture, thing: ColoredShape) -> Box:
-    """Draw a shape into a picture, and return the box of the pixels that changed."""
-    rows, columns = (_window(middle, thing.radius) for middle in (thing.y, thing.x))
+def paint(picture: Picture, shape: ColoredShape) -> Box:
+    """Draw a shape into an image, and return the box of the pixels that changed."""
+    rows, columns = (
+        slice(max(int(center - shape.radius - 1.5), 0), int(center + shape.radius + 2.5))
+        for center in (shape.y, shape.x)
+    )
     under = picture[rows, columns]
-    covered = coverage(thing, rows.start, columns.start, *under.shape[:2])[..., None]
-    mixed = np.rint((1 - covered) * under + covered * COLORS[thing.color]).astype(np.uint8)
+    covered = coverage(shape, rows.start, columns.start, *under.shape[:2])[..., None]
+    mixed = np.rint((1 - covered) * under + covered * COLORS[shape.color]).astype(np.uint8)
     changed = (mixed != under).any(axis=2)
     picture[rows, columns] = mixed
     across, down = (np.flatnonzero(changed.any(axis=axis)) for axis in (0, 1))
@@ -218,26 +207,21 @@ def paint(picture: Picture, thing: ColoredShape) -> Box:
     )
 
 
-def coverage(thing: ColoredShape, top: int, left: int, rows: int, columns: int) -> Plane:
-    """Return how much of each pixel a shape covers, in the window that begins at (left, top).
+def coverage(shape: ColoredShape, top: int, left: int, rows: int, columns: int) -> Plane:
+    """Return the covered share of each pixel in the window at (left, top).
 
-    The center of the upper left pixel of a picture is at (0.5, 0.5).
+    The center of the upper left pixel of an image is at (0.5, 0.5).
     """
     y, x = np.mgrid[top : top + rows, left : left + columns] + 0.5
-    distance = SHAPES[thing.shape]((x - thing.x) / thing.radius, (y - thing.y) / thing.radius)
-    return np.clip(0.5 - thing.radius * distance, 0.0, 1.0)
-
-
-def _window(middle: float, radius: float) -> slice:
-    """Return the pixels that a shape may touch: those near its edge, and some for sharp corners."""
-    return slice(max(int(middle - radius - 1.5), 0), int(middle + radius + 2.5))
+    distance = SHAPES[shape.shape]((x - shape.x) / shape.radius, (y - shape.y) / shape.radius)
+    return np.clip(0.5 - shape.radius * distance, 0.0, 1.0)
 
 
 # --- files
 
 
 def write_drawn(config: DrawnConfig, folder: Path) -> DrawnFiles:
-    """Write every part, one scene at a time; files get their names when all are complete."""
+    """Write all parts, one scene at a time; files are renamed when all are complete."""
     files = DrawnFiles(
         captions={part: folder / f"{part}.jsonl" for part in PARTS},
         images={part: folder / f"{part}.npz" for part in PARTS},
@@ -258,7 +242,7 @@ def write_drawn(config: DrawnConfig, folder: Path) -> DrawnFiles:
 
 
 def _write_part(config: DrawnConfig, part: Part, count: int, captions: Path, images: Path) -> None:
-    """Write what `numpy.savez_compressed` would write, without all pictures in memory."""
+    """Write a file as `numpy.savez_compressed` does, without all images in memory."""
     header = {"descr": "|u1", "fortran_order": False, "shape": (count, config.size, config.size, 3)}
     with (
         captions.open("w", encoding="utf-8", newline="\n") as lines,
@@ -268,10 +252,7 @@ def _write_part(config: DrawnConfig, part: Part, count: int, captions: Path, ima
         np.lib.format.write_array_header_1_0(array, header)
         for index in range(count):
             captioned, picture, _ = drawn(config, part, index)
-            lines.write(_json(captioned) + "\n")
+            boxes = [[box.x, box.y, box.width, box.height] for box in captioned.boxes]
+            fields = {"index": index, "caption": captioned.captions[0], "boxes_xywh": boxes}
+            lines.write(json.dumps(fields) + "\n")
             array.write(picture.tobytes())
-
-
-def _json(example: CaptionedImage) -> str:
-    boxes = [[box.x, box.y, box.width, box.height] for box in example.boxes]
-    return json.dumps({"index": example.image, "caption": example.captions[0], "boxes_xywh": boxes})

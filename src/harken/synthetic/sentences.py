@@ -1,27 +1,24 @@
-"""Made sentences, tagged, and translated into a language that nobody has ever spoken.
+"""Generate sentences with tags and with translations into an artificial language.
 
     the  old  duck  walks  to   a    river  .
     DET  ADJ  NOUN  VERB   ADP  DET  NOUN   PUNCT
-    the  duck old   a    river  to   walks  .        (in words of its own)
+    the  duck old   a    river  to   walks  .        (in the words of that language)
 
-What there is to learn:
+A model has to learn:
 
-    tagging      `duck` is a noun or a verb, `that` a determiner, a pronoun or a conjunction, `to`
-                 a preposition or a particle: only the neighbors tell
-    spelling     one inflected form in five stands in dev and test alone, though other forms of its
-                 stem stand in train
-    re-ordering  the verb comes last, what is said before the saying, adjectives and numbers behind
-                 their noun, prepositions behind their phrase
-    agreement    articles and adjectives have the vowel of their noun's class, and -n in the plural
+    tagging      `duck` is a noun or a verb, `that` a determiner, a pronoun or a conjunction, and
+                 `to` a preposition or a particle, depending on the context
+    spelling     one in five inflected forms is only in dev and test
+    reordering   verbs come last, adjectives, numbers and prepositions after their noun phrase
+    agreement    articles and adjectives have the vowel of the noun class, and -n in the plural
 
-Everything is a pure function of the seed and an index, so that any number of sentences streams in
-constant memory. The words of a sentence alone decide which part it may stand
-in, so no part has a sentence of another, whatever their seeds. The words are in `lexicon.py`.
+Everything is a function of the seed, the part and an index. The words of a sentence determine its
+part, so parts share no sentences, not even with different seeds. The words are in `lexicon.py`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -31,11 +28,12 @@ from harken.synthetic.lexicon import CLASSES, MAX_STEMS, Lexicon, lexicon
 from harken.synthetic.phrasings import FIRST_NAMES
 
 T = TypeVar("T")
-Key = tuple[int | str, ...]  # of a draw: every phrase has dice of its own
+Key = tuple[int | str, ...]  # of the dice of a phrase
 
 _TENTHS: dict[Part, range] = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
 
 _NAMES = (*FIRST_NAMES["she"], *FIRST_NAMES["he"])
+# Singular, plural, and the word of the target language.
 _ARTICLES = (
     ("the", "the", "l"),
     ("a", "some", "m"),
@@ -47,7 +45,7 @@ _NUMBERS = (("two", "dol"), ("three", "tir"), ("four", "kor"), ("five", "val"), 
 _CONJUNCTIONS = (("and", "ol"), ("but", "mak"))
 _SAYING = (("say", "says", "said", "lok"), ("know", "knows", "knew", "rov"))
 _WANTING = (("want", "wants", "wanted", "tum"), ("try", "tries", "tried", "das"))
-# Subject, object, the other language's word, one or many, and the class.
+# Subject, object, the word of the target language, whether it is singular, and the noun class.
 _PRONOUNS = (
     ("they", "them", "van", False, "a"),
     ("she", "her", "si", True, "i"),
@@ -60,10 +58,10 @@ _PRONOUNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SentencesConfig:
-    """How many sentences, a tenth each for dev and test, and how rich their language is."""
+    """Number of sentences, a tenth each for dev and test, and size of the vocabulary."""
 
     sentences: int = 1000
-    words: int = 400  # stems that are made, beside a few real words
+    words: int = 400  # generated stems, in addition to a few real words
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -74,7 +72,7 @@ class SentencesConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SentencesFiles:
-    """Where `write_sentences` has put each part, and all of them as one text."""
+    """Paths of all parts, and of one text with the sentences of all."""
 
     train_conllu: Path
     train_source: Path
@@ -89,15 +87,15 @@ class SentencesFiles:
 
 
 class Phrase(NamedTuple):
-    """Words with their tags, and the words of the other language."""
+    """Words with their tags, and the translation."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    other: tuple[str, ...]
+    translation: tuple[str, ...]
 
 
 class Nominal(NamedTuple):
-    """A noun phrase, and what agrees with it: one or many, and the ending of adjectives."""
+    """A noun phrase with its number and the ending of adjectives that agree with it."""
 
     phrase: Phrase
     single: bool
@@ -108,54 +106,55 @@ NOTHING = Phrase((), (), ())
 
 
 def sentence(config: SentencesConfig, part: Part, index: int) -> Phrase:
-    """Draw until a sentence may stand in the part."""
+    """Return a sentence of a part, drawn until its words belong to the part."""
     known = lexicon(config.seed, config.words)
-    attempt = 0
-    while True:
+    for attempt in count():
         drawn = _sentence(known, (config.seed, part, index, attempt))
         held_out = part == "train" and not known.held_out.isdisjoint(drawn.words)
         if Dice("part", *drawn.words).below(10) in _TENTHS[part] and not held_out:
-            return drawn
-        attempt += 1
+            break
+    return drawn
 
 
 def _sentence(known: Lexicon, key: Key) -> Phrase:
     dice = Dice(*key)
     kind = dice.below(10)
     if kind == 0:
-        return _joined(_question(known, (*key, "first")), Phrase(("?",), ("PUNCT",), ("mo", "?")))
+        mark = Phrase(("?",), ("PUNCT",), ("mo", "?"))
+        return _concatenate(_question(known, (*key, "first")), mark)
     body = _report(known, key) if kind == 1 else _clause(known, (*key, "first"))
     if kind == 2:
-        word, other = dice.pick(_CONJUNCTIONS)
-        body = _joined(body, _one(word, "CCONJ", other), _clause(known, (*key, "second")))
-    return _joined(body, _one(".", "PUNCT", "."))
+        word, translation = dice.pick(_CONJUNCTIONS)
+        second = _clause(known, (*key, "second"))
+        body = _concatenate(body, _word(word, "CCONJ", translation), second)
+    return _concatenate(body, _word(".", "PUNCT", "."))
 
 
 def _report(known: Lexicon, key: Key) -> Phrase:
-    """Somebody says that something is so."""
+    """Return indirect speech."""
     subject = _nominal(known, (*key, "subject"))
     saying = _irregular(Dice(*key, "saying"), _SAYING, subject.single)
-    that, said = _one("that", "SCONJ", "ke"), _clause(known, (*key, "said"))
-    return _arranged((subject.phrase, saying, that, said), (subject.phrase, said, that, saying))
+    that, said = _word("that", "SCONJ", "ke"), _clause(known, (*key, "said"))
+    return _reorder((subject.phrase, saying, that, said), (subject.phrase, said, that, saying))
 
 
 def _clause(known: Lexicon, key: Key) -> Phrase:
-    """Somebody does something, wants to do it, or is like something."""
+    """Return a subject with a verb, a verb in the infinitive, or an adjective."""
     dice = Dice(*key)
     subject = _nominal(known, (*key, "subject"), within=True)
     kind = dice.below(8)
     if kind == 0:
-        copula = _one("is" if subject.single else "are", "AUX", "esta")
+        copula = _word("is" if subject.single else "are", "AUX", "esta")
         adjective = _adjective(dice, known, subject.ending)
-        return _arranged((subject.phrase, copula, adjective), (subject.phrase, adjective, copula))
+        return _reorder((subject.phrase, copula, adjective), (subject.phrase, adjective, copula))
     rest = _rest(known, (*key, "rest"))
     if kind == 1:
         wish = _irregular(dice, _WANTING, subject.single)
         wished = _skewed(dice, known.verbs)
-        to, verb = _one("to", "PART"), _one(wished.stem, "VERB", f"{wished.root}es")
-        return _arranged((subject.phrase, wish, to, verb, rest), (subject.phrase, rest, verb, wish))
+        to, verb = _word("to", "PART"), _word(wished.stem, "VERB", f"{wished.root}es")
+        return _reorder((subject.phrase, wish, to, verb, rest), (subject.phrase, rest, verb, wish))
     auxiliary, main = _verb(known, (*key, "verb"), subject.single)
-    return _arranged(
+    return _reorder(
         (subject.phrase, auxiliary, main, rest), (subject.phrase, rest, auxiliary, main)
     )
 
@@ -164,7 +163,7 @@ def _question(known: Lexicon, key: Key) -> Phrase:
     subject = _nominal(known, (*key, "subject"), within=True)
     auxiliary, main = _verb(known, (*key, "verb"), subject.single, question=True)
     rest = _rest(known, (*key, "rest"))
-    return _arranged(
+    return _reorder(
         (auxiliary, subject.phrase, main, rest), (subject.phrase, rest, auxiliary, main)
     )
 
@@ -172,35 +171,35 @@ def _question(known: Lexicon, key: Key) -> Phrase:
 def _verb(
     known: Lexicon, key: Key, single: bool, *, question: bool = False
 ) -> tuple[Phrase, Phrase]:
-    """An auxiliary, if there is one, and the verb; questions always have one."""
+    """Return an auxiliary, which may be empty except in questions, and the verb."""
     dice = Dice(*key)
     stem, root = _skewed(dice, known.verbs)
     kind = dice.below(3) if question else dice.below(8)
     if kind == 0:
-        return _one("will", "AUX"), _one(stem, "VERB", f"{root}eda")
+        return _word("will", "AUX"), _word(stem, "VERB", f"{root}eda")
     if kind == 1:
-        return _one("is" if single else "are", "AUX"), _one(f"{stem}ing", "VERB", f"{root}eri")
+        return _word("is" if single else "are", "AUX"), _word(f"{stem}ing", "VERB", f"{root}eri")
     past = dice.below(2) == 0
     ending = "emo" if past else "e"
     if kind == 2:
         do = "did" if past else "does" if single else "do"
         denied = Phrase((do, "not"), ("AUX", "PART"), ("ne",))
-        return _one(do, "AUX") if question else denied, _one(stem, "VERB", root + ending)
+        return _word(do, "AUX") if question else denied, _word(stem, "VERB", root + ending)
     form = f"{stem}ed" if past else f"{stem}s" if single else stem
-    return NOTHING, _one(form, "VERB", root + ending)
+    return NOTHING, _word(form, "VERB", root + ending)
 
 
 def _irregular(dice: Dice, verbs: Sequence[tuple[str, str, str, str]], single: bool) -> Phrase:
-    many, one, past, root = dice.pick(verbs)
+    plural, singular, past, root = dice.pick(verbs)
     if dice.below(2) == 0:
-        return _one(past, "VERB", f"{root}emo")
-    return _one(one if single else many, "VERB", f"{root}e")
+        return _word(past, "VERB", f"{root}emo")
+    return _word(singular if single else plural, "VERB", f"{root}e")
 
 
 def _rest(known: Lexicon, key: Key) -> Phrase:
-    """To whom, where and how; in the other language the other way round.
+    """Return an object, a place and an adverb, all optional; the translation is reversed.
 
-    The object has no phrase inside: `they paint the duck near the river` is to have one meaning.
+    The object is not modified, so that `they paint the duck near the river` is unambiguous.
     """
     dice = Dice(*key)
     parts = []
@@ -210,88 +209,88 @@ def _rest(known: Lexicon, key: Key) -> Phrase:
         parts.append(_place(known, (*key, "place")))
     if dice.below(5) == 0:
         stem, root = _skewed(dice, known.adjectives)
-        parts.append(_one(f"{stem}ly", "ADV", f"{root}os"))
-    return _arranged(parts, parts[::-1])
+        parts.append(_word(f"{stem}ly", "ADV", f"{root}os"))
+    return _reorder(parts, parts[::-1])
 
 
 def _place(known: Lexicon, key: Key) -> Phrase:
-    word, other = Dice(*key).pick(_PREPOSITIONS)
-    preposition = _one(word, "ADP", other)
+    word, translation = Dice(*key).pick(_PREPOSITIONS)
+    preposition = _word(word, "ADP", translation)
     where = _nominal(known, (*key, "of"), is_object=True).phrase
-    return _arranged((preposition, where), (where, preposition))
+    return _reorder((preposition, where), (where, preposition))
 
 
 def _nominal(known: Lexicon, key: Key, *, within: bool = False, is_object: bool = False) -> Nominal:
-    """A pronoun, a name or a noun; `within` says whether it may have phrases inside."""
+    """Return a pronoun, a name or a noun; `within` allows modifying phrases."""
     dice = Dice(*key)
     kind = dice.below(10)
     if kind < 2:
-        subject, object_, other, single, vowel = dice.pick(_PRONOUNS)
-        said = _one(object_, "PRON", f"{other}m") if is_object else _one(subject, "PRON", other)
-        return Nominal(said, single, vowel + "n" * (not single))
+        subject, object_, root, single, vowel = dice.pick(_PRONOUNS)
+        word, translation = (object_, f"{root}m") if is_object else (subject, root)
+        return Nominal(_word(word, "PRON", translation), single, vowel + "n" * (not single))
     if kind == 2:
         name = _skewed(dice, _NAMES)
-        return Nominal(_one(name, "PROPN", name), True, CLASSES[0])
+        return Nominal(_word(name, "PROPN", name), True, CLASSES[0])
     noun, single = _skewed(dice, known.nouns), dice.below(5) < 3
     ending = noun.vowel + "n" * (not single)
-    one, many, article = dice.pick(_ARTICLES)
-    determiner = _one(one if single else many, "DET", article + ending)
-    named = _one(noun.stem + "s" * (not single), "NOUN", noun.root + ending)
-    qualities = []
+    singular, plural, article = dice.pick(_ARTICLES)
+    determiner = _word(singular if single else plural, "DET", article + ending)
+    head = _word(noun.stem + "s" * (not single), "NOUN", noun.root + ending)
+    modifiers = []
     if not single and dice.below(4) == 0:
-        word, other = dice.pick(_NUMBERS)
-        qualities.append(_one(word, "NUM", other))
+        number, translation = dice.pick(_NUMBERS)
+        modifiers.append(_word(number, "NUM", translation))
     if dice.below(3) == 0:
-        qualities.append(_adjective(dice, known, ending))
-    more = _more(known, (*key, "more"), single) if within else NOTHING
-    said = _arranged(
-        (determiner, *qualities, named, more), (determiner, named, *qualities[::-1], more)
+        modifiers.append(_adjective(dice, known, ending))
+    more = _postmodifier(known, (*key, "more"), single) if within else NOTHING
+    phrase = _reorder(
+        (determiner, *modifiers, head, more), (determiner, head, *modifiers[::-1], more)
     )
-    return Nominal(said, single, ending)
+    return Nominal(phrase, single, ending)
 
 
-def _more(known: Lexicon, key: Key, single: bool) -> Phrase:
-    """Where a thing is, or what it does; mostly neither."""
+def _postmodifier(known: Lexicon, key: Key, single: bool) -> Phrase:
+    """Return a prepositional phrase, a relative clause or, mostly, nothing."""
     kind = Dice(*key).below(6)
     if kind == 0:
         return _place(known, (*key, "place"))
     if kind == 1:
-        that = _one("that", "PRON", "ku")
+        that = _word("that", "PRON", "ku")
         auxiliary, main = _verb(known, (*key, "verb"), single)
         rest = _rest(known, (*key, "rest"))
-        return _arranged((that, auxiliary, main, rest), (that, rest, auxiliary, main))
+        return _reorder((that, auxiliary, main, rest), (that, rest, auxiliary, main))
     return NOTHING
 
 
 def _adjective(dice: Dice, known: Lexicon, ending: str) -> Phrase:
     stem, root = _skewed(dice, known.adjectives)
-    return _one(stem, "ADJ", root + ending)
+    return _word(stem, "ADJ", root + ending)
 
 
 def _skewed(dice: Dice, items: Sequence[T]) -> T:
-    """Pick the first ones often and the last ones seldom, as languages do."""
+    """Pick an item; the first items are more frequent than the last."""
     return items[dice.below(1 + dice.below(len(items)))]
 
 
-def _one(word: str, tag: str, other: str | None = None) -> Phrase:
-    return Phrase((word,), (tag,), () if other is None else (other,))
+def _word(word: str, tag: str, translation: str | None = None) -> Phrase:
+    return Phrase((word,), (tag,), () if translation is None else (translation,))
 
 
-def _arranged(here: Sequence[Phrase], there: Sequence[Phrase]) -> Phrase:
-    """The same phrases in the order of each language."""
+def _reorder(source: Sequence[Phrase], target: Sequence[Phrase]) -> Phrase:
+    """Join the same phrases in the order of each language."""
     return Phrase(
-        tuple(chain.from_iterable(phrase.words for phrase in here)),
-        tuple(chain.from_iterable(phrase.tags for phrase in here)),
-        tuple(chain.from_iterable(phrase.other for phrase in there)),
+        tuple(chain.from_iterable(phrase.words for phrase in source)),
+        tuple(chain.from_iterable(phrase.tags for phrase in source)),
+        tuple(chain.from_iterable(phrase.translation for phrase in target)),
     )
 
 
-def _joined(*phrases: Phrase) -> Phrase:
-    return _arranged(phrases, phrases)
+def _concatenate(*phrases: Phrase) -> Phrase:
+    return _reorder(phrases, phrases)
 
 
 def write_sentences(config: SentencesConfig, folder: Path) -> SentencesFiles:
-    """Write every part as CoNLL-U and as parallel text, and the sentences of all as one text."""
+    """Write all parts as CoNLL-U and as parallel text, and all sentences as one text."""
     suffixes = {"conllu": "conllu", "source": "en", "target": "xx"}
     paths = {
         f"{part}_{name}": folder / f"{part}.{suffix}"
@@ -304,18 +303,17 @@ def write_sentences(config: SentencesConfig, folder: Path) -> SentencesFiles:
         opened = dict(zip([*paths, "text"], handles, strict=True))
         for part, size in sizes.items():
             for index in range(size):
-                words, tags, other = sentence(config, part, index)
+                words, tags, translation = sentence(config, part, index)
                 line = " ".join(words) + "\n"
                 opened["text"].write(line)
                 opened[f"{part}_source"].write(line)
-                opened[f"{part}_target"].write(" ".join(other) + "\n")
+                opened[f"{part}_target"].write(" ".join(translation) + "\n")
                 opened[f"{part}_conllu"].write(_conllu(f"{part}-{index + 1}", words, tags))
     return files
 
 
 def _conllu(name: str, words: Sequence[str], tags: Sequence[str]) -> str:
-    unknown = "_"  # lemma, features and tree
     lines = [f"# sent_id = {name}", f"# text = {' '.join(words)}"]
     for number, (word, tag) in enumerate(zip(words, tags, strict=True), start=1):
-        lines.append("\t".join([str(number), word, unknown, tag, *[unknown] * 6]))
+        lines.append("\t".join([str(number), word, "_", tag, *"_" * 6]))
     return "\n".join([*lines, "", ""])

@@ -1,19 +1,18 @@
-"""Generate speech: sentences of a few words in different voices, with the times of every word.
+"""Generate speech: sentences of a few words in different voices, with word times.
 
-    zero  ->  z i r o  ->  a sound like the word, in one of many voices
+    zero  ->  z i r o  ->  signal
 
-The sounds of voices differ in the length of the vocal tract, pitch, tempo, level and tilt; the same
-phones come in several words; the speakers of dev and test are not those of train. Any word may
-follow any other. Everything is a pure function of the seed, the part and an index.
+Voices differ in the length of the vocal tract, pitch, tempo, level and tilt. No speaker of dev or
+test is in train. Everything is a function of the seed, the part and an index.
 
-A word is a source behind resonances that glide from phone to phone (`phones.py`):
+A word is a source filtered by resonances that are interpolated between phones:
 
     e(t) = √v(t) · pulses(t) + √(1 - v(t)) · noise(t)               the source; v is its voicing
     A²(f, t) = f^tilt · Σ_i 1 / (1 + ((f - s·F_i(t)) / (B(t)/2))²)   the resonances, mean power one
     x(t) = g(t) · Σ_frames w · IFFT[A · FFT[w · e]]                 w² of overlapping frames is one
 
-F, B, v and g run straight from the middle of one phone to that of the next. g is zero outside
-words, so that their times are exact to the sample. There is no stress, room or microphone.
+F, B, v and g are linear between the middles of phones. g is zero outside of words, so word times
+are exact.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,6 @@ from jaxtyping import Float
 from harken.formats.examples import Utterance
 from harken.formats.split import Part, part_sizes
 from harken.synthetic.draws import require_bounds, require_range, rng
-from harken.synthetic.phones import DIGITS, PHONES, PRONUNCIATIONS
 from harken.synthetic.recordings import (
     RecordedFiles,
     Recording,
@@ -41,29 +39,70 @@ from harken.synthetic.recordings import (
 MAX_UTTERANCES = 100_000
 MAX_WORDS = 100  # per sentence
 RATES = (4000, 48000)
-_FRAME = 0.032  # seconds: finer than a resonance in frequency, shorter than a phone in time
+_FRAME = 0.032  # seconds
 _PAUSE = (0.03, 0.2)  # seconds between two words
-_EDGE = (0.1, 0.3)  # seconds before the first word and behind the last
-_STEADY = (0.25, 0.75)  # of a phone: between these shares of it nothing glides
-# How far one saying of a phone is from another, in natural logarithms: its length, its level, its
-# three resonances.
+_EDGE = (0.1, 0.3)  # seconds before the first word and after the last
+_STEADY = (0.25, 0.75)  # the constant part of a phone
+# Standard deviations of the logarithms of length, level and resonances of a phone.
 _CHANGES = np.array([0.25, 0.12, 0.08, 0.08, 0.08])
 
 Knots = Float[np.ndarray, "7 knots"]  # time in samples, gain, voicing, bandwidth, resonances
 Track = Float[np.ndarray, "_times"]
 
 
+class Phone(NamedTuple):
+    """The steady middle of a phone, with values close to English speech."""
+
+    resonances: tuple[float, float, float]  # Hz
+    bandwidth: float  # Hz, of each resonance
+    voicing: float  # share of the power that comes from the voice; the rest is noise
+    level: float  # amplitude, 1 for a vowel
+    milliseconds: float
+
+
+PHONES = {
+    "i": Phone((300, 2250, 2950), 100, 1.0, 0.9, 100),
+    "e": Phone((530, 1850, 2500), 100, 1.0, 1.0, 110),
+    "a": Phone((730, 1180, 2450), 100, 1.0, 1.0, 120),
+    "o": Phone((480, 880, 2400), 100, 1.0, 1.0, 120),
+    "u": Phone((320, 950, 2250), 100, 1.0, 0.9, 110),
+    "w": Phone((300, 650, 2200), 120, 1.0, 0.6, 65),
+    "r": Phone((400, 1150, 1550), 120, 1.0, 0.7, 65),
+    "l": Phone((360, 1050, 2700), 120, 1.0, 0.7, 65),
+    "n": Phone((270, 1400, 2300), 200, 1.0, 0.5, 75),
+    "v": Phone((300, 1200, 2400), 400, 0.7, 0.35, 65),
+    "z": Phone((300, 2900, 3500), 500, 0.5, 0.35, 80),
+    "s": Phone((2800, 3300, 3700), 700, 0.0, 0.35, 100),
+    "f": Phone((1300, 2300, 3400), 1500, 0.0, 0.2, 90),
+    "th": Phone((1500, 2700, 3600), 1500, 0.0, 0.15, 80),
+    "t": Phone((2300, 3000, 3600), 900, 0.0, 0.4, 45),
+    "k": Phone((1500, 1900, 2400), 500, 0.0, 0.4, 50),
+    "p": Phone((500, 1000, 1800), 800, 0.0, 0.35, 40),
+    "d": Phone((300, 1800, 2800), 500, 0.5, 0.4, 45),
+    "g": Phone((300, 1600, 2100), 400, 0.5, 0.4, 50),
+}
+
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+_SPELLINGS = """
+    zero z i r o,  one w a n,  two t u,  three th r i,  four f o r,  five f a i v,  six s i k s,
+    seven s e v n,  eight e i t,  nine n a i n,  yes i e s,  no n o,  up a p,  down d a u n,
+    left l e f t,  right r a i t,  on o n,  off o f,  stop s t o p,  go g o
+"""
+PRONUNCIATIONS = {word: tuple(phones) for word, *phones in map(str.split, _SPELLINGS.split(","))}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpokenConfig:
-    """The size of the corpus; a tenth of the utterances each for dev and test."""
+    """Number and length of utterances, a tenth each for dev and test, and their voices."""
 
     utterances: int = 1000
-    least: int = 1  # words a sentence
+    least: int = 1  # words per sentence
     most: int = 5
     words: tuple[str, ...] = DIGITS
     speakers: int = 20  # a fifth each for dev and test
-    rate: int = 8000  # samples a second
-    noise: float = 30.0  # decibels of the words over the noise behind them
+    rate: int = 8000  # samples per second
+    noise: float = 30.0  # signal-to-noise ratio in decibels
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -81,37 +120,36 @@ class SpokenConfig:
 
 
 def voices(config: SpokenConfig, part: Part) -> range:
-    """Return the numbers of the speakers of a part; no part has a speaker of another."""
+    """Return the numbers of the speakers of a part; parts share no speakers."""
     aside = max(config.speakers // 5, 1)
     dev, test, end = config.speakers - 2 * aside, config.speakers - aside, config.speakers
     return {"train": range(dev), "dev": range(dev, test), "test": range(test, end)}[part]
 
 
 def spoken(config: SpokenConfig, part: Part, index: int) -> Recording:
-    """Generate one utterance; its path is relative to the manifest that `write_spoken` writes."""
+    """Generate one utterance; its path is relative to the manifest."""
     numbers = voices(config, part)
     voice = speaker(config.seed, numbers[index % len(numbers)])
     random = rng("spoken", config.seed, part, index)
     count = random.integers(config.least, config.most, endpoint=True)
     words = [config.words[number] for number in random.integers(len(config.words), size=count)]
-    said = say(words, voice, config.rate, config.noise, random)
+    signal, edges = say(words, voice, config.rate, config.noise, random)
     utterance = Utterance(
         audio=place_of("spoken", part, index),
         text=" ".join(words),
         speaker=voice.name,
-        words=timed(words, said.edges, config.rate),
+        words=timed(words, edges, config.rate),
     )
-    return utterance, within_range(said.signal)
+    return utterance, within_range(signal)
 
 
 def speak(config: SpokenConfig, part: Part) -> Iterator[Recording]:
-    """Generate every utterance of a part with its sound."""
-    for index in range(part_sizes(config.utterances)[part]):
-        yield spoken(config, part, index)
+    """Generate all utterances of a part."""
+    return (spoken(config, part, index) for index in range(part_sizes(config.utterances)[part]))
 
 
 def write_spoken(config: SpokenConfig, folder: Path) -> RecordedFiles:
-    """Write every part as `recordings.py` describes it, one sound at a time."""
+    """Write all parts, one utterance at a time."""
     parts = {part: speak(config, part) for part in part_sizes(config.utterances)}
     return write_recorded(parts, folder, name="spoken", rate=config.rate)
 
@@ -120,25 +158,25 @@ def write_spoken(config: SpokenConfig, folder: Path) -> RecordedFiles:
 
 
 class Speaker(NamedTuple):
-    """What tells one voice from another."""
+    """The parameters of a voice."""
 
     name: str
     pitch: float  # Hz
-    scale: float  # of the resonances: above 1 for a vocal tract shorter than average
+    scale: float  # of the resonances: above 1 for a short vocal tract
     tempo: float  # of the phones: above 1 is slow
     level: float  # decibels below full scale, of the mean square over words
-    tilt: float  # decibels an octave
+    tilt: float  # decibels per octave
 
 
 class SpokenSignal(NamedTuple):
-    """A sound, and the samples at which each of its words starts and ends."""
+    """A signal, and the samples at which each word starts and ends."""
 
     signal: Signal
     edges: list[tuple[int, int]]
 
 
 def speaker(seed: int, number: int) -> Speaker:
-    """One voice; high ones tend to come from short vocal tracts, as with people."""
+    """Return a voice; high voices tend to have short vocal tracts."""
     random = rng("speaker", seed, number)
     height, own = random.uniform(-1.0, 1.0), random.uniform(-0.4, 0.4)
     return Speaker(
@@ -154,11 +192,13 @@ def speaker(seed: int, number: int) -> Speaker:
 def say(
     words: Sequence[str], voice: Speaker, rate: int, noise: float, random: np.random.Generator
 ) -> SpokenSignal:
-    """Say words with pauses around them, and white noise `noise` decibels below them."""
+    """Synthesize words with pauses, and white noise at a signal-to-noise ratio of `noise` dB."""
     knots, edges, size = _plan(words, voice, rate, random)
     samples, times = np.arange(size), knots[0]
     gain, voicing = (np.interp(samples, times, knots[row]) for row in (1, 2))
-    source = np.sqrt(voicing) * _pulses(_melody(voice, size, random), rate)
+    # The pitch falls from the start to the end.
+    first, last = voice.pitch * np.exp((0.1, -0.1) + 0.05 * random.standard_normal(2))
+    source = np.sqrt(voicing) * _pulses(np.linspace(first, last, size), rate)
     source += np.sqrt(1 - voicing) * random.standard_normal(size)
     sound = gain * _resonate(source, knots, voice.tilt, rate)
     power = np.mean(np.concatenate([sound[start:end] for start, end in edges]) ** 2)
@@ -170,7 +210,7 @@ def say(
 def _plan(
     words: Sequence[str], voice: Speaker, rate: int, random: np.random.Generator
 ) -> tuple[Knots, list[tuple[int, int]], int]:
-    """Two knots around the middle of each phone, and one without gain at each edge of a word."""
+    """Return two knots per phone and one without gain at each edge of a word, edges and size."""
     knots: list[tuple[float, ...]] = []
     edges = []
     clock = round(random.uniform(*_EDGE) * rate)
@@ -190,14 +230,8 @@ def _plan(
     return np.array(knots).T, edges, edges[-1][1] + round(random.uniform(*_EDGE) * rate)
 
 
-def _melody(voice: Speaker, size: int, random: np.random.Generator) -> Track:
-    """The pitch: it falls from the beginning to the end, by an amount of its own each time."""
-    first, last = voice.pitch * np.exp((0.1, -0.1) + 0.05 * random.standard_normal(2))
-    return np.linspace(first, last, size)
-
-
 def _pulses(pitch: Track, rate: int) -> Signal:
-    """All harmonics below half the rate, as loud as one another, of mean power one.
+    """Return all harmonics below half the rate, with equal amplitudes and mean power one.
 
     Σ_h cos(h·φ) for h = 1 … n is sin((n + 1/2)·φ) / (2·sin(φ/2)) - 1/2.
     """
@@ -211,7 +245,7 @@ def _pulses(pitch: Track, rate: int) -> Signal:
 
 
 def _resonate(source: Signal, knots: Knots, tilt: float, rate: int) -> Signal:
-    """The source behind the resonances, frame by frame; each overlaps half of the next."""
+    """Filter the source in frames that overlap by half."""
     hop = round(_FRAME / 2 * rate)
     count = -(-len(source) // hop) + 1
     padded = np.zeros((count + 1) * hop)
@@ -220,11 +254,11 @@ def _resonate(source: Signal, knots: Knots, tilt: float, rate: int) -> Signal:
     window = np.sin(np.pi * (np.arange(2 * hop) + 0.5) / (2 * hop))
     frames = np.concatenate((halves[:-1], halves[1:]), axis=1) * window
 
-    centers = np.arange(count) * hop
-    bandwidth, *resonances = (np.interp(centers, knots[0], row)[:, None] for row in knots[3:])
+    times = np.arange(count) * hop
+    bandwidth, *resonances = (np.interp(times, knots[0], row)[:, None] for row in knots[3:])
     frequencies = np.arange(hop + 1) * (rate / (2 * hop))
     power = sum(1 / (1 + ((frequencies - center) / (bandwidth / 2)) ** 2) for center in resonances)
-    # Below 100 Hz there is no voice; and 0 Hz has no octave.
+    # The tilt is constant below 100 Hz.
     power *= np.maximum(frequencies, 100.0) ** (tilt / (10 * np.log10(2)))
     power /= power.mean(axis=1, keepdims=True)
     spectra = np.fft.rfft(frames, axis=1) * np.sqrt(power)

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harken.errors import Complaint, Failure, UserError
+from harken.errors import Failure, HarkenError, UserError
 from harken.files import remove_folder, replacing_folder, sha256, write_tensors, write_text
 from harken.inputs import is_file, is_folder, read_json, safetensors_header
 from harken.strict_json import is_finite, is_whole, text_of
@@ -181,11 +181,11 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
     """Return the newest undamaged checkpoint; None if there is no checkpoint."""
-    damage: Complaint | None = None
+    damage: HarkenError | None = None
     for path in reversed(checkpoint_folders(folder)):
         try:
             return _read(path)
-        except Complaint as error:
+        except HarkenError as error:
             damage = damage or error
     if damage is not None:
         raise damage
