@@ -42,7 +42,7 @@ from harken.training.optimizer import AdamWConfig, MuonConfig, SGDConfig
 
 # Without permutation the birthplace is the second fact, as in bioS. If it came directly after the
 # name, the biographies would have the same form as the questions.
-PEOPLE = PeopleConfig(people=300, asked=0.5, places=30, earlier=1)
+PEOPLE = PeopleConfig(people=300, question_ratio=0.5, places=30, earlier=1)
 
 
 class Condition(NamedTuple):
@@ -74,7 +74,7 @@ def recipe_of(files: PeopleFiles, seed: int) -> AnswerRecipe:
     """Return the recipe of all conditions. With whole words, all have the same vocabulary."""
     return AnswerRecipe(
         seed=seed,
-        data=AnswerData(pretrain=files.read, train=files.train, dev=files.test),
+        data=AnswerData(pretrain=files.texts, train=files.train, dev=files.test),
         encode=WordsConfig(),
         model=GPTConfig(
             layers=2,
@@ -108,7 +108,7 @@ def main() -> None:
         if not (run / RECIPE).exists():
             write_people(replace(PEOPLE, **condition._asdict(), seed=options.seed), data)
         files = PeopleFiles(
-            read=data / "people.txt",
+            texts=data / "people.txt",
             train=data / "questions.train.tsv",
             test=data / "questions.test.tsv",
         )

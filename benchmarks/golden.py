@@ -251,8 +251,8 @@ def collect(tree: Path, renames: Mapping[str, str]) -> dict[str, Any]:
     for arguments in (
         ("people", "--people", "60", "--places", "8"),
         ("sentences", "--sentences", "120"),
-        ("spoken", "--utterances", "16"),
-        ("drawn", "--scenes", "30"),
+        ("speech", "--utterances", "16"),
+        ("scenes", "--scenes", "30"),
     ):
         kind = arguments[0]
         collector.command(f"data {kind}", "data", *arguments, "--out", kind)

@@ -56,7 +56,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> PeopleFiles:
 @pytest.fixture(scope="session")
 def recipe_file(people: PeopleFiles) -> Path:
     """A recipe beside the people, with paths relative to it."""
-    path = people.read.parent / "recipe.toml"
+    path = people.texts.parent / "recipe.toml"
     path.write_text(
         'task = "answer"\nseed = 5\n\n[data]\npretrain = "people.txt"\n'
         'train = "questions.train.tsv"\ndev = "questions.test.tsv"\n',

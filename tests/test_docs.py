@@ -27,8 +27,8 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 SMALL_DATA = {
     "people": ("--people", "40", "--places", "8", "--biographies", "2"),
     "sentences": ("--sentences", "150"),
-    "spoken": ("--utterances", "30", "--most", "2"),
-    "drawn": ("--scenes", "40"),
+    "speech": ("--utterances", "30", "--max-words", "2"),
+    "scenes": ("--scenes", "40"),
 }
 SMALL_MODEL = SMALL_OF | {"lm": (*SMALL_OF["lm"], "model.width=32", "model.layers=2")}
 
@@ -49,7 +49,7 @@ def test_every_block_is_executed_or_parsed() -> None:
 
 def write_inputs(folder: Path, people: PeopleFiles) -> None:
     """Write the user's files that the pages mention."""
-    shutil.copy(people.read, folder / "texts.txt")
+    shutil.copy(people.texts, folder / "texts.txt")
     shutil.copy(people.train, folder / "questions.tsv")
     questions = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
     (folder / "more-questions.txt").write_text("\n".join(questions))

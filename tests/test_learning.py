@@ -9,7 +9,7 @@ from harken.demo.reading import demo_recipe, without_reading
 from harken.pipeline import train
 from harken.synthetic.people import PeopleConfig, write_people
 
-FEW = PeopleConfig(people=150, asked=0.6, places=20, biographies=20, facts=2)
+FEW = PeopleConfig(people=150, question_ratio=0.6, places=20, biographies=20, facts=2)
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def files(tmp_path: Path, sentences: SentencesFiles) -> list[str]:
     return [part for name in texts for part in (f"--{name}", str(tmp_path / name))]
 
 
-@pytest.mark.parametrize("how", ["looked", "intersection", "union", "grow-diag-final", "threshold"])
+@pytest.mark.parametrize("how", ["argmax", "intersection", "union", "grow-diag-final", "threshold"])
 def test_every_head_has_its_figures(
     run: Run, files: list[str], how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,7 +131,7 @@ def test_what_cannot_be_measured(
     capsys.readouterr()
     for arguments, message in (
         ([str(small_run), *files], "expected a run of task 'translate'"),
-        ([str(run.folder), *files, "--least", "0"], "expected more than 0"),
+        ([str(run.folder), *files, "--min-weight", "0"], "expected more than 0"),
         ([str(run.folder), *files[:4], "--links", files[1]], "expected links such as"),
     ):
         assert main(["align", *arguments]) == 2

@@ -146,7 +146,7 @@ def test_two_things_to_measure_on(
 def test_a_measure_that_does_not_suit_the_task(
     small_run: Path, people: PeopleFiles, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sides = ["--source", str(people.read), "--target", str(people.read)]
+    sides = ["--source", str(people.texts), "--target", str(people.texts)]
     assert main(["evaluate", str(small_run), *sides]) == 2
     assert "expected one file of questions, got 2" in complaint(capsys)
     assert main(["evaluate", str(small_run), "--split", "test"]) == 2

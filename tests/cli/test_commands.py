@@ -76,7 +76,7 @@ def test_from_files_to_answers(
 ) -> None:
     """new, train, evaluate, predict, report: the README's way, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    assert main(["new", "answer", str(people.read), str(people.train), "--dev", "0.2"]) == 0
+    assert main(["new", "answer", str(people.texts), str(people.train), "--dev", "0.2"]) == 0
     assert capsys.readouterr().out == "recipe.toml\n"
     assert main(["train", "recipe.toml", *SETS, "--json", "--seed", "3"]) == 0
     trained = json.loads(capsys.readouterr().out)
@@ -179,9 +179,9 @@ def test_a_recipe_made_by_new_moves_with_its_folder(
 ) -> None:
     before = tmp_path / "before"
     before.mkdir()
-    for path in (people.read, people.train):
+    for path in (people.texts, people.train):
         shutil.copy(path, before)
-    files = [str(before / path.name) for path in (people.read, people.train)]
+    files = [str(before / path.name) for path in (people.texts, people.train)]
     assert main(["new", "answer", *files, "--out", str(before / "r.toml")]) == 0
     after = before.rename(tmp_path / "after")
     run = str(tmp_path / "run")

@@ -30,8 +30,8 @@ METRICS = (
     "accuracy_at_70",
     "accuracy_at_50",
     "unknown_answers",
-    "borrowed_by_string",
-    "borrowed_by_embedding",
+    "nearest_name_string",
+    "nearest_name_embedding",
 )
 
 

@@ -13,9 +13,9 @@ from harken.recipe import TASKS, load_recipe
 from harken.report.model_card import model_card
 from harken.report.run_page import run_report
 from harken.run import load
-from harken.synthetic.scenes import DrawnConfig, write_drawn
+from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.synthetic.sentences import SentencesConfig, write_sentences
-from harken.synthetic.speech import SpokenConfig, write_spoken
+from harken.synthetic.speech import SpeechConfig, write_speech
 from small_recipe import SMALL_OF
 
 SMALLER = {"lm": ("model.layers=1", "model.width=12", "model.max_length=32", "search.max_tokens=3")}
@@ -40,9 +40,11 @@ def write_data(task: str, folder: Path) -> str:
             for side, name in (("source", "en"), ("target", "xx"))
         )
     if task == "transcribe":
-        write_spoken(SpokenConfig(utterances=30, least=1, most=2, speakers=5, seed=3), folder)
+        write_speech(
+            SpeechConfig(utterances=30, min_words=1, max_words=2, speakers=5, seed=3), folder
+        )
     else:
-        write_drawn(DrawnConfig(scenes=30, size=48, least=1, most=2, seed=3), folder)
+        write_scenes(ScenesConfig(scenes=30, size=48, min_shapes=1, max_shapes=2, seed=3), folder)
     return 'train="train.jsonl"\ndev="dev.jsonl"'
 
 

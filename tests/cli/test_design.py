@@ -11,8 +11,8 @@ from harken.cli.main import main
 KINDS = {
     "shift": ["--offset", "3", "--length", "53", "--width", "26"],
     "band": ["--offset", "7", "--band", "5", "--length", "53", "--width", "26"],
-    "copy": ["--keys", "7", "--wanted", "2"],
-    "average": ["--keys", "7", "--wanted", "2", "5"],
+    "copy": ["--keys", "7", "--target", "2"],
+    "average": ["--keys", "7", "--target", "2", "5"],
     "lookup": [],
     "previous-match": ["--symbols", "5", "--length", "29", "--width", "26"],
 }

@@ -66,7 +66,9 @@ def test_numbers_of_every_head(
         assert set(call.shapes) == {"weights", "queries", "keys", "values"}
         assert item["layer"] == number and item["shape"] == list(weights.shape)
         for head in item["heads"]:
-            for row, (at, weight) in enumerate(zip(head["looks_at"], head["weights"], strict=True)):
+            for row, (at, weight) in enumerate(
+                zip(head["argmax_keys"], head["weights"], strict=True)
+            ):
                 largest = max(weights[head["head"] - 1, row].tolist())
                 assert weight == pytest.approx(largest, abs=1e-6)
                 assert weights[head["head"] - 1, row, at] == largest

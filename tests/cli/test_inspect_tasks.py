@@ -12,9 +12,9 @@ from harken.cli import inspect
 from harken.cli.main import main
 from harken.decode.stepper import TokenHypothesis
 from harken.recipe import Recipe
-from harken.synthetic.scenes import DrawnConfig, write_drawn
+from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.synthetic.sentences import SentencesConfig, write_sentences
-from harken.synthetic.speech import SpokenConfig, write_spoken
+from harken.synthetic.speech import SpeechConfig, write_speech
 from harken.tasks import seq2seq, transcribe_predictor
 from untrained import untrained_run
 
@@ -71,8 +71,12 @@ def data(tmp_path_factory: pytest.TempPathFactory, people: Any) -> Path:
     """Files for every task in one folder."""
     folder = tmp_path_factory.mktemp("data")
     write_sentences(SentencesConfig(sentences=60), folder)
-    write_spoken(SpokenConfig(utterances=20, least=1, most=2, speakers=5), folder / "speech")
-    write_drawn(DrawnConfig(scenes=30, size=32, least=1, most=2, seed=3), folder / "pictures")
+    write_speech(
+        SpeechConfig(utterances=20, min_words=1, max_words=2, speakers=5), folder / "speech"
+    )
+    write_scenes(
+        ScenesConfig(scenes=30, size=32, min_shapes=1, max_shapes=2, seed=3), folder / "pictures"
+    )
     return folder
 
 
@@ -89,7 +93,7 @@ def run_of(
             for split in ("train", "dev")
             for side, name in (("source", "en"), ("target", "xx"))
         ),
-        "answer": f'pretrain="{people.read}"\ntrain="{people.train}"\ndev="{people.test}"',
+        "answer": f'pretrain="{people.texts}"\ntrain="{people.train}"\ndev="{people.test}"',
         "lm": f'train="{data}/text.txt"\ndev=0.2',
         "fill": f'train="{data}/text.txt"\ndev=0.2',
         "tag": f'train="{data}/train.conllu"\ndev="{data}/dev.conllu"',

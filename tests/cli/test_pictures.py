@@ -1,4 +1,4 @@
-"""`harken data drawn` as a script calls it."""
+"""`harken data scenes` as a script calls it."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from harken.cli.main import main
-from harken.synthetic.scenes import DrawnConfig, drawn, held_out_pairs
+from harken.synthetic.scenes import ScenesConfig, drawn, held_out_pairs
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
-    assert main(["data", "drawn", *map(str, arguments)]) == 0
+    assert main(["data", "scenes", *map(str, arguments)]) == 0
     return [Path(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -27,13 +27,27 @@ def test_drawn_scenes_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert paths == [out / name for name in (*names, "examples")]
     assert [len(captions(path)) for path in paths[:3]] == [11, 1, 1]
     images = np.load(out / "train.npz")["images"]
-    np.testing.assert_array_equal(images[10], drawn(DrawnConfig(), "train", 10).picture)
+    np.testing.assert_array_equal(images[10], drawn(ScenesConfig(), "train", 10).picture)
 
 
 def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--size", 37, "--least", 2, "--most", 2, "--noise", 0, "--new-pairs", "--seed", 5)
+    options = (
+        "--size",
+        37,
+        "--min-shapes",
+        2,
+        "--max-shapes",
+        2,
+        "--noise",
+        0,
+        "--new-pairs",
+        "--seed",
+        5,
+    )
     train, _, test, images, *_ = printed(capsys, "--scenes", 23, *options, "--out", tmp_path)
-    config = DrawnConfig(scenes=23, size=37, least=2, most=2, noise=0, new_pairs=True, seed=5)
+    config = ScenesConfig(
+        scenes=23, size=37, min_shapes=2, max_shapes=2, noise=0, new_pairs=True, seed=5
+    )
     expected = np.stack([drawn(config, "train", index).picture for index in range(19)])
     np.testing.assert_array_equal(np.load(images)["images"], expected)
     for path, new in ((train, False), (test, True)):
@@ -47,15 +61,15 @@ def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--scenes", "2"), "harken: data drawn: scenes must be from 3 to 100000, got 2"),
+        (("--scenes", "2"), "harken: data scenes: scenes must be from 3 to 100000, got 2"),
         (("--size", "7"), "size must be from 32 to 512, got 7"),
-        (("--most", "9"), "most at most 4"),
+        (("--max-shapes", "9"), "maximum <= 4"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(
     options: tuple[str, str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["data", "drawn", *options, "--out", str(tmp_path / "out")]) == 2
+    assert main(["data", "scenes", *options, "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert sentence in line
     assert not (tmp_path / "out").exists()

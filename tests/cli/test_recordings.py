@@ -1,4 +1,4 @@
-"""`harken data spoken`, `manifest` and `joined` as a script calls them."""
+"""`harken data speech`, `manifest` and `joined` as a script calls them."""
 
 from pathlib import Path
 

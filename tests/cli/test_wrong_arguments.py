@@ -31,7 +31,7 @@ OF_A_RUN = (
     "compare {} runs/lm",
     "compare runs/lm {}",
     "align {} --source train.en --target train.de --links links.txt",
-    "data stretches train.jsonl --out new --run {}",
+    "data suffixes train.jsonl --out new --run {}",
     "claims B8 --run {}",
 )
 # In place of an input or data file.

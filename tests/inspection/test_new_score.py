@@ -59,7 +59,7 @@ def test_the_score_of_the_documentation(people, tmp_path: Path) -> None:
     (block, *_) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert "class Cosine(" in block
     (tmp_path / "script.py").write_text(block + SCRIPT, encoding="utf-8")
-    command = [sys.executable, "script.py", str(people.read.parent), str(tmp_path / "run")]
+    command = [sys.executable, "script.py", str(people.texts.parent), str(tmp_path / "run")]
     paths = f"{ROOT / 'src'}:{ROOT / 'tests'}"
     done = subprocess.run(
         command,

@@ -84,8 +84,8 @@ def test_figures_have_notes_and_a_direction(whole: Measured) -> None:
     assert lower == [
         "calibration_error",
         "unknown_answers",
-        "borrowed_by_string",
-        "borrowed_by_embedding",
+        "nearest_name_string",
+        "nearest_name_embedding",
     ]
     assert whole[0]["accuracy_at_50"].value == pytest.approx(2 / 4)
     assert whole[0]["accuracy_at_90"].value == pytest.approx(3 / 7)
@@ -200,7 +200,7 @@ def test_all_right_and_all_wrong(answer: str) -> None:
     supported = [guarantee.threshold is not None for guarantee in honesty.guarantees]
     # 30 answers without an error support 20 %, but not 10 %.
     assert supported == [False, False, answer == "Rome"]
-    assert samples["borrowed_by_string"].value in (0.0, 1.0)
+    assert samples["nearest_name_string"].value in (0.0, 1.0)
 
 
 TEXT = st.text(alphabet="ab ß愛א", max_size=4)

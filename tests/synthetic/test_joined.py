@@ -197,7 +197,7 @@ def test_segments_are_joined(recordings: list[Utterance]) -> None:
 
 def test_another_rate_keeps_the_times(recordings: list[Utterance]) -> None:
     slow, fast = (
-        next(joined_sentences(recordings, JoinedConfig(rate=rate), "train", 1))
+        next(joined_sentences(recordings, JoinedConfig(sample_rate=rate), "train", 1))
         for rate in (8000, 16000)
     )
     assert len(fast[1]) == pytest.approx(2 * len(slow[1]), abs=10)
@@ -209,12 +209,12 @@ def test_another_rate_keeps_the_times(recordings: list[Utterance]) -> None:
     ("changed", "message"),
     [
         ({"sentences": 2}, "sentences must be from 3 to 100000, got 2"),
-        ({"least": 0}, "least must be .*got 0 and 7"),
-        ({"least": 8}, "least must be .*got 8 and 7"),
-        ({"most": 101}, "most at most 100, got 3 and 101"),
+        ({"min_words": 0}, "expected 1 <= minimum.*got minimum 0, maximum 7"),
+        ({"min_words": 8}, "expected 1 <= minimum.*got minimum 8, maximum 7"),
+        ({"max_words": 101}, "maximum <= 100, got minimum 3, maximum 101"),
         ({"dev_speakers": ()}, r"dev_speakers must be names or a share .*got \(\)"),
         ({"test_speakers": 1.0}, "test_speakers must be .*got 1.0"),
-        ({"rate": 100}, "rate must be .*got 100"),
+        ({"sample_rate": 100}, "sample_rate must be .*got 100"),
     ],
 )
 def test_impossible_configs_are_refused(changed: dict[str, object], message: str) -> None:

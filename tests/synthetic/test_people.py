@@ -281,7 +281,7 @@ def test_a_single_biography_is_varied_over_people() -> None:
 
 @given(seed=seeds, people=st.integers(2, 300), share=st.floats(0.001, 0.999))
 def test_the_asked_share_is_exact_and_no_part_empty(seed: int, people: int, share: float) -> None:
-    config = PeopleConfig(seed=seed, people=people, asked=share)
+    config = PeopleConfig(seed=seed, people=people, question_ratio=share)
     count = sum(asked(config, index) for index in range(people))
     assert 1 <= count <= people - 1
     assert abs(count - share * people) <= 1
@@ -297,12 +297,12 @@ def test_asked_is_drawn_from_the_seed() -> None:
 
 
 def test_files_hold_all_people(tmp_path: Path) -> None:
-    config = PeopleConfig(people=701, biographies=3, asked=0.3)
+    config = PeopleConfig(people=701, biographies=3, question_ratio=0.3)
     progress: list[int] = []
     files = write_people(config, tmp_path / "new" / "folder", progress.append)
     assert progress == [1000, 2000, 2103]
     expected = {text for index in range(701) for text in biographies(config, index)}
-    read = lines(files.read)
+    read = lines(files.texts)
     assert len(read) == 2103
     assert set(read) == expected
 
@@ -313,7 +313,7 @@ def test_files_hold_all_people(tmp_path: Path) -> None:
         who = person(config, index)
         entry = f"{question(who)}\t{who.birthplace}"
         assert (entry in train, entry in test) == (asked(config, index), not asked(config, index))
-    assert {path.name for path in files.read.parent.iterdir()} == {
+    assert {path.name for path in files.texts.parent.iterdir()} == {
         "people.txt",
         "questions.train.tsv",
         "questions.test.tsv",
@@ -322,7 +322,7 @@ def test_files_hold_all_people(tmp_path: Path) -> None:
 
 def test_rounds_keep_biographies_apart_and_change_neighbors(tmp_path: Path) -> None:
     config = PeopleConfig(people=500, biographies=4)
-    names = [line.split(".")[0] for line in lines(write_people(config, tmp_path).read)]
+    names = [line.split(".")[0] for line in lines(write_people(config, tmp_path).texts)]
     rounds = [names[start : start + 500] for start in range(0, 2000, 500)]
     assert all(len(set(part)) == 500 for part in rounds)
     neighbors = Counter(pair for part in rounds for pair in pairwise(part))
@@ -331,9 +331,9 @@ def test_rounds_keep_biographies_apart_and_change_neighbors(tmp_path: Path) -> N
 
 
 def test_writing_twice_replaces(tmp_path: Path) -> None:
-    first = write_people(PeopleConfig(people=50, seed=1), tmp_path).read.read_bytes()
-    other = write_people(PeopleConfig(people=20, seed=2), tmp_path).read.read_bytes()
-    again = write_people(PeopleConfig(people=50, seed=1), tmp_path).read.read_bytes()
+    first = write_people(PeopleConfig(people=50, seed=1), tmp_path).texts.read_bytes()
+    other = write_people(PeopleConfig(people=20, seed=2), tmp_path).texts.read_bytes()
+    again = write_people(PeopleConfig(people=50, seed=1), tmp_path).texts.read_bytes()
     assert other != first == again
 
 
@@ -345,7 +345,7 @@ def test_an_interrupted_write_changes_nothing(tmp_path: Path, stop: int) -> None
 
     fresh, used = tmp_path / "fresh", tmp_path / "used"
     before = write_people(PeopleConfig(people=10), used)
-    paths = (before.read, before.train, before.test)
+    paths = (before.texts, before.train, before.test)
     contents = [path.read_bytes() for path in paths]
     for folder in (fresh, used):
         with pytest.raises(KeyboardInterrupt):

@@ -19,24 +19,24 @@ from harken.synthetic.scenes import (
     PAIRS,
     SHAPES,
     Drawn,
-    DrawnConfig,
-    DrawnFiles,
+    ScenesConfig,
+    ScenesFiles,
     drawn,
     held_out_pairs,
     paint,
-    write_drawn,
+    write_scenes,
 )
 
 seeds = st.integers(-(2**63), 2**63)
 
 
-def scenes(config: DrawnConfig, part: Part, count: int) -> list[Drawn]:
+def scenes(config: ScenesConfig, part: Part, count: int) -> list[Drawn]:
     return [drawn(config, part, index) for index in range(count)]
 
 
 def test_a_seed_keeps_its_scenes() -> None:
     # Fixed values: published results name a seed, so a change here is a change of data.
-    captioned, picture, _ = drawn(DrawnConfig(seed=7), "test", 11)
+    captioned, picture, _ = drawn(ScenesConfig(seed=7), "test", 11)
     assert captioned.captions == ("blue ring red triangle blue cross",)
     assert captioned.boxes[::2] == (Box(5, 35, 12, 12), Box(16, 3, 17, 15), Box(27, 31, 16, 16))
     assert int(picture.sum()) == pytest.approx(1519257, rel=1e-5)
@@ -45,7 +45,7 @@ def test_a_seed_keeps_its_scenes() -> None:
 @given(seed=seeds, part=st.sampled_from(PARTS), index=st.integers(0, 10**6))
 @settings(max_examples=20)
 def test_a_scene_does_not_depend_on_the_others(seed: int, part: Part, index: int) -> None:
-    small, large = (DrawnConfig(seed=seed, scenes=count) for count in (3, 10**5))
+    small, large = (ScenesConfig(seed=seed, scenes=count) for count in (3, 10**5))
     captioned, picture, _ = drawn(small, part, index)
     drawn(large, part, index + 1)
     again, same, _ = drawn(large, part, index)
@@ -56,7 +56,7 @@ def test_a_scene_does_not_depend_on_the_others(seed: int, part: Part, index: int
 
 def test_seeds_parts_and_indices_draw_different_things() -> None:
     pictures = {
-        drawn(DrawnConfig(seed=seed, noise=0.0), part, index).picture.tobytes()
+        drawn(ScenesConfig(seed=seed, noise=0.0), part, index).picture.tobytes()
         for seed in range(3)
         for part in PARTS
         for index in range(5)
@@ -69,7 +69,7 @@ def test_every_word_has_the_box_of_its_shape(size: int, most: int) -> None:
     """The pixels in which the picture differs from the same one without the shape."""
     counts = Counter()
     for captioned, picture, shapes in scenes(
-        DrawnConfig(size=size, most=most, noise=0.0), "train", 41
+        ScenesConfig(size=size, max_shapes=most, noise=0.0), "train", 41
     ):
         (caption,) = captioned.captions
         assert caption.split() == [word for shape in shapes for word in (shape.color, shape.shape)]
@@ -94,7 +94,7 @@ def test_every_word_has_the_box_of_its_shape(size: int, most: int) -> None:
 )
 @settings(max_examples=60)
 def test_shapes_are_separate_and_go_from_left_to_right(seed: int, least: int, size: int) -> None:
-    config = DrawnConfig(seed=seed, least=least, size=size)
+    config = ScenesConfig(seed=seed, min_shapes=least, size=size)
     boxes = drawn(config, "train", 0).captioned.boxes[::2]
     assert len(boxes) >= least
     for left, right in pairwise(boxes):
@@ -110,7 +110,9 @@ def test_shapes_are_separate_and_go_from_left_to_right(seed: int, least: int, si
 
 
 def test_pairs_and_numbers_of_shapes_are_uniform() -> None:
-    drawn_shapes = [scene.shapes for scene in scenes(DrawnConfig(size=32, noise=0.0), "train", 900)]
+    drawn_shapes = [
+        scene.shapes for scene in scenes(ScenesConfig(size=32, noise=0.0), "train", 900)
+    ]
     numbers = Counter(map(len, drawn_shapes))
     assert set(numbers) == {1, 2, 3}
     assert all(abs(count - 300) < 4 * 200**0.5 for count in numbers.values())
@@ -121,7 +123,7 @@ def test_pairs_and_numbers_of_shapes_are_uniform() -> None:
 
 
 def test_shapes_are_everywhere() -> None:
-    boxes = [scene.captioned.boxes[0] for scene in scenes(DrawnConfig(most=1), "train", 400)]
+    boxes = [scene.captioned.boxes[0] for scene in scenes(ScenesConfig(max_shapes=1), "train", 400)]
     for low, high in ((box.x, box.x + box.width) for box in boxes):
         assert 0 <= low < high <= 48
     assert min(box.x for box in boxes) <= 1 and max(box.x + box.width for box in boxes) >= 47
@@ -132,7 +134,7 @@ def test_shapes_are_everywhere() -> None:
 
 @pytest.mark.parametrize("noise", [0.0, 3.0, 17.0])
 def test_noise_has_its_deviation(noise: float) -> None:
-    for captioned, picture, _ in scenes(DrawnConfig(noise=noise, size=64), "dev", 5):
+    for captioned, picture, _ in scenes(ScenesConfig(noise=noise, size=64), "dev", 5):
         empty = np.ones(picture.shape[:2], dtype=bool)
         for box in captioned.boxes:
             empty[box.y : box.y + box.height, box.x : box.x + box.width] = False
@@ -148,13 +150,13 @@ def test_noise_has_its_deviation(noise: float) -> None:
 # --- held-out pairs
 
 
-def pairs_in(config: DrawnConfig, part: Part) -> set[tuple[str, str]]:
+def pairs_in(config: ScenesConfig, part: Part) -> set[tuple[str, str]]:
     shapes = (shape for scene in scenes(config, part, 150) for shape in scene.shapes)
     return {(shape.color, shape.shape) for shape in shapes}
 
 
 def test_new_pairs_are_in_test_only_and_known_pairs_are_not() -> None:
-    config = DrawnConfig(new_pairs=True, size=32, noise=0.0, seed=3)
+    config = ScenesConfig(new_pairs=True, size=32, noise=0.0, seed=3)
     held_out = held_out_pairs(3)
     assert pairs_in(config, "test") == held_out
     assert pairs_in(config, "train") == pairs_in(config, "dev") == set(PAIRS) - held_out
@@ -193,7 +195,7 @@ def features(drawn_scenes: list[Drawn]) -> tuple[list[str], np.ndarray, list[str
 @pytest.mark.parametrize(("size", "accuracy"), [(48, 0.98), (32, 0.95)])
 def test_words_are_predictable_from_their_boxes(size: int, accuracy: float) -> None:
     """By the nearest class mean of train, for colors and for shapes."""
-    config = DrawnConfig(size=size)
+    config = ScenesConfig(size=size)
     train, test = (features(scenes(config, part, 200)) for part in ("train", "test"))
     for labels, numbers in ((0, 1), (2, 3)):
         names = sorted(set(train[labels]))
@@ -213,12 +215,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> DrawnFiles:
-    return write_drawn(DrawnConfig(scenes=53, size=37), tmp_path_factory.mktemp("d") / "new")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ScenesFiles:
+    return write_scenes(ScenesConfig(scenes=53, size=37), tmp_path_factory.mktemp("d") / "new")
 
 
-def test_files_are_what_was_drawn(files: DrawnFiles) -> None:
-    config = DrawnConfig(scenes=53, size=37)
+def test_files_are_what_was_drawn(files: ScenesFiles) -> None:
+    config = ScenesConfig(scenes=53, size=37)
     for part, size in (("train", 43), ("dev", 5), ("test", 5)):
         with np.load(files.images[part]) as archive:  # type: ignore[index]
             assert archive.files == ["images"]
@@ -236,7 +238,7 @@ def test_files_are_what_was_drawn(files: DrawnFiles) -> None:
             assert tuple(Box(*box) for box in fields["boxes_xywh"]) == scene.captioned.boxes
 
 
-def test_examples_are_the_first_scenes_of_test(files: DrawnFiles) -> None:
+def test_examples_are_the_first_scenes_of_test(files: ScenesFiles) -> None:
     images = np.load(files.images["test"])["images"]
     assert {path.name for path in files.examples.iterdir()} == {f"{n}.png" for n in range(5)}
     for index, image in enumerate(images):
@@ -244,18 +246,18 @@ def test_examples_are_the_first_scenes_of_test(files: DrawnFiles) -> None:
             np.testing.assert_array_equal(np.asarray(picture), image)
 
 
-def test_the_same_seed_writes_the_same_bytes(files: DrawnFiles, tmp_path: Path) -> None:
-    write_drawn(DrawnConfig(scenes=53, size=37), tmp_path)
+def test_the_same_seed_writes_the_same_bytes(files: ScenesFiles, tmp_path: Path) -> None:
+    write_scenes(ScenesConfig(scenes=53, size=37), tmp_path)
     assert contents(tmp_path) == contents(files.examples.parent)
     assert len(contents(tmp_path)) == 6 + 5
-    write_drawn(DrawnConfig(scenes=53, size=37, seed=1), tmp_path)
+    write_scenes(ScenesConfig(scenes=53, size=37, seed=1), tmp_path)
     assert not set(contents(tmp_path).values()) & set(contents(files.examples.parent).values())
 
 
 def test_old_files_are_replaced(tmp_path: Path) -> None:
-    files = write_drawn(DrawnConfig(scenes=110, size=32), tmp_path)
+    files = write_scenes(ScenesConfig(scenes=110, size=32), tmp_path)
     assert len([*files.examples.iterdir()]) == module.EXAMPLES
-    write_drawn(DrawnConfig(scenes=11, size=32), tmp_path)
+    write_scenes(ScenesConfig(scenes=11, size=32), tmp_path)
     assert len(contents(tmp_path)) == 6 + 1
     assert np.load(tmp_path / "train.npz")["images"].shape[0] == 9
 
@@ -263,10 +265,10 @@ def test_old_files_are_replaced(tmp_path: Path) -> None:
 def test_an_interruption_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_drawn(DrawnConfig(scenes=11, size=32), tmp_path / "used")
+    write_scenes(ScenesConfig(scenes=11, size=32), tmp_path / "used")
     before = contents(tmp_path / "used")
 
-    def interrupted(config: DrawnConfig, part: Part, index: int) -> Drawn:
+    def interrupted(config: ScenesConfig, part: Part, index: int) -> Drawn:
         if part == "test":
             raise KeyboardInterrupt
         return drawn(config, part, index)
@@ -274,7 +276,7 @@ def test_an_interruption_leaves_what_was_there(
     monkeypatch.setattr(module, "drawn", interrupted)
     for folder in ("used", "fresh"):
         with pytest.raises(KeyboardInterrupt):
-            write_drawn(DrawnConfig(scenes=7, size=32, seed=5), tmp_path / folder)
+            write_scenes(ScenesConfig(scenes=7, size=32, seed=5), tmp_path / folder)
     assert contents(tmp_path / "used") == before
     assert not [*(tmp_path / "fresh").iterdir()]
 
@@ -285,7 +287,7 @@ def test_other_files_are_not_replaced(tmp_path: Path, name: str) -> None:
     stranger.parent.mkdir()
     stranger.mkdir() if name == "mine" else stranger.write_bytes(b"precious")
     with pytest.raises(UserError, match=f"contains '{name}' .expected generated files"):
-        write_drawn(DrawnConfig(scenes=3), tmp_path)
+        write_scenes(ScenesConfig(scenes=3), tmp_path)
     assert stranger.exists()
     assert [*tmp_path.iterdir()] == [stranger.parent]
 
@@ -293,13 +295,13 @@ def test_other_files_are_not_replaced(tmp_path: Path, name: str) -> None:
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot be written"):
-        write_drawn(DrawnConfig(scenes=3), tmp_path / "file" / "folder")
+        write_scenes(ScenesConfig(scenes=3), tmp_path / "file" / "folder")
 
 
 def test_memory_holds_one_scene_at_a_time(tmp_path: Path) -> None:
     def peak(count: int) -> int:
         tracemalloc.start()
-        write_drawn(DrawnConfig(scenes=count, size=101, noise=0.0), tmp_path)
+        write_scenes(ScenesConfig(scenes=count, size=101, noise=0.0), tmp_path)
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return size
@@ -315,13 +317,13 @@ def test_memory_holds_one_scene_at_a_time(tmp_path: Path) -> None:
         ({"scenes": 100_001}, "scenes must be .*got 100001"),
         ({"size": 31}, "size must be from 32 to 512, got 31"),
         ({"size": 513}, "size must be .*got 513"),
-        ({"least": 0}, "least must be .*got 0 and 3"),
-        ({"least": 3, "most": 2}, "least must be .*got 3 and 2"),
-        ({"most": 5}, "most at most 4, got 1 and 5"),
+        ({"min_shapes": 0}, "expected 1 <= minimum.*got minimum 0, maximum 3"),
+        ({"min_shapes": 3, "max_shapes": 2}, "expected 1 <= minimum.*got minimum 3, maximum 2"),
+        ({"max_shapes": 5}, "maximum <= 4, got minimum 1, maximum 5"),
         ({"noise": -1.0}, "noise must be from 0 to 64, got -1.0"),
         ({"noise": float("nan")}, "noise must be .*got nan"),
     ],
 )
 def test_impossible_configs_are_refused(changed: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        DrawnConfig(**changed)  # type: ignore[arg-type]
+        ScenesConfig(**changed)  # type: ignore[arg-type]

@@ -17,11 +17,11 @@ from harken.synthetic.speech import (
     DIGITS,
     MAX_WORDS,
     PRONUNCIATIONS,
-    SpokenConfig,
+    SpeechConfig,
     speak,
     spoken,
     voices,
-    write_spoken,
+    write_speech,
 )
 
 seeds = st.integers(-(2**63), 2**63)
@@ -29,7 +29,7 @@ seeds = st.integers(-(2**63), 2**63)
 
 def test_a_seed_keeps_its_utterances() -> None:
     # Written down once: published figures name a seed, so a change here is a change of data.
-    utterance, signal = spoken(SpokenConfig(seed=7), "test", 11)
+    utterance, signal = spoken(SpeechConfig(seed=7), "test", 11)
     assert (utterance.text, utterance.speaker) == ("seven two one nine", "speaker20")
     assert utterance.words[2] == SpokenWord("one", 0.943375, 1.141875)
     assert len(signal) == 13972
@@ -39,7 +39,7 @@ def test_a_seed_keeps_its_utterances() -> None:
 @given(seed=seeds, part=st.sampled_from(PARTS), index=st.integers(0, 10**6))
 @settings(max_examples=10)
 def test_an_utterance_does_not_depend_on_the_others(seed: int, part: Part, index: int) -> None:
-    small, large = (SpokenConfig(seed=seed, utterances=count) for count in (3, 10**5))
+    small, large = (SpeechConfig(seed=seed, utterances=count) for count in (3, 10**5))
     utterance, signal = spoken(small, part, index)
     spoken(large, part, index + 1)
     again, same = spoken(large, part, index)
@@ -52,7 +52,7 @@ def test_an_utterance_does_not_depend_on_the_others(seed: int, part: Part, index
 
 def test_seeds_parts_and_indices_say_different_things() -> None:
     sums = {
-        float(spoken(SpokenConfig(seed=seed), part, index)[1].sum())
+        float(spoken(SpeechConfig(seed=seed), part, index)[1].sum())
         for seed in range(3)
         for part in PARTS
         for index in range(5)
@@ -61,7 +61,7 @@ def test_seeds_parts_and_indices_say_different_things() -> None:
 
 
 def test_words_have_the_times_at_which_they_sound() -> None:
-    config = SpokenConfig(utterances=60, noise=60.0, rate=11025, least=2, most=4)
+    config = SpeechConfig(utterances=60, snr=60.0, sample_rate=11025, min_words=2, max_words=4)
     lengths = Counter()
     for utterance, signal in speak(config, "train"):
         assert utterance.text == " ".join(word.word for word in utterance.words)
@@ -75,7 +75,7 @@ def test_words_have_the_times_at_which_they_sound() -> None:
 
 
 def test_every_word_comes_as_often() -> None:
-    config = SpokenConfig(words=("yes", "no", "go"), utterances=150, most=3, rate=4000)
+    config = SpeechConfig(words=("yes", "no", "go"), utterances=150, max_words=3, sample_rate=4000)
     counts = Counter(word for item, _ in speak(config, "train") for word in item.text.split())
     assert set(counts) == {"yes", "no", "go"}
     total = sum(counts.values())
@@ -84,7 +84,7 @@ def test_every_word_comes_as_often() -> None:
 
 @given(st.integers(3, 10**5))
 def test_no_speaker_is_in_two_parts(count: int) -> None:
-    config = SpokenConfig(speakers=count)
+    config = SpeechConfig(speakers=count)
     train, dev, test = (voices(config, part) for part in PARTS)
     assert (train.start, train.stop, dev.stop, test.stop) == (0, dev.start, test.start, count)
     assert len(dev) == len(test) == max(1, count // 5)
@@ -113,14 +113,14 @@ def pictures(recordings: list[Recording], rate: int, moments: int) -> tuple[np.n
 @pytest.mark.parametrize("seed", [0, 1])
 def test_words_of_strangers_are_recognized_by_templates_but_not_all(seed: int) -> None:
     """The mean picture of each word over the speakers of train, and the nearest for the others."""
-    config = SpokenConfig(utterances=200, seed=seed)
+    config = SpeechConfig(utterances=200, seed=seed)
     train = list(speak(config, "train"))
     test = [*speak(config, "dev"), *speak(config, "test")]
 
     def accuracy(moments: int) -> float:
-        labels, features = pictures(train, config.rate, moments)
+        labels, features = pictures(train, config.sample_rate, moments)
         templates = np.array([features[labels == word].mean(axis=0) for word in DIGITS])
-        wanted, unseen = pictures(test, config.rate, moments)
+        wanted, unseen = pictures(test, config.sample_rate, moments)
         distances = np.square(unseen[:, None] - templates).sum(axis=2)
         return float(np.mean(np.array(DIGITS)[distances.argmin(axis=1)] == wanted))
 
@@ -133,11 +133,11 @@ def test_words_of_strangers_are_recognized_by_templates_but_not_all(seed: int) -
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> RecordedFiles:
-    return write_spoken(SpokenConfig(utterances=53), tmp_path_factory.mktemp("spoken"))
+    return write_speech(SpeechConfig(utterances=53), tmp_path_factory.mktemp("spoken"))
 
 
 def test_files_are_what_was_said(files: RecordedFiles) -> None:
-    config = SpokenConfig(utterances=53)
+    config = SpeechConfig(utterances=53)
     speakers = {}
     for part, size in (("train", 43), ("dev", 5), ("test", 5)):
         read = read_utterances(getattr(files, part))
@@ -159,7 +159,7 @@ def test_a_line_has_what_the_formats_page_says(files: RecordedFiles) -> None:
 
 
 def test_the_same_seed_writes_the_same_bytes(files: RecordedFiles, tmp_path: Path) -> None:
-    again = write_spoken(SpokenConfig(utterances=53), tmp_path)
+    again = write_speech(SpeechConfig(utterances=53), tmp_path)
     for path in files.train.parent.rglob("*.*"):
         assert (tmp_path / path.relative_to(files.train.parent)).read_bytes() == path.read_bytes()
     assert again.audio == tmp_path / "spoken"
@@ -168,7 +168,7 @@ def test_the_same_seed_writes_the_same_bytes(files: RecordedFiles, tmp_path: Pat
 def test_loud_noise_is_not_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
     loud = module.speaker(0, 0)._replace(level=-3.0)
     monkeypatch.setattr(module, "speaker", lambda seed, number: loud)
-    signal = spoken(SpokenConfig(noise=0.0), "train", 0)[1]
+    signal = spoken(SpeechConfig(snr=0.0), "train", 0)[1]
     assert np.sum(np.abs(signal) >= 1) == 1  # the one peak that everything was scaled by
 
 
@@ -176,22 +176,22 @@ def test_loud_noise_is_not_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
     ("changed", "found"),
     [
         ({"utterances": 2}, "utterances must be from 3 to 100000, got 2"),
-        ({"least": 0}, "least must be .*got 0 and 5"),
-        ({"least": 4, "most": 3}, "least must be .*got 4 and 3"),
-        ({"most": MAX_WORDS + 1}, f"most at most {MAX_WORDS}.*got 1 and {MAX_WORDS + 1}"),
+        ({"min_words": 0}, "expected 1 <= minimum.*got minimum 0, maximum 5"),
+        ({"min_words": 4, "max_words": 3}, "expected 1 <= minimum.*got minimum 4, maximum 3"),
+        ({"max_words": MAX_WORDS + 1}, f"maximum <= {MAX_WORDS}.*maximum {MAX_WORDS + 1}"),
         ({"words": ("one", "uno")}, "words must be some of zero, .*got uno"),
         ({"words": ()}, "words must be .*got none"),
         ({"speakers": 2}, "speakers must be .*got 2"),
-        ({"rate": 3999}, "rate must be from 4000 to 48000, got 3999"),
-        ({"noise": -1.0}, "noise must be .*got -1.0"),
-        ({"noise": float("nan")}, "noise must be .*got nan"),
+        ({"sample_rate": 3999}, "sample_rate must be from 4000 to 48000, got 3999"),
+        ({"snr": -1.0}, "snr must be .*got -1.0"),
+        ({"snr": float("nan")}, "snr must be .*got nan"),
     ],
 )
 def test_impossible_configs_are_refused(changed: dict[str, object], found: str) -> None:
     with pytest.raises(ValueError, match=found):
-        SpokenConfig(**changed)  # type: ignore[arg-type]
+        SpeechConfig(**changed)  # type: ignore[arg-type]
 
 
 def test_every_word_there_is_can_be_said() -> None:
-    config = SpokenConfig(words=tuple(PRONUNCIATIONS), least=100, most=100)
+    config = SpeechConfig(words=tuple(PRONUNCIATIONS), min_words=100, max_words=100)
     assert set(spoken(config, "train", 0)[0].text.split()) > {"yes", "stop", "down"}

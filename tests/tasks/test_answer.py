@@ -283,8 +283,8 @@ def test_wrong_answers_of_a_neighbor_are_found(
 
     monkeypatch.setattr(AnswerPredictor, "predict", borrow)
     found = untrained.predictor.evaluate(examples).metrics
-    assert found["borrowed_by_embedding"].value == pytest.approx(1 - found["exact_match"].value)
-    assert found["borrowed_by_string"].value < found["borrowed_by_embedding"].value
+    assert found["nearest_name_embedding"].value == pytest.approx(1 - found["exact_match"].value)
+    assert found["nearest_name_string"].value < found["nearest_name_embedding"].value
     assert found["unknown_answers"].value == 0.0
 
 

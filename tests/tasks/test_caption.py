@@ -18,7 +18,7 @@ from harken.pipeline import train
 from harken.recipe import TASKS, Recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run
-from harken.synthetic.scenes import DrawnConfig, write_drawn
+from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.tasks.caption import CaptionPredictor
 
 SMALL = (
@@ -44,7 +44,7 @@ METRICS = {"attention_in_box", "attention_mass_in_box", "chance_in_box"}
 @pytest.fixture(scope="session")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("drawn")
-    write_drawn(DrawnConfig(scenes=50, size=32, least=1, most=2, seed=3), folder)
+    write_scenes(ScenesConfig(scenes=50, size=32, min_shapes=1, max_shapes=2, seed=3), folder)
     return folder
 
 

@@ -15,8 +15,8 @@ from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.recipe import TASKS, Recipe
 from harken.run import Run
-from harken.synthetic.scenes import DrawnConfig, write_drawn
-from harken.synthetic.speech import SpokenConfig, write_spoken
+from harken.synthetic.scenes import ScenesConfig, write_scenes
+from harken.synthetic.speech import SpeechConfig, write_speech
 from harken.tasks.prediction import Prediction
 from untrained import bound_run
 
@@ -87,8 +87,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "lines.txt").write_text("\n".join(LINES))
     (folder / "train.conllu").write_text(TAGGED)
     (folder / "pairs.tsv").write_text("".join(f"{line}\t{line[::-1]}\n" for line in LINES))
-    write_drawn(DrawnConfig(scenes=30, size=32, least=1, most=1), folder / "drawn")
-    write_spoken(SpokenConfig(utterances=20, least=1, most=1, speakers=4), folder / "spoken")
+    write_scenes(ScenesConfig(scenes=30, size=32, min_shapes=1, max_shapes=1), folder / "drawn")
+    write_speech(
+        SpeechConfig(utterances=20, min_words=1, max_words=1, speakers=4), folder / "spoken"
+    )
     return folder
 
 

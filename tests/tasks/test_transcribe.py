@@ -21,7 +21,7 @@ from harken.recipe import TASKS, Recipe, load_recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
-from harken.synthetic.speech import SpokenConfig, write_spoken
+from harken.synthetic.speech import SpeechConfig, write_speech
 from harken.tasks.transcribe_data import fitting
 from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, joined
 from untrained import batches
@@ -54,7 +54,7 @@ MODELS = {
 @pytest.fixture(scope="session")
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("spoken")
-    write_spoken(SpokenConfig(utterances=40, least=1, most=2, speakers=7, seed=3), folder)
+    write_speech(SpeechConfig(utterances=40, min_words=1, max_words=2, speakers=7, seed=3), folder)
     return folder
 
 
@@ -110,8 +110,8 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two words of two voices, learnt by CTC in seconds."""
     folder = tmp_path_factory.mktemp("taught")
     words = ("yes", "no")
-    made = SpokenConfig(utterances=60, least=1, most=2, words=words, speakers=3, seed=1)
-    files = write_spoken(made, folder)
+    made = SpeechConfig(utterances=60, min_words=1, max_words=2, words=words, speakers=3, seed=1)
+    files = write_speech(made, folder)
     sets = (
         CONFORMER,
         "training.speech.steps=300",
@@ -265,17 +265,17 @@ def test_sentences_from_each_word_on(
     """Times of words of the manifest; of a run where it has none; refused where there are none."""
     whole = read_utterances(spoken / "train.jsonl")
     out = tmp_path / "cut"
-    assert main(["data", "stretches", str(spoken / "train.jsonl"), "--out", str(out)]) == 0
+    assert main(["data", "suffixes", str(spoken / "train.jsonl"), "--out", str(out)]) == 0
     cut = read_utterances(out / "train.jsonl")
     assert len(cut) == sum(len(prediction.words) for prediction in whole) > len(whole)
     bare = tmp_path / "bare.jsonl"
     write_manifest([replace(prediction, words=()) for prediction in whole], bare)
-    assert main(["data", "stretches", str(bare), "--out", str(out)]) == 2
+    assert main(["data", "suffixes", str(bare), "--out", str(out)]) == 2
     assert "have no word times" in capsys.readouterr().err
     run = run_of("conformer, both")
     heard = run.predict([str(prediction.audio) for prediction in whole])
     understood = [one.output == two.text for one, two in zip(heard, whole, strict=True)]
-    code = main(["data", "stretches", str(bare), "--run", str(run.folder), "--out", str(out)])
+    code = main(["data", "suffixes", str(bare), "--run", str(run.folder), "--out", str(out)])
     assert code == (0 if any(understood) else 2)
 
 

@@ -17,9 +17,9 @@ from harken.tasks.translate import TranslateRecipe, max_lengths
 
 def run(options: argparse.Namespace) -> int:
     """Print a row for every head, every layer and all of them."""
-    if not 0 < options.least <= 1:
+    if not 0 < options.min_weight <= 1:
         raise UserError(
-            f"--least: expected more than 0 and at most 1, got {options.least}",
+            f"--min-weight: expected more than 0 and at most 1, got {options.min_weight}",
             fix="choose another number",
         )
     pairs = read_parallel(options.source, options.target, keep_blank=True).pairs
@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
             _pairs(loaded, pairs, gold, advance),
             start=END,
             method=options.how,
-            min_weight=options.least,
-            after_input=options.credit == "told",
+            min_weight=options.min_weight,
+            after_input=options.step == "reading",
         )
     if alignment is None:
         raise UserError(
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         precision, recall = (value_and_interval(metrics[key])[0] for key in ("precision", "recall"))
         rows.append((name, *value_and_interval(metrics["aer"]), precision, recall))
     record = {"n": alignment.n, "skipped": skipped, "how": options.how}
-    record |= {"credit": options.credit, "best": alignment.best, "attention": attention}
+    record |= {"step": options.step, "best": alignment.best, "attention": attention}
     header = ("attention", "AER", "95 % interval", "precision", "recall")
     json_or_table(options, record, header, rows)
     if not options.json:

@@ -26,9 +26,9 @@ from harken.corpora.catalog import Corpus
 from harken.corpora.download import Event, RetryPolicy, Waiting, address_of, download
 from harken.errors import UserError
 from harken.synthetic.people import PeopleConfig, write_people
-from harken.synthetic.scenes import DrawnConfig, write_drawn
+from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.synthetic.sentences import SentencesConfig, write_sentences
-from harken.synthetic.speech import SpokenConfig, write_spoken
+from harken.synthetic.speech import SpeechConfig, write_speech
 
 C = TypeVar("C")
 F = TypeVar("F")
@@ -106,12 +106,12 @@ GENERATED = {
         "fictional people, biographies, questions (answer)",
         PeopleConfig,
         write_people,
-        attrgetter("read", "train", "test"),
+        attrgetter("texts", "train", "test"),
         people="Number of people",
         places="Number of places",
         biographies="Number of biographies per person",
         facts="Number of facts per biography",
-        asked="Share of people with a training question",
+        question_ratio="Share of people with a training question",
         rewrite="Use one wording per person",
         permute="Use one order of sentences",
     ),
@@ -123,34 +123,34 @@ GENERATED = {
         sentences="Number of sentences; a tenth each: dev, test",
         words="Number of generated word stems",
     ),
-    "spoken": _generated(
+    "speech": _generated(
         "synthetic speech with word times (transcribe)",
-        SpokenConfig,
-        write_spoken,
+        SpeechConfig,
+        write_speech,
         attrgetter("train", "dev", "test"),
         utterances="Number of sounds; a tenth each: dev, test",
         speakers="Number of speakers; a fifth each: dev, test",
-        least="Minimum number of words per utterance",
-        most="Maximum number of words per utterance",
-        rate="Sampling rate in Hz",
-        noise="Signal-to-noise ratio in dB",
+        min_words="Minimum number of words per utterance",
+        max_words="Maximum number of words per utterance",
+        sample_rate="Sampling rate in Hz",
+        snr="Signal-to-noise ratio in dB",
     ),
     "manifest": Generated(
         "a list of your own recordings (transcribe)", manifest_options, make_manifest
     ),
-    "drawn": _generated(
+    "scenes": _generated(
         "scenes of shapes with captions and boxes (caption)",
-        DrawnConfig,
-        write_drawn,
+        ScenesConfig,
+        write_scenes,
         lambda files: [*files.captions.values(), *files.images.values(), files.examples],
         scenes="Number of scenes; a tenth each: dev, test",
         size="Height and width in pixels",
-        least="Minimum number of shapes per scene",
-        most="Maximum number of shapes per scene",
+        min_shapes="Minimum number of shapes per scene",
+        max_shapes="Maximum number of shapes per scene",
         noise="Standard deviation of the noise, of 255 steps",
         new_pairs="Test on pairs of color and shape not in train",
     ),
-    "stretches": Generated(
+    "suffixes": Generated(
         "your sentences from each of their words on (transcribe)", stretches_options, make_stretches
     ),
     "joined": Generated(

@@ -79,11 +79,11 @@ def _band(options: argparse.Namespace) -> tuple[Design, Facts]:
 
 
 def _copy(options: argparse.Namespace) -> tuple[Design, Facts]:
-    return designed_copy(options.keys, options.wanted[0], options.tolerance), {"keys": options.keys}
+    return designed_copy(options.keys, options.target[0], options.tolerance), {"keys": options.keys}
 
 
 def _average(options: argparse.Namespace) -> tuple[Design, Facts]:
-    left, right = options.wanted
+    left, right = options.target
     return designed_average(options.keys, left, right, options.tolerance), {"keys": options.keys}
 
 

@@ -64,7 +64,7 @@ def make_manifest(
 
 
 def stretches_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `harken data stretches`."""
+    """Add the options of `harken data suffixes`."""
     add = parser.add_argument
     add("manifest", type=Path, help="Manifest, as `harken data manifest` writes it")
     add("--run", type=Path, metavar="RUN", help="Speech recognizer that predicts word times")
@@ -97,9 +97,9 @@ def joined_options(parser: argparse.ArgumentParser) -> None:
         parser,
         JoinedConfig,
         sentences="Number of sentences; a tenth each: dev, test",
-        least="Minimum number of words per sentence",
-        most="Maximum number of words per sentence",
-        rate="Sampling rate in Hz",
+        min_words="Minimum number of words per sentence",
+        max_words="Maximum number of words per sentence",
+        sample_rate="Sampling rate in Hz",
         seed="Seed of the sentences",
     )
     for part in ("test", "dev"):

@@ -32,7 +32,7 @@ from harken.tasks.answer import (
 )
 from harken.training.optimizer import AdamWConfig, MuonConfig
 
-PEOPLE = PeopleConfig(people=720, asked=0.55, places=120, biographies=24, facts=3)
+PEOPLE = PeopleConfig(people=720, question_ratio=0.55, places=120, biographies=24, facts=3)
 COMPARED = "compared"
 
 
@@ -47,7 +47,7 @@ class DemoResult:
 def demo_recipe(files: PeopleFiles) -> AnswerRecipe:
     """Return the recipe of the pretrained model."""
     return AnswerRecipe(
-        data=AnswerData(pretrain=files.read, train=files.train, dev=files.test),
+        data=AnswerData(pretrain=files.texts, train=files.train, dev=files.test),
         encode=BytePairConfig(vocab_size=2000),
         model=GPTConfig(
             layers=3,
@@ -96,7 +96,7 @@ def run_demo(
     if not (data / "questions.test.tsv").exists():
         write_people(replace(people, seed=seed), data)
     files = PeopleFiles(
-        read=data / "people.txt",
+        texts=data / "people.txt",
         train=data / "questions.train.tsv",
         test=data / "questions.test.tsv",
     )

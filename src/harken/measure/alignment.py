@@ -34,7 +34,7 @@ ALL_HEADS = "all heads"
 DIAGONAL = "diagonal, no model"
 CHOSEN_ELSEWHERE = "best head, chosen elsewhere"
 
-LinkMethod = Literal["looked", "intersection", "union", "grow-diag-final", "threshold"]
+LinkMethod = Literal["argmax", "intersection", "union", "grow-diag-final", "threshold"]
 
 
 class WordTokens(NamedTuple):
@@ -66,7 +66,7 @@ def align_attention(
     pairs: Iterable[AlignmentPair],
     *,
     start: int,
-    method: LinkMethod = "looked",
+    method: LinkMethod = "argmax",
     min_weight: float = 0.2,
     after_input: bool = False,
 ) -> AttentionAlignment | None:
@@ -171,7 +171,7 @@ def _links(weights: WordWeights, method: LinkMethod, min_weight: float) -> Links
         return by_target & by_source
     if method == "union":
         return by_target | by_source
-    return by_target if method == "looked" else grow_diag_final(by_target, by_source)
+    return by_target if method == "argmax" else grow_diag_final(by_target, by_source)
 
 
 def grow_diag_final(by_target: Links, by_source: Links) -> Links:

@@ -107,7 +107,7 @@ def measure_honesty(
             for percent in COVERAGES
         },
         "unknown_answers": share(unknown, "error"),
-        **{f"borrowed_by_{errors.how}": share(errors.outcomes, "error") for errors in borrowed},
+        **{f"nearest_name_{errors.how}": share(errors.outcomes, "error") for errors in borrowed},
     }
     notes = {
         "calibration_error": "expected calibration error (ECE); a calibrated model has "
@@ -115,7 +115,7 @@ def measure_honesty(
         **{f"accuracy_at_{part}": f"of the {part} % most confident answers" for part in COVERAGES},
         "unknown_answers": "answers that occur neither in training nor among the expected answers",
         **{
-            f"borrowed_by_{errors.how}": "wrong answers that are right for the nearest known name"
+            f"nearest_name_{errors.how}": "wrong answers that are right for the nearest known name"
             for errors in borrowed
         },
     }

@@ -117,7 +117,7 @@ def attention_json(viewed: ViewedAttention) -> dict[str, Any]:
                 "heads": [
                     {
                         **HeadRef(layer.module, head).to_json(),
-                        "looks_at": weights.argmax(axis=1).tolist(),
+                        "argmax_keys": weights.argmax(axis=1).tolist(),
                         "weights": [round(float(weight), 6) for weight in weights.max(axis=1)],
                     }
                     for head, weights in zip(layer.heads, layer.weights, strict=True)

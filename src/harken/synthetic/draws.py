@@ -83,11 +83,11 @@ def require_range(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must be from {low:.15g} to {high:.15g}, got {value}")
 
 
-def require_bounds(least: int, most: int, limit: int) -> None:
-    """Raise ValueError unless 1 <= least <= most <= limit."""
-    if not 1 <= least <= most <= limit:
+def require_bounds(minimum: int, maximum: int, limit: int) -> None:
+    """Raise ValueError unless 1 <= minimum <= maximum <= limit."""
+    if not 1 <= minimum <= maximum <= limit:
         raise ValueError(
-            f"least must be from 1 to most, and most at most {limit}, got {least} and {most}"
+            f"expected 1 <= minimum <= maximum <= {limit}, got minimum {minimum}, maximum {maximum}"
         )
 
 

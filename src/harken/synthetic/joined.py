@@ -40,21 +40,21 @@ class JoinedConfig:
     """Number and length of sentences, a tenth each for dev and test, and the speakers of parts."""
 
     sentences: int = 1000
-    least: int = 3  # words per sentence
-    most: int = 7
+    min_words: int = 3  # words per sentence
+    max_words: int = 7
     dev_speakers: Speakers = 0.15  # names, or a share of the speakers
     test_speakers: Speakers = 0.15
-    rate: int = 8000  # samples per second
+    sample_rate: int = 8000  # samples per second
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_range("sentences", self.sentences, 3, MAX_SENTENCES)
-        require_bounds(self.least, self.most, MAX_WORDS)
+        require_bounds(self.min_words, self.max_words, MAX_WORDS)
         for name in ("dev_speakers", "test_speakers"):
             speakers = getattr(self, name)
             if not speakers or (isinstance(speakers, float) and not 0 < speakers < 1):
                 raise ValueError(f"{name} must be names or a share between 0 and 1, got {speakers}")
-        require_range("rate", self.rate, 1000, 48_000)
+        require_range("sample_rate", self.sample_rate, 1000, 48_000)
 
 
 def part_by_speaker(
@@ -102,7 +102,7 @@ def joined_sentences(
     for index in range(count):
         random = rng("joined", config.seed, part, index)
         own = speakers[names[random.integers(len(names))]]
-        words = random.integers(config.least, config.most, endpoint=True)
+        words = random.integers(config.min_words, config.max_words, endpoint=True)
         chosen = [own[number] for number in random.integers(len(own), size=words)]
         yield _join(chosen, config, place_of("joined", part, index), random)
 
@@ -113,19 +113,19 @@ def write_joined(
     """Write all parts, one sentence at a time."""
     parts, sizes = part_by_speaker(recordings, config), part_sizes(config.sentences)
     sentences = {part: joined_sentences(parts[part], config, part, sizes[part]) for part in parts}
-    return write_recorded(sentences, folder, name="joined", rate=config.rate)
+    return write_recorded(sentences, folder, name="joined", rate=config.sample_rate)
 
 
 def _join(
     chosen: Sequence[Utterance], config: JoinedConfig, audio: Path, random: np.random.Generator
 ) -> Recording:
     pauses = random.uniform(*_PAUSE, size=len(chosen))
-    gaps = np.rint(pauses / 1000 * config.rate).astype(np.int64)
+    gaps = np.rint(pauses / 1000 * config.sample_rate).astype(np.int64)
     gaps[0] = 0
     sounds = [
         read_sound(
             recording.audio,
-            rate=config.rate,
+            rate=config.sample_rate,
             start=recording.start,
             end=recording.end,
             max_seconds=MAX_SECONDS,
@@ -144,6 +144,6 @@ def _join(
         audio=audio,
         text=" ".join(words),
         speaker=chosen[0].speaker,
-        words=timed(words, edges, config.rate),
+        words=timed(words, edges, config.sample_rate),
     )
     return utterance, within_range(signal)

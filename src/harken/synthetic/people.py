@@ -47,7 +47,7 @@ class PeopleConfig:
     """Number of people and biographies, and how biographies vary."""
 
     people: int = 1000
-    asked: float = 0.5  # share of people with a training question
+    question_ratio: float = 0.5  # share of people with a training question
     places: int = 120
     biographies: int = 1  # per person
     facts: int = len(FACTS)  # per biography: the birthplace and random others
@@ -58,8 +58,10 @@ class PeopleConfig:
 
     def __post_init__(self) -> None:
         require_range("people", self.people, 2, NAMES)
-        if not 0 < self.asked < 1:
-            raise ValueError(f"asked must be a share between 0 and 1, got {self.asked}")
+        if not 0 < self.question_ratio < 1:
+            raise ValueError(
+                f"question_ratio must be a share between 0 and 1, got {self.question_ratio}"
+            )
         require_range("places", self.places, 2, len(PLACE_STEMS))
         require_range("facts", self.facts, 1, len(FACTS))
         if self.biographies < 1:
@@ -87,7 +89,7 @@ class Person:
 class PeopleFiles:
     """Paths of the biographies and the questions."""
 
-    read: Path
+    texts: Path
     train: Path
     test: Path
 
@@ -193,7 +195,7 @@ def asked(config: PeopleConfig, index: int) -> bool:
     """Whether the question about a person is for training; the share is exact."""
     if not 0 <= index < config.people:
         raise IndexError(f"{config.people} people are numbered from 0, got {index}")
-    count = min(max(round(config.asked * config.people), 1), config.people - 1)
+    count = min(max(round(config.question_ratio * config.people), 1), config.people - 1)
     return shuffled(index, config.people, config.seed, "asked") < count
 
 
@@ -207,7 +209,7 @@ def write_people(
     """
     names = ("people.txt", "questions.train.tsv", "questions.test.tsv")
     paths = [folder / name for name in names]
-    files = PeopleFiles(read=paths[0], train=paths[1], test=paths[2])
+    files = PeopleFiles(texts=paths[0], train=paths[1], test=paths[2])
     with open_all(paths) as (read, train, test):
         lines = config.people * config.biographies
         for line in range(lines):

@@ -97,13 +97,13 @@ _GENERATED = re.compile(r"\d+\.png")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DrawnConfig:
+class ScenesConfig:
     """Number of scenes, a tenth each for dev and test, and their contents."""
 
     scenes: int = 2000
     size: int = 48  # pixels, width and height
-    least: int = 1  # shapes per scene
-    most: int = 3
+    min_shapes: int = 1  # shapes per scene
+    max_shapes: int = 3
     noise: float = 3.0  # standard deviation, of 255 steps
     new_pairs: bool = False  # test has only pairs that are not in train and dev
     seed: int = 0
@@ -111,7 +111,7 @@ class DrawnConfig:
     def __post_init__(self) -> None:
         require_range("scenes", self.scenes, 3, MAX_SCENES)
         require_range("size", self.size, *SIZES)
-        require_bounds(self.least, self.most, MAX_SHAPES)
+        require_bounds(self.min_shapes, self.max_shapes, MAX_SHAPES)
         require_range("noise", self.noise, 0, 64)
 
 
@@ -135,7 +135,7 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DrawnFiles:
+class ScenesFiles:
     """Paths of the written files."""
 
     captions: dict[Part, Path]
@@ -149,7 +149,7 @@ def held_out_pairs(seed: int) -> set[tuple[str, str]]:
     return set(zip(COLORS, shapes, strict=True))
 
 
-def drawn(config: DrawnConfig, part: Part, index: int) -> Drawn:
+def drawn(config: ScenesConfig, part: Part, index: int) -> Drawn:
     """Draw one scene; its boxes are those of the image without noise."""
     random = rng("drawn", config.seed, part, index)
     shapes = _draw_shapes(config, part, random)
@@ -163,14 +163,14 @@ def drawn(config: DrawnConfig, part: Part, index: int) -> Drawn:
 
 
 def _draw_shapes(
-    config: DrawnConfig, part: Part, random: np.random.Generator
+    config: ScenesConfig, part: Part, random: np.random.Generator
 ) -> tuple[ColoredShape, ...]:
     """Draw pairs once, and layouts until the shapes are separate."""
     pairs = PAIRS
     if config.new_pairs:
         held_out = held_out_pairs(config.seed)
         pairs = tuple(pair for pair in PAIRS if (pair in held_out) == (part == "test"))
-    count = int(random.integers(config.least, config.most, endpoint=True))
+    count = int(random.integers(config.min_shapes, config.max_shapes, endpoint=True))
     chosen = [pairs[number] for number in random.integers(len(pairs), size=count)]
     first, second = np.triu_indices(count, 1)
     while True:
@@ -220,9 +220,9 @@ def coverage(shape: ColoredShape, top: int, left: int, rows: int, columns: int) 
 # --- files
 
 
-def write_drawn(config: DrawnConfig, folder: Path) -> DrawnFiles:
+def write_scenes(config: ScenesConfig, folder: Path) -> ScenesFiles:
     """Write all parts, one scene at a time; files are renamed when all are complete."""
-    files = DrawnFiles(
+    files = ScenesFiles(
         captions={part: folder / f"{part}.jsonl" for part in PARTS},
         images={part: folder / f"{part}.npz" for part in PARTS},
         examples=folder / "examples",
@@ -241,7 +241,7 @@ def write_drawn(config: DrawnConfig, folder: Path) -> DrawnFiles:
     return files
 
 
-def _write_part(config: DrawnConfig, part: Part, count: int, captions: Path, images: Path) -> None:
+def _write_part(config: ScenesConfig, part: Part, count: int, captions: Path, images: Path) -> None:
     """Write a file as `numpy.savez_compressed` does, without all images in memory."""
     header = {"descr": "|u1", "fortran_order": False, "shape": (count, config.size, config.size, 3)}
     with (

@@ -93,21 +93,21 @@ PRONUNCIATIONS = {word: tuple(phones) for word, *phones in map(str.split, _SPELL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SpokenConfig:
+class SpeechConfig:
     """Number and length of utterances, a tenth each for dev and test, and their voices."""
 
     utterances: int = 1000
-    least: int = 1  # words per sentence
-    most: int = 5
+    min_words: int = 1  # words per sentence
+    max_words: int = 5
     words: tuple[str, ...] = DIGITS
     speakers: int = 20  # a fifth each for dev and test
-    rate: int = 8000  # samples per second
-    noise: float = 30.0  # signal-to-noise ratio in decibels
+    sample_rate: int = 8000  # samples per second
+    snr: float = 30.0  # signal-to-noise ratio in decibels
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_range("utterances", self.utterances, 3, MAX_UTTERANCES)
-        require_bounds(self.least, self.most, MAX_WORDS)
+        require_bounds(self.min_words, self.max_words, MAX_WORDS)
         unknown = [word for word in self.words if word not in PRONUNCIATIONS]
         if unknown or not self.words:
             raise ValueError(
@@ -115,43 +115,43 @@ class SpokenConfig:
                 f"got {unknown[0] if unknown else 'none'}"
             )
         require_range("speakers", self.speakers, 3, MAX_UTTERANCES)
-        require_range("rate", self.rate, *RATES)
-        require_range("noise", self.noise, 0, 120)
+        require_range("sample_rate", self.sample_rate, *RATES)
+        require_range("snr", self.snr, 0, 120)
 
 
-def voices(config: SpokenConfig, part: Part) -> range:
+def voices(config: SpeechConfig, part: Part) -> range:
     """Return the numbers of the speakers of a part; parts share no speakers."""
     aside = max(config.speakers // 5, 1)
     dev, test, end = config.speakers - 2 * aside, config.speakers - aside, config.speakers
     return {"train": range(dev), "dev": range(dev, test), "test": range(test, end)}[part]
 
 
-def spoken(config: SpokenConfig, part: Part, index: int) -> Recording:
+def spoken(config: SpeechConfig, part: Part, index: int) -> Recording:
     """Generate one utterance; its path is relative to the manifest."""
     numbers = voices(config, part)
     voice = speaker(config.seed, numbers[index % len(numbers)])
     random = rng("spoken", config.seed, part, index)
-    count = random.integers(config.least, config.most, endpoint=True)
+    count = random.integers(config.min_words, config.max_words, endpoint=True)
     words = [config.words[number] for number in random.integers(len(config.words), size=count)]
-    signal, edges = say(words, voice, config.rate, config.noise, random)
+    signal, edges = say(words, voice, config.sample_rate, config.snr, random)
     utterance = Utterance(
         audio=place_of("spoken", part, index),
         text=" ".join(words),
         speaker=voice.name,
-        words=timed(words, edges, config.rate),
+        words=timed(words, edges, config.sample_rate),
     )
     return utterance, within_range(signal)
 
 
-def speak(config: SpokenConfig, part: Part) -> Iterator[Recording]:
+def speak(config: SpeechConfig, part: Part) -> Iterator[Recording]:
     """Generate all utterances of a part."""
     return (spoken(config, part, index) for index in range(part_sizes(config.utterances)[part]))
 
 
-def write_spoken(config: SpokenConfig, folder: Path) -> RecordedFiles:
+def write_speech(config: SpeechConfig, folder: Path) -> RecordedFiles:
     """Write all parts, one utterance at a time."""
     parts = {part: speak(config, part) for part in part_sizes(config.utterances)}
-    return write_recorded(parts, folder, name="spoken", rate=config.rate)
+    return write_recorded(parts, folder, name="spoken", rate=config.sample_rate)
 
 
 # --- voices

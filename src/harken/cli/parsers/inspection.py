@@ -33,7 +33,7 @@ A number alone selects it in every attention.
 output:
   For each input one HTML page with all layers and heads, and a PNG and an SVG of each view. The
   paths are printed, one per line. --json prints the key with the most weight for each query of each
-  head: "looks_at" counts keys from 0. Rows of a decoder are named by the token that they predict.
+  head: "argmax_keys" counts keys from 0. Decoder rows are named by the token that they predict.
   --save adds a folder of safetensors and an index.json: weights, queries, keys and values of every
   head, read by `harken.open_recording`. Its "tokens" name the queries and keys of each view.
 
@@ -149,21 +149,27 @@ def align_options(parser: argparse.ArgumentParser) -> None:
     add("--links", type=path, required=True, metavar="FILE", help="Gold links: 3-4 sure, 3p4 not")
     sides = ("source", "target")
     add("--first", choices=sides, default="source", help="Side that links name first")
-    methods = ("looked", "intersection", "union", "grow-diag-final", "threshold")
-    add("--how", choices=methods, default="looked", help="Method that links words, see below")
-    add("--least", type=float, default=0.2, metavar="X", help="Minimum weight for threshold (0.2)")
+    methods = ("argmax", "intersection", "union", "grow-diag-final", "threshold")
+    add("--how", choices=methods, default="argmax", help="Method that links words, see below")
+    add(
+        "--min-weight",
+        type=float,
+        default=0.2,
+        metavar="X",
+        help="Minimum weight for threshold (0.2)",
+    )
     text = "Decoder step of a word: the one that predicts it, or the next, which reads it"
-    add("--credit", choices=("decided", "told"), default="decided", help=text)
+    add("--step", choices=("predicting", "reading"), default="predicting", help=text)
     add_json(parser, device=True)
     parser.epilog = """The model reads the given translations (teacher forcing). The attention of
 each head is compared with gold links (alignment error rate, Och and Ney).
 
 linked words:
-  looked            each target word and the source word with the most weight
+  argmax            each target word and the source word with the most weight
   intersection      those where the target word also has the most weight for the source word
   union             those of either direction
   grow-diag-final   both directions, symmetrized as by Moses' symal
-  threshold         all with a weight of at least --least
+  threshold         all with a weight of at least --min-weight
 
 Words are separated by spaces; weights are summed over the tokens of a source word and averaged over
 those of a target word. The best head is chosen on these pairs; `chosen elsewhere` is a head chosen

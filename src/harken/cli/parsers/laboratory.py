@@ -25,8 +25,8 @@ def design_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """examples:
   harken design shift --offset 3 --width 64 --tolerance 0.01 --length 512
   harken design band --offset 40 --band 16 --sharpness 2 --length 256 --out band.svg
-  harken design copy --keys 16 --wanted 3
-  harken design average --keys 16 --wanted 3 5
+  harken design copy --keys 16 --target 3
+  harken design average --keys 16 --target 3 5
   harken design lookup --tolerance 0.001
   harken design previous-match --symbols 11 --length 64 --json
 """
@@ -45,7 +45,9 @@ def _design_options(parser: argparse.ArgumentParser, kind: str) -> None:
     if kind in ("shift", "band"):
         orders = ("causal", "strictly_causal", "bidirectional")
         add("--offset", type=int, default=1, help="Number of steps back (1)")
-        add("--order", choices=orders, default="causal", help="Attention mask (causal)")
+        add(
+            "--mask", dest="order", choices=orders, default="causal", help="Attention mask (causal)"
+        )
     if kind == "band":
         add("--band", type=float, default=8.0, help="Approximate number of offsets (8)")
         add("--sharpness", type=float, default=1.0, help="Factor that narrows the band (1)")
@@ -54,7 +56,7 @@ def _design_options(parser: argparse.ArgumentParser, kind: str) -> None:
     if kind in ("copy", "average"):
         count, keys = (1, [0]) if kind == "copy" else (2, [0, 1])
         add("--keys", type=int, default=16, help="Number of orthonormal tokens (16)")
-        add("--wanted", type=int, nargs=count, default=keys, metavar="KEY", help="Keys to attend")
+        add("--target", type=int, nargs=count, default=keys, metavar="KEY", help="Keys to attend")
     if kind == "previous-match":
         add("--symbols", type=int, default=11, help="Size of the vocabulary with the start (11)")
     add("--out", type=Path, metavar="FILE", help="Figure to draw: .svg or .png")
@@ -117,13 +119,13 @@ examples:
   harken data                                      the list, with licenses and sizes
   harken data people --people 1000 --biographies 4 --out data/people
   harken data sentences --sentences 2000 --out data/sentences
-  harken data spoken --utterances 1000 --out data/spoken
-  harken data drawn --scenes 2000 --out data/drawn
+  harken data speech --utterances 1000 --out data/speech
+  harken data scenes --scenes 2000 --out data/scenes
   harken data manifest recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
       --test "*_[0-4].wav" --out data/digits       transcripts from file names
   harken data joined recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
       --test-speakers theo --out data/connected    sentences of joined single words
-  harken data stretches data/yesno/train.jsonl --run runs/yesno --out data/cut
+  harken data suffixes data/yesno/train.jsonl --run runs/yesno --out data/cut
   harken data multi30k --out data/multi30k         download it; Ctrl-C is safe
   harken data multi30k --out data/multi30k --from https://mirror.example/corpora
   harken data people --help                        the options of one data set
