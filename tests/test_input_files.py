@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import main
-from harken.config import load
+from harken.config import load_config
 from harken.encode.vocabulary import Vocabulary
 from harken.encode.words import WordVocabulary
 from harken.errors import Complaint
@@ -28,7 +28,7 @@ from harken.recipe import Recipe
 from harken.training.checkpoint import check_manifest, load_weights
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "recipe": lambda path: load(Recipe, path),
+    "recipe": lambda path: load_config(Recipe, path),
     "lines": lambda path: list(read_lines(path)),
     "whole text": read_whole,
     "CoNLL-U": read_conllu,

@@ -6,7 +6,7 @@ from torch import nn
 
 from harken.cli.main import main
 from harken.config import as_plain, dumps, loads
-from harken.config.schema import kind_named, slots, types_of
+from harken.config.schema import key_specs, kind_named, types_of
 from harken.encode.vocabulary import VocabularySizes
 from harken.errors import UserError
 from harken.recipe import Recipe, load_recipe, task_of
@@ -47,11 +47,11 @@ def test_a_model_of_too_many_numbers_for_any_tensor_is_refused() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("model.width=1000000000", "model.width: found 1000000000, wanted at least 1 and at most"),
-        ("model.layers=100000", "model.layers: found 100000, wanted at least 1 and at most 1000"),
-        ("model.attention.heads=9223372036854775807", "model.attention.heads: found"),
-        ("training.pretrain.batch_tokens=1000000000000", "batch_tokens: found 1000000000000"),
-        ("training.finetune.steps=100000000000000000000", "steps: found a number beyond 64 bits"),
+        ("model.width=1000000000", "model.width: expected a number at least 1 and at most"),
+        ("model.layers=100000", "model.layers: expected a number at least 1 and at most 1000, got 100000"),
+        ("model.attention.heads=9223372036854775807", "model.attention.heads: expected a number"),
+        ("training.pretrain.batch_tokens=1000000000000", "batch_tokens: expected a number"),
+        ("training.finetune.steps=100000000000000000000", "steps: expected a whole number, got a number beyond 64 bits"),
         ("model.width=1048576", "[model] has"),
     ],
 )
@@ -74,7 +74,7 @@ def integers(plain: dict[str, object], kinds: tuple[type, ...]) -> list[tuple[st
     record = kind_named(plain.get("task", plain.get("kind")), kinds) if len(kinds) > 1 else kinds[0]
     assert record is not None
     found = []
-    for name, slot in slots(record).items():
+    for name, slot in key_specs(record).items():
         value = plain.get(name)
         inner = tuple(kind for kind in slot.types if hasattr(kind, "__dataclass_fields__"))
         if isinstance(value, dict) and inner:
