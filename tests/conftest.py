@@ -87,7 +87,7 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
     from harken.files import write_tensors
     from harken.recipe import TASKS, load_recipe
     from harken.run import MODEL, RECIPE, TOKENIZER
-    from harken.training.checkpoint import model_state, write_manifest
+    from harken.training.checkpoint import model_state, write_digests
     from small_files import SMALL as SMALL_OF
     from small_files import write_files
 
@@ -107,7 +107,7 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
         (run / RECIPE).write_text(config.dumps(recipe), encoding="utf-8")
         (run / TOKENIZER).write_text(vocabulary.to_json(), encoding="utf-8")
         write_tensors(run / MODEL, model_state(task.build(recipe, vocabulary.sizes)))
-        write_manifest(run, {file: file for file in (RECIPE, TOKENIZER, MODEL)})
+        write_digests(run, {file: file for file in (RECIPE, TOKENIZER, MODEL)})
         return run
 
     return made

@@ -13,7 +13,7 @@ from harken.errors import Failure
 from harken.training.checkpoint import model_state
 from harken.training.loop import (
     CheckpointSaved,
-    Evaluated,
+    EvaluationDone,
     Event,
     Stage,
     StageConfig,
@@ -178,7 +178,7 @@ def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> 
     only = small_stage(evaluate=evaluate, steps=100, evaluate_every=1, patience=3)
     model = network()
     events = list(training(model, [only], tmp_path))
-    rounds = [event for event in events if isinstance(event, Evaluated)]
+    rounds = [event for event in events if isinstance(event, EvaluationDone)]
     assert [event.value for event in rounds] == [0.1, 0.5, 0.4, 0.3, 0.2]
     assert [event.best for event in rounds] == [True, True, False, False, False]
     for name, weight in model_state(model).items():
@@ -218,7 +218,7 @@ def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
 def test_an_undefined_dev_value_is_never_the_best(tmp_path: Path) -> None:
     values = iter([float("nan"), 0.1, float("nan")])
     only = small_stage(evaluate=lambda model: next(values), steps=3, evaluate_every=1)
-    rounds = [e for e in training(network(), [only], tmp_path) if isinstance(e, Evaluated)]
+    rounds = [e for e in training(network(), [only], tmp_path) if isinstance(e, EvaluationDone)]
     assert [event.best for event in rounds] == [False, True, False]
 
 

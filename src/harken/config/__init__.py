@@ -23,7 +23,7 @@ from harken.config.schema import (
     bounded,
     types_of,
 )
-from harken.config.source import Location, parse, read
+from harken.config.source import KeyPath, parse, read
 from harken.config.write import as_plain, dumps
 
 __all__ = [
@@ -69,4 +69,4 @@ def loads(
     """
     types = types_of(kind)
     source = parse(text, name=name, base=base, types=types, overrides=overrides)
-    return build(types, source.tree, Location(source))
+    return build(types, source.tree, KeyPath(source))

@@ -19,13 +19,13 @@ from harken.config.schema import (
     kind_named,
     kinds_of,
 )
-from harken.config.source import Location, describe_value, toml_value
+from harken.config.source import KeyPath, describe_value, toml_value
 from harken.config.spelling import nearest, nearest_first
 from harken.config.write import inline
 from harken.errors import UserError
 
 
-def build(types: Types, value: Any, at: Location, default: Any = MISSING) -> Any:
+def build(types: Types, value: Any, at: KeyPath, default: Any = MISSING) -> Any:
     """Return a parsed value as one of the types; `default` is the value of an absent key."""
     if isinstance(value, dict) and (union := config_types(types)):
         return _config(union, value, at, default)
@@ -39,7 +39,7 @@ def build(types: Types, value: Any, at: Location, default: Any = MISSING) -> Any
     return at.resolve(converted) if isinstance(converted, Path) else converted
 
 
-def _config(union: tuple[type, ...], tree: dict[str, Any], at: Location, default: Any) -> Any:
+def _config(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> Any:
     kind = _select(union, tree, at, default)
     table = default if type(default) is kind else None
     specs = key_specs(kind)
@@ -70,14 +70,14 @@ def _config(union: tuple[type, ...], tree: dict[str, Any], at: Location, default
                 or f"add {name!r}, {describe_types(spec.types)}, {table_name}",
             )
         else:
-            values[name] = _with_absolute_paths(absent, Location(at.source))
+            values[name] = _with_absolute_paths(absent, KeyPath(at.source))
     try:
         return kind(**values)
     except ValueError as error:
         raise _invalid(error, at) from error
 
 
-def _select(union: tuple[type, ...], tree: dict[str, Any], at: Location, default: Any) -> type:
+def _select(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> type:
     if len(union) == 1:
         return union[0]
     tag, by_value = kinds_of(union)
@@ -99,7 +99,7 @@ def _select(union: tuple[type, ...], tree: dict[str, Any], at: Location, default
     return kind
 
 
-def _check_bounds(spec: KeySpec, value: Any, at: Location) -> None:
+def _check_bounds(spec: KeySpec, value: Any, at: KeyPath) -> None:
     if isinstance(value, tuple):
         for index, item in enumerate(value):
             _check_bounds(spec, item, at.child(index))
@@ -112,7 +112,7 @@ def _check_bounds(spec: KeySpec, value: Any, at: Location) -> None:
         )
 
 
-def _with_absolute_paths(default: Any, root: Location) -> Any:
+def _with_absolute_paths(default: Any, root: KeyPath) -> Any:
     if isinstance(default, Path):
         return root.resolve(default)
     if isinstance(default, tuple):
@@ -124,7 +124,7 @@ def _with_absolute_paths(default: Any, root: Location) -> Any:
     return default
 
 
-def _unknown_key(key: str, at: Location, kind: type, union: tuple[type, ...]) -> UserError:
+def _unknown_key(key: str, at: KeyPath, kind: type, union: tuple[type, ...]) -> UserError:
     where, specs = at.child(key).where, key_specs(kind)
     if any(key in key_specs(other) for other in union):
         tag, by_value = kinds_of(union)
@@ -138,7 +138,7 @@ def _unknown_key(key: str, at: Location, kind: type, union: tuple[type, ...]) ->
     fixes = [f"did you mean {near!r}?"] if near else []
     source = at.source
     tables = dict.fromkeys(
-        Location(source, path).inside
+        KeyPath(source, path).inside
         for path, other in _tables(source.types, source.tree)
         if key in key_specs(other)
     )
@@ -148,7 +148,7 @@ def _unknown_key(key: str, at: Location, kind: type, union: tuple[type, ...]) ->
     return UserError(f"{where}: unknown key {key!r} {at.inside}", fix=" ".join(fixes) or known)
 
 
-def _wrong_type(types: Types, value: Any, at: Location) -> UserError:
+def _wrong_type(types: Types, value: Any, at: KeyPath) -> UserError:
     expected = describe_types(types)
     if (corrected := _corrected(types, value)) is not MISSING:
         fix = f"write {at.assignment(corrected)}"
@@ -161,7 +161,7 @@ def _wrong_type(types: Types, value: Any, at: Location) -> UserError:
     )
 
 
-def _invalid(error: ValueError, at: Location) -> UserError:
+def _invalid(error: ValueError, at: KeyPath) -> UserError:
     """Return the error for what `__post_init__` of the config refused."""
     depth = len(at.path)
     overrides = [
@@ -191,7 +191,7 @@ def _corrected(types: Types, value: Any) -> Any:
     return MISSING if convert(items(types), value) is MISSING else [value]
 
 
-def _table_fix(types: Types, at: Location) -> str:
+def _table_fix(types: Types, at: KeyPath) -> str:
     """Return how to write a table here; empty if no table is expected."""
     union = config_types(types) or config_types(items(types))
     if not union:

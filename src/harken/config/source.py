@@ -60,13 +60,13 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Location:
+class KeyPath:
     """The path of a key, which the document may lack."""
 
     source: Source
     path: Key = ()
 
-    def child(self, part: str | int) -> "Location":
+    def child(self, part: str | int) -> "KeyPath":
         return replace(self, path=(*self.path, part))
 
     @property

@@ -118,13 +118,13 @@ def load_optimizer_state(
         owner[id(parameter)].state[parameter][key] = value.to(parameter.device)
 
 
-def write_manifest(folder: Path, names: Mapping[str, str]) -> None:
+def write_digests(folder: Path, names: Mapping[str, str]) -> None:
     """Write the digest of each file under its final name; `names` maps it to the present name."""
     digests = {name: sha256(folder / actual) for name, actual in names.items()}
     write_text(folder / MANIFEST, json.dumps({"sha256": digests}, indent=1))
 
 
-def check_manifest(folder: Path, names: Iterable[str]) -> None:
+def check_digests(folder: Path, names: Iterable[str]) -> None:
     """Raise `Failure` unless the files are those that were written."""
     try:
         digests = read_json(folder / MANIFEST, "a manifest", max_bytes=MAX_JSON)["sha256"]
@@ -163,7 +163,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             write_tensors(unfinished / f"{name}.safetensors", weights)
         write_text(unfinished / "progress.json", json.dumps(asdict(progress)))
         names = sorted(path.name for path in unfinished.iterdir())
-        write_manifest(unfinished, {name: name for name in names})
+        write_digests(unfinished, {name: name for name in names})
     for old in checkpoint_folders(folder)[:-MAX_CHECKPOINTS]:
         remove_folder(old)
     return target
@@ -195,7 +195,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 def _read(path: Path) -> Checkpoint:
     names = ["model.safetensors", "optimizer.safetensors", "progress.json"]
     has_best = (path / "best.safetensors").exists()
-    check_manifest(path, [*names, *(["best.safetensors"] if has_best else [])])
+    check_digests(path, [*names, *(["best.safetensors"] if has_best else [])])
     return Checkpoint(
         progress=_read_progress(path / "progress.json"),
         model=load_weights(path / "model.safetensors"),

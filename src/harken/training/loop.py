@@ -126,7 +126,7 @@ class StepDone:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluated:
+class EvaluationDone:
     """The dev value after a step, and whether it is the best so far."""
 
     stage: str
@@ -144,7 +144,7 @@ class CheckpointSaved:
     path: Path
 
 
-Event = StepDone | Evaluated | CheckpointSaved
+Event = StepDone | EvaluationDone | CheckpointSaved
 
 
 def derive_seed(*numbers: int) -> int:
@@ -271,7 +271,7 @@ class Training(Generic[Model]):
             seconds=time.perf_counter() - started,
         )
 
-    def _evaluate(self, stage: Stage[Model]) -> Evaluated:
+    def _evaluate(self, stage: Stage[Model]) -> EvaluationDone:
         assert stage.evaluate is not None
         self.model.eval()
         with self._interruptible():
@@ -286,4 +286,4 @@ class Training(Generic[Model]):
             rounds_without_gain=0 if better else self.progress.rounds_without_gain + 1,
             evaluation_due=False,
         )
-        return Evaluated(stage=stage.name, step=self.progress.step, value=value, best=better)
+        return EvaluationDone(stage=stage.name, step=self.progress.step, value=value, best=better)
