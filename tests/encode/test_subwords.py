@@ -61,7 +61,7 @@ def test_characters() -> None:
 
 
 def test_rare_characters_go_to_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subwords, "MOST_CHARACTERS", 3)
+    monkeypatch.setattr(subwords, "MAX_CHARACTERS", 3)
     # The space counts once; `é` is the rarest of the others.
     assert len(CharactersConfig().fit(["  bbaé"])) == SPECIAL_AND_BYTES + 3
     assert len(pieces_of(CharactersConfig().fit(["  bbaé"]), "baé")) == 3 + 2
@@ -93,7 +93,7 @@ def test_byte_pairs_merge_what_is_common() -> None:
 
 
 def smallest(config: type[BytePairConfig] | type[UnigramConfig]) -> int:
-    (size,) = (field for field in fields(config) if field.name == "size")
+    (size,) = (field for field in fields(config) if field.name == "vocab_size")
     return int(size.metadata["at_least"])
 
 

@@ -68,8 +68,8 @@ def test_every_text_comes_back(kind: str, text: str) -> None:
 def test_a_text_is_encoded_apart_from_its_neighbors(kind: str, several: list[str]) -> None:
     vocabulary = fitted(kind)
     encoded = vocabulary.encode(several)
-    assert [one.dtype for one in encoded] == [np.int64] * len(several)
-    assert [one.tolist() for one in encoded] == [tokens_of(vocabulary, one) for one in several]
+    assert [tokens.dtype for tokens in encoded] == [np.int64] * len(several)
+    assert [tokens.tolist() for tokens in encoded] == [tokens_of(vocabulary, t) for t in several]
     assert vocabulary.decode([one.tolist() for one in encoded]) == several
 
 

@@ -147,7 +147,7 @@ DAMAGED = {
 def test_a_damaged_file_is_a_failure(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(DAMAGED[damage], encoding="utf-8")
-    with pytest.raises(Failure, match="found a list of words that cannot be read") as caught:
+    with pytest.raises(Failure, match="the list of words cannot be read") as caught:
         WordVocabulary.load(path)
     assert str(path) in str(caught.value)
 
@@ -157,5 +157,5 @@ def test_another_file_is_a_failure(content: bytes | None, tmp_path: Path) -> Non
     path = tmp_path / "tokenizer.json"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(Failure, match="found a list of words that cannot be read"):
+    with pytest.raises(Failure, match="the list of words cannot be read"):
         WordVocabulary.load(path)

@@ -50,13 +50,13 @@ def test_a_model_of_too_many_numbers_for_any_tensor_is_refused() -> None:
         ("model.width=1000000000", "model.width: expected a number at least 1 and at most"),
         (
             "model.layers=100000",
-            "model.layers: expected a number at least 1 and at most 1000, got 100000",
+            "at least 1 and at most 1000, got 100000",
         ),
         ("model.attention.heads=9223372036854775807", "model.attention.heads: expected a number"),
         ("training.pretrain.batch_tokens=1000000000000", "batch_tokens: expected a number"),
         (
             "training.finetune.steps=100000000000000000000",
-            "steps: expected a whole number, got a number beyond 64 bits",
+            "steps: expected a whole number",
         ),
         ("model.width=1048576", "[model] has"),
     ],
