@@ -175,7 +175,7 @@ def _train_stages(
         model,
         stages,
         seed=recipe.seed,
-        machine=recipe.training.runtime,
+        runtime=recipe.training.runtime,
         device=device,
         checkpoints=folder / CHECKPOINTS,
         interruptible=stop.immediate,

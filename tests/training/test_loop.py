@@ -73,11 +73,11 @@ def training(
     model: nn.Module, stages: list[Stage[nn.Module]], folder: Path, seed: int = 0
 ) -> Training[nn.Module]:
     return Training(
-        model, stages, seed=seed, machine=RuntimeConfig(), device=CPU, checkpoints=folder
+        model, stages, seed=seed, runtime=RuntimeConfig(), device=CPU, checkpoints=folder
     )
 
 
-def test_a_step_of_descent_is_the_formula(tmp_path: Path) -> None:
+def test_a_step_of_sgd(tmp_path: Path) -> None:
     model = nn.Linear(3, 1)
     before = model.weight.detach().clone()
     batch = points(0)
@@ -90,7 +90,7 @@ def test_a_step_of_descent_is_the_formula(tmp_path: Path) -> None:
         steps=1,
         optimizer=SGDConfig(lr=0.1),
         schedule=ScheduleConfig(warmup=0, decay="constant"),
-        clip=1e9,
+        max_grad_norm=1e9,
     )
     next(iter(training(model, [only], tmp_path)))
     torch.testing.assert_close(model.weight.detach(), before - 0.1 * gradient)
@@ -129,7 +129,7 @@ def test_clipping_bounds_the_step(tmp_path: Path) -> None:
     before = model.weight.detach().clone()
     only = small_stage(
         steps=1,
-        clip=1e-3,
+        max_grad_norm=1e-3,
         optimizer=SGDConfig(lr=1.0),
         schedule=ScheduleConfig(warmup=0, decay="constant"),
     )
@@ -245,7 +245,7 @@ def test_bfloat16_trains(tmp_path: Path) -> None:
         model,
         [small_stage(steps=3)],
         seed=0,
-        machine=RuntimeConfig(precision="bfloat16"),
+        runtime=RuntimeConfig(precision="bfloat16"),
         device=CPU,
         checkpoints=tmp_path,
     )

@@ -294,7 +294,7 @@ def _model(model: Any) -> dict[str, Any]:
     return checked
 
 
-def _check_vocabulary(vocabulary: Any, kind: type) -> None:
+def _check_vocabulary(vocabulary: Any, kind: type[dict[str, int]] | type[list[Any]]) -> None:
     """Check a dict of token numbers, or the list of tokens with scores of a Unigram model."""
     if not isinstance(vocabulary, kind) or not 0 < len(vocabulary) <= MAX_TOKENS:
         raise ValueError(f"a vocabulary must be a {kind.__name__} of 1 to {MAX_TOKENS:,} tokens")

@@ -39,10 +39,10 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far training is; `step` counts the steps done of the stage numbered `stage`."""
+    """How far training is."""
 
     stage: int = 0
-    step: int = 0
+    step: int = 0  # steps done of the stage
     best: float | None = None
     rounds_without_gain: int = 0
     evaluation_due: bool = False  # the step is done, its evaluation is not
@@ -50,7 +50,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """All that a resumed run starts from."""
+    """The state that a resumed run starts from."""
 
     progress: Progress
     model: Weights
@@ -170,37 +170,35 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
-    """Whole checkpoints, oldest first."""
-    folders = [
-        path
-        for path in folder.glob("stage-*-step-*")
-        if CHECKPOINT.fullmatch(path.name) and is_folder(path)
-    ]
+    """Return the complete checkpoints, oldest first."""
+    paths = folder.glob("stage-*-step-*")
+    folders = [path for path in paths if CHECKPOINT.fullmatch(path.name) and is_folder(path)]
     return sorted(folders, key=lambda path: [int(part) for part in path.name.split("-")[1::2]])
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
     """Return the newest undamaged checkpoint; None if there is no checkpoint."""
-    damage: Complaint | None = None
+    damage: list[Complaint] = []
     for path in reversed(checkpoint_folders(folder)):
         try:
             return _read(path)
         except Complaint as error:
-            damage = damage or error
-    if damage is not None:
-        raise damage
+            damage.append(error)
+    if damage:
+        raise damage[0]
     return None
 
 
 def _read(path: Path) -> Checkpoint:
-    names = ["model.safetensors", "optimizer.safetensors", "progress.json"]
-    has_best = (path / "best.safetensors").exists()
-    check_digests(path, [*names, *(["best.safetensors"] if has_best else [])])
+    parts = ["model", "optimizer", *(["best"] if (path / "best.safetensors").exists() else [])]
+    check_digests(path, ["progress.json", *(f"{part}.safetensors" for part in parts)])
+    progress = _read_progress(path / "progress.json")
+    weights = {part: load_weights(path / f"{part}.safetensors") for part in parts}
     return Checkpoint(
-        progress=_read_progress(path / "progress.json"),
-        model=load_weights(path / "model.safetensors"),
-        best=load_weights(path / "best.safetensors") if has_best else None,
-        optimizer=load_weights(path / "optimizer.safetensors"),
+        progress=progress,
+        model=weights["model"],
+        best=weights.get("best"),
+        optimizer=weights["optimizer"],
     )
 
 

@@ -18,7 +18,7 @@ from harken.errors import UserError
 
 PREDICTING = 4  # bytes per parameter: float32
 TRAINING = 12  # weights, gradients and at least one moment of the optimizer
-UNKNOWN = 2**40  # bytes, where the system does not tell its memory
+NO_LIMIT = 2**40  # bytes, where the system does not report its memory
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
 
 INITIALIZERS = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "orthogonal_"}
@@ -77,7 +77,7 @@ class _NoInitialization(TorchFunctionMode):
 
 def memory_bytes(device: torch.device) -> int:
     """Return the memory that a process can use: of the machine, its container and its GPU."""
-    limits = [UNKNOWN]
+    limits = [NO_LIMIT]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if sys.platform != "win32":

@@ -17,7 +17,7 @@ from rich.progress import (
 
 from harken.training.loop import EvaluationDone, Event, StepDone
 
-SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal on which a line can be redrawn
+SECONDS_BETWEEN_LINES = 10.0  # outside of terminals
 
 
 @contextmanager
