@@ -1,16 +1,14 @@
-"""Say in one line what is missing before anything is installed; runs on any Python 3."""
+"""Check the Python version and the venv module before anything is installed."""
 
 import sys
 
 if sys.version_info < (3, 11):
     sys.exit(
-        "harken: found Python %d.%d, wanted 3.11 or newer; "
-        "install one and run: make PYTHON=python3.11" % sys.version_info[:2]
+        "harken: expected Python 3.11 or newer, got %d.%d; "
+        "install it and run: make PYTHON=python3.11" % sys.version_info[:2]
     )
 try:
     import ensurepip  # noqa: F401
     import venv  # noqa: F401
 except ImportError:
-    sys.exit(
-        "harken: found a Python without venv, wanted one with it; Debian: apt install python3-venv"
-    )
+    sys.exit("harken: this Python has no venv module; on Debian: apt install python3-venv")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Run a command that a busy server may refuse, up to five times, waiting longer each time.
+# Run a command up to five times, with growing delays, because a server may be busy.
 wait=5
 for attempt in 1 2 3 4; do
     "$@" && exit 0
@@ -8,5 +8,5 @@ for attempt in 1 2 3 4; do
     wait=$((wait * 2))
 done
 "$@" && exit 0
-echo "harken: found no way to install the packages, wanted pip's registry; check the network and run make again" >&2
+echo "harken: the packages cannot be installed; check the network and run make again" >&2
 exit 1

@@ -1,4 +1,4 @@
-"""Every word has a row and a spelling, whatever it is; what is stored is what was fitted."""
+"""Rows and spellings of known and unknown words, and the stored vocabulary."""
 
 import json
 from collections import Counter
@@ -32,9 +32,9 @@ def row(words: WordVocabulary, word: str) -> int:
 def test_case_is_in_the_spelling_only() -> None:
     words = fitted()
     encoded = words.encode([["The", "the"], ["THE"]])
-    assert {int(one) for rows in encoded.rows for one in rows} == {words.rows["the"]}
-    assert [one.tolist() for one in encoded.forms] == [[0, 1], [2]]
-    assert len({tuple(one.tolist()) for one in encoded.spellings}) == 3
+    assert {int(row) for rows in encoded.rows for row in rows} == {words.rows["the"]}
+    assert [forms.tolist() for forms in encoded.forms] == [[0, 1], [2]]
+    assert len({tuple(letters.tolist()) for letters in encoded.spellings}) == 3
 
 
 def test_case_may_stay_in_the_rows() -> None:
@@ -57,7 +57,7 @@ def test_rows_are_for_words_met_often_enough() -> None:
 def test_counts_of_rows_add_the_forms_up() -> None:
     words = fitted()
     counts = words.row_counts
-    met = Counter(word.lower() for one in SENTENCES for word in one.words)
+    met = Counter(word.lower() for sentence in SENTENCES for word in sentence.words)
     assert len(counts) == len(words)
     assert {word: counts[number] for word, number in words.rows.items()} == met
     assert counts[[PAD, UNKNOWN]].tolist() == [0, 0]
@@ -95,8 +95,8 @@ def test_a_very_long_word_keeps_its_ends() -> None:
 def test_any_words_can_be_encoded(sentences: list[list[str]]) -> None:
     words = fitted()
     rows, forms, spellings = words.encode(sentences)
-    assert [len(one) for one in rows] == [len(one) for one in forms] == list(map(len, sentences))
-    assert len(spellings) == len({word for one in sentences for word in one})
+    assert [*map(len, rows)] == [*map(len, forms)] == [*map(len, sentences)]
+    assert len(spellings) == len({word for sentence in sentences for word in sentence})
     for sentence, its_rows, its_forms in zip(sentences, rows, forms, strict=True):
         for word, number, form in zip(sentence, its_rows, its_forms, strict=True):
             assert number == words.rows.get(word.lower(), UNKNOWN)

@@ -1,4 +1,4 @@
-"""The loop: what a step does, what a stage leaves behind, and that resuming repeats it exactly."""
+"""Steps, stages and evaluations of the loop, and that resuming repeats a run exactly."""
 
 import itertools
 from pathlib import Path
@@ -158,7 +158,7 @@ def test_resuming_repeats_the_run(tmp_path: Path, optimizer: OptimizerConfig, st
         if steps == stop:
             first.save()
             break
-    torch.manual_seed(99)  # whatever else was drawn meanwhile
+    torch.manual_seed(99)  # the global generator does not matter
     again = network()
     second = training(again, stages, tmp_path / "stopped")
     assert second.resume()

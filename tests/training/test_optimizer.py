@@ -55,7 +55,7 @@ def test_the_polynomial_by_hand() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_batch_equals_one_by_one(shape: tuple[int, int]) -> None:
     together = random(3, *shape) * torch.tensor([1e-2, 1.0, 1e2])[:, None, None]
-    alone = torch.cat([orthogonalize(one[None]) for one in together])
+    alone = torch.cat([orthogonalize(matrix[None]) for matrix in together])
     torch.testing.assert_close(orthogonalize(together), alone, rtol=0, atol=1e-6)
 
 
