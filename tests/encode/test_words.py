@@ -44,7 +44,7 @@ def test_case_may_stay_in_the_rows() -> None:
 
 
 def test_rows_are_for_words_met_often_enough() -> None:
-    """Counted after case is left out: `the` is met four times in three forms."""
+    """Counted without case: `the` occurs four times in three forms."""
     assert sorted(fitted(least=3).rows) == ["bank", "the"]
     assert sorted(fitted(least=3, lower=False).rows) == ["bank"]
     words = fitted(least=4)
@@ -57,9 +57,9 @@ def test_rows_are_for_words_met_often_enough() -> None:
 def test_counts_of_rows_add_the_forms_up() -> None:
     words = fitted()
     counts = words.row_counts
-    met = Counter(word.lower() for sentence in SENTENCES for word in sentence.words)
+    occurrences = Counter(word.lower() for sentence in SENTENCES for word in sentence.words)
     assert len(counts) == len(words)
-    assert {word: counts[number] for word, number in words.rows.items()} == met
+    assert {word: counts[number] for word, number in words.rows.items()} == occurrences
     assert counts[[PAD, UNKNOWN]].tolist() == [0, 0]
 
 
@@ -85,9 +85,9 @@ def test_a_very_long_word_keeps_its_ends() -> None:
     words = fitted()
     letter = words.characters
     within, beyond = "b" * ENDS + "a" * ENDS, "b" * ENDS + "nn" + "a" * ENDS
-    wanted = [letter["b"]] * ENDS + [letter["a"]] * ENDS
+    expected = [letter["b"]] * ENDS + [letter["a"]] * ENDS
     for word in (within, beyond, beyond * 1000):
-        assert words.encode([[word]]).spellings[0].tolist() == wanted
+        assert words.encode([[word]]).spellings[0].tolist() == expected
     assert len(words.encode([["b" * (2 * ENDS + 1)]]).spellings[0]) == 2 * ENDS
 
 

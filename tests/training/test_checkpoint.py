@@ -105,16 +105,16 @@ def test_momenta_return_to_their_weights() -> None:
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
-        kept.update(optimizer_state(model, optimizers))
+        state.update(optimizer_state(model, optimizers))
         return model
 
-    kept: dict[str, torch.Tensor] = {}
+    state: dict[str, torch.Tensor] = {}
     model = small_model()
     straight = {name: tensor.clone() for name, tensor in model_state(trained(5)).items()}
     model = small_model()
     trained(3)
-    resumed = model_state(trained(2, {name: tensor.clone() for name, tensor in kept.items()}))
-    assert {"1.weight|momentum", "0.weight|exp_avg", "2.bias|step"} <= kept.keys()
+    resumed = model_state(trained(2, {name: tensor.clone() for name, tensor in state.items()}))
+    assert {"1.weight|momentum", "0.weight|exp_avg", "2.bias|step"} <= state.keys()
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 

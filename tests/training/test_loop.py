@@ -201,16 +201,18 @@ def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
         return type(event), event.stage, event.step, value
 
     alone = new("alone")
-    wanted = [comparable(event) for event in alone if not isinstance(event, CheckpointSaved)]
-    for stop in range(1, len(wanted)):
+    expected = [comparable(event) for event in alone if not isinstance(event, CheckpointSaved)]
+    for stop in range(1, len(expected)):
         stopped = new(f"stopped-{stop}")
         events = (comparable(event) for event in stopped if not isinstance(event, CheckpointSaved))
-        seen = list(itertools.islice(events, stop))
+        observed = list(itertools.islice(events, stop))
         stopped.save()
         resumed = new(f"stopped-{stop}")
         assert resumed.resume()
-        seen += [comparable(event) for event in resumed if not isinstance(event, CheckpointSaved)]
-        assert seen == wanted
+        observed += [
+            comparable(event) for event in resumed if not isinstance(event, CheckpointSaved)
+        ]
+        assert observed == expected
         final = model_state(resumed.model)
         assert all(torch.equal(w, final[name]) for name, w in model_state(alone.model).items())
 

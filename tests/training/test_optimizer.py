@@ -36,10 +36,10 @@ def test_singular_values_become_one_and_vectors_stay(rows: int, columns: int, sc
     matrix, left, right = with_singular_values(rows, columns, values)
     (straight,) = orthogonalize(matrix[None])
     between = left.mT @ straight @ right  # diagonal where the vectors are the same
-    found = between.diagonal()
-    torch.testing.assert_close(between, torch.diag(found), rtol=0, atol=1e-4)
+    values = between.diagonal()
+    torch.testing.assert_close(between, torch.diag(values), rtol=0, atol=1e-4)
     torch.testing.assert_close(left @ between @ right.mT, straight, rtol=0, atol=1e-4)
-    assert 0.6 < found.min() <= found.max() < 1.3
+    assert 0.6 < values.min() <= values.max() < 1.3
 
 
 def test_the_polynomial_by_hand() -> None:

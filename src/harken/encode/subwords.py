@@ -90,13 +90,7 @@ class BytePairConfig:
     vocab_size: int = bounded(2000, at_least=260)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
-        trainer = trainers.BpeTrainer(
-            vocab_size=self.vocab_size,
-            special_tokens=list(SPECIAL),
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        return _fit_byte_level(Tokenizer(models.BPE()), trainer, texts)
+        return _fit_byte_level(models.BPE(), trainers.BpeTrainer, texts, vocab_size=self.vocab_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,27 +102,24 @@ class UnigramConfig:
     vocab_size: int = bounded(2000, at_least=261)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
-        trainer = trainers.UnigramTrainer(
-            vocab_size=self.vocab_size,
-            special_tokens=list(SPECIAL),
-            unk_token=SPECIAL[UNKNOWN],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        return _fit_byte_level(Tokenizer(models.Unigram()), trainer, texts)
+        options = {"vocab_size": self.vocab_size, "unk_token": SPECIAL[UNKNOWN]}
+        return _fit_byte_level(models.Unigram(), trainers.UnigramTrainer, texts, **options)
 
 
 def _fit_byte_level(
-    tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]
+    model: models.Model, trainer: type[trainers.Trainer], texts: Iterable[str], **options: object
 ) -> Vocabulary:
     def batches(remaining: Iterator[str]) -> Iterator[list[str]]:
         while batch := list(islice(remaining, FIT_BATCH)):
             yield batch
 
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Prepend(" ")
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(batches(iter(texts)), trainer)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    fixed = {"special_tokens": list(SPECIAL), "initial_alphabet": alphabet, "show_progress": False}
+    tokenizer.train_from_iterator(batches(iter(texts)), trainer(**fixed, **options))
     return Vocabulary(tokenizer)
 
 
