@@ -172,7 +172,7 @@ def run_harken(path: Path, seed: int) -> Iterator[Evaluation]:
             model,
             stages,
             seed=seed,
-            machine=recipe.training.runtime,
+            runtime=recipe.training.runtime,
             device=device,
             checkpoints=Path(folder) / "checkpoints",
         )

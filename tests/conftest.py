@@ -1,14 +1,14 @@
-"""Shapes and types of tensors are checked at each call; a worker computes on one thread."""
+"""Fixtures; shapes of tensors are checked at each call, and a worker computes on one thread."""
 
 import os
 
-# Two workers with two threads each on two cores wait for one another at every product.
+# Two workers with two threads each on two cores would wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 from jaxtyping import install_import_hook
 
-# The rooms whose functions speak of shapes.
-ROOMS = (
+# Folders whose functions annotate shapes.
+FOLDERS = (
     "attention",
     "batch",
     "claims",
@@ -19,7 +19,7 @@ ROOMS = (
     "models",
     "training",
 )
-install_import_hook([f"harken.{room}" for room in ROOMS], "beartype.beartype")
+install_import_hook([f"harken.{folder}" for folder in FOLDERS], "beartype.beartype")
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -33,14 +33,14 @@ from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from small_recipe import SMALL
 
 torch.set_num_threads(1)
-# A loaded machine is slow, not wrong; and the same examples every time keep the suite repeatable.
+# No deadlines on a loaded machine, and the same examples in every run.
 settings.register_profile("harken", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("harken")
 
 
 @pytest.fixture(autouse=True)
 def _tiny_numbers() -> Iterator[None]:
-    """A run sets the processor to drop denormal numbers; the next test may want them."""
+    """Undo the flushing of denormal numbers that a run enables."""
     os.environ.pop("COLUMNS", None)  # set by pytest-xdist; tables in a pipe obey it
     yield
     torch.set_flush_denormal(False)
@@ -48,14 +48,14 @@ def _tiny_numbers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def people(tmp_path_factory: pytest.TempPathFactory) -> PeopleFiles:
-    """Forty invented people."""
+    """Write texts and questions about forty fictional people."""
     config = PeopleConfig(people=40, places=8, biographies=2)
     return write_people(config, tmp_path_factory.mktemp("people"))
 
 
 @pytest.fixture(scope="session")
 def recipe_file(people: PeopleFiles) -> Path:
-    """A recipe beside the people, with paths relative to it."""
+    """Write a recipe next to the people, with relative paths."""
     path = people.texts.parent / "recipe.toml"
     path.write_text(
         'task = "answer"\nseed = 5\n\n[data]\npretrain = "people.txt"\n'
@@ -67,7 +67,7 @@ def recipe_file(people: PeopleFiles) -> Path:
 
 @pytest.fixture(scope="session")
 def small_run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of the small model; tests that damage it copy it first."""
+    """Train a small model; tests that change the run copy it first."""
     from harken.pipeline import train
     from harken.recipe import load_recipe
 
@@ -78,7 +78,7 @@ def small_run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="session")
 def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a run of a task with its first weights, made when it is first asked for.
+    """Return a function from a task to the folder of a run with its initial weights.
 
     The files of `small_files.py` are in the folder two levels above.
     """
@@ -87,7 +87,7 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
     from harken.files import write_tensors
     from harken.recipe import TASKS, load_recipe
     from harken.run import MODEL, RECIPE, TOKENIZER
-    from harken.training.checkpoint import model_state, write_manifest
+    from harken.training.checkpoint import model_state, write_digests
     from small_files import SMALL as SMALL_OF
     from small_files import write_files
 
@@ -95,7 +95,7 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
     write_files(folder)
 
     @cache
-    def made(name: str) -> Path:
+    def run_of(name: str) -> Path:
         files, keys = next(iter(TASKS[name].layout.calls.items()))
         roles = dict(zip(keys, (folder / file for file in files.split()), strict=True))
         path, run = folder / f"{name}.toml", folder / "runs" / name
@@ -107,7 +107,7 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
         (run / RECIPE).write_text(config.dumps(recipe), encoding="utf-8")
         (run / TOKENIZER).write_text(vocabulary.to_json(), encoding="utf-8")
         write_tensors(run / MODEL, model_state(task.build(recipe, vocabulary.sizes)))
-        write_manifest(run, {file: file for file in (RECIPE, TOKENIZER, MODEL)})
+        write_digests(run, {file: file for file in (RECIPE, TOKENIZER, MODEL)})
         return run
 
-    return made
+    return run_of

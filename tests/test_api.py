@@ -272,7 +272,7 @@ def test_costs(subject: Subject) -> None:
 small = harken.GPT(vocabulary=19, layers=1, width=12, heads=3, max_length=8)
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "width": (lambda: harken.GPT(vocabulary=9, width=10, heads=4), "harken.GPT: width 10 does not"),
-    "layers": (lambda: harken.GPT(vocabulary=9, layers=0), "harken.GPT: layers: found 0"),
+    "layers": (lambda: harken.GPT(vocabulary=9, layers=0), "harken.GPT: layers: expected"),
     "vocabulary": (lambda: harken.GPT(vocabulary=True), "vocabulary: expected an integer"),
     "kind": (lambda: harken.GPT(vocabulary=9, position="rotry"), "unknown kind 'rotry'"),
     "heads": (lambda: harken.MultiHead(width=10, heads=4), "harken.MultiHead: width 10 does not"),
@@ -289,7 +289,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "prompts": (lambda: harken.search(small, [[]], end=0, max_tokens=2), "prompts: expected rows"),
     "token": (lambda: harken.search(small, [[19]], end=0, max_tokens=2), "tokens below 19"),
     "long": (lambda: harken.search(small, [[1]], end=0, max_tokens=9), "expected at most 8"),
-    "beam": (lambda: harken.search(small, [[1]], end=0, max_tokens=2, beam=0), "beam: found 0"),
+    "beam": (lambda: harken.search(small, [[1]], end=0, max_tokens=2, beam=0), "beam: expected"),
     "both": (
         lambda: harken.search(small, [[1]], end=0, max_tokens=2, beam=2, temperature=1.0),
         "harken.search: ",

@@ -1,7 +1,8 @@
-"""The plan of the house, checked: one direction of imports, no dumping grounds, known letters."""
+"""Rules of docs/architecture.md: the order of imports, unique names, known shape letters."""
 
 import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -12,7 +13,7 @@ from harken.shapes import LETTERS
 
 ROOT = Path(harken.__file__).parent
 
-# Each room may import the rooms above it, and itself.
+# A folder or file imports only itself and those above it.
 ORDER = [
     "version",
     "errors",
@@ -50,21 +51,24 @@ ORDER = [
     "__main__",
 ]
 TENSORS_ONLY = {"attention", "layers", "models", "design", "decode"}
-DATA_HALF = {"formats", "corpora", "synthetic", "augment", "encode", "batch"}
+COMMAND = ("cli", "run")
+DATA_FOLDERS = {"formats", "corpora", "synthetic", "augment", "encode", "batch"}
 
 
-def rooms() -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        first = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        if first != "__init__":
-            found.setdefault(first, []).append(path)
-    return found
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path) -> set[str]:
-    """Rooms that a file imports, at the top or inside functions, type checking left out."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+FILES = {str(path.relative_to(ROOT)): parse(path) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def folder_of(file: str) -> str:
+    """Return the folder of a file, or the name of a file at the top."""
+    return Path(file).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.Module) -> set[str]:
+    """Return the folders that a file imports, also inside functions, except for type checking."""
     only_types = {
         id(inner)
         for node in ast.walk(tree)
@@ -76,7 +80,7 @@ def imports(path: Path) -> set[str]:
         if id(node) in only_types:
             continue
         if isinstance(node, ast.ImportFrom) and node.module:
-            assert node.level == 0, f"{path}: relative import"
+            assert node.level == 0, f"relative import of {node.module}"
             names.add(node.module)
             if node.module == "harken":
                 names |= {f"harken.{alias.name}" for alias in node.names}
@@ -85,60 +89,50 @@ def imports(path: Path) -> set[str]:
     return {name.split(".")[1] for name in names if name.startswith("harken.")}
 
 
-def test_every_room_has_its_place() -> None:
-    assert set(rooms()) <= set(ORDER)
-
-
-def test_imports_go_one_way() -> None:
+def test_imports_follow_the_order() -> None:
+    folders = {file: folder_of(file) for file in FILES if file != "__init__.py"}
+    assert set(folders.values()) <= set(ORDER)
     wrong = [
-        f"{path.relative_to(ROOT)} imports {other}"
-        for room, paths in rooms().items()
-        for path in paths
-        for other in imports(path)
-        if ORDER.index(other) > ORDER.index(room)
+        f"{file} imports {other}"
+        for file, folder in folders.items()
+        for other in imports(FILES[file])
+        if ORDER.index(other) > ORDER.index(folder)
+        or (folder in TENSORS_ONLY and other in DATA_FOLDERS)
     ]
     assert wrong == []
 
 
-def test_models_know_tensors_only() -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)} imports {other}"
-        for room in TENSORS_ONLY & set(rooms())
-        for path in rooms()[room]
-        for other in imports(path) & DATA_HALF
-    ]
-    assert wrong == []
+def test_names_are_unique() -> None:
+    """A public class or function has one meaning in the package.
+
+    The `run` of each command and the parsers of `cli/parsers/`, named after their commands, are
+    excepted.
+    """
+    places = defaultdict(set)
+    for file, tree in FILES.items():
+        for node in tree.body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef) or node.name.startswith("_"):
+                continue
+            if not file.startswith("cli/parsers/") and (folder_of(file), node.name) != COMMAND:
+                places[node.name].add(file)
+    repeated = {name: sorted(files) for name, files in places.items() if len(files) > 1}
+    assert not repeated, "\n".join(f"{name}: {files}" for name, files in sorted(repeated.items()))
 
 
 def test_no_dumping_grounds() -> None:
     forbidden = re.compile(r"^_?(utils?|helpers?|common|misc|core|base|tools?)$")
-    names = [
-        part for path in ROOT.rglob("*") for part in path.relative_to(ROOT).with_suffix("").parts
-    ]
+    names = {part for file in FILES for part in Path(file).with_suffix("").parts}
     assert [name for name in names if forbidden.match(name)] == []
 
 
-def test_files_stay_short() -> None:
-    long = {
-        str(path.relative_to(ROOT)): count
-        for path in ROOT.rglob("*.py")
-        if (count := len(path.read_text(encoding="utf-8").splitlines())) > 400
-    }
-    assert long == {}
+def test_files_are_short_and_have_a_docstring() -> None:
+    for file, tree in FILES.items():
+        assert len((ROOT / file).read_text(encoding="utf-8").splitlines()) <= 400, file
+        assert ast.get_docstring(tree), file
 
 
-def test_every_module_says_why_it_is_there() -> None:
-    silent = [
-        str(path.relative_to(ROOT))
-        for path in ROOT.rglob("*.py")
-        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    assert silent == []
-
-
-def shape_strings(path: Path) -> list[str]:
-    """The second part of every `Float[Tensor, "…"]`."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def shape_strings(tree: ast.Module) -> list[str]:
+    """Return the second part of every `Float[Tensor, "…"]`."""
     return [
         node.slice.elts[1].value
         for node in ast.walk(tree)
@@ -153,21 +147,20 @@ def shape_strings(path: Path) -> list[str]:
 def test_shapes_use_the_letters() -> None:
     """Capital or single letters must be listed; a whole word (`pairs`, `rows`) explains itself."""
     unknown = [
-        f"{path.relative_to(ROOT)}: {letter!r} in {shape!r}"
-        for path in ROOT.rglob("*.py")
-        for shape in shape_strings(path)
+        f"{file}: {letter!r} in {shape!r}"
+        for file, tree in FILES.items()
+        for shape in shape_strings(tree)
         for letter in (part.lstrip("#*") for part in shape.split())
         if not letter.isdigit()
         and letter not in LETTERS
         and not (letter.islower() and len(letter) > 2)
     ]
     assert unknown == []
-    assert any(shape_strings(path) for path in ROOT.rglob("*.py"))
+    assert any(map(shape_strings, FILES.values()))
 
 
-def error_messages(path: Path) -> list[str]:
-    """The text of every `UserError(…)` and `Failure(…)` in a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def error_messages(tree: ast.Module) -> list[str]:
+    """Return the text of every `UserError(…)` and `Failure(…)` in a file."""
     return [
         "".join(
             part.value
@@ -182,46 +175,43 @@ def error_messages(path: Path) -> list[str]:
 
 
 def test_errors_of_the_library_do_not_assume_the_command_line() -> None:
-    """A Python caller cannot pass `--resume`: a flag is marked as one of the command line.
-
-    Whole commands, as in `harken train recipe.toml --resume`, work for everybody.
-    """
+    """A Python caller cannot pass `--resume`; whole commands in backquotes are allowed."""
     command = re.compile(r"`harken [^`]*`")
     wrong = [
-        f"{path.relative_to(ROOT)}: {message}"
-        for room, paths in rooms().items()
-        if room != "cli"
-        for path in paths
-        for message in error_messages(path)
+        f"{file}: {message}"
+        for file, tree in FILES.items()
+        if folder_of(file) != "cli"
+        for message in error_messages(tree)
         if re.search(r"(^|[^-])--[a-z]", command.sub("", message)) and "command line" not in message
     ]
     assert wrong == []
 
 
-# Files that Harken itself wrote or brought, stdin, and the system's own.
+# They read files that Harken wrote or contains, stdin, and files of the system.
 OPENERS = {"inputs.py", "files.py", "memory.py", "page.py", "predict.py"}
 
 
 def test_every_input_file_is_opened_by_inputs() -> None:
     """Reading a path directly would hang on a pipe, or fill the memory from a device."""
-    for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or path.name in OPENERS:
+    for file, tree in FILES.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or Path(file).name in OPENERS:
                 continue
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             mode = node.args[0] if node.args else None
             reads = name in ("read_text", "read_bytes") or (
                 name == "open" and isinstance(mode, ast.Constant) and mode.value in ("r", "rb")
             )
-            assert not reads, f"{path}:{node.lineno} opens a file; use harken.inputs"
+            assert not reads, f"{file}:{node.lineno} opens a file; use harken.inputs"
 
 
 def test_tasks_do_not_lose_their_types() -> None:
-    """The one `Any` of a task is in the registry of `recipe.py`."""
+    """Only the registry in `recipe.py` uses `Any` for tasks."""
     names = [
-        f"{path.name}:{node.lineno} {name}"
-        for path in (ROOT / "tasks").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        f"{file}:{node.lineno} {name}"
+        for file, tree in FILES.items()
+        if folder_of(file) == "tasks"
+        for node in ast.walk(tree)
         if (name := getattr(node, "attr", getattr(node, "id", getattr(node, "name", ""))))
         in ("Any", "cast")
         and hasattr(node, "lineno")
@@ -230,7 +220,7 @@ def test_tasks_do_not_lose_their_types() -> None:
 
 
 def kinds_of_scores_and_positions() -> set[str]:
-    """Names of the configs of the two unions and of the classes that these build."""
+    """Return the names of the configs of the two unions and of the classes that they build."""
     configs = [*get_args(ScoreConfig), *get_args(PositionConfig)]
     built = [get_type_hints(config.build)["return"] for config in configs]
     classes = [kind for hint in built for kind in get_args(hint) or (hint,)]
@@ -242,11 +232,10 @@ def test_scores_and_positions_describe_themselves() -> None:
     kinds = kinds_of_scores_and_positions()
     assert {"MergedConfig", "MergedScore", "RotaryConfig", "Rotary"} <= kinds
     calls = [
-        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
-        for room, paths in rooms().items()
-        if room != "attention"
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        f"{file}: {ast.unparse(node)}"
+        for file, tree in FILES.items()
+        if folder_of(file) != "attention"
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("isinstance", "issubclass")
         and kinds & {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.config import as_plain, bounded, dumps, load, loads
+from harken.config import as_plain, bounded, dumps, load_config, loads
 from harken.config.lines import Key, lines_of
 from harken.config.source import MAX_BYTES
 from harken.errors import UserError
+from harken.models.seq2seq import EncoderDecoderConfig
 
 BASE = Path("/recipes")
 
@@ -66,7 +67,7 @@ class Model:
         if self.width % 2:
             raise ValueError(f"width {self.width} is odd")
         if self.width == 666:
-            raise UserError("the record speaks", fix="for itself")
+            raise UserError("an error of the config", fix="its fix")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +133,11 @@ def tag(text: str = DATA, *overrides: str) -> Tag:
     return loads(Tag, dedent(text), name="recipe.toml", base=BASE, overrides=overrides)
 
 
-def complaint(text: str, *overrides: str, kind: Any = Tag) -> tuple[str, str]:
+def error_of(text: str, *overrides: str, kind: Any = Tag) -> str:
+    """Return the message and the fix."""
     with pytest.raises(UserError) as caught:
         loads(kind, dedent(text), name="recipe.toml", base=BASE, overrides=overrides)
-    return caught.value.message, caught.value.fix
+    return f"{caught.value.message}; {caught.value.fix}"
 
 
 # Values
@@ -178,97 +180,91 @@ def test_every_type_is_read() -> None:
     assert type(recipe.rate) is float and type(recipe.data.grid[0][0]) is float
 
 
-def test_absent_keys_take_their_defaults() -> None:
-    recipe = tag()
-    assert recipe.minutes is None and recipe.data.test is None
-    assert recipe.model == Model(layers=6)
-    assert recipe.data.dev == 0.1
+CWD = Path.cwd()
+ATTENTION = Scaled(heads=3, dropout=0.25)
 
 
 @pytest.mark.parametrize(
-    ("text", "dev"),
-    [("0.5", 0.5), ('"dev.txt"', BASE / "dev.txt"), ('"0.5"', BASE / "0.5")],
+    ("text", "path", "value"),
+    [
+        ("", "minutes", None),
+        ("", "model", Model(layers=6)),
+        ("", "data.test", None),
+        ("", "data.dev", 0.1),
+        ("dev = 0.5", "data.dev", 0.5),
+        ('dev = "dev.txt"', "data.dev", BASE / "dev.txt"),
+        ('dev = "0.5"', "data.dev", BASE / "0.5"),
+        ("[model.attention]\nheads = 3", "model", Model(layers=6, attention=ATTENTION)),
+        ('[model.attention]\nkind = "random"\nlength = 2', "model.attention", Random(length=2)),
+        ("[[model.stack]]\nwidth = 2", "model.stack", (Layer(width=2, score=None),)),
+    ],
 )
-def test_union_of_scalars_goes_by_what_is_written(text: str, dev: Path | float) -> None:
-    assert tag(f"{DATA}dev = {text}").data.dev == dev
+def test_value_of_a_key(text: str, path: str, value: object) -> None:
+    recipe: Any = tag(DATA + text)
+    for name in path.split("."):
+        recipe = getattr(recipe, name)
+    assert recipe == value
 
 
-def test_a_written_key_changes_only_itself() -> None:
-    model = tag(DATA + "[model]\nwidth = 32\n[model.attention]\nheads = 3").model
-    assert model == Model(layers=6, width=32, attention=Scaled(heads=3, dropout=0.25))
-
-
-def test_another_kind_starts_from_its_own_defaults() -> None:
-    model = tag(DATA + '[model.attention]\nkind = "random"\nlength = 2').model
-    assert model.attention == Random(length=2, hidden=7)
-
-
-def test_an_absent_optional_is_none_and_a_table_of_a_union_needs_its_kind() -> None:
-    assert tag(DATA + "[[model.stack]]\nwidth = 2").model.stack == (Layer(width=2, score=None),)
-    assert complaint(DATA + "[[model.stack]]\nwidth = 2\n[model.stack.score]\nheads = 2") == (
-        "recipe.toml:5: missing required key 'kind' in [model.stack.score]",
-        'add kind = "scaled" or "dense" or "plain"',
-    )
-
-
-def test_root_union() -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", '1: missing required key \'task\' at the top level; add task = "tag" or "answer"'),
+        (
+            'seed = 1\ntask = "anser"',
+            "2: unknown task 'anser' at the top level; choose one of 'answer', 'tag'",
+        ),
+        (
+            'task = "answer"\nread = "w"\nseed = 3',
+            "3: 'seed' belongs to task 'tag', this is task 'answer'; remove 'seed', or write "
+            'task = "tag"',
+        ),
+        (  # keys of the other task are not suggested
+            'task = "answer"\nread = "w"\nbits = 8',
+            "3: unknown key 'bits' at the top level; the known keys are 'task', 'read'",
+        ),
+    ],
+)
+def test_root_union(text: str, message: str) -> None:
     either = Tag | Answer
     assert loads(either, 'task = "answer"\nread = "w"', base=BASE) == Answer(read=BASE / "w")
     old: Any = Union[Tag, Answer]  # noqa: UP007 (the old spelling works too)
     assert loads(old, 'task = "tag"\n' + DATA, base=BASE) == tag()
-    assert complaint("", kind=either) == (
-        "recipe.toml:1: missing required key 'task' at the top level",
-        'add task = "tag" or "answer"',
-    )
-    assert complaint('seed = 1\ntask = "anser"', kind=either) == (
-        "recipe.toml:2: unknown task 'anser' at the top level",
-        "choose one of 'answer', 'tag'",
-    )
-    assert complaint('task = "answer"\nread = "w"\nseed = 3', kind=either) == (
-        "recipe.toml:3: 'seed' belongs to task 'tag', this is task 'answer'",
-        "remove 'seed', or write task = \"tag\"",
-    )
+    assert error_of(text, kind=either) == f"recipe.toml:{message}"
 
 
-def test_the_chosen_task_alone_says_where_keys_belong() -> None:
-    assert complaint('task = "answer"\nread = "w"\nbits = 8', kind=Tag | Answer) == (
-        "recipe.toml:3: unknown key 'bits' at the top level",
-        "the known keys are 'task', 'read'",
-    )
-
-
-def test_a_record_may_hold_its_own_kind() -> None:
+def test_recursive_class() -> None:
     text = "[[children]]\n[[children.children]]\nname = 'leaf'\n"
     leaf = Tree(name="leaf")
     assert loads(Tree, text, base=BASE) == Tree(children=(Tree(children=(leaf,)),))
-    assert complaint(text + "zzz = 1", kind=Tree) == (
-        "recipe.toml:4: unknown key 'zzz' in [[children.children]]",
-        "the known keys are 'name', 'children'",
+    assert error_of(text + "zzz = 1", kind=Tree) == (
+        "recipe.toml:4: unknown key 'zzz' in [[children.children]]; "
+        "the known keys are 'name', 'children'"
     )
 
 
 def test_types_that_toml_cannot_tell_apart_are_refused() -> None:
     @dataclass(frozen=True)
     class Bag:
-        held: dict  # type: ignore[type-arg]
+        field: dict  # type: ignore[type-arg]
 
     @dataclass(frozen=True)
     class Either:
-        held: str | Path
+        field: str | Path
 
     @dataclass(frozen=True)
     class Twins:
-        held: Tag | Layer
+        field: Tag | Layer
 
-    for record, part in ((Bag, "dict"), (Either, "str from a Path"), (Twins, "Tag, Layer apart")):
+    for kind, part in ((Bag, "dict"), (Either, "str from a Path"), (Twins, "Tag, Layer apart")):
         with pytest.raises(TypeError, match=part):
-            loads(record, "held = {}", base=BASE)
+            loads(kind, "field = {}", base=BASE)
 
 
 # Paths
 
 
-def test_paths_are_seen_from_where_they_were_written(
+def test_paths_are_relative_to_the_file_or_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "recipes").mkdir()
@@ -276,423 +272,364 @@ def test_paths_are_seen_from_where_they_were_written(
     (tmp_path / "recipes" / "r.toml").write_text('[data]\ntrain = "t"\ntest = "~/x"')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/me")
-    data = load(Tag, Path("link/r.toml"), ["data.dev=d/../e"]).data
+    path = Path("link/r.toml")
+    data = load_config(Tag, path, ["data.dev=d/../e"]).data
     assert data.train == tmp_path / "link" / "t"
     assert data.cache == tmp_path / "link" / "cache"
     assert data.test == Path("/home/me/x")
     assert data.dev == tmp_path / "e"
-    assert load(Tag, Path("link/r.toml"), ["data.test=~/y"]).data.test == Path("/home/me/y")
-    inside_table = load(Tag, Path("link/r.toml"), ['data={train="t"}']).data
+    assert load_config(Tag, path, ["data.test=~/y"]).data.test == Path("/home/me/y")
+    inside_table = load_config(Tag, path, ['data={train="t"}']).data
     assert inside_table.train == tmp_path / "t"
     assert inside_table.cache == tmp_path / "link" / "cache"
-
-
-def test_paths_within_defaults_are_seen_from_the_file() -> None:
-    outer = loads(Outer, "", base=BASE)
-    assert outer.data.train == BASE / "t"
-    assert outer.files == (BASE / "a", Path("/b"))
-
-
-@pytest.mark.parametrize("text", ['""', '"a\\u0000b"'])
-def test_what_no_file_can_be_called_is_no_path(text: str) -> None:
-    message, _ = complaint(f"[data]\ntrain = {text}")
-    assert message.startswith("recipe.toml:2: data.train: found the string ")
-    assert message.endswith(", wanted a path")
+    defaults = loads(Outer, "", base=BASE)
+    assert (defaults.data.train, defaults.files) == (BASE / "t", (BASE / "a", Path("/b")))
 
 
 # --set
 
 
 @pytest.mark.parametrize(
-    ("assignment", "read"),
+    ("assignment", "path", "value"),
     [
-        ("seed=7", lambda recipe: recipe.seed == 7),
-        (" seed = 7 ", lambda recipe: recipe.seed == 7),
-        ("name=123", lambda recipe: recipe.name == "123"),
-        ("name=1_0", lambda recipe: recipe.name == "1_0"),
-        ("name=[1]", lambda recipe: recipe.name == "[1]"),
-        ("name= a ", lambda recipe: recipe.name == "a"),
-        ("name=", lambda recipe: recipe.name == ""),
-        ("name=a=b", lambda recipe: recipe.name == "a=b"),
-        ('name="quoted"', lambda recipe: recipe.name == "quoted"),
-        ("data.train=true", lambda recipe: recipe.data.train == Path.cwd() / "true"),
-        ("data.dev=0.5", lambda recipe: recipe.data.dev == 0.5),
-        ("data.dev=true", lambda recipe: recipe.data.dev == Path.cwd() / "true"),
-        ("data.words=['a', \"b\"]", lambda recipe: recipe.data.words == ("a", "b")),
-        ("model.norm=rms", lambda recipe: recipe.model.norm == "rms"),
-        ("model.bias=false", lambda recipe: recipe.model.bias is False),
-        ("model.attention.heads=3", lambda recipe: recipe.model.attention.heads == 3),
-        ("model.attention.kind=plain", lambda recipe: recipe.model.attention == Plain()),
-        ("model={width=2}", lambda recipe: recipe.model == Model(layers=6, width=2)),
+        ("seed=7", "seed", 7),
+        (" seed = 7 ", "seed", 7),
+        ("name=123", "name", "123"),
+        ("name=1_0", "name", "1_0"),
+        ("name=[1]", "name", "[1]"),
+        ("name= a ", "name", "a"),
+        ("name=", "name", ""),
+        ("name=a=b", "name", "a=b"),
+        ('name="quoted"', "name", "quoted"),
+        ("data.train=true", "data.train", CWD / "true"),
+        ("data.dev=0.5", "data.dev", 0.5),
+        ("data.dev=true", "data.dev", CWD / "true"),
+        ("data.words=['a', \"b\"]", "data.words", ("a", "b")),
+        ("model.norm=rms", "model.norm", "rms"),
+        ("model.bias=false", "model.bias", False),
+        ("model.attention.heads=3", "model.attention.heads", 3),
+        ("model.attention.kind=plain", "model.attention", Plain()),
+        ("model={width=2}", "model", Model(layers=6, width=2)),
     ],
 )
-def test_override(assignment: str, read: Any) -> None:
-    assert read(tag(DATA, assignment))
+def test_override(assignment: str, path: str, value: object) -> None:
+    recipe: Any = tag(DATA, assignment)
+    for name in path.split("."):
+        recipe = getattr(recipe, name)
+    assert recipe == value and type(recipe) is type(value)
 
 
 def test_a_kind_that_looks_like_a_number_can_be_set() -> None:
     assert loads(First | Second, "", base=BASE, overrides=["version=2"]) == Second()
 
 
-def test_override_replaces_what_the_file_says() -> None:
+def test_later_values_replace_earlier_ones() -> None:
     assert tag("seed = 1\n" + DATA, "seed=2").seed == 2
     assert tag(DATA + "[model]\nwidth = 2\nlayers = 3", "model={width=4}").model.layers == 6
-
-
-def test_the_last_override_wins() -> None:
     assert tag(DATA, "seed=1", "seed=2").seed == 2
     recipe = tag(DATA, "name=1", "model.width=2", "model={layers=3}", "model.bits=16")
     assert recipe.model == Model(layers=3, bits=16)
-    assert complaint(DATA, "model.width=2", 'model={width="x"}')[0].startswith(
-        """override model={width="x"}: model.width: found the string 'x'"""
+    assert error_of(DATA, "model.width=2", 'model={width="x"}').startswith(
+        """override model={width="x"}: model.width: expected a whole number, got the string 'x'"""
     )
 
 
+def test_setting_another_kind_drops_the_file_keys_of_the_old_one(tmp_path: Path) -> None:
+    text = '[encoder]\nkind = "transformer"\nlayers = 7\nfeedforward.bias = false\n'
+
+    def encoder(*overrides: str) -> dict[str, Any]:
+        config = loads(EncoderDecoderConfig, text, base=tmp_path, overrides=overrides)
+        return as_plain(config.encoder)
+
+    gated = {"kind": "gated", "layers": 4, "kernel": 5, "causal": False, "dropout": 0.25}
+    assert encoder("encoder.dropout=0.25", "encoder.kind=gated", "encoder.kernel=5") == gated
+    assert encoder("encoder.kind=transformer")["layers"] == 7
+
+
+WHOLE = "expected a whole number, got"
+SIZE = "expected a number at least 1 and at most 1048576, got"
+FORM = "expected the form key.key=value; write for example model.width=64"
+
+
 @pytest.mark.parametrize(
-    ("assignment", "message", "fix"),
+    ("assignment", "message"),
     [
-        ("seed", "wanted the form key.key=value", "write for example model.width=64"),
-        ("=3", "wanted the form key.key=value", "write for example model.width=64"),
-        ("#a=3", "wanted the form key.key=value", "write for example model.width=64"),
-        ("a..b=3", "wanted the form key.key=value", "write for example model.width=64"),
+        ("seed", FORM),
+        ("=3", FORM),
+        ("#a=3", FORM),
+        ("a..b=3", FORM),
         (
             "data.train.source=x",
-            "data.train is the string 't.txt', not a table",
-            "set data.train as a whole",
+            "data.train is the string 't.txt', not a table; set data.train as a whole",
         ),
-        ("sede=1", "unknown key 'sede' at the top level", "did you mean 'seed'?"),
-        ("modl.width=1", "unknown key 'modl' at the top level", "did you mean 'model'?"),
-        (
-            "model.widht=1",
-            "unknown key 'widht' in [model]",
-            "did you mean 'width'?",
-        ),
+        ("sede=1", "unknown key 'sede' at the top level; did you mean 'seed'?"),
+        ("modl.width=1", "unknown key 'modl' at the top level; did you mean 'model'?"),
+        ("model.widht=1", "unknown key 'widht' in [model]; did you mean 'width'?"),
         (
             "model.layers=six",
-            "model.layers: found the string 'six', wanted a whole number",
-            "replace it by a whole number",
+            f"model.layers: {WHOLE} the string 'six'; replace it by a whole number",
         ),
-        (
-            "model.layers=6.0",
-            "model.layers: found the number 6.0, wanted a whole number",
-            "write model.layers=6",
-        ),
+        ("model.layers=6.0", f"model.layers: {WHOLE} the number 6.0; write model.layers=6"),
         (
             "data.words=one",
-            "data.words: found the string 'one', wanted an array, each a string",
+            "data.words: expected an array, each a string, got the string 'one'; "
             "write 'data.words=[\"one\"]'",
         ),
         (
             "seed=1\nname=2",
-            "seed: found the string '1\\nname=2', wanted a whole number",
-            "replace it by a whole number",
+            f"seed: {WHOLE} the string '1\\nname=2'; replace it by a whole number",
         ),
-        ("name.x=3", "name: found a table, wanted a string", "replace it by a string"),
+        ("name.x=3", "name: expected a string, got a table; replace it by a string"),
         (
             "model.layers=0",
-            "model.layers: found 0, wanted at least 1 and at most 1048576",
-            "choose a number at least 1 and at most 1048576, such as the default 2",
+            f"model.layers: {SIZE} 0; choose a number in this range, such as the default 2",
         ),
         (
             "model.attention.kind=dens",
-            "unknown kind 'dens' in [model.attention]",
+            "unknown kind 'dens' in [model.attention]; "
             "choose one of 'dense', 'plain', 'scaled', 'random'",
         ),
         (
             "model.attention.hidden=3",
-            "'hidden' belongs to kind 'dense', 'random', this is kind 'scaled'",
+            "'hidden' belongs to kind 'dense', 'random', this is kind 'scaled'; "
             "remove 'hidden', or write kind = \"dense\"",
         ),
+        ("model={width=5}", "model: width 5 is odd; change [model]"),
     ],
 )
-def test_wrong_override(assignment: str, message: str, fix: str) -> None:
+def test_wrong_override(assignment: str, message: str) -> None:
     shown = assignment.replace("\n", "\\n")  # a message is one line
-    assert complaint(DATA, assignment) == (f"override {shown}: {message}", fix)
+    assert error_of(DATA, assignment) == f"override {shown}: {message}"
 
 
-# Wrong values in the file; DATA is lines 1 and 2.
+# Wrong values in the file
+
+
+NORMS = "one of 'layer', 'rms', 'none'"
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "fix"),
+    ("text", "expected", "value", "fix"),
     [
-        ("[model]\nlayrs = 3", "4: unknown key 'layrs' in [model]", "did you mean 'layers'?"),
+        ('model.layers = "6"', "a whole number", "the string '6'", "write layers = 6"),
+        ("model.layers = true", "a whole number", "true", ""),
+        ("model.layers = 2024-01-02", "a whole number", "the date or time 2024-01-02", ""),
+        (f"model.layers = 0x{'f' * 99}", "a whole number", "a number beyond 64 bits", ""),
+        ("model.bias = 1", "true or false", "the number 1", ""),
+        (f'model.bias = "{"x" * 99}"', "true or false", f"the string '{'x' * 40}'…", ""),
+        ("data.words = 3", "an array, each a string", "the number 3", ""),
+        ("data.dev = true", "a path or a number", "true", 'write dev = "true"'),
+        ("data.dev = []", "a path or a number", "an array", ""),
+        ('data.test = ""', "a path", "the string ''", ""),
+        ('data.test = "a\\u0000b"', "a path", "the string 'a\\x00b'", ""),
+        (
+            "model.attention = 3",
+            "a table",
+            "the number 3",
+            "write [model.attention] and below it 'kind'",
+        ),
+        (
+            "model.stack = {width = 3}",
+            "an array of tables",
+            "a table",
+            "write [[model.stack]] and below it 'width'",
+        ),
+        ('model.norm = "RMZ"', NORMS, "the string 'RMZ'", "did you mean 'rms'?"),
+        ('model.norm = "batch"', NORMS, "the string 'batch'", ""),
+        ('model.bits = "16"', "one of 8, 16", "the string '16'", "write bits = 16"),
+        ("model.bits = 8.0", "one of 8, 16", "the number 8.0", "write bits = 8"),
+        ("model.bits = 9", "one of 8, 16", "the number 9", ""),
+    ],
+)
+def test_wrong_type(text: str, expected: str, value: str, fix: str) -> None:
+    key = text.split(" ")[0]
+    assert error_of(f'\ndata.train = "t"\n{text}') == (
+        f"recipe.toml:3: {key}: expected {expected}, got {value}; "
+        + (fix or f"replace it by {expected}")
+    )
+
+
+# DATA is lines 1 and 2.
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[model]\nlayrs = 3", "4: unknown key 'layrs' in [model]; did you mean 'layers'?"),
         (
             "[model.attention]\nwidth = 3",
-            "4: unknown key 'width' in [model.attention]",
+            "4: unknown key 'width' in [model.attention]; "
             "'width' belongs in [model] or in [[model.stack]]",
         ),
-        (
-            "wurds = []\nheads = 1",
-            "3: unknown key 'wurds' in [data]",
-            "did you mean 'words'?",
-        ),
-        (
-            "seed = 1",
-            "3: unknown key 'seed' in [data]",
-            "'seed' belongs at the top level",
-        ),
-        (
-            "bits = 1\n",
-            "3: unknown key 'bits' in [data]",
-            "'bits' belongs in [model]",
-        ),
+        ("wurds = []\nheads = 1", "3: unknown key 'wurds' in [data]; did you mean 'words'?"),
+        ("seed = 1", "3: unknown key 'seed' in [data]; 'seed' belongs at the top level"),
+        ("bits = 1\n", "3: unknown key 'bits' in [data]; 'bits' belongs in [model]"),
         (
             "[model.attention]\nzzz = 1",
-            "4: unknown key 'zzz' in [model.attention]",
+            "4: unknown key 'zzz' in [model.attention]; "
             "the known keys are 'kind', 'heads', 'dropout'",
         ),
         (
             "[[model.stack]]\nwidth = 1\n[[model.stack]]\nwidht = 1",
-            "6: unknown key 'widht' in [[model.stack]]",
-            "did you mean 'width'?",
-        ),
-        (
-            '[model]\nlayers = "6"',
-            "4: model.layers: found the string '6', wanted a whole number",
-            "write layers = 6",
-        ),
-        (
-            "[model]\nlayers = true",
-            "4: model.layers: found true, wanted a whole number",
-            "replace it by a whole number",
-        ),
-        (
-            "[model]\nlayers = 2024-01-02",
-            "4: model.layers: found the date or time 2024-01-02, wanted a whole number",
-            "replace it by a whole number",
-        ),
-        (
-            f"[model]\nlayers = 0x{'f' * 5000}",
-            "4: model.layers: found a number beyond 64 bits, wanted a whole number",
-            "replace it by a whole number",
-        ),
-        (
-            "[model]\nbias = 1",
-            "4: model.bias: found the number 1, wanted true or false",
-            "replace it by true or false",
-        ),
-        (
-            "words = 3",
-            "3: data.words: found the number 3, wanted an array, each a string",
-            "replace it by an array, each a string",
+            "6: unknown key 'widht' in [[model.stack]]; did you mean 'width'?",
         ),
         (
             'words = [\n  "a",\n  3,\n]',
-            "5: data.words[1]: found the number 3, wanted a string",
-            'write "3"',
-        ),
-        (
-            "dev = true",
-            "3: data.dev: found true, wanted a path or a number",
-            'write dev = "true"',
-        ),
-        (
-            "dev = []",
-            "3: data.dev: found an array, wanted a path or a number",
-            "replace it by a path or a number",
-        ),
-        (
-            "[model]\nattention = 3",
-            "4: model.attention: found the number 3, wanted a table",
-            "write [model.attention] and below it 'kind'",
-        ),
-        (
-            "[model.stack]\nwidth = 3",
-            "3: model.stack: found a table, wanted an array of tables",
-            "write [[model.stack]] and below it 'width'",
-        ),
-        (
-            '[model]\nnorm = "RMZ"',
-            "4: model.norm: found the string 'RMZ', wanted one of 'layer', 'rms', 'none'",
-            "did you mean 'rms'?",
-        ),
-        (
-            '[model]\nnorm = "batch"',
-            "4: model.norm: found the string 'batch', wanted one of 'layer', 'rms', 'none'",
-            "replace it by one of 'layer', 'rms', 'none'",
-        ),
-        (
-            '[model]\nbits = "16"',
-            "4: model.bits: found the string '16', wanted one of 8, 16",
-            "write bits = 16",
-        ),
-        (
-            "[model]\nbits = 8.0",
-            "4: model.bits: found the number 8.0, wanted one of 8, 16",
-            "write bits = 8",
-        ),
-        (
-            "[model]\nbits = 9",
-            "4: model.bits: found the number 9, wanted one of 8, 16",
-            "replace it by one of 8, 16",
+            '5: data.words[1]: expected a string, got the number 3; write "3"',
         ),
         (
             '[model.attention]\nkind = "scald"',
-            "4: unknown kind 'scald' in [model.attention]",
+            "4: unknown kind 'scald' in [model.attention]; "
             "choose one of 'scaled', 'random', 'dense', 'plain'",
         ),
         (
             "[model.attention]\nkind = 3",
-            "4: unknown kind the number 3 in [model.attention]",
+            "4: unknown kind the number 3 in [model.attention]; "
             "choose one of 'scaled', 'dense', 'random', 'plain'",
         ),
         (
             '[model.attention]\nkind = "random"\nheads = 3',
-            "5: 'heads' belongs to kind 'scaled', this is kind 'random'",
+            "5: 'heads' belongs to kind 'scaled', this is kind 'random'; "
             "remove 'heads', or write kind = \"scaled\"",
         ),
         (
             '[model.attention]\nkind = "dense"',
-            "3: missing required key 'hidden' in [model.attention]",
+            "3: missing required key 'hidden' in [model.attention]; "
             "add 'hidden', a whole number, to [model.attention]",
         ),
         (
+            "[[model.stack]]\nwidth = 2\n[model.stack.score]\nheads = 2",
+            "5: missing required key 'kind' in [model.stack.score]; "
+            'add kind = "scaled" or "dense" or "plain"',
+        ),
+        (
             "dev = 1.0",
-            "3: data.dev: found 1.0, wanted above 0 and below 1",
-            "choose a number above 0 and below 1, such as the default 0.1",
+            "3: data.dev: expected a number above 0 and below 1, got 1.0; "
+            "choose a number in this range, such as the default 0.1",
         ),
         (
             "dev = nan",
-            "3: data.dev: found nan, wanted above 0 and below 1",
-            "choose a number above 0 and below 1, such as the default 0.1",
+            "3: data.dev: expected a number above 0 and below 1, got nan; "
+            "choose a number in this range, such as the default 0.1",
         ),
         (
             "weights = [1,\n-2]",
-            "4: data.weights[1]: found -2.0, wanted at least 0",
-            "choose a number at least 0",
+            "4: data.weights[1]: expected a number at least 0, got -2.0; "
+            "choose a number in this range",
         ),
         (
             "[model.attention]\nheads = 65",
-            "4: model.attention.heads: found 65, wanted at least 1 and at most 64",
-            "choose a number at least 1 and at most 64, such as the default 4",
+            "4: model.attention.heads: expected a number at least 1 and at most 64, got 65; "
+            "choose a number in this range, such as the default 4",
         ),
-        ("[model]\nwidth = 3", "3: model: width 3 is odd", "change [model]"),
+        (
+            f"[model]\nlayers = {2**20 + 1}",
+            f"4: model.layers: {SIZE} 1048577; "
+            "choose a number in this range, such as the default 2",
+        ),
+        ("[model]\nwidth = 3", "3: model: width 3 is odd; change [model]"),
     ],
 )
-def test_wrong_value(text: str, message: str, fix: str) -> None:
-    assert complaint(DATA + text) == (f"recipe.toml:{message}", fix)
+def test_wrong_value(text: str, message: str) -> None:
+    assert error_of(DATA + text) == f"recipe.toml:{message}"
 
 
-def test_a_long_string_is_cut() -> None:
-    message, _ = complaint(f'seed = "{"x" * 99}"')
-    assert f"found the string '{'x' * 40}'…," in message
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            "",
+            Tag,
+            "1: missing required key 'data' at the top level; write [data] and below it 'train'",
+        ),
+        (
+            "\n\n[data]\ndev = 0.5",
+            Tag,
+            "3: missing required key 'train' in [data]; add 'train', a path, to [data]",
+        ),
+        (
+            "",
+            Answer,
+            "1: missing required key 'read' at the top level; "
+            "add 'read', a path, above the first table",
+        ),
+    ],
+)
+def test_missing_key(text: str, kind: type, message: str) -> None:
+    assert error_of(text, kind=kind) == f"recipe.toml:{message}"
 
 
-def test_missing_keys() -> None:
-    assert complaint("") == (
-        "recipe.toml:1: missing required key 'data' at the top level",
-        "write [data] and below it 'train'",
-    )
-    assert complaint("\n\n[data]\ndev = 0.5") == (
-        "recipe.toml:3: missing required key 'train' in [data]",
-        "add 'train', a path, to [data]",
-    )
-    assert complaint("", kind=Answer) == (
-        "recipe.toml:1: missing required key 'read' at the top level",
-        "add 'read', a path, above the first table",
-    )
-
-
-@pytest.mark.parametrize("limits", [{"at_least": 3}, {"at_most": 3}, {"above": 3}, {"below": 3}])
-def test_bounds_at_the_edge(limits: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    ("limit", "accepted"),
+    [("at_least", [3, 4]), ("at_most", [2, 3]), ("above", [4]), ("below", [2])],
+)
+def test_bounds_at_the_edge(limit: str, accepted: list[float]) -> None:
     @dataclass(frozen=True)
     class Sized:
-        size: float = bounded(**limits)
+        size: float = bounded(**{limit: 3})
 
-    accepted = []
     for size in (2.0, 3.0, 4.0):
-        try:
-            accepted.append(loads(Sized, f"size = {size}", base=BASE).size)
-        except UserError as error:
-            assert next(iter(limits)).replace("_", " ") + " 3" in error.message
-    expected = {"at_least": [3, 4], "at_most": [2, 3], "above": [4], "below": [2]}
-    assert accepted == expected[next(iter(limits))]
+        if size in accepted:
+            assert loads(Sized, f"size = {size}", base=BASE).size == size
+        else:
+            assert f"{limit.replace('_', ' ')} 3, got" in error_of(f"size = {size}", kind=Sized)
 
 
-def test_what_a_record_refuses_names_the_overrides_in_its_table() -> None:
-    assert complaint(DATA + "\n[model]\nlayers = 2", "seed=1", "model.width=5") == (
-        "recipe.toml:4: model: width 5 is odd",
-        "change [model] or override model.width=5",
+def test_errors_of_a_config_name_the_overrides_in_its_table() -> None:
+    assert error_of(DATA + "\n[model]\nlayers = 2", "seed=1", "model.width=5") == (
+        "recipe.toml:4: model: width 5 is odd; change [model] or override model.width=5"
     )
-
-
-def test_what_the_root_refuses_names_each_override_once() -> None:
-    assert complaint("", "data.dev=0.5", kind=Outer) == (
-        "recipe.toml:1: half is not enough",
-        "change the recipe or override data.dev=0.5",
+    assert error_of("", "data.dev=0.5", kind=Outer) == (
+        "recipe.toml:1: half is not enough; change the recipe or override data.dev=0.5"
     )
-
-
-def test_what_a_table_set_as_a_whole_refuses() -> None:
-    assert complaint(DATA, "model={width=5}") == (
-        "override model={width=5}: model: width 5 is odd",
-        "change [model]",
-    )
-
-
-def test_a_user_error_of_a_record_passes_unchanged() -> None:
-    assert complaint(DATA, "model.width=666") == ("the record speaks", "for itself")
+    assert error_of(DATA, "model.width=666") == "an error of the config; its fix"
 
 
 # Files
 
 
-def file_complaint(path: Path) -> tuple[str, str]:
+def file_error(path: Path) -> str:
     with pytest.raises(UserError) as caught:
-        load(Tag, path)
-    return caught.value.message, caught.value.fix
+        load_config(Tag, path)
+    return str(caught.value)
 
 
 def test_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "recipe.tml"
-    missing = f"{path}: file not found (expected a TOML file)"
-    assert file_complaint(path) == (missing, "check the name and the folder")
+    missing = f"{path}: file not found (expected a TOML file); "
+    assert file_error(path) == missing + "check the name and the folder"
     (tmp_path / "recipe.toml").touch()
-    assert file_complaint(path)[1] == "did you mean 'recipe.toml'?"
+    assert file_error(path) == missing + "did you mean 'recipe.toml'?"
 
 
-def test_folder_for_a_file(tmp_path: Path) -> None:
-    wanted = f"{tmp_path}: this is a folder (expected a TOML file)"
-    assert file_complaint(tmp_path) == (wanted, "name a file inside it")
+def test_folder_instead_of_a_file(tmp_path: Path) -> None:
+    message = f"{tmp_path}: this is a folder (expected a TOML file); "
+    assert file_error(tmp_path) == message + "name a file inside it"
     (tmp_path / "r.toml").touch()
-    assert file_complaint(tmp_path) == (wanted, f"did you mean {tmp_path / 'r.toml'}?")
+    assert file_error(tmp_path) == message + f"did you mean {tmp_path / 'r.toml'}?"
 
 
-def test_not_utf8(tmp_path: Path) -> None:
+def test_encoding_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     path.write_bytes(b"seed = 1\nname = \xe9\n")
-    assert file_complaint(path) == (
-        f"{path}:2: found 0xe9 as byte 8, wanted UTF-8",
-        "save the file as UTF-8",
-    )
-
-
-def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
-    path = tmp_path / "r.toml"
+    assert file_error(path) == f"{path}:2: byte 8 is 0xe9 (expected UTF-8); save the file as UTF-8"
     path.write_bytes(b'\xef\xbb\xbfseed = 1\r\ndata.train = "t"\r\n')
-    assert load(Tag, path).seed == 1
+    assert load_config(Tag, path).seed == 1
     path.write_bytes(b"seed = 1\r\n\r\nsede = 1\r\n")
-    assert file_complaint(path)[0] == f"{path}:3: unknown key 'sede' at the top level"
+    assert f"{path}:3: unknown key 'sede' at the top level" in file_error(path)
 
 
 def test_size_limit(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     comment = DATA + "#"
     path.write_text(comment + "x" * (MAX_BYTES - len(comment)))
-    assert load(Tag, path).data.train == tmp_path / "t.txt"
+    assert load_config(Tag, path).data.train == tmp_path / "t.txt"
     path.write_text("#" * (MAX_BYTES + 1))
-    assert "(expected a TOML file of at most 65,536)" in file_complaint(path)[0]
+    assert "(expected a TOML file of at most 65,536)" in file_error(path)
 
 
 @pytest.mark.parametrize(
     ("text", "message", "fix"),
     [
-        (
-            "seed = 1\nname = foo",
-            "2: invalid TOML at column 8: Invalid value",
-            "put text in quotes",
-        ),
+        ("seed = 1\nname = foo", "2: invalid TOML at column 8: Invalid value", "in quotes"),
         ("seed = 1\nseed = 2\n", "2: invalid TOML at column 9: Cannot overwrite", "once"),
         ("[a]\n[a]\n", "2: invalid TOML at column 3: Cannot declare", "once"),
         ('name = "C:\\data"', "1: invalid TOML at column 13: Unescaped", "'C:\\data'"),
@@ -702,35 +639,31 @@ def test_size_limit(tmp_path: Path) -> None:
     ],
 )
 def test_syntax_error(text: str, message: str, fix: str) -> None:
-    found, mend = complaint(text)
-    assert found.startswith(f"recipe.toml:{message}")
-    assert fix in mend
+    error = error_of(text)
+    assert error.startswith(f"recipe.toml:{message}") and fix in error
 
 
-def test_endless_nesting() -> None:
-    assert "recipe.toml: tables or arrays are nested" in complaint("a = " + "[" * 9999)[0]
-    assert tag(DATA, "name=" + "[" * 9999).name == "[" * 9999
+DEEP = ".".join("a" * 30_000)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        ".".join("a" * 30_000) + " = 1",
-        "[" + ".".join("a" * 30_000) + "]",
-        "x = { " + ".".join("a" * 30_000) + " = 1 }",
+        "a = " + "[" * 9999,
+        DEEP + " = 1",
+        f"[{DEEP}]",
+        f"x = {{ {DEEP} = 1 }}",
         "\n".join(".".join("a" * 400) + f"{number} = 1" for number in range(80)),
         "x = " + "{ a = " * 40 + "1" + " }" * 40,
     ],
 )
-def test_deep_tables_are_refused_before_they_cost_time(text: str) -> None:
-    assert "nested too deeply" in complaint(text)[0]
-    assert "wanted the form key.key=value" in complaint(DATA, ".".join("a" * 30_000) + "=1")[0]
+def test_deep_nesting_is_refused_before_it_costs_time(text: str) -> None:
+    assert "recipe.toml: tables or arrays are nested too deeply" in error_of(text)
 
 
-def test_a_whole_number_has_an_upper_bound() -> None:
-    for number in (2**20 + 1, 2**31, 2**63, 10**400):
-        message, _ = complaint(DATA + f"[model]\nlayers = {number}")
-        assert message.startswith("recipe.toml:") and "model.layers: found" in message
+def test_deep_overrides() -> None:
+    assert FORM in error_of(DATA, DEEP + "=1")
+    assert tag(DATA, "name=" + "[" * 9999).name == "[" * 9999
 
 
 # Writing
@@ -775,21 +708,17 @@ def test_dumps_is_readable() -> None:
 
 
 def test_dumps_makes_paths_absolute() -> None:
-    assert tomllib.loads(dumps(Answer(read=Path("x/../y"))))["read"] == str(Path.cwd() / "y")
+    assert tomllib.loads(dumps(Answer(read=Path("x/../y"))))["read"] == str(CWD / "y")
 
 
-def test_dumps_refuses_a_none_that_would_come_back_as_a_value() -> None:
+def test_dumps_refuses_what_would_not_load_again() -> None:
     @dataclass(frozen=True)
     class Held:
         size: int | None = 3
 
-    with pytest.raises(ValueError, match=r"Held\.size is None where leaving it out means 3"):
-        dumps(Held(size=None))
-    with pytest.raises(ValueError, match=r"First\.size is None where leaving it out means 3"):
-        dumps(Outer(inner=First(size=None)))
-
-
-def test_dumps_refuses_a_name_that_is_not_unicode() -> None:
+    for config, name in ((Held(size=None), "Held"), (Outer(inner=First(size=None)), "First")):
+        with pytest.raises(ValueError, match=rf"{name}\.size is None, but an absent key means 3"):
+            dumps(config)
     with pytest.raises(UserError, match=r"'/\\udcff' is not valid Unicode"):
         dumps(Answer(read=Path(os.fsdecode(b"/\xff"))))
 
@@ -874,42 +803,39 @@ def test_a_quoted_override_is_exact(text: str) -> None:
     assert tag(DATA, quoted).name == text
 
 
-@pytest.mark.parametrize("rate", [1e-5, 1e16, 1e22, 5e-324, -0.0, math.inf, -math.inf, math.nan])
-def test_floats_come_back(rate: float) -> None:
+class Loud(float):
+    def __repr__(self) -> str:
+        return f"Loud({float(self)})"
+
+
+@pytest.mark.parametrize(
+    "rate", [1e-5, 1e16, 1e22, 5e-324, -0.0, math.inf, -math.inf, math.nan, Loud(0.5)]
+)
+def test_round_trip_of_floats(rate: float) -> None:
     recipe = Tag(rate=rate, data=Data(train=Path("/t")))
-    assert repr(loads(Tag, dumps(recipe), base=BASE).rate) == repr(rate)
-
-
-def test_a_float_that_prints_otherwise_is_still_a_float() -> None:
-    class Loud(float):
-        def __repr__(self) -> str:
-            return f"Loud({float(self)})"
-
-    assert "rate = 0.5\n" in dumps(Tag(rate=Loud(0.5), data=Data(train=Path("/t"))))
+    assert repr(loads(Tag, dumps(recipe), base=BASE).rate) == float.__repr__(rate)
 
 
 # Lines
 
 
-def test_a_header_of_its_own_says_more_than_one_below_it() -> None:
-    assert lines_of("[a.b]\n\n[a]\n") == {("a",): 3, ("a", "b"): 1}
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("[a.b]\n\n[a]\n", {("a",): 3, ("a", "b"): 1}),
+        (  # a table below an array belongs to its last item
+            "[[a]]\n[[a]]\n[a.b]\nc = 1\n",
+            {("a",): 1, ("a", 0): 1, ("a", 1): 2, ("a", 1, "b"): 3, ("a", 1, "b", "c"): 4},
+        ),
+    ],
+)
+def test_lines_of_tables(text: str, lines: dict[Key, int]) -> None:
+    assert lines_of(text) == lines
 
 
-def test_a_table_below_an_array_belongs_to_its_last_item() -> None:
-    assert lines_of("[[a]]\n[[a]]\n[a.b]\nc = 1\n") == {
-        ("a",): 1,
-        ("a", 0): 1,
-        ("a", 1): 2,
-        ("a", 1, "b"): 3,
-        ("a", 1, "b", "c"): 4,
-    }
-
-
-def test_the_nearest_table_answers_for_what_has_no_line() -> None:
-    assert complaint('\n\ndata = {train = "t", dev = {}}\n')[0].startswith(
-        "recipe.toml:3: data.dev"
-    )
-    assert complaint("\n[data]\n")[0].startswith("recipe.toml:2: missing required key 'train'")
+def test_errors_name_the_line_of_the_nearest_table() -> None:
+    assert error_of('\n\ndata = {train = "t", dev = {}}\n').startswith("recipe.toml:3: data.dev")
+    assert error_of("\n[data]\n").startswith("recipe.toml:2: missing required key 'train'")
 
 
 SCALARS = [
@@ -1036,23 +962,3 @@ def test_every_key_is_found_on_its_line(document: tuple[str, dict[Key, int]]) ->
     text, lines = document
     assert keys_of(tomllib.loads(text)) == {*lines, ()}  # the writer itself is right
     assert lines_of(text) == lines
-
-
-def test_another_kind_by_set_forgets_what_the_file_says_of_the_old_one(tmp_path: Path) -> None:
-    from harken import config
-    from harken.models.seq2seq import EncoderDecoderConfig
-
-    text = '[encoder]\nkind = "transformer"\nlayers = 7\nfeedforward.bias = false\n'
-    sets = ["encoder.dropout=0.25", "encoder.kind=gated", "encoder.kernel=5"]
-    read = config.loads(EncoderDecoderConfig, text, base=tmp_path, overrides=sets)
-    assert config.as_plain(read.encoder) == {
-        "kind": "gated",
-        "layers": 4,
-        "kernel": 5,
-        "causal": False,
-        "dropout": 0.25,
-    }
-    same = config.loads(
-        EncoderDecoderConfig, text, base=tmp_path, overrides=["encoder.kind=transformer"]
-    )
-    assert same.encoder.layers == 7

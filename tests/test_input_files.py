@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import main
-from harken.config import load
+from harken.config import load_config
 from harken.encode.vocabulary import Vocabulary
 from harken.encode.words import WordVocabulary
 from harken.errors import HarkenError
@@ -25,10 +25,10 @@ from harken.formats.text import read_lines, read_whole
 from harken.inspection.store import open_recording
 from harken.models.huggingface_files import stored_in
 from harken.recipe import Recipe
-from harken.training.checkpoint import check_manifest, load_weights
+from harken.training.checkpoint import check_digests, load_weights
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "recipe": lambda path: load(Recipe, path),
+    "recipe": lambda path: load_config(Recipe, path),
     "lines": lambda path: list(read_lines(path)),
     "whole text": read_whole,
     "CoNLL-U": read_conllu,
@@ -51,7 +51,7 @@ FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "Hugging Face config": ("config.json", load_huggingface),
     "Hugging Face weights": ("model.safetensors", stored_in),
     "recording": ("index.json", open_recording),
-    "manifest of a run": ("manifest.json", lambda folder: check_manifest(folder, ["a"])),
+    "manifest of a run": ("manifest.json", lambda folder: check_digests(folder, ["a"])),
 }
 THINGS = ["pipe", "device", "loop", "long name", "null character", "folder", "missing"]
 

@@ -1,4 +1,4 @@
-"""A short form of `benchmarks/kills.py`: stop, resume, compare bit by bit."""
+"""Run `benchmarks/kills.py` briefly: kill training, resume it and compare the weights exactly."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).parent.parent / "benchmarks" / "kills.py"
 
 
 @pytest.mark.slow
-def test_killed_runs_end_with_the_same_bits() -> None:
+def test_killed_and_resumed_runs_have_equal_weights() -> None:
     tasks = ["answer", "lm", "transcribe"]
     command = [sys.executable, SCRIPT, "--kills", "8", "--seed", "1", "--tasks", *tasks]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -10,7 +10,7 @@ from harken import config
 from harken.files import write_tensors, write_text
 from harken.recipe import Recipe, task_of
 from harken.run import MODEL, RECIPE, TOKENIZER, Run
-from harken.training.checkpoint import model_state, write_manifest
+from harken.training.checkpoint import model_state, write_digests
 from harken.training.loop import Stage
 
 
@@ -27,7 +27,7 @@ def untrained_run(
     if change is not None:
         change(model)
     write_tensors(folder / MODEL, model_state(model))
-    write_manifest(folder, {name: name for name in (RECIPE, TOKENIZER, MODEL)})
+    write_digests(folder, {name: name for name in (RECIPE, TOKENIZER, MODEL)})
     return folder
 
 

@@ -57,8 +57,8 @@ from harken.run import (
 )
 from harken.tasks.prediction import Evaluation
 from harken.tasks.task import Splits
-from harken.training.checkpoint import model_state, write_manifest
-from harken.training.loop import CheckpointSaved, Evaluated, Event, Stage, Training
+from harken.training.checkpoint import model_state, write_digests
+from harken.training.loop import CheckpointSaved, EvaluationDone, Event, Stage, Training
 from harken.training.memory import TRAINING, check_model_size
 from harken.training.progress import training_progress
 from harken.training.runtime import choose_device, prepare
@@ -175,7 +175,7 @@ def _train_stages(
         model,
         stages,
         seed=recipe.seed,
-        machine=recipe.training.runtime,
+        runtime=recipe.training.runtime,
         device=device,
         checkpoints=folder / CHECKPOINTS,
         interruptible=stop.immediate,
@@ -186,7 +186,7 @@ def _train_stages(
         try:
             for event in training:
                 if not isinstance(event, CheckpointSaved):
-                    kind = "evaluated" if isinstance(event, Evaluated) else "stepped"
+                    kind = "evaluated" if isinstance(event, EvaluationDone) else "stepped"
                     write_line(json_text({"event": kind, **asdict(event)}))
                 for listener in listeners:
                     listener(event)
@@ -197,7 +197,7 @@ def _train_stages(
     with replacing(folder / MODEL) as unfinished:
         write_tensors(unfinished, model_state(model))
         # The manifest comes first: weights without one would be a run that cannot be loaded.
-        write_manifest(folder, {RECIPE: RECIPE, TOKENIZER: TOKENIZER, MODEL: unfinished.name})
+        write_digests(folder, {RECIPE: RECIPE, TOKENIZER: TOKENIZER, MODEL: unfinished.name})
     return Run(folder, recipe, task, splits, vocabulary, model.eval())
 
 

@@ -61,7 +61,7 @@ def load_recipe(path: str | PathLike[str], overrides: str | Sequence[str] = ()) 
     """
     if isinstance(overrides, str):
         overrides = [overrides]
-    recipe: Recipe = config.load(recipe_type(), Path(path), overrides)
+    recipe: Recipe = config.load_config(recipe_type(), Path(path), overrides)
     return recipe
 
 

@@ -33,7 +33,7 @@ from harken.strict_json import ERRORS, is_finite, parsed, text_of
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Indices, Prediction
 from harken.tasks.task import Predictor, Splits, TaskVocabulary
-from harken.training.checkpoint import check_manifest, load_model_state, load_weights
+from harken.training.checkpoint import check_digests, load_model_state, load_weights
 from harken.training.memory import PREDICTING, check_model_size
 from harken.training.runtime import Device, choose_device, prepare
 
@@ -265,7 +265,7 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     """
     folder = Path(folder)
     require_run(folder)
-    check_manifest(folder, (RECIPE, TOKENIZER, MODEL))
+    check_digests(folder, (RECIPE, TOKENIZER, MODEL))
     chosen = choose_device(device)
     prepare(chosen)
     recipe = load_recipe(folder / RECIPE)

@@ -13,9 +13,9 @@ from harken.augment.conditions import (
     TALKERS,
     Condition,
     apply_condition,
-    change,
+    build_scene,
+    change_recording,
     parse_condition,
-    scene,
 )
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
@@ -31,7 +31,7 @@ def utterance(text: str = "one two", speaker: str = "ann") -> Utterance:
 
 
 def speechlike(seed: int, size: int = 4001, loudness: float = 0.02) -> Signal:
-    """Noise in bursts with pauses, and silence at both ends."""
+    """Return noise in bursts with pauses, and silence at both ends."""
     random = np.random.default_rng(seed)
     envelope = np.interp(np.arange(size), np.linspace(500, size - 700, 9), random.random(9))
     envelope[:500] = envelope[-700:] = envelope[1500:1900] = 0.0
@@ -43,20 +43,20 @@ UTTERANCES = [utterance(speaker=f"speaker {seed % 5}") for seed in range(11)]
 
 
 def decibels_over(signal: Signal, added: Signal) -> float:
-    """By the definition: 20 ms frames at most 30 dB below the loudest, slowly."""
+    """Return the signal-to-noise ratio by its definition, in loops over frames."""
     frames = [slice(start, start + 160) for start in range(0, len(signal), 160)]
     powers = [float(np.mean(signal[frame].astype(np.float64) ** 2)) for frame in frames]
     counted = [
         frame for frame, power in zip(frames, powers, strict=True) if power >= max(powers) / 1e3
     ]
     above, below = (
-        sum(float(np.sum(one[frame].astype(np.float64) ** 2)) for frame in counted)
-        for one in (signal, added)
+        sum(float(np.sum(part[frame].astype(np.float64) ** 2)) for frame in counted)
+        for part in (signal, added)
     )
     return float(10 * np.log10(above / below))
 
 
-# --- spelling
+# Notation
 
 
 @pytest.mark.parametrize(
@@ -73,19 +73,19 @@ def decibels_over(signal: Signal, added: Signal) -> float:
         ("references:0.1", Condition("references", 0.1)),
     ],
 )
-def test_conditions_are_spelled(text: str, condition: Condition) -> None:
+def test_notation_of_conditions(text: str, condition: Condition) -> None:
     assert parse_condition(text) == condition
     assert str(condition) == text
 
 
 @given(st.sampled_from(sorted(KINDS)), st.floats(0.05, 1.0))
-def test_every_spelling_is_read_back(kind: str, amount: float) -> None:
+def test_round_trip_of_conditions(kind: str, amount: float) -> None:
     condition = Condition(kind, amount)
     assert parse_condition(str(condition)) == condition
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "message"),
     [
         ("nois:10", "expected one of quiet, noise, .*got 'nois'.*did you mean 'noise'"),
         ("", "expected one of"),
@@ -102,16 +102,16 @@ def test_every_spelling_is_read_back(kind: str, amount: float) -> None:
         ("references:10", "expected references:SHARE, at least 0 and at most 1, .*references:0.1"),
     ],
 )
-def test_misspellings_are_explained(text: str, found: str) -> None:
-    with pytest.raises(UserError, match=found):
+def test_wrong_conditions(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         parse_condition(text)
 
 
-# --- what all have in common
+# All conditions
 
 
 @pytest.mark.parametrize("text", EVERY)
-def test_sounds_keep_their_length_and_words(text: str) -> None:
+def test_length_and_words_are_unchanged(text: str) -> None:
     signals, utterances = apply_condition(parse_condition(text), SIGNALS, UTTERANCES, RATE, 3)
     assert utterances == UTTERANCES
     for before, after in zip(SIGNALS, signals, strict=True):
@@ -123,34 +123,37 @@ def test_sounds_keep_their_length_and_words(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [*EVERY, "references:0.5"])
-def test_what_happens_depends_on_the_seed_and_the_place_only(text: str) -> None:
+def test_a_change_depends_only_on_the_seed_and_the_index(text: str) -> None:
     condition = parse_condition(text)
     signals, utterances = apply_condition(condition, SIGNALS, UTTERANCES, RATE, 3)
-    whole = scene(SIGNALS, UTTERANCES, RATE, 3)
-    for place in (7, 2, 7):
-        signal, alone = change(condition, whole, place)
-        np.testing.assert_array_equal(signal, signals[place])
-        assert alone == utterances[place]
+    whole = build_scene(SIGNALS, UTTERANCES, RATE, 3)
+    for index in (7, 2, 7):
+        signal, alone = change_recording(condition, whole, index)
+        np.testing.assert_array_equal(signal, signals[index])
+        assert alone == utterances[index]
     if text == "quiet:20":
         return
     others, other_words = apply_condition(condition, SIGNALS, UTTERANCES, RATE, 4)
     assert other_words != utterances or not np.array_equal(others[7], signals[7])
     twice, twice_words = apply_condition(condition, [SIGNALS[7]] * 9, [UTTERANCES[7]] * 9, RATE, 3)
-    assert len({one.tobytes() for one in twice} | {one.text for one in twice_words}) > 2
+    sounds, texts = {s.tobytes() for s in twice}, {u.text for u in twice_words}
+    assert len(sounds | texts) > 2
 
 
 @pytest.mark.parametrize("text", EVERY)
 @pytest.mark.parametrize("size", [0, 1, 997])
-def test_a_silent_utterance_is_left_as_it_is(text: str, size: int) -> None:
+def test_a_silent_utterance_is_unchanged(text: str, size: int) -> None:
     silent = np.zeros(size, dtype=np.float32)
-    whole = scene([silent, SIGNALS[0]], UTTERANCES[:2], RATE, 3)
-    assert change(parse_condition(text), whole, 0)[0] is silent
+    whole = build_scene([silent, SIGNALS[0]], UTTERANCES[:2], RATE, 3)
+    assert change_recording(parse_condition(text), whole, 0)[0] is silent
 
 
 @pytest.mark.parametrize("text", EVERY)
-def test_a_signal_of_one_sample_is_no_trouble(text: str) -> None:
-    one = np.array([0.1], dtype=np.float32)
-    signals = apply_condition(parse_condition(text), [one, SIGNALS[0]], UTTERANCES[:2], RATE, 3)[0]
+def test_a_signal_of_one_sample(text: str) -> None:
+    short = np.array([0.1], dtype=np.float32)
+    signals = apply_condition(parse_condition(text), [short, SIGNALS[0]], UTTERANCES[:2], RATE, 3)[
+        0
+    ]
     assert signals[0].shape == (1,)
     assert np.isfinite(signals[0]).all()
 
@@ -161,26 +164,28 @@ def test_quiet_changes_the_level_alone() -> None:
     np.testing.assert_allclose(lower[5], SIGNALS[5] / 10, rtol=1e-6)
 
 
-# --- what is added
+# Noise
 
 
 @given(st.sampled_from(ADDITIVE), st.floats(-10, 60), st.integers(0, 10), st.integers(0, 2**64))
 @settings(max_examples=60)
-def test_the_ratio_is_that_asked_for(kind: str, decibels: float, place: int, seed: int) -> None:
-    signal = SIGNALS[place]
-    heard, _ = change(Condition(kind, decibels), scene(SIGNALS, UTTERANCES, RATE, seed), place)
-    assume(np.abs(heard).max() < 1)  # the others come below
-    assert decibels_over(signal, heard - signal) == pytest.approx(decibels, abs=0.1)
+def test_signal_to_noise_ratio(kind: str, decibels: float, index: int, seed: int) -> None:
+    signal, whole = SIGNALS[index], build_scene(SIGNALS, UTTERANCES, RATE, seed)
+    noisy, _ = change_recording(Condition(kind, decibels), whole, index)
+    assume(np.abs(noisy).max() < 1)  # the next test has the others
+    assert decibels_over(signal, noisy - signal) == pytest.approx(decibels, abs=0.1)
 
 
 @pytest.mark.parametrize("kind", ADDITIVE)
-def test_what_would_be_clipped_is_made_quieter_as_a_whole(kind: str) -> None:
-    whole = scene([10 * signal for signal in SIGNALS], UTTERANCES, RATE, 3)
+def test_loud_mixtures_are_scaled_down_instead_of_clipped(kind: str) -> None:
+    whole = build_scene([10 * signal for signal in SIGNALS], UTTERANCES, RATE, 3)
     signal = whole.signals[4]
-    soft, loud = (change(Condition(kind, decibels), whole, 4)[0] for decibels in (40.0, -20.0))
+    soft, loud = (
+        change_recording(Condition(kind, decibels), whole, 4)[0] for decibels in (40.0, -20.0)
+    )
     assert np.abs(soft).max() < 1
     assert np.sum(np.abs(loud) == 1) == 1  # one peak, no plateau
-    # Other decibels mean the same noise: the loud one is a mixture of the same two.
+    # Another ratio means the same noise: the loud mixture has the same two components.
     both = np.stack((signal, soft - signal), axis=1).astype(np.float64)
     amounts, residual, *_ = np.linalg.lstsq(both, loud, rcond=None)
     assert residual < 1e-6 * np.sum(loud**2)
@@ -190,48 +195,46 @@ def test_what_would_be_clipped_is_made_quieter_as_a_whole(kind: str) -> None:
 
 
 def tone(frequency: int, size: int = 8000) -> Signal:
-    """A talker who can be told from others: a whole number of waves a second."""
+    """Return a talker with a distinct frequency."""
     return (0.01 * np.sin(2 * np.pi * frequency * np.arange(size) / RATE)).astype(np.float32)
 
 
 def tones(signal: Signal) -> set[int]:
-    """Whom one hears in a second of sound."""
+    """Return the frequencies in one second of sound."""
     amplitudes = np.abs(np.fft.rfft(signal))
     return set(np.flatnonzero(amplitudes > amplitudes.max() / 4).tolist())
 
 
 def added(condition: Condition, signals: Sequence[Signal], speakers: str) -> list[set[int]]:
     utterances = [utterance(speaker=speaker) for speaker in speakers]
-    heard, _ = apply_condition(condition, signals, utterances, RATE, 3)
-    return [tones(after - before) for before, after in zip(signals, heard, strict=True)]
+    noisy, _ = apply_condition(condition, signals, utterances, RATE, 3)
+    return [tones(after - before) for before, after in zip(signals, noisy, strict=True)]
 
 
-def test_the_talker_is_another_speaker_where_there_is_one() -> None:
+def test_the_talker_is_another_speaker_if_there_is_one() -> None:
     frequencies = [200, 300, 400, 500, 600, 700, 800]
     signals = [tone(frequency) for frequency in frequencies]
-    found = added(Condition("talker", 5.0), signals, "aabbbbb")
-    assert all(len(one) == 1 for one in found)
-    heard = [one.pop() for one in found]
-    assert set(heard[:2]) <= set(frequencies[2:])
-    assert set(heard[2:]) == set(frequencies[:2])
+    talkers = added(Condition("talker", 5.0), signals, "aabbbbb")
+    assert all(len(talker) == 1 for talker in talkers)
+    assert set.union(*talkers[:2]) <= set(frequencies[2:])
+    assert set.union(*talkers[2:]) == set(frequencies[:2])
     alone = added(Condition("talker", 5.0), signals, "aaaaaaa")
-    assert all(own not in one for own, one in zip(frequencies, alone, strict=True))
+    assert all(own not in talker for own, talker in zip(frequencies, alone, strict=True))
     assert len(set.union(*alone)) > 2
 
 
-def test_babble_is_six_others_as_loud_as_each_other() -> None:
+def test_babble_is_six_others_of_equal_power() -> None:
     frequencies = range(200, 1300, 100)
     signals = [tone(frequency) * (1 + frequency % 7) for frequency in frequencies]
-    for own, found in zip(
-        frequencies, added(Condition("babble", 5.0), signals, "abcdefghijk"), strict=True
-    ):
-        assert len(found) == TALKERS
-        assert found <= set(frequencies) - {own}
+    babble = added(Condition("babble", 5.0), signals, "abcdefghijk")
+    for own, talkers in zip(frequencies, babble, strict=True):
+        assert len(talkers) == TALKERS
+        assert talkers <= set(frequencies) - {own}
     few = added(Condition("babble", 5.0), signals[:4], "abcd")
     assert few[0] == {300, 400, 500}
 
 
-def test_silent_others_do_not_talk() -> None:
+def test_silent_utterances_are_not_talkers() -> None:
     silent = np.zeros(8000, dtype=np.float32)
     signals = [tone(200), silent, silent, tone(300), silent]
     assert added(Condition("talker", 5.0), signals, "abcde")[0] == {300}
@@ -241,62 +244,60 @@ def test_silent_others_do_not_talk() -> None:
                 added(condition, alone, "abcde"[: len(alone)])
 
 
-def test_a_talker_who_pauses_meanwhile_adds_nothing() -> None:
-    """A second of digital silence between two words, and an utterance of a hundredth."""
+def test_a_talker_who_pauses_adds_nothing() -> None:
+    """A second of silence between two words covers an utterance of a hundredth of a second."""
     pausing = np.concatenate((tone(300, 400), np.zeros(8000, dtype=np.float32), tone(300, 400)))
     signals = [tone(200, 80), pausing]
-    found = [
-        change(Condition("talker", 0.0), scene(signals, UTTERANCES[:2], RATE, seed), 0)[0]
-        for seed in range(20)
-    ]
-    assert sum(np.array_equal(one, signals[0]) for one in found) > 10
-    assert max(np.abs(one).max() for one in found) < 0.1
+    scenes = [build_scene(signals, UTTERANCES[:2], RATE, seed) for seed in range(20)]
+    noisy = [change_recording(Condition("talker", 0.0), whole, 0)[0] for whole in scenes]
+    assert sum(np.array_equal(signal, signals[0]) for signal in noisy) > 10
+    assert np.abs(noisy).max() < 0.1
 
 
-def test_a_short_talker_begins_again() -> None:
+def test_a_short_talker_is_repeated() -> None:
     short = speechlike(1, 1501)[500:801]  # all of it sounds
     signals = [tone(200), short]
-    heard = apply_condition(Condition("talker", 0.0), signals, UTTERANCES[:2], RATE, 3)[0]
-    other = heard[0] - signals[0]
+    noisy = apply_condition(Condition("talker", 0.0), signals, UTTERANCES[:2], RATE, 3)[0]
+    other = noisy[0] - signals[0]
     assert np.abs(other[301:] - other[:-301]).max() < 1e-4 * np.abs(other).max()
 
 
-# --- rooms
+# Reverberation
 
 
-def test_reverberation_begins_with_the_sound_and_outlasts_it() -> None:
+def test_reverberation_of_a_click() -> None:
     click = np.zeros(8000, dtype=np.float32)
     click[1000] = 0.5
-    heard, _ = apply_condition(Condition("reverb", 0.4), [click, click], UTTERANCES[:2], RATE, 3)
-    for one in heard:
-        assert np.abs(one[:1000]).max() < 1e-6
-        assert np.argmax(one) == 1000
-        assert np.sum(one**2) == pytest.approx(0.25, rel=1e-4)
-        energy = 10 * np.log10(np.cumsum(one[::-1] ** 2)[::-1][1000:] / 0.25)
+    echoes, _ = apply_condition(Condition("reverb", 0.4), [click, click], UTTERANCES[:2], RATE, 3)
+    for echo in echoes:
+        assert np.abs(echo[:1000]).max() < 1e-6
+        assert np.argmax(echo) == 1000
+        assert np.sum(echo**2) == pytest.approx(0.25, rel=1e-4)
+        energy = 10 * np.log10(np.cumsum(echo[::-1] ** 2)[::-1][1000:] / 0.25)
         fitted = (energy < -5) & (energy > -35)
         slope = np.polyfit(np.flatnonzero(fitted) / RATE, energy[fitted], 1)[0]
         assert -60 / slope == pytest.approx(0.4, rel=0.15)
-    assert not np.allclose(heard[0], heard[1], atol=1e-3)  # each is in a room of its own
+    assert not np.allclose(echoes[0], echoes[1], atol=1e-3)  # in different rooms
 
 
-def test_reverberation_hardly_changes_the_level() -> None:
-    heard = apply_condition(Condition("reverb", 0.2), SIGNALS, UTTERANCES, RATE, 3)[0]
-    for before, after in zip(SIGNALS, heard, strict=True):
+def test_reverberation_preserves_the_level() -> None:
+    echoes = apply_condition(Condition("reverb", 0.2), SIGNALS, UTTERANCES, RATE, 3)[0]
+    for before, after in zip(SIGNALS, echoes, strict=True):
         assert 10 * np.log10(np.sum(after**2) / np.sum(before**2)) == pytest.approx(0, abs=1.5)
 
 
-# --- references
+# References
 
 
 def edits(before: list[str], after: list[str]) -> int:
-    """The least number of words exchanged, left out or put in."""
+    """Return the edit distance in words."""
     row = list(range(len(after) + 1))
     for number, word in enumerate(before, start=1):
         corner, row[0] = row[0], number
-        for place, other in enumerate(after, start=1):
-            corner, row[place] = (
-                row[place],
-                min(row[place] + 1, row[place - 1] + 1, corner + (word != other)),
+        for column, other in enumerate(after, start=1):
+            corner, row[column] = (
+                row[column],
+                min(row[column] + 1, row[column - 1] + 1, corner + (word != other)),
             )
     return row[-1]
 
@@ -307,39 +308,39 @@ SOUNDS = SIGNALS[:1] * len(TEXTS)
 
 
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.2])
-def test_the_share_of_faulty_words_is_that_asked_for(share: float) -> None:
+def test_share_of_wrong_words(share: float) -> None:
     signals, faulty = apply_condition(Condition("references", share), SOUNDS, TEXTS, RATE, 3)
     assert all(after is before for before, after in zip(SOUNDS, signals, strict=True))
-    found, words = 0, 0
+    errors, words = 0, 0
     changes = Counter()
     for before, after in zip(TEXTS, faulty, strict=True):
-        found += edits(before.text.split(), after.text.split())
+        errors += edits(before.text.split(), after.text.split())
         words += len(before.text.split())
         changes[len(after.text.split()) - len(before.text.split())] += before != after
         assert after.words == (before.words if after.text == before.text else ())
         assert set(after.text.split()) <= set(WORDS)
-    assert abs(found - share * words) < 3 * (share * (1 - share) * words) ** 0.5
-    if share < 0.05:  # mostly one fault a text: a third is shorter, a third longer, a third as long
+    assert abs(errors - share * words) < 3 * (share * (1 - share) * words) ** 0.5
+    if share < 0.05:  # mostly one error per text: deletions, substitutions, insertions
         assert min(changes[-1], changes[0], changes[1]) > 0.15 * changes.total()
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_no_reference_is_faulty_or_all_are(share: float) -> None:
-    found = apply_condition(Condition("references", share), SOUNDS, TEXTS, RATE, 3)[1]
-    changed = [before != after for before, after in zip(TEXTS, found, strict=True)]
+def test_no_reference_is_wrong_or_all_are(share: float) -> None:
+    wrong = apply_condition(Condition("references", share), SOUNDS, TEXTS, RATE, 3)[1]
+    changed = [before != after for before, after in zip(TEXTS, wrong, strict=True)]
     assert set(changed) == {share == 1.0}
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=3), st.integers(0, 99))
-def test_no_reference_becomes_empty_nor_stays(words: list[str], seed: int) -> None:
+def test_a_wrong_reference_is_not_empty(words: list[str], seed: int) -> None:
     texts = [utterance(" ".join(words)), utterance("a b c")]
-    found = apply_condition(Condition("references", 1.0), SIGNALS[:2], texts, RATE, seed)[1]
-    assert found[0].text.split()
+    wrong = apply_condition(Condition("references", 1.0), SIGNALS[:2], texts, RATE, seed)[1]
+    assert wrong[0].text.split()
     if len(words) == 1:
-        assert found[0].text != texts[0].text
+        assert wrong[0].text != texts[0].text
 
 
-def test_a_vocabulary_of_one_word_can_only_be_said_too_often() -> None:
+def test_a_vocabulary_of_one_word_allows_only_insertions() -> None:
     texts = [utterance("go go"), utterance("go")]
-    found = apply_condition(Condition("references", 1.0), SIGNALS[:2], texts, RATE, 3)[1]
-    assert [one.text for one in found] == ["go go go go", "go go"]
+    wrong = apply_condition(Condition("references", 1.0), SIGNALS[:2], texts, RATE, 3)[1]
+    assert [utterance.text for utterance in wrong] == ["go go go go", "go go"]

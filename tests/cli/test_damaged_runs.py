@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.main import main
-from harken.training.checkpoint import write_manifest
+from harken.training.checkpoint import write_digests
 
 FILES = (
     "recipe.toml",
@@ -63,7 +63,7 @@ def test_a_damaged_file_is_one_message(
             (copy / name).write_bytes(damage)
             if signed and name != "manifest.json":
                 signed_names = ("recipe.toml", "tokenizer.json", "model.safetensors")
-                write_manifest(copy, {item: item for item in signed_names})
+                write_digests(copy, {item: item for item in signed_names})
             for command, words in commands.items():
                 if name in UNUSED[command] and command not in ("report", "train"):
                     continue
@@ -98,7 +98,7 @@ def test_damaged_checkpoints_are_one_message(
                 (folder / name).write_bytes(damage)
                 if name != "manifest.json":
                     names = [path.name for path in folder.iterdir() if path.name != "manifest.json"]
-                    write_manifest(folder, {item: item for item in names})
+                    write_digests(folder, {item: item for item in names})
             assert main(command) in (1, 2)
             messages = capsys.readouterr().err
             assert sum(line.startswith("harken: ") for line in messages.splitlines()) == 1, messages

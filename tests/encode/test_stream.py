@@ -1,4 +1,4 @@
-"""Texts as streams: nothing is lost, nothing is added, and pieces have the tokens of the whole."""
+"""Streams preserve the text, and chunks have the tokens of the whole text."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.encode.stream import Stream, stretches
+from harken.encode.stream import Stream, split_chunks
 from harken.encode.subwords import (
     BytePairConfig,
     CharactersConfig,
@@ -20,15 +20,15 @@ SAMPLE = [
     "What's done, is done. It's 1606!\n\nMACBETH:\nTo-morrow, and to-morrow  and to-morrow,\n",
     "creeps in this petty pace from day to day (to the last syllable) - héllo 語語",
 ]
-UNITS: list[TokenizerConfig] = [
+TOKENIZERS: list[TokenizerConfig] = [
     CharactersConfig(),
     WordsConfig(vocab_size=20),
     BytePairConfig(vocab_size=300),
     UnigramConfig(vocab_size=300),
 ]
-VOCABULARIES: dict[str, Vocabulary] = {units.kind: units.fit(SAMPLE * 3) for units in UNITS}
-every_unit = pytest.mark.parametrize("kind", VOCABULARIES)
-# Words, marks and white space of all kinds, so that cuts fall beside each of them.
+VOCABULARIES: dict[str, Vocabulary] = {config.kind: config.fit(SAMPLE * 3) for config in TOKENIZERS}
+every_tokenizer = pytest.mark.parametrize("kind", VOCABULARIES)
+# Words, marks and white space of all kinds, so that cuts fall next to each of them.
 texts = st.lists(
     st.sampled_from(
         ["to", "morrow", "'s", ".", ",", "(", "7", "-", "é", "語", "☃", "\x1c", "\u3000"]
@@ -41,52 +41,52 @@ texts = st.lists(
 
 
 @given(texts, st.integers(0, 20))
-def test_stretches_are_the_text_without_the_spaces_they_are_cut_at(text: str, size: int) -> None:
-    pieces = stretches(text, size)
+def test_chunks_are_the_text_without_the_spaces_between_them(text: str, size: int) -> None:
+    pieces = split_chunks(text, size)
     assert " ".join(pieces) == text
     assert all(len(piece) >= size for piece in pieces[:-1])
     assert all(re.match(r"\S", piece) for piece in pieces[1:])
     assert all(re.search(r"\S$", piece) for piece in pieces[:-1])
 
 
-def test_stretches_are_not_longer_than_a_word_more() -> None:
-    pieces = stretches("four word text here " * 100, 50)
+def test_chunks_end_at_the_next_space() -> None:
+    pieces = split_chunks("four word text here " * 100, 50)
     assert len(pieces) > 30
     assert max(map(len, pieces)) < 55
 
 
-@every_unit
+@every_tokenizer
 @given(text=texts, size=st.integers(0, 20))
-def test_stretches_have_the_tokens_of_the_whole(kind: str, text: str, size: int) -> None:
+def test_chunks_have_the_tokens_of_the_whole(kind: str, text: str, size: int) -> None:
     stream = Stream(VOCABULARIES[kind], "file")
-    assert stream.join(stream.encode(stretches(text, size))).tolist() == (
+    assert stream.join(stream.encode(split_chunks(text, size))).tolist() == (
         stream.join(stream.encode([text])).tolist()
     )
 
 
 @given(texts)
-def test_a_stream_of_characters_is_the_characters(text: str) -> None:
+def test_a_stream_of_characters_has_the_characters_of_the_text(text: str) -> None:
     vocabulary = CharactersConfig().fit([text, "\n"])
     stream = Stream(vocabulary, "file")
-    start, *tokens = stream.join(stream.encode(stretches(text, 5))).tolist()
+    start, *tokens = stream.join(stream.encode(split_chunks(text, 5))).tolist()
     assert vocabulary.pieces([start]) == ["\n"]
     assert "".join(vocabulary.pieces(tokens)) == text
-    assert len(tokens) == len(text) == stream.contents(stretches(text, 5))[:, 1].sum()
+    assert len(tokens) == len(text) == stream.contents(split_chunks(text, 5))[:, 1].sum()
 
 
-def test_lines_stand_between_ends() -> None:
+def test_lines_are_separated_by_ends() -> None:
     vocabulary = CharactersConfig().fit(["ab", " c"])
     stream = Stream(vocabulary, "lines")
-    (one, other), both = vocabulary.encode(["a", "b"]), vocabulary.encode(["c"])[0]
+    (first, second), third = vocabulary.encode(["a", "b"]), vocabulary.encode(["c"])[0]
     tokens = stream.join(stream.encode(["ab", " c"])).tolist()
-    space = both[0]
-    assert tokens == [END, one[1], other[1], END, space, both[1], END]
+    space = third[0]
+    assert tokens == [END, first[1], second[1], END, space, third[1], END]
     assert stream.contents(["ab", " c"]).tolist() == [[1, 3], [1, 3]]
 
 
-@every_unit
-def test_a_line_begins_as_a_word_does(kind: str) -> None:
-    """Only a space that is a token by itself is taken away."""
+@every_tokenizer
+def test_the_first_space_of_a_line(kind: str) -> None:
+    """It is removed if it is a token of its own."""
     vocabulary = VOCABULARIES[kind]
     (tokens,) = Stream(vocabulary, "lines").encode(["to-morrow"])
     pieces = vocabulary.pieces(tokens.tolist())
@@ -96,13 +96,13 @@ def test_a_line_begins_as_a_word_does(kind: str) -> None:
 
 @given(texts, st.integers(0, 20))
 def test_contents_sum_to_the_words_and_characters_of_the_text(text: str, size: int) -> None:
-    contents = Stream(VOCABULARIES["bpe"], "file").contents(stretches(text, size))
+    contents = Stream(VOCABULARIES["bpe"], "file").contents(split_chunks(text, size))
     assert contents.sum(axis=0).tolist() == [len(text.split()), len(text)]
 
 
-@every_unit
+@every_tokenizer
 @pytest.mark.parametrize("documents", ["file", "lines"])
-def test_a_prompt_is_continued_by_what_follows_it(kind: str, documents: str) -> None:
+def test_continuations_of_a_prompt(kind: str, documents: str) -> None:
     stream = Stream(VOCABULARIES[kind], documents)
     text = "to-morrow and to-morrow, in this petty  pace"
     whole = stream.prompt(text)
@@ -114,7 +114,7 @@ def test_a_prompt_is_continued_by_what_follows_it(kind: str, documents: str) -> 
         assert before.removeprefix("\n").lstrip(" ") + after == text
 
 
-@every_unit
+@every_tokenizer
 @pytest.mark.parametrize("documents", ["file", "lines"])
 @pytest.mark.parametrize("text", ["", "☃ ünknown \U0001f600", " ", "<end>", "\x00"])
 def test_any_prompt_can_be_encoded(kind: str, documents: str, text: str) -> None:

@@ -60,8 +60,8 @@ def test_characters() -> None:
     assert len(pieces_of(vocabulary, "ж")) == 1 + 2  # a space and two bytes
 
 
-def test_rare_characters_go_to_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subwords, "MOST_CHARACTERS", 3)
+def test_rare_characters_are_encoded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subwords, "MAX_CHARACTERS", 3)
     # The space counts once; `é` is the rarest of the others.
     assert len(CharactersConfig().fit(["  bbaé"])) == SPECIAL_AND_BYTES + 3
     assert len(pieces_of(CharactersConfig().fit(["  bbaé"]), "baé")) == 3 + 2
@@ -69,39 +69,39 @@ def test_rare_characters_go_to_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_words() -> None:
     vocabulary = WordsConfig(vocab_size=2).fit(["born in Rome", "in Rome, in May"])
-    # ` in` three times and ` Rome` twice; the letters, the space and the comma besides.
+    # ` in` three times and ` Rome` twice; then the letters, the space and the comma.
     assert len(vocabulary) == SPECIAL_AND_BYTES + 2 + len(set("born in Rome, May"))
     assert pieces_of(vocabulary, "in Rome") == [" in", " Rome"]
     assert pieces_of(vocabulary, "May") == [" ", "M", "a", "y"]
 
 
-def test_equally_common_words_go_by_the_alphabet() -> None:
+def test_ties_are_broken_by_the_alphabet() -> None:
     for texts in (["b a c"], ["c b a"], ["a c b"]):
         assert pieces_of(WordsConfig(vocab_size=2).fit(texts), "a b c") == [" a", " b", " ", "c"]
 
 
-def test_words_are_cut_at_marks() -> None:
+def test_words_are_split_at_marks() -> None:
     vocabulary = WordsConfig(vocab_size=97).fit(["Ada's (own) 1815, ok."])
     cut = [" Ada", "'", "s", " (", "own", ")", " 1815", ",", " ok", "."]
     assert pieces_of(vocabulary, "Ada's (own) 1815, ok.") == cut
 
 
-def test_byte_pairs_merge_what_is_common() -> None:
+def test_frequent_byte_pairs_are_merged() -> None:
     texts = ["the cat the hat the bat"] * 3
     assert pieces_of(BytePairConfig(vocab_size=260).fit(texts), "the") == [" ", "t", "h", "e"]
     assert pieces_of(BytePairConfig(vocab_size=270).fit(texts), "the") == [" the"]
 
 
 def smallest(config: type[BytePairConfig] | type[UnigramConfig]) -> int:
-    (size,) = (field for field in fields(config) if field.name == "size")
+    (size,) = (field for field in fields(config) if field.name == "vocab_size")
     return int(size.metadata["at_least"])
 
 
 @pytest.mark.parametrize("config", [BytePairConfig, UnigramConfig])
-def test_sizes_are_kept(config: type[BytePairConfig] | type[UnigramConfig]) -> None:
+def test_vocabulary_sizes(config: type[BytePairConfig] | type[UnigramConfig]) -> None:
     for size in (smallest(config), 283, 307):
         assert len(config(vocab_size=size).fit(CORPUS)) == size
-    assert len(config(vocab_size=2000).fit(CORPUS)) < 2000  # so much is not in the text
+    assert len(config(vocab_size=2000).fit(CORPUS)) < 2000  # the corpus has fewer
 
 
 def test_unigram_pieces_are_longer_than_letters() -> None:

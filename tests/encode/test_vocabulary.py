@@ -54,7 +54,7 @@ def tokens_of(vocabulary: Vocabulary, text: str) -> list[int]:
 
 @each_kind
 @given(text=texts)
-def test_every_text_comes_back(kind: str, text: str) -> None:
+def test_round_trip_of_texts(kind: str, text: str) -> None:
     vocabulary = fitted(kind)
     tokens = tokens_of(vocabulary, text)
     assert vocabulary.decode([tokens]) == [text]
@@ -65,12 +65,12 @@ def test_every_text_comes_back(kind: str, text: str) -> None:
 
 @each_kind
 @given(several=st.lists(texts, max_size=5))
-def test_a_text_is_encoded_apart_from_its_neighbors(kind: str, several: list[str]) -> None:
+def test_texts_are_encoded_independently(kind: str, several: list[str]) -> None:
     vocabulary = fitted(kind)
     encoded = vocabulary.encode(several)
-    assert [one.dtype for one in encoded] == [np.int64] * len(several)
-    assert [one.tolist() for one in encoded] == [tokens_of(vocabulary, one) for one in several]
-    assert vocabulary.decode([one.tolist() for one in encoded]) == several
+    assert [tokens.dtype for tokens in encoded] == [np.int64] * len(several)
+    assert [tokens.tolist() for tokens in encoded] == [tokens_of(vocabulary, t) for t in several]
+    assert vocabulary.decode([tokens.tolist() for tokens in encoded]) == several
 
 
 @each_kind

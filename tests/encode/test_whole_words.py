@@ -39,8 +39,8 @@ def test_cut_where_other_vocabularies_cut(text: str) -> None:
 @given(USUAL | LIKELY)
 def test_a_word_is_what_stands_there(text: str) -> None:
     words = split_words(text)
-    assert all(text[one.start : one.stop] == one.text for one in words)
-    assert all(one.text.split() == [one.text] for one in words)
+    assert all(text[word.start : word.stop] == word.text for word in words)
+    assert all(word.text.split() == [word.text] for word in words)
     assert bool(words) == bool(text.strip())
 
 

@@ -1,4 +1,4 @@
-"""Every word has a row and a spelling, whatever it is; what is stored is what was fitted."""
+"""Rows and spellings of known and unknown words, and the stored vocabulary."""
 
 import json
 from collections import Counter
@@ -32,9 +32,9 @@ def row(words: WordVocabulary, word: str) -> int:
 def test_case_is_in_the_spelling_only() -> None:
     words = fitted()
     encoded = words.encode([["The", "the"], ["THE"]])
-    assert {int(one) for rows in encoded.rows for one in rows} == {words.rows["the"]}
-    assert [one.tolist() for one in encoded.forms] == [[0, 1], [2]]
-    assert len({tuple(one.tolist()) for one in encoded.spellings}) == 3
+    assert {int(row) for rows in encoded.rows for row in rows} == {words.rows["the"]}
+    assert [forms.tolist() for forms in encoded.forms] == [[0, 1], [2]]
+    assert len({tuple(letters.tolist()) for letters in encoded.spellings}) == 3
 
 
 def test_case_may_stay_in_the_rows() -> None:
@@ -44,7 +44,7 @@ def test_case_may_stay_in_the_rows() -> None:
 
 
 def test_rows_are_for_words_met_often_enough() -> None:
-    """Counted after case is left out: `the` is met four times in three forms."""
+    """Counted without case: `the` occurs four times in three forms."""
     assert sorted(fitted(least=3).rows) == ["bank", "the"]
     assert sorted(fitted(least=3, lower=False).rows) == ["bank"]
     words = fitted(least=4)
@@ -57,9 +57,9 @@ def test_rows_are_for_words_met_often_enough() -> None:
 def test_counts_of_rows_add_the_forms_up() -> None:
     words = fitted()
     counts = words.row_counts
-    met = Counter(word.lower() for one in SENTENCES for word in one.words)
+    occurrences = Counter(word.lower() for sentence in SENTENCES for word in sentence.words)
     assert len(counts) == len(words)
-    assert {word: counts[number] for word, number in words.rows.items()} == met
+    assert {word: counts[number] for word, number in words.rows.items()} == occurrences
     assert counts[[PAD, UNKNOWN]].tolist() == [0, 0]
 
 
@@ -85,9 +85,9 @@ def test_a_very_long_word_keeps_its_ends() -> None:
     words = fitted()
     letter = words.characters
     within, beyond = "b" * ENDS + "a" * ENDS, "b" * ENDS + "nn" + "a" * ENDS
-    wanted = [letter["b"]] * ENDS + [letter["a"]] * ENDS
+    expected = [letter["b"]] * ENDS + [letter["a"]] * ENDS
     for word in (within, beyond, beyond * 1000):
-        assert words.encode([[word]]).spellings[0].tolist() == wanted
+        assert words.encode([[word]]).spellings[0].tolist() == expected
     assert len(words.encode([["b" * (2 * ENDS + 1)]]).spellings[0]) == 2 * ENDS
 
 
@@ -95,8 +95,8 @@ def test_a_very_long_word_keeps_its_ends() -> None:
 def test_any_words_can_be_encoded(sentences: list[list[str]]) -> None:
     words = fitted()
     rows, forms, spellings = words.encode(sentences)
-    assert [len(one) for one in rows] == [len(one) for one in forms] == list(map(len, sentences))
-    assert len(spellings) == len({word for one in sentences for word in one})
+    assert [*map(len, rows)] == [*map(len, forms)] == [*map(len, sentences)]
+    assert len(spellings) == len({word for sentence in sentences for word in sentence})
     for sentence, its_rows, its_forms in zip(sentences, rows, forms, strict=True):
         for word, number, form in zip(sentence, its_rows, its_forms, strict=True):
             assert number == words.rows.get(word.lower(), UNKNOWN)
@@ -147,7 +147,7 @@ DAMAGED = {
 def test_a_damaged_file_is_a_failure(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(DAMAGED[damage], encoding="utf-8")
-    with pytest.raises(Failure, match="found a list of words that cannot be read") as caught:
+    with pytest.raises(Failure, match="the list of words cannot be read") as caught:
         WordVocabulary.load(path)
     assert str(path) in str(caught.value)
 
@@ -157,5 +157,5 @@ def test_another_file_is_a_failure(content: bytes | None, tmp_path: Path) -> Non
     path = tmp_path / "tokenizer.json"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(Failure, match="found a list of words that cannot be read"):
+    with pytest.raises(Failure, match="the list of words cannot be read"):
         WordVocabulary.load(path)

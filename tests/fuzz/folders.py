@@ -20,7 +20,7 @@ from harken.models.huggingface import WEIGHT_MAPS
 from harken.models.huggingface_files import Settings
 from harken.pipeline import train
 from harken.recipe import load_recipe
-from harken.training.checkpoint import write_manifest
+from harken.training.checkpoint import write_digests
 from harken.training.signals import Interrupted
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -224,7 +224,7 @@ def _sign(folder: Path) -> None:
     manifest = folder / "manifest.json"
     if manifest.exists():
         names = [path.name for path in folder.iterdir() if path.is_file() and path != manifest]
-        write_manifest(folder, {name: name for name in names})
+        write_digests(folder, {name: name for name in names})
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -14,13 +14,13 @@ from PIL import Image
 
 from fuzz.mutators import json_text, mutate_bytes, mutate_lines, mutate_tree
 from harken.config.schema import (
-    Slot,
+    KeySpec,
     choices,
+    config_types,
     items,
+    key_specs,
     kind_named,
     kinds_of,
-    records,
-    slots,
     types_of,
 )
 from harken.config.write import inline
@@ -198,25 +198,25 @@ def random_settings(record: type, rng: random.Random) -> list[str]:
     for _ in range(rng.randint(1, 4)):
         types: Any = (record,)
         path: list[str] = []
-        while union := records(types):
+        while union := config_types(types):
             chosen = rng.choice(union)
             if len(union) > 1 and path:
                 kind, by_value = kinds_of(union)
                 value = next(value for value, other in by_value.items() if other is chosen)
                 found.append(f"{'.'.join([*path, kind])}={value}")
-            if not slots(chosen):
+            if not key_specs(chosen):
                 break
-            name, slot = rng.choice(sorted(slots(chosen).items()))
+            name, slot = rng.choice(sorted(key_specs(chosen).items()))
             path.append(name)
             types = slot.types
-            if not records(types):
+            if not config_types(types):
                 if path not in (["task"], ["data"]) and path[0] != "data":
                     found.append(f"{'.'.join(path)}={_random_value(slot, rng)}")
                 break
     return found
 
 
-def _random_value(slot: Slot, rng: random.Random) -> str:
+def _random_value(slot: KeySpec, rng: random.Random) -> str:
     types = items(slot.types) or slot.types
     limits = slot.limits
     low = limits.get("at_least", limits.get("above", 0))

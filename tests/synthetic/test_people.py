@@ -372,9 +372,9 @@ def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
     [
         ("people", 1),
         ("people", NAMES + 1),
-        ("asked", 0.0),
-        ("asked", 1.0),
-        ("asked", float("nan")),
+        ("question_ratio", 0.0),
+        ("question_ratio", 1.0),
+        ("question_ratio", float("nan")),
         ("places", 1),
         ("places", len(PLACE_STEMS) + 1),
         ("facts", 0),

@@ -10,7 +10,7 @@ from harken.errors import Failure
 from harken.training.checkpoint import (
     Checkpoint,
     Progress,
-    check_manifest,
+    check_digests,
     checkpoint_folders,
     load_checkpoint,
     load_model_state,
@@ -18,7 +18,7 @@ from harken.training.checkpoint import (
     model_state,
     optimizer_state,
     save_checkpoint,
-    write_manifest,
+    write_digests,
 )
 from harken.training.optimizer import MuonConfig
 
@@ -105,27 +105,27 @@ def test_momenta_return_to_their_weights() -> None:
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
-        kept.update(optimizer_state(model, optimizers))
+        state.update(optimizer_state(model, optimizers))
         return model
 
-    kept: dict[str, torch.Tensor] = {}
+    state: dict[str, torch.Tensor] = {}
     model = small_model()
     straight = {name: tensor.clone() for name, tensor in model_state(trained(5)).items()}
     model = small_model()
     trained(3)
-    resumed = model_state(trained(2, {name: tensor.clone() for name, tensor in kept.items()}))
-    assert {"1.weight|momentum", "0.weight|exp_avg", "2.bias|step"} <= kept.keys()
+    resumed = model_state(trained(2, {name: tensor.clone() for name, tensor in state.items()}))
+    assert {"1.weight|momentum", "0.weight|exp_avg", "2.bias|step"} <= state.keys()
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
 def test_a_manifest_misses_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     (tmp_path / "b").write_text("2")
-    write_manifest(tmp_path, {"a": "a", "b": "b"})
-    check_manifest(tmp_path, ("a", "b"))
+    write_digests(tmp_path, {"a": "a", "b": "b"})
+    check_digests(tmp_path, ("a", "b"))
     (tmp_path / "b").unlink()
     with pytest.raises(Failure, match="b: file not found"):
-        check_manifest(tmp_path, ("a", "b"))
+        check_digests(tmp_path, ("a", "b"))
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(Failure, match="cannot be read"):
-        check_manifest(tmp_path, ("a",))
+        check_digests(tmp_path, ("a",))

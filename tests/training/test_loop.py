@@ -1,4 +1,4 @@
-"""The loop: what a step does, what a stage leaves behind, and that resuming repeats it exactly."""
+"""Steps, stages and evaluations of the loop, and that resuming repeats a run exactly."""
 
 import itertools
 from pathlib import Path
@@ -13,7 +13,7 @@ from harken.errors import Failure
 from harken.training.checkpoint import model_state
 from harken.training.loop import (
     CheckpointSaved,
-    Evaluated,
+    EvaluationDone,
     Event,
     Stage,
     StageConfig,
@@ -73,11 +73,11 @@ def training(
     model: nn.Module, stages: list[Stage[nn.Module]], folder: Path, seed: int = 0
 ) -> Training[nn.Module]:
     return Training(
-        model, stages, seed=seed, machine=RuntimeConfig(), device=CPU, checkpoints=folder
+        model, stages, seed=seed, runtime=RuntimeConfig(), device=CPU, checkpoints=folder
     )
 
 
-def test_a_step_of_descent_is_the_formula(tmp_path: Path) -> None:
+def test_a_step_of_sgd(tmp_path: Path) -> None:
     model = nn.Linear(3, 1)
     before = model.weight.detach().clone()
     batch = points(0)
@@ -158,7 +158,7 @@ def test_resuming_repeats_the_run(tmp_path: Path, optimizer: OptimizerConfig, st
         if steps == stop:
             first.save()
             break
-    torch.manual_seed(99)  # whatever else was drawn meanwhile
+    torch.manual_seed(99)  # the global generator does not matter
     again = network()
     second = training(again, stages, tmp_path / "stopped")
     assert second.resume()
@@ -178,7 +178,7 @@ def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> 
     only = small_stage(evaluate=evaluate, steps=100, evaluate_every=1, patience=3)
     model = network()
     events = list(training(model, [only], tmp_path))
-    rounds = [event for event in events if isinstance(event, Evaluated)]
+    rounds = [event for event in events if isinstance(event, EvaluationDone)]
     assert [event.value for event in rounds] == [0.1, 0.5, 0.4, 0.3, 0.2]
     assert [event.best for event in rounds] == [True, True, False, False, False]
     for name, weight in model_state(model).items():
@@ -201,16 +201,18 @@ def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
         return type(event), event.stage, event.step, value
 
     alone = new("alone")
-    wanted = [comparable(event) for event in alone if not isinstance(event, CheckpointSaved)]
-    for stop in range(1, len(wanted)):
+    expected = [comparable(event) for event in alone if not isinstance(event, CheckpointSaved)]
+    for stop in range(1, len(expected)):
         stopped = new(f"stopped-{stop}")
         events = (comparable(event) for event in stopped if not isinstance(event, CheckpointSaved))
-        seen = list(itertools.islice(events, stop))
+        observed = list(itertools.islice(events, stop))
         stopped.save()
         resumed = new(f"stopped-{stop}")
         assert resumed.resume()
-        seen += [comparable(event) for event in resumed if not isinstance(event, CheckpointSaved)]
-        assert seen == wanted
+        observed += [
+            comparable(event) for event in resumed if not isinstance(event, CheckpointSaved)
+        ]
+        assert observed == expected
         final = model_state(resumed.model)
         assert all(torch.equal(w, final[name]) for name, w in model_state(alone.model).items())
 
@@ -218,7 +220,7 @@ def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
 def test_an_undefined_dev_value_is_never_the_best(tmp_path: Path) -> None:
     values = iter([float("nan"), 0.1, float("nan")])
     only = small_stage(evaluate=lambda model: next(values), steps=3, evaluate_every=1)
-    rounds = [e for e in training(network(), [only], tmp_path) if isinstance(e, Evaluated)]
+    rounds = [e for e in training(network(), [only], tmp_path) if isinstance(e, EvaluationDone)]
     assert [event.best for event in rounds] == [False, True, False]
 
 
@@ -245,7 +247,7 @@ def test_bfloat16_trains(tmp_path: Path) -> None:
         model,
         [small_stage(steps=3)],
         seed=0,
-        machine=RuntimeConfig(precision="bfloat16"),
+        runtime=RuntimeConfig(precision="bfloat16"),
         device=CPU,
         checkpoints=tmp_path,
     )

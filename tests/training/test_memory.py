@@ -6,7 +6,7 @@ from torch import nn
 
 from harken.cli.main import main
 from harken.config import as_plain, dumps, loads
-from harken.config.schema import kind_named, slots, types_of
+from harken.config.schema import config_types, key_specs, kind_named, types_of
 from harken.encode.vocabulary import VocabularySizes
 from harken.errors import UserError
 from harken.recipe import Recipe, load_recipe, task_of
@@ -29,7 +29,7 @@ def test_parameters_and_buffers_are_counted_without_memory(monkeypatch: pytest.M
 
     count = 1009 * 17 + 17 + 31
     for available in (8 * count, 8 * count - 1):
-        monkeypatch.setattr(memory, "memory_bytes", lambda device, found=available: found)
+        monkeypatch.setattr(memory, "memory_bytes", lambda device, limit=available: limit)
         if available == 8 * count:
             model = check_model_size(build, "r", bytes_per_parameter=8, device=CPU)
             assert all(parameter.is_meta for parameter in model.parameters())
@@ -39,7 +39,7 @@ def test_parameters_and_buffers_are_counted_without_memory(monkeypatch: pytest.M
     assert not nn.Linear(2, 2).weight.is_meta
 
 
-def test_a_model_of_too_many_numbers_for_any_tensor_is_refused() -> None:
+def test_a_model_beyond_the_size_of_tensors_is_refused() -> None:
     with pytest.raises(UserError, match="too large for any tensor"):
         check_model_size(lambda: nn.Linear(2**40, 2**40), "r", bytes_per_parameter=4, device=CPU)
 
@@ -47,22 +47,22 @@ def test_a_model_of_too_many_numbers_for_any_tensor_is_refused() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("model.width=1000000000", "model.width: found 1000000000, wanted at least 1 and at most"),
-        ("model.layers=100000", "model.layers: found 100000, wanted at least 1 and at most 1000"),
-        ("model.attention.heads=9223372036854775807", "model.attention.heads: found"),
-        ("training.pretrain.batch_tokens=1000000000000", "batch_tokens: found 1000000000000"),
-        ("training.finetune.steps=100000000000000000000", "steps: found a number beyond 64 bits"),
+        ("model.width=1000000000", "model.width: expected a number at least 1 and at most"),
+        ("model.layers=100000", "at least 1 and at most 1000, got 100000"),
+        ("model.attention.heads=9223372036854775807", "model.attention.heads: expected a number"),
+        ("training.pretrain.batch_tokens=1000000000000", "batch_tokens: expected a number"),
+        ("training.finetune.steps=100000000000000000000", "steps: expected a whole number"),
         ("model.width=1048576", "[model] has"),
     ],
 )
-def test_sizes_beyond_the_machine_leave_nothing_behind(
+def test_too_large_models_leave_no_run_folder(
     recipe_file: Path,
     tmp_path: Path,
     setting: str,
     message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    sets = [word for one in (*SMALL, setting) for word in ("--set", one)]
+    sets = [word for value in (*SMALL, setting) for word in ("--set", value)]
     assert main(["train", str(recipe_file), *sets, "--run", str(tmp_path / "run")]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "harken: " in line]
     assert message in line
@@ -70,32 +70,31 @@ def test_sizes_beyond_the_machine_leave_nothing_behind(
 
 
 def integers(plain: dict[str, object], kinds: tuple[type, ...]) -> list[tuple[str, float]]:
-    """The dotted key of every whole number of a recipe, with its largest value."""
-    record = kind_named(plain.get("task", plain.get("kind")), kinds) if len(kinds) > 1 else kinds[0]
-    assert record is not None
-    found = []
-    for name, slot in slots(record).items():
+    """Return the dotted key of every integer of a recipe, with its maximum."""
+    kind = kind_named(plain.get("task", plain.get("kind")), kinds) if len(kinds) > 1 else kinds[0]
+    assert kind is not None
+    keys = []
+    for name, spec in key_specs(kind).items():
         value = plain.get(name)
-        inner = tuple(kind for kind in slot.types if hasattr(kind, "__dataclass_fields__"))
-        if isinstance(value, dict) and inner:
-            found += [(f"{name}.{key}", most) for key, most in integers(value, inner)]
-        elif int in slot.types:
-            found.append((name, slot.limits["at_most"]))
-    return found
+        if isinstance(value, dict) and (inner := config_types(spec.types)):
+            keys += [(f"{name}.{key}", maximum) for key, maximum in integers(value, inner)]
+        elif int in spec.types:
+            keys.append((name, spec.limits["at_most"]))
+    return keys
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_every_whole_number_has_a_bound_up_to_which_nothing_overflows(path: Path) -> None:
-    """Above its bound a key is refused by name; at its bound the model is sized, not built."""
+def test_every_integer_has_a_maximum_up_to_which_nothing_overflows(path: Path) -> None:
+    """A larger value is refused by name; at the maximum the size of the model is checked."""
     recipe = load_recipe(path)
     text, base = dumps(recipe), path.parent
-    for key, most in integers(as_plain(recipe), types_of(Recipe)):
-        for beyond in (int(most) + 1, 2**64):
+    for key, maximum in integers(as_plain(recipe), types_of(Recipe)):
+        for beyond in (int(maximum) + 1, 2**64):
             with pytest.raises(UserError, match=key):
                 loads(Recipe, text, base=base, overrides=[f"{key}={beyond}"])
         try:
-            largest = loads(Recipe, text, base=base, overrides=[f"{key}={int(most)}"])
+            largest = loads(Recipe, text, base=base, overrides=[f"{key}={int(maximum)}"])
             check_model_size(
                 lambda: task_of(largest).build(largest, SIZES),  # noqa: B023
                 "recipe",

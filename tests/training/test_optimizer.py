@@ -36,10 +36,10 @@ def test_singular_values_become_one_and_vectors_stay(rows: int, columns: int, sc
     matrix, left, right = with_singular_values(rows, columns, values)
     (straight,) = orthogonalize(matrix[None])
     between = left.mT @ straight @ right  # diagonal where the vectors are the same
-    found = between.diagonal()
-    torch.testing.assert_close(between, torch.diag(found), rtol=0, atol=1e-4)
+    values = between.diagonal()
+    torch.testing.assert_close(between, torch.diag(values), rtol=0, atol=1e-4)
     torch.testing.assert_close(left @ between @ right.mT, straight, rtol=0, atol=1e-4)
-    assert 0.6 < found.min() <= found.max() < 1.3
+    assert 0.6 < values.min() <= values.max() < 1.3
 
 
 def test_the_polynomial_by_hand() -> None:
@@ -55,12 +55,12 @@ def test_the_polynomial_by_hand() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_batch_equals_one_by_one(shape: tuple[int, int]) -> None:
     together = random(3, *shape) * torch.tensor([1e-2, 1.0, 1e2])[:, None, None]
-    alone = torch.cat([orthogonalize(one[None]) for one in together])
+    alone = torch.cat([orthogonalize(matrix[None]) for matrix in together])
     torch.testing.assert_close(orthogonalize(together), alone, rtol=0, atol=1e-6)
 
 
 def parameters() -> list[nn.Parameter]:
-    """Two of each shape, in mixed order."""
+    """Return two parameters of each shape, in mixed order."""
     shapes = [*SHAPES, *reversed(SHAPES)]
     return [nn.Parameter(random(*shape, seed=number)) for number, shape in enumerate(shapes)]
 
@@ -83,8 +83,8 @@ def straighten(matrix: Tensor) -> Tensor:
 
 def test_muon_equals_a_slow_loop() -> None:
     ours, slow = parameters(), [parameter.detach().clone() for parameter in parameters()]
-    momenta = [torch.zeros_like(one) for one in slow]
-    optimizer = Muon(ours, rate=0.03, momentum=0.9, decay=0.2)
+    momenta = [torch.zeros_like(weight) for weight in slow]
+    optimizer = Muon(ours, lr=0.03, momentum=0.9, weight_decay=0.2)
     for step in range(3):
         give_gradients(ours, step)
         optimizer.step()
@@ -95,58 +95,57 @@ def test_muon_equals_a_slow_loop() -> None:
             ahead = 0.1 * gradient + 0.9 * momenta[number]
             size = 0.03 * 0.2 * math.sqrt(max(weight.shape))
             slow[number] = (1 - 0.03 * 0.2) * weight - size * straighten(ahead)
-    for one, other in zip(ours, slow, strict=True):
-        torch.testing.assert_close(one.detach(), other, rtol=0, atol=1e-5)
+    for weight, expected in zip(ours, slow, strict=True):
+        torch.testing.assert_close(weight.detach(), expected, rtol=0, atol=1e-5)
 
 
 def test_muon_agrees_with_pytorch() -> None:
     ours, theirs = parameters(), parameters()
-    mine = Muon(ours, rate=0.03, momentum=0.95, decay=0.1)
+    mine = Muon(ours, lr=0.03, momentum=0.95, weight_decay=0.1)
     other = torch.optim.Muon(
         theirs, lr=0.03, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
     )
-    start = [one.detach().clone() for one in ours]
+    start = [weight.detach().clone() for weight in ours]
     for step in range(3):
-        for some, optimizer in ((ours, mine), (theirs, other)):
-            give_gradients(some, step)
+        for weights, optimizer in ((ours, mine), (theirs, other)):
+            give_gradients(weights, step)
             optimizer.step()
-    for before, one, two in zip(start, ours, theirs, strict=True):
-        # PyTorch orthogonalises in bfloat16, of 8 bits: 5 rounds agree to a few per cent.
-        moved = (one - before).norm()
-        assert (one - two).norm() < 0.05 * moved
+    for before, weight, expected in zip(start, ours, theirs, strict=True):
+        # PyTorch orthogonalizes in bfloat16: five rounds agree to a few percent.
+        assert (weight - expected).norm() < 0.05 * (weight - before).norm()
 
 
-def test_muon_leaves_alone_what_has_no_gradient() -> None:
+def test_muon_skips_parameters_without_gradient() -> None:
     still, moved = nn.Parameter(random(5, 7)), nn.Parameter(random(5, 7, seed=4))
     moved.grad = random(5, 7, seed=5)
-    Muon([still, moved], rate=0.1, momentum=0.9, decay=0.1).step()
+    Muon([still, moved], lr=0.1, momentum=0.9, weight_decay=0.1).step()
     assert torch.equal(still, random(5, 7))
     assert not torch.equal(moved, random(5, 7, seed=4))
 
 
-def test_a_kernel_is_a_matrix_with_a_row_for_each_channel() -> None:
+def test_a_kernel_is_a_matrix_with_a_row_per_channel() -> None:
     kernel, matrix = nn.Parameter(random(5, 2, 3, 3)), nn.Parameter(random(5, 18))
     with torch.no_grad():
         matrix.copy_(kernel.view(5, 18))
     kernel.grad = random(5, 2, 3, 3, seed=4)
     matrix.grad = kernel.grad.view(5, 18).clone()
-    for one in (kernel, matrix):
-        Muon([one], rate=0.1, momentum=0.9, decay=0.1).step()
+    for parameter in (kernel, matrix):
+        Muon([parameter], lr=0.1, momentum=0.9, weight_decay=0.1).step()
     torch.testing.assert_close(kernel.view(5, 18), matrix, rtol=0, atol=0)
 
 
-def test_muon_gets_kernels_where_asked() -> None:
+def test_conv_kernels_are_optional() -> None:
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(5, 7), nn.Conv1d(2, 3, 3))
-    for kernels, wanted in ((False, ["1.weight"]), (True, ["0.weight", "1.weight"])):
+    for kernels, expected in ((False, ["1.weight"]), (True, ["0.weight", "1.weight"])):
         *_, muon = MuonConfig(conv_kernels=kernels).build(model)
         (group,) = muon.param_groups
-        chosen = {id(one) for one in group["params"]}
-        assert [name for name, one in model.named_parameters() if id(one) in chosen] == wanted
+        ids = {id(parameter) for parameter in group["params"]}
+        assert [name for name, p in model.named_parameters() if id(p) in ids] == expected
 
 
 def muon_names(model: nn.Module) -> set[str]:
-    chosen = {id(one) for one in layer_matrices(model)}
-    return {name for name, one in model.named_parameters() if id(one) in chosen}
+    ids = {id(parameter) for parameter in layer_matrices(model)}
+    return {name for name, parameter in model.named_parameters() if id(parameter) in ids}
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -161,20 +160,21 @@ def test_muon_gets_the_matrices_of_the_layers(tied: bool) -> None:
     assert len(chosen) >= 2 * 4
     adam, muon = MuonConfig().build(model)
     assert isinstance(muon, Muon)
-    held = [id(one) for some in (adam, muon) for g in some.param_groups for one in g["params"]]
-    assert sorted(held) == sorted(id(parameter) for parameter in model.parameters()), (
-        "one owner each"
-    )
+    groups = [*adam.param_groups, *muon.param_groups]
+    ids = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(ids) == sorted(id(parameter) for parameter in model.parameters())
 
 
-def test_a_table_stays_a_table_under_another_name() -> None:
+def test_tied_embeddings_are_not_matrices_of_layers() -> None:
     model = nn.ModuleDict({"table": nn.Embedding(11, 5), "output": nn.Linear(5, 11)})
     model["output"].weight = model["table"].weight
     assert muon_names(model) == set()
 
 
 def test_a_model_of_one_kind_needs_one_optimizer() -> None:
-    assert [type(one) for one in MuonConfig().build(nn.Linear(5, 7, bias=False))] == [Muon]
+    assert [type(optimizer) for optimizer in MuonConfig().build(nn.Linear(5, 7, bias=False))] == [
+        Muon
+    ]
     (only,) = MuonConfig().build(nn.Embedding(5, 7))
     assert isinstance(only, torch.optim.AdamW)
 
@@ -200,7 +200,7 @@ def train(model: Small, optimizers: list[torch.optim.Optimizer], steps: int = 5)
             optimizer.step()
 
 
-def test_adamw_equals_pytorchs_unfused() -> None:
+def test_adamw_equals_unfused_adamw_of_pytorch() -> None:
     ours, theirs = Small(), Small()
     config = AdamWConfig(lr=0.03, weight_decay=0.2, beta1=0.8, beta2=0.9)
     train(ours, config.build(ours))
@@ -208,22 +208,22 @@ def test_adamw_equals_pytorchs_unfused() -> None:
     flat = [theirs.map.bias, theirs.norm.weight, theirs.norm.bias]
     groups = [{"params": whole, "weight_decay": 0.2}, {"params": flat, "weight_decay": 0.0}]
     train(theirs, [torch.optim.AdamW(groups, lr=0.03, betas=(0.8, 0.9), fused=False)])
-    for one, two in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=1e-6)
+    for weight, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(weight, expected, rtol=0, atol=1e-6)
 
 
-def test_the_rest_of_muon_is_its_own_adamw() -> None:
+def test_the_fallback_of_muon_has_its_own_settings() -> None:
     model = Small()
     adam, muon = MuonConfig(
         lr=0.05, weight_decay=0.3, fallback=AdamWConfig(lr=0.02, weight_decay=0.4)
     ).build(model)
-    found = {
-        id(one): (group["lr"], group["weight_decay"])
+    settings = {
+        id(parameter): (group["lr"], group["weight_decay"])
         for optimizer in (adam, muon)
         for group in optimizer.param_groups
-        for one in group["params"]
+        for parameter in group["params"]
     }
-    assert [found[id(parameter)] for parameter in model.parameters()] == [
+    assert [settings[id(parameter)] for parameter in model.parameters()] == [
         (0.02, 0.4),  # table
         (0.05, 0.3),  # map, its bias
         (0.02, 0.0),
@@ -232,20 +232,20 @@ def test_the_rest_of_muon_is_its_own_adamw() -> None:
     ]
 
 
-def test_descent_by_hand() -> None:
+def test_sgd_by_hand() -> None:
     model = nn.Linear(1, 1, bias=False)
     with torch.no_grad():
         model.weight.fill_(2.0)
     (optimizer,) = SGDConfig(lr=0.1, momentum=0.5).build(model)
-    for wanted in (1.7, 1.25):  # 2 - 0.1 * 3, then 1.7 - 0.1 * (0.5 * 3 + 3)
+    for expected in (1.7, 1.25):  # 2 - 0.1 * 3, then 1.7 - 0.1 * (0.5 * 3 + 3)
         model.weight.grad = torch.tensor([[3.0]])
         optimizer.step()
-        assert model.weight.item() == pytest.approx(wanted)
+        assert model.weight.item() == pytest.approx(expected)
 
 
 def test_rates_are_set_from_the_peak() -> None:
     optimizers = MuonConfig(lr=0.05, fallback=AdamWConfig(lr=0.02)).build(Small())
-    for factor in (0.5, 0.0, 1.0, 0.25):  # a rate of zero must not be the end of it
+    for factor in (0.5, 0.0, 1.0, 0.25):  # a factor of 0 must not be final
         set_rates(optimizers, factor)
         rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
         assert rates == pytest.approx([0.02 * factor] * 2 + [0.05 * factor])

@@ -11,7 +11,7 @@ DECAYS = ("cosine", "linear", "constant")
 each_decay = pytest.mark.parametrize("decay", DECAYS)
 
 
-# 10 steps of warm-up and 20 of decay, to a floor of 0.1: the middle is step 20.
+# 10 steps of warm-up and 20 of decay, to a factor of 0.1: the middle is step 20.
 @pytest.mark.parametrize(
     ("decay", "quarter", "middle", "last"),
     [
@@ -29,13 +29,13 @@ def test_by_hand(decay: str, quarter: float, middle: float, last: float) -> None
     assert factors[15] == pytest.approx(quarter)
     assert factors[20] == pytest.approx(middle)
     assert factors[29] == pytest.approx(last, abs=1e-5)
-    # One step too far, and any further, stays at the floor.
+    # After the last step it stays at the minimum.
     end = 1.0 if decay == "constant" else 0.1
     assert schedule.factor(30, 30) == schedule.factor(97, 30) == pytest.approx(end)
 
 
 @each_decay
-def test_without_warm_up_the_peak_comes_first(decay: str) -> None:
+def test_without_warm_up_the_peak_is_first(decay: str) -> None:
     schedule = ScheduleConfig(decay=decay, warmup=0)  # type: ignore[arg-type]
     assert schedule.factor(0, 7) == 1.0
 
@@ -48,17 +48,17 @@ def test_warm_up_is_half_of_a_short_stage(decay: str) -> None:
 
 
 @given(st.sampled_from(DECAYS), st.integers(0, 97), st.floats(0, 1), st.integers(1, 307))
-def test_up_once_then_down_without_a_jump(
-    decay: str, warmup: int, floor: float, steps: int
+def test_factors_rise_once_and_then_fall_without_jumps(
+    decay: str, warmup: int, lowest: float, steps: int
 ) -> None:
-    schedule = ScheduleConfig(decay=decay, warmup=warmup, min_lr_ratio=floor)  # type: ignore[arg-type]
+    schedule = ScheduleConfig(decay=decay, warmup=warmup, min_lr_ratio=lowest)  # type: ignore[arg-type]
     factors = [schedule.factor(step, steps) for step in range(steps)]
     peak = factors.index(max(factors))
     assert max(factors) == 1.0
     assert factors[: peak + 1] == sorted(factors[: peak + 1])
     assert factors[peak:] == sorted(factors[peak:], reverse=True)
-    assert min(factors[peak:]) >= floor - 1e-12
-    # No step of the way down is steeper than a cosine's steepest.
+    assert min(factors[peak:]) >= lowest - 1e-12
+    # No decrease is larger than the largest one of a cosine.
     down = max(1, steps - min(warmup, steps // 2))
     jumps = [before - after for before, after in pairwise(factors[peak:])]
-    assert max(jumps, default=0.0) <= (1 - floor) * math.pi / 2 / down + 1e-12
+    assert max(jumps, default=0.0) <= (1 - lowest) * math.pi / 2 / down + 1e-12

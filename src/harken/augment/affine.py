@@ -1,9 +1,9 @@
-"""The same scene from a hand that moves: a picture shifted, turned and scaled a little.
+"""Random affine maps of images: shift, rotation and scale.
 
-    what stands at p is taken from  c + R(turn) (p - c) / scale - shift,     c the center
+    output(p) = input(c + R(angle) (p - c) / scale - shift),     c the center
 
-with shift, turn and the logarithm of scale drawn evenly for every picture. Between pixels it is
-interpolated; beyond the edge, the edge goes on. Nothing is mirrored: captions know left from right.
+Shift, angle and the logarithm of scale are uniform and drawn per image. Pixels are interpolated,
+and edge pixels repeat outside. Images are not mirrored, since captions mention left and right.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,12 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RandomAffineConfig:
-    """The largest change either way; all 0 leaves pictures as they are."""
+    """The largest change in either direction; 0 disables it."""
 
-    translate: float = bounded(0.0, at_least=0.0, below=1.0)  # of the picture's sides
-    degrees: float = bounded(0.0, at_least=0.0, below=180.0)  # degrees
-    scale: float = bounded(0.0, at_least=0.0, below=1.0)  # 0.1 is from 1 / 1.1 to 1.1 times
+    # largest shift as a fraction of the image's sides
+    translate: float = bounded(0.0, at_least=0.0, below=1.0)
+    degrees: float = bounded(0.0, at_least=0.0, below=180.0)  # largest rotation in degrees
+    scale: float = bounded(0.0, at_least=0.0, below=1.0)  # 0.1 scales by a factor of 1/1.1 to 1.1
 
     @property
     def still(self) -> bool:
@@ -31,22 +32,22 @@ class RandomAffineConfig:
 
 
 def random_affine(
-    pictures: Float[Tensor, "B K Y X"], config: RandomAffineConfig, random: np.random.Generator
+    images: Float[Tensor, "B K Y X"], config: RandomAffineConfig, random: np.random.Generator
 ) -> Float[Tensor, "B K Y X"]:
-    """The same generator draws the same moves."""
+    """Apply a random affine map to each image."""
     if config.still:
-        return pictures
-    drawn = random.uniform(-1.0, 1.0, size=(len(pictures), 4))
-    across, down = 2 * config.translate * drawn[:, :2].T  # grid_sample counts a side as 2
+        return images
+    drawn = random.uniform(-1.0, 1.0, size=(len(images), 4))
+    across, down = 2 * config.translate * drawn[:, :2].T  # a side has length 2 in grid_sample
     angle = np.radians(config.degrees) * drawn[:, 2]
     size = (1 + config.scale) ** -drawn[:, 3]
-    # Turning happens in pixels, and a side counts 2 however long it is.
-    stretch = pictures.shape[2] / pictures.shape[3]
+    # The rotation is in pixels, while both sides have length 2.
+    ratio = images.shape[2] / images.shape[3]
     cosine, sine = size * np.cos(angle), size * np.sin(angle)
     rows = [
-        np.stack((cosine, -sine * stretch, -across), axis=-1),
-        np.stack((sine / stretch, cosine, -down), axis=-1),
+        np.stack((cosine, -sine * ratio, -across), axis=-1),
+        np.stack((sine / ratio, cosine, -down), axis=-1),
     ]
-    moves = torch.from_numpy(np.stack(rows, axis=1)).to(pictures)
-    grid = F.affine_grid(moves, list(pictures.shape), align_corners=False)
-    return F.grid_sample(pictures, grid, padding_mode="border", align_corners=False)
+    maps = torch.from_numpy(np.stack(rows, axis=1)).to(images)
+    grid = F.affine_grid(maps, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)

@@ -1,16 +1,16 @@
 """Change test recordings as if they had been made elsewhere, to measure robustness.
 
-    quiet            as it is; `quiet:20` is 20 dB lower
-    noise:10         white noise, the speech 10 dB above it
-    pink:5           noise with as much power in each octave
-    babble:5         six other utterances of the set at once, or as many as there are
-    talker:5         one other utterance, of another speaker if there is one
-    reverb:0.4       a room in which sound falls by 60 dB in 0.4 s
-    references:0.1   one word in ten of the reference is wrong; the sound stays as it is
+    quiet            unchanged; `quiet:20` is 20 dB lower
+    noise:10         white noise at a signal-to-noise ratio of 10 dB
+    pink:5           noise with equal power per octave, at 5 dB
+    babble:5         up to six other utterances of the set at once, at 5 dB
+    talker:5         one other utterance, of another speaker if there is one, at 5 dB
+    reverb:0.4       a room with a reverberation time (60 dB) of 0.4 s
+    references:0.1   errors in 10 % of the words of the reference; the sound is unchanged
 
-Sounds keep their length. Nothing is clipped: if a peak would exceed 1, the whole result is scaled
-down. A silent utterance is left as it is. What happens to utterance n depends on the set, the seed
-and n only; other decibels mean the same noise, louder or quieter.
+The length does not change. A signal with a peak above 1 is scaled down as a whole, a silent one is
+left unchanged. The change of utterance n depends only on the set, the seed and n; another ratio
+means the same noise at another level.
 """
 
 from bisect import bisect_left
@@ -23,13 +23,11 @@ import numpy as np
 from jaxtyping import Int
 
 from harken.augment.interference import (
-    heard_in,
     level_for,
     pink_noise,
-    repeated,
+    reverberate,
     room_response,
     spoken_part,
-    white_noise,
 )
 from harken.config.spelling import nearest
 from harken.errors import UserError
@@ -41,8 +39,6 @@ TALKERS = 6  # of babble
 
 
 class _Amount(NamedTuple):
-    """The number of a condition."""
-
     unit: str
     low: float
     high: float
@@ -103,20 +99,20 @@ def parse_condition(text: str) -> Condition:
 
 
 class Scene(NamedTuple):
-    """A set of recordings, from which other talkers and other words are drawn."""
+    """A set of recordings, from which other speakers and other words are drawn."""
 
     signals: Sequence[Signal]
     utterances: Sequence[Utterance]
-    speakers: Int[np.ndarray, "utterances"]  # a number for each name
+    speakers: Int[np.ndarray, "utterances"]  # a number per speaker
     vocabulary: list[str]
     rate: int
     seed: int
 
 
-def scene(
+def build_scene(
     signals: Sequence[Signal], utterances: Sequence[Utterance], rate: int, seed: int
 ) -> Scene:
-    """The set and what is known of it; `signals` may read each sound when it is asked for."""
+    """Index a set of recordings; `signals` may read a signal when it is accessed."""
     assert len(signals) == len(utterances)
     speakers = np.unique([utterance.speaker for utterance in utterances], return_inverse=True)[1]
     vocabulary = sorted({word for utterance in utterances for word in utterance.text.split()})
@@ -130,85 +126,84 @@ def apply_condition(
     rate: int,
     seed: int,
 ) -> tuple[list[Signal], list[Utterance]]:
-    """The whole set under a condition."""
-    whole = scene(signals, utterances, rate, seed)
-    changed = [change(condition, whole, place) for place in range(len(signals))]
+    """Return the whole set under a condition."""
+    scene = build_scene(signals, utterances, rate, seed)
+    changed = [change_recording(condition, scene, index) for index in range(len(signals))]
     return [signal for signal, _ in changed], [utterance for _, utterance in changed]
 
 
-def change(condition: Condition, whole: Scene, place: int) -> tuple[Signal, Utterance]:
-    """One recording of the set under a condition."""
-    signal, utterance = whole.signals[place], whole.utterances[place]
-    random = rng("condition", condition.kind, whole.seed, place)
+def change_recording(condition: Condition, scene: Scene, index: int) -> tuple[Signal, Utterance]:
+    """Return one recording of the set under a condition."""
+    signal, utterance = scene.signals[index], scene.utterances[index]
+    random = rng("condition", condition.kind, scene.seed, index)
     if condition.kind == "references":
-        return signal, _mistaken(utterance, condition.amount, whole.vocabulary, random)
+        return signal, _with_errors(utterance, condition.amount, scene.vocabulary, random)
     if not signal.any() or condition == QUIET:
         return signal, utterance
     if condition.kind == "quiet":
         changed = signal * 10 ** (-condition.amount / 20)
     elif condition.kind == "reverb":
-        changed = heard_in(signal, room_response(condition.amount, whole.rate, random))
+        changed = reverberate(signal, room_response(condition.amount, scene.rate, random))
     else:
-        added = _added(condition, whole, place, len(signal), random)
-        changed = signal + added * level_for(condition.amount, signal, added, whole.rate)
+        noise = _noise(condition, scene, index, len(signal), random)
+        changed = signal + noise * level_for(condition.amount, signal, noise, scene.rate)
     return within_range(changed).astype(np.float32), utterance
 
 
-def _added(
-    condition: Condition, whole: Scene, place: int, size: int, random: np.random.Generator
+def _noise(
+    condition: Condition, scene: Scene, index: int, size: int, random: np.random.Generator
 ) -> Signal:
     if condition.kind == "noise":
-        return white_noise(size, random)
+        return random.standard_normal(size)
     if condition.kind == "pink":
         return pink_noise(size, random)
     count = TALKERS if condition.kind == "babble" else 1
-    voices = list(islice(_others(whole, place, random), count))
+    voices = list(islice(_other_voices(scene, index, random), count))
     if not voices:
         raise UserError(
             f"condition {str(condition)!r}: no other utterance has sound (expected at least one)",
             fix="add recordings to the set",
         )
     starts = random.integers([len(voice) for voice in voices])
-    talk = [repeated(*both, size) for both in zip(voices, starts.tolist(), strict=True)]
-    together: Signal = np.stack(talk).sum(axis=0)
+    repeated = [
+        np.take(voice, np.arange(start, start + size), mode="wrap")
+        for voice, start in zip(voices, starts.tolist(), strict=True)
+    ]
+    together: Signal = np.stack(repeated).sum(axis=0)
     return together
 
 
-def _others(whole: Scene, place: int, random: np.random.Generator) -> Iterator[Signal]:
-    """Other utterances with sound in an order drawn by lot, each as loud."""
-    others = np.flatnonzero(whole.speakers != whole.speakers[place])
+def _other_voices(scene: Scene, index: int, random: np.random.Generator) -> Iterator[Signal]:
+    """Yield the speech of other utterances in random order, with unit power."""
+    others = np.flatnonzero(scene.speakers != scene.speakers[index])
     if not len(others):
-        others = np.delete(np.arange(len(whole.speakers)), place)
+        others = np.delete(np.arange(len(scene.speakers)), index)
     for other in random.permutation(others):
-        signal = whole.signals[other]
+        signal = scene.signals[other]
         if signal.any():
-            yield spoken_part(signal, whole.rate)
+            yield spoken_part(signal, scene.rate)
 
 
-def _mistaken(
+def _with_errors(
     utterance: Utterance, share: float, vocabulary: Sequence[str], random: np.random.Generator
 ) -> Utterance:
-    """With mistakes in its text, each word by its own lot; its times are then not known."""
+    """Delete words, replace them or insert words after them, each with probability `share`."""
     words = utterance.text.split()
     wrong = random.random(len(words)) < share
     if not wrong.any():
         return utterance
-    written = []
+    written: list[str] = []
     for word, is_wrong in zip(words, wrong.tolist(), strict=True):
-        written += _mistake(word, vocabulary, random) if is_wrong else [word]
-    # No text becomes empty: instead of its last word left out, another is written.
+        error = random.integers(3) if is_wrong and len(vocabulary) > 1 else 2
+        if not is_wrong:
+            written.append(word)
+        elif error == 1:
+            written.append(_another(word, vocabulary, random))
+        elif error == 2:
+            written += [word, vocabulary[int(random.integers(len(vocabulary)))]]
+    # A text never becomes empty: its last word is replaced instead of deleted.
     text = " ".join(written or [_another(words[-1], vocabulary, random)])
-    return replace(utterance, text=text, words=())
-
-
-def _mistake(word: str, vocabulary: Sequence[str], random: np.random.Generator) -> list[str]:
-    """Nothing, another word, or one too many."""
-    fault = random.integers(3) if len(vocabulary) > 1 else 2
-    if fault == 0:
-        return []
-    if fault == 1:
-        return [_another(word, vocabulary, random)]
-    return [word, vocabulary[int(random.integers(len(vocabulary)))]]
+    return replace(utterance, text=text, words=())  # word times no longer apply
 
 
 def _another(word: str, vocabulary: Sequence[str], random: np.random.Generator) -> str:

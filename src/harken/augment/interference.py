@@ -1,10 +1,9 @@
-"""What is added to a signal, how loud, and the room that it is heard in.
+"""Noise at a given signal-to-noise ratio, and reverberation.
 
-    10·log10(P(signal) / P(level · added)) = decibels,   P the mean square over active samples
+    10·log10(P(signal) / P(level · noise)) = decibels,   P the mean square over active samples
 
-Active are the frames of 20 ms that are at most 30 dB below the loudest one; `added` is counted over
-the same samples, so that the stated decibels are what the words meet, however long the silence
-around them. What is not here: who talks when (conditions.py).
+Active are the frames of 20 ms that are at most 30 dB below the loudest one. The power of the noise
+is measured over the same samples, so the ratio holds for the words, not for silence around them.
 """
 
 import math
@@ -15,53 +14,43 @@ from jaxtyping import Bool
 from harken.synthetic.recordings import Signal
 
 _FRAME = 0.02  # seconds
-_QUIETEST = 1e-3  # 30 dB below
+_MIN_POWER = 1e-3  # 30 dB below
 
 
 def active(signal: Signal, rate: int) -> Bool[np.ndarray, "_samples"]:
-    """Which samples count for power."""
+    """Return the mask of the samples over which power is measured."""
     size = max(round(_FRAME * rate), 1)
     starts = np.arange(0, len(signal), size)
     lengths = np.diff(np.append(starts, len(signal)))
     power = np.add.reduceat(np.square(signal, dtype=np.float64), starts) / lengths
-    return np.repeat(power >= power.max() * _QUIETEST, lengths)
+    return np.repeat(power >= power.max() * _MIN_POWER, lengths)
 
 
-def power_over(signal: Signal, counted: Bool[np.ndarray, "_samples"]) -> float:
-    """The mean square of the counted samples."""
-    return float(np.mean(np.square(signal[counted], dtype=np.float64)))
+def _power(signal: Signal, mask: Bool[np.ndarray, "_samples"]) -> float:
+    return float(np.mean(np.square(signal[mask], dtype=np.float64)))
 
 
-def level_for(decibels: float, signal: Signal, added: Signal, rate: int) -> float:
-    """The factor that brings `added`, which is of power one on the whole, so far below the signal.
+def level_for(decibels: float, signal: Signal, noise: Signal, rate: int) -> float:
+    """Return the factor that brings noise of unit power to a signal-to-noise ratio.
 
-    Where it pauses just then, it is taken for 30 dB below one, lest it become a roar elsewhere.
+    Noise that pauses during the words counts as at least 30 dB below unit power, so that the rest
+    of it does not become too loud.
     """
-    counted = active(signal, rate)
-    below = max(power_over(added, counted), _QUIETEST)
-    return math.sqrt(power_over(signal, counted) / below) * 10 ** (-decibels / 20)
+    mask = active(signal, rate)
+    noise_power = max(_power(noise, mask), _MIN_POWER)
+    return math.sqrt(_power(signal, mask) / noise_power) * 10 ** (-decibels / 20)
 
 
 def spoken_part(signal: Signal, rate: int) -> Signal:
-    """From the first active sample to the last, of power one."""
-    counted = active(signal, rate)
-    places = np.flatnonzero(counted)
-    part: Signal = signal[places[0] : places[-1] + 1] / math.sqrt(power_over(signal, counted))
+    """Return the signal from its first to its last active sample, with unit power."""
+    mask = active(signal, rate)
+    indices = np.flatnonzero(mask)
+    part: Signal = signal[indices[0] : indices[-1] + 1] / math.sqrt(_power(signal, mask))
     return part
 
 
-def repeated(signal: Signal, start: int, size: int) -> Signal:
-    """So many samples from `start` on, from the beginning again at each end."""
-    return np.take(signal, np.arange(start, start + size), mode="wrap")
-
-
-def white_noise(size: int, random: np.random.Generator) -> Signal:
-    """As much power in each hertz; one in all."""
-    return random.standard_normal(size)
-
-
 def pink_noise(size: int, random: np.random.Generator) -> Signal:
-    """As much power in each octave: it falls as 1/frequency; one in all."""
+    """Return noise of unit power with equal power per octave."""
     spectrum = np.fft.rfft(random.standard_normal(size))
     noise: Signal = np.fft.irfft(spectrum / np.sqrt(np.maximum(np.arange(len(spectrum)), 1)), size)
     noise /= np.sqrt(np.mean(noise**2))
@@ -69,9 +58,9 @@ def pink_noise(size: int, random: np.random.Generator) -> Signal:
 
 
 def room_response(seconds: float, rate: int, random: np.random.Generator) -> Signal:
-    """The direct sound and, as strong as it, noise that falls by 60 dB in so many seconds.
+    """Return an impulse response: the direct sound and noise that falls by 60 dB in `seconds`.
 
-    h(0) = √Σ_t>0 h(t)²,   h(t) = n(t) · 10^(-3·t/seconds),   then Σ h² is made one.
+    h(0) = √Σ_t>0 h(t)²,   h(t) = n(t) · 10^(-3·t/seconds),   scaled to Σ h² = 1.
     """
     times = np.arange(max(round(seconds * rate), 2)) / rate
     response: Signal = random.standard_normal(len(times)) * 10 ** (-3 * times / seconds)
@@ -80,8 +69,8 @@ def room_response(seconds: float, rate: int, random: np.random.Generator) -> Sig
     return response
 
 
-def heard_in(signal: Signal, response: Signal) -> Signal:
-    """The convolution of both, cut to the length of the signal."""
+def reverberate(signal: Signal, response: Signal) -> Signal:
+    """Return the convolution of both, cut to the length of the signal."""
     size = 1 << (len(signal) + len(response) - 1).bit_length()
     spectrum = np.fft.rfft(signal, size) * np.fft.rfft(response, size)
     return np.fft.irfft(spectrum, size)[: len(signal)]

@@ -1,12 +1,10 @@
-"""SpecAugment: stretches of time and bands of pitch are hidden, so that a model leans on none.
+"""SpecAugment (Park et al., 2019): masks over time and frequency, and time warping.
 
-    warp        a point in time moves by up to `warp` frames; what is before and behind it is
-                stretched or squeezed, and the utterance is as long as before
-    frequency   some neighboring bands become their mean over the utterance
-    time        in some neighboring frames, every band does
+    warp        a point in time moves by up to `time_warp` frames; the length stays
+    frequency   neighboring bands are replaced by their means over the utterance
+    time        all bands of neighboring frames are replaced by their means
 
-A mean is 0 where utterances are normalized. At least one frame and one band are left as they were,
-and padding is never touched. Speed is changed before frames are made: see `augment/speed.py`.
+At least one frame and one band are left unchanged, and padding is never changed.
 """
 
 from dataclasses import dataclass
@@ -21,14 +19,16 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpecAugmentConfig:
-    """How many masks, and how wide each may be: any width from 0 on is as likely; 0 masks: none."""
+    """Numbers and widths of masks; the width of a mask is uniform between 0 and its maximum."""
 
-    time_masks: int = bounded(2, at_least=0, at_most=1000)
-    time_width: int = bounded(40, at_least=0)  # frames
-    time_ratio: float = bounded(0.2, at_least=0.0, at_most=1.0)  # of the utterance, at most
+    time_masks: int = bounded(2, at_least=0, at_most=1000)  # number of time masks per utterance
+    time_width: int = bounded(40, at_least=0)  # maximum width of a time mask in frames
+    # maximum width of a time mask as a fraction of the utterance
+    time_ratio: float = bounded(0.2, at_least=0.0, at_most=1.0)
+    # number of frequency masks per utterance
     frequency_masks: int = bounded(2, at_least=0, at_most=1000)
-    frequency_width: int = bounded(20, at_least=0)  # bands
-    time_warp: int = bounded(0, at_least=0)  # frames
+    frequency_width: int = bounded(20, at_least=0)  # maximum width of a frequency mask in bands
+    time_warp: int = bounded(0, at_least=0)  # maximum shift of the warped point in frames
 
 
 def augment(
@@ -37,7 +37,7 @@ def augment(
     config: SpecAugmentConfig,
     random: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
-    """Other masks for every utterance; the same generator draws the same ones."""
+    """Warp and mask each utterance."""
     lengths = present.sum(dim=1).cpu().numpy()
     if config.time_warp:
         frames = warped(frames, lengths, config.time_warp, random)
@@ -46,64 +46,56 @@ def augment(
     bands = np.full(len(frames), frames.shape[2])
     band_widths = np.minimum(bands, config.frequency_width)
     frame_widths = np.minimum(config.time_width, config.time_ratio * lengths).astype(np.int64)
-    hidden_bands = spans(bands, band_widths, config.frequency_masks, frames.shape[2], random)
-    hidden_frames = spans(lengths, frame_widths, config.time_masks, frames.shape[1], random)
-    hidden = torch.from_numpy(hidden_frames[:, :, None] | hidden_bands[:, None, :])
-    there = present[:, :, None]
+    band_mask = spans(bands, band_widths, config.frequency_masks, frames.shape[2], random)
+    frame_mask = spans(lengths, frame_widths, config.time_masks, frames.shape[1], random)
+    masked = torch.from_numpy(frame_mask[:, :, None] | band_mask[:, None, :]).to(frames.device)
+    real = present[:, :, None]
     counts = present.sum(dim=1).clamp(min=1)[:, None, None]
-    mean = frames.masked_fill(~there, 0.0).sum(dim=1, keepdim=True) / counts
-    return torch.where(hidden.to(frames.device) & there, mean, frames)
+    mean = frames.masked_fill(~real, 0.0).sum(dim=1, keepdim=True) / counts
+    return torch.where(masked & real, mean, frames)
 
 
 def spans(
     sizes: Integer[np.ndarray, "B"],
     widths: Integer[np.ndarray, "B"],
     count: int,
-    places: int,
+    positions: int,
     random: np.random.Generator,
-) -> Bool[np.ndarray, "B places"]:
-    """`count` spans in each row, in its first `size` places and up to `width` long; never all."""
+) -> Bool[np.ndarray, "B positions"]:
+    """Mask `count` spans of at most `width` in the first `size` positions of each row, not all."""
     drawn = random.integers(0, widths[:, None] + 1, size=(len(sizes), count))
-    # The last place that would be hidden is not: spans behind it are cut short.
-    room = np.maximum(sizes - 1, 0)[:, None]
-    drawn = np.diff(np.minimum(np.cumsum(drawn, axis=1), room), axis=1, prepend=0)
+    # At most size - 1 positions in total: later spans are shortened.
+    limit = np.maximum(sizes - 1, 0)[:, None]
+    drawn = np.diff(np.minimum(np.cumsum(drawn, axis=1), limit), axis=1, prepend=0)
     starts = random.integers(0, sizes[:, None] - drawn + 1)[:, :, None]
-    place = np.arange(places)
-    hidden: np.ndarray = ((starts <= place) & (place < starts + drawn[:, :, None])).any(axis=1)
-    return hidden
+    position = np.arange(positions)
+    inside = (starts <= position) & (position < starts + drawn[:, :, None])
+    masked: np.ndarray = inside.any(axis=1)
+    return masked
 
 
 def warped(
     frames: Float[Tensor, "B T F"],
     lengths: Integer[np.ndarray, "B"],
-    most: int,
+    max_shift: int,
     random: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
-    """A frame of each utterance moves by up to `most` places and draws those around it along."""
+    """Move a frame of each utterance by up to `max_shift` frames, and interpolate around it."""
     last = np.maximum(lengths - 1, 0)
-    # Neither end is reached, and an utterance too short for that stays as it is.
-    reach = np.clip(last // 2 - 1, 0, most)
-    moved = random.integers(reach + 1, np.maximum(last - reach, reach + 2))
-    place = moved + random.integers(-reach, reach + 1)
-    at = np.arange(frames.shape[1])
+    # The ends stay, and an utterance that is too short is not changed.
+    reach = np.clip(last // 2 - 1, 0, max_shift)
+    origins = random.integers(reach + 1, np.maximum(last - reach, reach + 2))
+    targets = origins + random.integers(-reach, reach + 1)
+    index = np.arange(frames.shape[1])
     source = np.array(
         [
-            np.interp(at, (0, min(to, end), end), (0, min(of, end), end))
-            for of, to, end in zip(moved, place, last, strict=True)
+            np.interp(index, (0, min(target, end), end), (0, min(origin, end), end))
+            for origin, target, end in zip(origins, targets, last, strict=True)
         ]
     )
-    return resampled(frames, np.where(at <= last[:, None], source, at))
-
-
-def resampled(
-    frames: Float[Tensor, "B T F"], source: Float[np.ndarray, "B T"]
-) -> Float[Tensor, "B T F"]:
-    """Frames at places between frames, on the line between the two."""
+    source = np.where(index <= last[:, None], source, index)
     left = torch.from_numpy(source.astype(np.int64)).to(frames.device)
-    share = torch.from_numpy(source % 1).to(frames)
-
-    def picked(places: Tensor) -> Tensor:
-        return frames.gather(1, places[:, :, None].expand_as(frames))
-
     right = (left + 1).clamp(max=frames.shape[1] - 1)
-    return torch.lerp(picked(left), picked(right), share[:, :, None])
+    fraction = torch.from_numpy(source % 1).to(frames)[:, :, None]
+    before, after = (frames.gather(1, at[:, :, None].expand_as(frames)) for at in (left, right))
+    return torch.lerp(before, after, fraction)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from harken.cli.arguments import SEARCH, flag
-from harken.config.schema import choices, fit, slots
+from harken.config.schema import choices, convert, key_specs
 from harken.config.spelling import require_choice
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
@@ -33,7 +33,7 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
             )
         return run
     kind: type = type(run.search)
-    known = slots(kind)
+    known = key_specs(kind)
     excluded = (other for name in given for other in known[name].excludes)
     changes: dict[str, Any] = {name: known[name].absent(None) for name in excluded}
     changes |= given
@@ -56,14 +56,14 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
 
 def _check(option: str, name: str, value: float | str, run: Run) -> None:
     """Raise unless a value is within the bounds that recipes have, and finite."""
-    known = slots(SearchConfig if run.search is None else type(run.search))
+    known = key_specs(SearchConfig if run.search is None else type(run.search))
     if name not in known:
         raise UserError(
             f"{option}: expected a speech recognizer, got a run of task {run.recipe.task!r}",
             fix=f"leave out {option}",
         )
-    slot = known[name]
-    if names := choices(slot.types):
+    spec = known[name]
+    if names := choices(spec.types):
         require_choice(option, value, names)
-    elif fit(slot.types, value) != value or not slot.within(value) or value == math.inf:
-        raise UserError(f"{option}: expected {slot.bounds}, got {value}", fix="change the value")
+    elif convert(spec.types, value) != value or not spec.within(value) or value == math.inf:
+        raise UserError(f"{option}: expected {spec.bounds}, got {value}", fix="change the value")

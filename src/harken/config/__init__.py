@@ -1,19 +1,11 @@
-"""Strict recipes: TOML <-> frozen dataclasses.
+"""Recipes: strict conversion between TOML and frozen dataclasses.
 
-    recipe = load(Recipe, Path("recipe.toml"), ["model.width=64"])
+    recipe = load_config(Recipe, Path("recipe.toml"), ["model.width=64"])
     assert loads(Recipe, dumps(recipe), base=Path()) == recipe
 
-The rooms, in the order in which they import each other:
-
-    lines.py       on which line each key of a TOML text stands
-    spelling.py    the word that was probably meant
-    schema.py      what the dataclasses say: keys, types, bounds, defaults, kinds
-    write.py       record -> TOML and plain dicts
-    source.py      file and `--set` -> one tree that remembers where each value came from
-    complaints.py  the sentences for what is wrong
-    build.py       tree -> record
-
-Not here: any record of Harken's own. Each stands beside what it builds.
+`schema` reads the dataclasses, `lines` and `source` read TOML and `--set`, `build` makes the config
+from both, `messages` has the errors and `write` the way back. Each config class is defined next to
+what it configures.
 """
 
 from collections.abc import Sequence
@@ -31,7 +23,7 @@ from harken.config.schema import (
     bounded,
     types_of,
 )
-from harken.config.source import Place, parse, read
+from harken.config.source import KeyPath, parse, read
 from harken.config.write import as_plain, dumps
 
 __all__ = [
@@ -43,21 +35,18 @@ __all__ = [
     "as_plain",
     "bounded",
     "dumps",
-    "load",
+    "load_config",
     "loads",
 ]
 
 T = TypeVar("T")
 
 
-@overload
-def load(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T: ...
-@overload
-def load(kind: UnionType, path: Path, overrides: Sequence[str] = ()) -> Any: ...
-def load(kind: Any, path: Path, overrides: Sequence[str] = ()) -> Any:
-    """The record in a file, each override being the `a.b=v` of a `--set`.
+def load_config(kind: Any, path: Path, overrides: Sequence[str] = ()) -> Any:
+    """Load a config of a class, or of a union of classes, from a TOML file.
 
-    Paths in the file are relative to its folder, those in overrides to the working directory.
+    Each override is the `a.b=v` of a `--set`. Paths in the file are relative to its folder, those
+    in overrides to the working directory.
     """
     return loads(kind, read(path), name=str(path), base=path.parent, overrides=overrides)
 
@@ -73,11 +62,11 @@ def loads(
 def loads(
     kind: Any, text: str, *, name: str = "<text>", base: Path, overrides: Sequence[str] = ()
 ) -> Any:
-    """The record in a text; `name` is what errors call it, `base` what its paths are relative to.
+    """Load a config from a text; `name` is its name in errors, `base` the folder of its paths.
 
-    A table that a record has a default for starts from that default: one key written changes one
-    value. A table of another kind starts from the defaults of that kind.
+    A table with a default starts from that default, so writing a key changes only that key. A table
+    of another kind starts from the defaults of that kind.
     """
-    kinds = types_of(kind)
-    source = parse(text, name=name, base=base, kinds=kinds, overrides=overrides)
-    return build(kinds, source.tree, Place(source))
+    types = types_of(kind)
+    source = parse(text, name=name, base=base, types=types, overrides=overrides)
+    return build(types, source.tree, KeyPath(source))

@@ -1,93 +1,226 @@
-"""Tree -> record: every key known, every value of its type, or a UserError."""
+"""Build a config from a parsed document; raise `UserError` for unknown keys and wrong values."""
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
-from harken.config import complaints
-from harken.config.schema import Slot, Types, fit, items, kind_named, kinds_of, records, slots
-from harken.config.source import Place
+from harken.config.lines import Key
+from harken.config.schema import (
+    KeySpec,
+    Types,
+    choices,
+    config_types,
+    convert,
+    describe_types,
+    items,
+    key_specs,
+    kind_named,
+    kinds_of,
+)
+from harken.config.source import KeyPath, describe_value, toml_value
+from harken.config.spelling import nearest, nearest_first
+from harken.config.write import inline
+from harken.errors import UserError
 
 
-def build(types: Types, value: Any, place: Place, default: Any = MISSING) -> Any:
-    """A value of the tree as one of the types; `default` is what its absence would have meant."""
-    if isinstance(value, dict) and (union := records(types)):
-        return _record(union, value, place, default)
+def build(types: Types, value: Any, at: KeyPath, default: Any = MISSING) -> Any:
+    """Return a parsed value as one of the types; `default` is the value of an absent key."""
+    if isinstance(value, dict) and (union := config_types(types)):
+        return _config(union, value, at, default)
     if isinstance(value, list) and (inner := items(types)):
-        return tuple(build(inner, item, place.child(at)) for at, item in enumerate(value))
-    fitted = fit(types, value)
-    if fitted is MISSING and place.text is not None:
-        fitted = fit(types, place.text)  # for a string, --set name=123 means "123"
-    if fitted is MISSING:
-        raise complaints.misfit(types, value, place)
-    return place.seen_from_here(fitted) if isinstance(fitted, Path) else fitted
+        return tuple(build(inner, item, at.child(index)) for index, item in enumerate(value))
+    converted = convert(types, value)
+    if converted is MISSING and at.text is not None:
+        converted = convert(types, at.text)  # for a string, --set name=123 means "123"
+    if converted is MISSING:
+        raise _wrong_type(types, value, at)
+    return at.resolve(converted) if isinstance(converted, Path) else converted
 
 
-def _record(union: tuple[type, ...], tree: dict[str, Any], place: Place, default: Any) -> Any:
-    record = _choose(union, tree, place, default)
-    table = default if type(default) is record else None
+def _config(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> Any:
+    kind = _select(union, tree, at, default)
+    table = default if type(default) is kind else None
+    specs = key_specs(kind)
     for key in tree:
-        if key not in slots(record):
-            raise complaints.unknown_key(key, place, record, union)
-    values = {}
-    excluded = _excluded(record, tree, place)
-    for name, slot in slots(record).items():
-        here = place.child(name)
-        absent = slot.absent(None if name in excluded else table)
-        if name in tree and name not in excluded:
-            values[name] = build(slot.types, tree[name], here, absent)
-            _check_bounds(slot, values[name], here)
-        elif absent is MISSING:
-            raise complaints.missing_key(slot, place)
-        else:
-            values[name] = _anchored(absent, place)
-    try:
-        return record(**values)
-    except ValueError as error:
-        raise complaints.invalid(error, place) from error
-
-
-def _excluded(record: type, tree: dict[str, Any], place: Place) -> set[str]:
-    """Keys that a key given later excludes: defaults come first, then the file, then `--set`."""
-    given = {name: 2 if place.child(name).override else 1 for name in tree}
-    return {
+        if key not in specs:
+            raise _unknown_key(key, at, kind, union)
+    # A key excludes others if it was given later than they: in the file after the defaults, or by
+    # `--set` after the file.
+    order = {name: 2 if at.child(name).override else 1 for name in tree}
+    excluded = {
         other
-        for name, layer in given.items()
-        for other in slots(record)[name].excludes
-        if given.get(other, 0) < layer
+        for name in tree
+        for other in specs[name].excludes
+        if order.get(other, 0) < order[name]
     }
+    values = {}
+    for name, spec in specs.items():
+        below = at.child(name)
+        absent = spec.absent(None if name in excluded else table)
+        if name in tree and name not in excluded:
+            values[name] = build(spec.types, tree[name], below, absent)
+            _check_bounds(spec, values[name], below)
+        elif absent is MISSING:
+            table_name = f"to {at.header}" if at.path else "above the first table"
+            raise UserError(
+                f"{at.where}: missing required key {name!r} {at.inside}",
+                fix=_table_fix(spec.types, below)
+                or f"add {name!r}, {describe_types(spec.types)}, {table_name}",
+            )
+        else:
+            values[name] = _with_absolute_paths(absent, KeyPath(at.source))
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise _invalid(error, at) from error
 
 
-def _choose(union: tuple[type, ...], tree: dict[str, Any], place: Place, default: Any) -> type:
+def _select(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> type:
     if len(union) == 1:
         return union[0]
-    tag, _ = kinds_of(union)
+    tag, by_value = kinds_of(union)
     if tag not in tree:
         if type(default) in union:
             return type(default)
-        raise complaints.missing_kind(place, union)
-    record = kind_named(tree[tag], union) or kind_named(place.child(tag).text, union)
-    if record is None:
-        raise complaints.unknown_kind(tree[tag], place, union)
-    return record
+        raise UserError(
+            f"{at.where}: missing required key {tag!r} {at.inside}",
+            fix=f"add {tag} = {' or '.join(map(inline, by_value))}",
+        )
+    value, below = tree[tag], at.child(tag)
+    kind = kind_named(value, union) or kind_named(below.text, union)
+    if kind is None:
+        shown = repr(value) if isinstance(value, str) else describe_value(value)
+        raise UserError(
+            f"{below.where}: unknown {tag} {shown} {at.inside}",
+            fix=f"choose one of {_listed(nearest_first(value, by_value))}",
+        )
+    return kind
 
 
-def _check_bounds(slot: Slot, value: Any, place: Place) -> None:
+def _check_bounds(spec: KeySpec, value: Any, at: KeyPath) -> None:
     if isinstance(value, tuple):
-        for at, item in enumerate(value):
-            _check_bounds(slot, item, place.child(at))
-    elif not slot.within(value):
-        raise complaints.out_of_range(slot, value, place)
+        for index, item in enumerate(value):
+            _check_bounds(spec, item, at.child(index))
+    elif not spec.within(value):
+        default = spec.field.default
+        example = f", such as the default {default}" if isinstance(default, int | float) else ""
+        raise UserError(
+            f"{at.where}: {at.dotted}: expected a number {spec.bounds}, got {value}",
+            fix=f"choose a number in this range{example}",
+        )
 
 
-def _anchored(default: Any, place: Place) -> Any:
-    """A default as if the recipe had said it, so that its paths are absolute too."""
+def _with_absolute_paths(default: Any, root: KeyPath) -> Any:
     if isinstance(default, Path):
-        return Place(place.source).seen_from_here(default)
+        return root.resolve(default)
     if isinstance(default, tuple):
-        return tuple(_anchored(item, place) for item in default)
+        return tuple(_with_absolute_paths(item, root) for item in default)
     if dataclasses.is_dataclass(default) and not isinstance(default, type):
-        values = {name: _anchored(getattr(default, name), place) for name in slots(type(default))}
+        names = key_specs(type(default))
+        values = {name: _with_absolute_paths(getattr(default, name), root) for name in names}
         return dataclasses.replace(default, **values)
     return default
+
+
+def _unknown_key(key: str, at: KeyPath, kind: type, union: tuple[type, ...]) -> UserError:
+    where, specs = at.child(key).where, key_specs(kind)
+    if any(key in key_specs(other) for other in union):
+        tag, by_value = kinds_of(union)
+        owners = [value for value, other in by_value.items() if key in key_specs(other)]
+        present = next(value for value, other in by_value.items() if other is kind)
+        return UserError(
+            f"{where}: {key!r} belongs to {tag} {_listed(owners)}, this is {tag} {present!r}",
+            fix=f"remove {key!r}, or write {at.child(tag).assignment(owners[0])}",
+        )
+    near = nearest(key, specs)
+    fixes = [f"did you mean {near!r}?"] if near else []
+    source = at.source
+    tables = dict.fromkeys(
+        KeyPath(source, path).inside
+        for path, other in _tables(source.types, source.tree)
+        if key in key_specs(other)
+    )
+    if tables:
+        fixes.append(f"{key!r} belongs {' or '.join(tables)}")
+    known = f"the known keys are {_listed(specs)}" if specs else "remove it"
+    return UserError(f"{where}: unknown key {key!r} {at.inside}", fix=" ".join(fixes) or known)
+
+
+def _wrong_type(types: Types, value: Any, at: KeyPath) -> UserError:
+    expected = describe_types(types)
+    if (corrected := _corrected(types, value)) is not MISSING:
+        fix = f"write {at.assignment(corrected)}"
+    elif isinstance(value, str) and (near := nearest(value, choices(types))):
+        fix = f"did you mean {near!r}?"
+    else:
+        fix = _table_fix(types, at) or f"replace it by {expected}"
+    return UserError(
+        f"{at.where}: {at.dotted}: expected {expected}, got {describe_value(value)}", fix=fix
+    )
+
+
+def _invalid(error: ValueError, at: KeyPath) -> UserError:
+    """Return the error for what `__post_init__` of the config refused."""
+    depth = len(at.path)
+    overrides = [
+        override.where
+        for path, override in at.source.overrides.items()
+        if path[:depth] == at.path != path
+    ]
+    problem = f"{at.dotted}: {error}" if at.path else str(error)
+    table = at.header if at.path else "the recipe"
+    return UserError(
+        f"{at.where}: {problem}", fix=" or ".join([f"change {table}", *dict.fromkeys(overrides)])
+    )
+
+
+def _corrected(types: Types, value: Any) -> Any:
+    """Return the value without quotes, with quotes, as an integer or in an array, if that fits."""
+    candidates: list[Any] = []
+    if isinstance(value, str):
+        candidates.append(toml_value(value))
+    if isinstance(value, float) and value.is_integer():
+        candidates.append(int(value))
+    if convert((bool, int, float), value) is not MISSING:
+        candidates.append(inline(value))
+    for candidate in candidates:
+        if convert(types, candidate) is not MISSING:
+            return candidate
+    return MISSING if convert(items(types), value) is MISSING else [value]
+
+
+def _table_fix(types: Types, at: KeyPath) -> str:
+    """Return how to write a table here; empty if no table is expected."""
+    union = config_types(types) or config_types(items(types))
+    if not union:
+        return ""
+    header = at.header if config_types(types) else at.child(0).header
+    if len(union) > 1:
+        keys = [kinds_of(union)[0]]
+    else:
+        keys = [n for n, spec in key_specs(union[0]).items() if spec.absent(None) is MISSING]
+    return f"write {header}" + (f" and below it {_listed(keys)}" if keys else "")
+
+
+def _tables(
+    types: Types, tree: Any, path: Key = (), outer: tuple[type, ...] = ()
+) -> Iterator[tuple[Key, type]]:
+    """Yield every table that a document may have, given the kinds that it has chosen."""
+    union = config_types(types)
+    tree = tree if isinstance(tree, dict) else {}
+    if len(union) > 1 and (chosen := kind_named(tree.get(kinds_of(union)[0]), union)):
+        union = (chosen,)
+    for kind in union:
+        if kind in outer:
+            continue  # a recursive class would have no end
+        yield path, kind
+        for name, spec in key_specs(kind).items():
+            below = (*path, name)
+            yield from _tables(spec.types, tree.get(name), below, (*outer, kind))
+            yield from _tables(items(spec.types), None, (*below, 0), (*outer, kind))
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(map(repr, names))

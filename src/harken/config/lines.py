@@ -1,7 +1,7 @@
-"""On which line each key of a TOML text stands; tomllib does not tell.
+"""Find the line of each key of a TOML text, which tomllib does not report.
 
-The text has been through tomllib, so it is valid, and the scanner only needs to know where keys
-and values end. It sees the same paths as the parsed tree: names, and numbers within arrays.
+The text was parsed by tomllib, so it is valid, and the scanner only needs to know where keys and
+values end. It has the paths of the parsed tree: names, and indices in arrays.
 """
 
 import re
@@ -12,8 +12,8 @@ Key = tuple[str | int, ...]
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _KEY = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[\w\-. \t])+""", re.ASCII)
-# A multi-line string may end in five quotes, of which two are its own. What is neither a string
-# nor an array nor an inline table (a number, a date with a space) ends at punctuation.
+# A multi-line string may end in five quotes, of which two are content. A number or a date, which
+# may contain a space, ends at punctuation.
 _SCALAR = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?'{3,5}|"(?:\\.|[^"\\])*"|'[^']*'|[^,\]}#\n]+''',
     re.DOTALL,
@@ -21,19 +21,19 @@ _SCALAR = re.compile(
 
 
 def lines_of(text: str) -> dict[Key, int]:
-    """The line (from 1) of every key, table and array item of a valid TOML text."""
-    scan = _Scan(text)
+    """Return the line (from 1) of every key, table and array item of a valid TOML text."""
+    scanner = _Scanner(text)
     table: Key = ()
-    while following := scan.peek():
+    while following := scanner.peek():
         if following == "[":
-            table = scan.header()
+            table = scanner.header()
         else:
-            scan.pair(table)
-    return scan.found
+            scanner.pair(table)
+    return scanner.lines
 
 
 def key_parts(dotted: str) -> list[str]:
-    """The names in a TOML key, `a."b c".d`; ValueError if it is none."""
+    """Return the names in a TOML key such as `a."b c".d`; ValueError if it is not a key."""
     parts: list[str] = []
     node: object = tomllib.loads(f"{dotted} = 0")
     while isinstance(node, dict):
@@ -42,15 +42,12 @@ def key_parts(dotted: str) -> list[str]:
     return parts
 
 
-class _Scan:
-    """A cursor over the text, and what it has found so far."""
-
+class _Scanner:
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
+        self.text, self.at = text, 0
         self.newlines = [match.start() for match in re.finditer("\n", text)]
-        self.found: dict[Key, int] = {}
-        self.last: dict[Key, int] = {}  # of each [[array]], the index that is being filled
+        self.lines: dict[Key, int] = {}
+        self.last: dict[Key, int] = {}  # index of the last item of each [[array]]
 
     @property
     def line(self) -> int:
@@ -58,7 +55,7 @@ class _Scan:
 
     def skip(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self.text, self.at)
-        assert match, f"tomllib took what the scanner cannot read at line {self.line}"
+        assert match, f"tomllib accepts line {self.line}, the scanner does not"
         self.at = match.end()
         return match.group()
 
@@ -67,15 +64,14 @@ class _Scan:
         return self.text[self.at : self.at + 1]
 
     def header(self) -> Key:
-        brackets = 2 if self.text.startswith("[[", self.at) else 1
-        line = self.line
+        brackets, line = 2 if self.text.startswith("[[", self.at) else 1, self.line
         self.at += brackets
         path = self.key(())
         self.at += brackets
         if brackets == 2:
             self.last[path] = self.last.get(path, -1) + 1
             path = (*path, self.last[path])
-        self.found[path] = line  # [a] itself says more than an [a.b] before it
+        self.lines[path] = line  # the line of [a] replaces that of an earlier [a.b]
         return path
 
     def key(self, path: Key) -> Key:
@@ -84,7 +80,7 @@ class _Scan:
             if path in self.last:
                 path = (*path, self.last[path])
             path = (*path, part)
-            self.found.setdefault(path, line)
+            self.lines.setdefault(path, line)
         return path
 
     def pair(self, table: Key) -> None:
@@ -105,7 +101,7 @@ class _Scan:
             elif opening == "{":
                 self.pair(path)
             else:
-                self.found[(*path, items)] = self.line
+                self.lines[(*path, items)] = self.line
                 self.value((*path, items))
                 items += 1
         self.at += 1

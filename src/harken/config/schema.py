@@ -1,7 +1,6 @@
-"""What the dataclasses say: the keys of a table, their types and bounds, what an absent one means.
+"""Read config classes: the keys of a table, their types, bounds and defaults.
 
-Nothing here has seen a file. A type that is not supported is a TypeError: the mistake of whoever
-wrote the dataclass, not of whoever wrote the recipe.
+An unsupported type of a field is a TypeError, since it is a mistake in the source of Harken.
 """
 
 import dataclasses
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-Types = tuple[Any, ...]  # the members of a union, None apart
+Types = tuple[Any, ...]  # the members of a union without None
 
 _SCALARS = {
     bool: "true or false",
@@ -21,7 +20,7 @@ _SCALARS = {
     str: "a string",
     Path: "a path",
 }
-MAX_SIZE = 2**20  # of a whole number that has no bound of its own, such as the width of a layer
+MAX_SIZE = 2**20  # of an integer without an upper bound of its own, such as the width of a layer
 MAX_LAYERS = 1000
 MAX_KERNEL = 1001  # of a convolution
 MAX_STEPS = 10**9
@@ -44,13 +43,11 @@ def bounded(
     below: float | None = None,
     excludes: tuple[str, ...] = (),
 ) -> Any:
-    """A field whose number, or each number of whose array, is bounded: `bounded(64, at_least=1)`.
+    """Return a dataclass field with bounds for its number, or for each number of its array.
 
-    `excludes` names keys that contradict this one. Where this key is given, a value that they have
-    from a default of the table gives way to their own default; a `--set` wins over the file alike.
-
-    The bounds hold for what a recipe says, not for a record made in Python: a dataclass has no
-    hook for one field that would cost less than a line in its `__post_init__`.
+    `excludes` names keys that contradict this one: where this key is given, their value from an
+    earlier layer (default of the table, file, `--set`) is replaced by the default of their class.
+    Bounds are checked in recipes, not in configs that are constructed in Python.
     """
     bounds = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -58,17 +55,17 @@ def bounded(
 
 
 @dataclass(frozen=True)
-class Slot:
-    """One key of a table."""
+class KeySpec:
+    """The type, the default and the bounds of a key of a table."""
 
     field: dataclasses.Field[Any]
     types: Types
     optional: bool
 
     def absent(self, table: object) -> Any:
-        """What leaving the key out means, MISSING if it must be there.
+        """Return the value of an absent key, MISSING if the key is required.
 
-        `table` is the default of the whole table, or None where it has no default of this kind.
+        `table` is the default of the whole table; None if it has no default of this kind.
         """
         if table is not None:
             return getattr(table, self.field.name)
@@ -85,106 +82,95 @@ class Slot:
 
     @property
     def limits(self) -> dict[str, float]:
-        """The bounds of the field; a whole number without an upper one has `MAX_SIZE`."""
-        limits = {
-            name: self.field.metadata[name] for name in _BOUNDS if name in self.field.metadata
-        }
+        """The bounds by their names in `bounded`."""
+        metadata = self.field.metadata
+        limits = {name: metadata[name] for name in _BOUNDS if name in metadata}
         if int in (*self.types, *items(self.types)) and not limits.keys() & {"at_most", "below"}:
             limits["at_most"] = MAX_SIZE
         return limits
 
     @property
     def bounds(self) -> str:
-        limits = self.limits
-        return " and ".join(
-            f"{_BOUNDS[name][0]} {limits[name]}" for name in _BOUNDS if name in limits
-        )
+        return " and ".join(f"{_BOUNDS[name][0]} {bound}" for name, bound in self.limits.items())
 
     def within(self, value: object) -> bool:
-        if not isinstance(value, int | float):
-            return True  # the path of a `Path | float` has no size
-        limits = self.limits
-        return all(_BOUNDS[name][1](value, limits[name]) for name in _BOUNDS if name in limits)
+        """Return whether a value is within the bounds; one that is not a number always is."""
+        return not isinstance(value, int | float) or all(
+            _BOUNDS[name][1](value, bound) for name, bound in self.limits.items()
+        )
 
 
 @cache
-def slots(record: type) -> dict[str, Slot]:
-    """The keys of the table of a record, in their order."""
-    hints = get_type_hints(record)
+def key_specs(kind: type) -> dict[str, KeySpec]:
+    """Return the keys of a config class, in the order of its fields."""
+    hints = get_type_hints(kind)
     return {
-        field.name: Slot(
+        field.name: KeySpec(
             field=field,
             types=types_of(hints[field.name]),
             optional=NoneType in get_args(hints[field.name]),
         )
-        for field in dataclasses.fields(record)
+        for field in dataclasses.fields(kind)
         if field.init
     }
 
 
 def types_of(hint: Any) -> Types:
-    """The members of a union, None left out; of any other type, itself."""
+    """Return the members of a union without None, or the type itself."""
     members = get_args(hint) if _origin(hint) in (Union, UnionType) else (hint,)
     types = tuple(member for member in members if member is not NoneType)
     for kind in types:
-        many = _origin(kind) is tuple and get_args(kind)[1:] == (...,)
-        if not (kind in _SCALARS or is_record(kind) or _origin(kind) is Literal or many):
+        is_array = _origin(kind) is tuple and get_args(kind)[1:] == (...,)
+        is_literal = _origin(kind) is Literal
+        if not (kind in _SCALARS or config_types((kind,)) or is_literal or is_array):
             raise TypeError(f"a recipe cannot hold {kind}; see harken.config.schema")
     if str in types and Path in types:
-        raise TypeError(f"{hint}: nothing in a recipe tells a str from a Path")
+        raise TypeError(f"{hint}: a recipe cannot tell a str from a Path")
     return types
 
 
-def is_record(kind: object) -> bool:
-    """Whether this is a dataclass, rather than a record made from one."""
-    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
-
-
-def records(types: Types) -> tuple[type, ...]:
-    """Those types that a table can become."""
-    return tuple(kind for kind in types if is_record(kind))
+def config_types(types: Types) -> tuple[type, ...]:
+    """Return the config classes among the types."""
+    return tuple(k for k in types if isinstance(k, type) and dataclasses.is_dataclass(k))
 
 
 def items(types: Types) -> Types:
-    """What an array may hold; nothing if no array is wanted."""
+    """Return the types of the items of an array; empty if none of the types is an array."""
     return next((types_of(get_args(kind)[0]) for kind in types if _origin(kind) is tuple), ())
 
 
 def choices(types: Types) -> tuple[str | int, ...]:
-    """The values that the Literals among the types allow."""
+    """Return the values that the Literals among the types allow."""
     return tuple(choice for kind in types if _origin(kind) is Literal for choice in get_args(kind))
 
 
 @cache
 def kinds_of(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]:
-    """The key that tells the records of a union apart, and the record for each of its values."""
-    for name in slots(union[0]):
-        values = [choices(slots(record)[name].types) for record in union if name in slots(record)]
-        single = {value[0] for value in values if len(value) == 1}
-        if len(single) == len(union):
-            return name, {value[0]: record for value, record in zip(values, union, strict=True)}
-    names = ", ".join(record.__name__ for record in union)
+    """Return the key that distinguishes the classes of a union, and the class of each value."""
+    for name in key_specs(union[0]):
+        specs = [key_specs(kind)[name] for kind in union if name in key_specs(kind)]
+        values = [choices(spec.types) for spec in specs]
+        if len({value[0] for value in values if len(value) == 1}) == len(union):
+            return name, {value[0]: kind for value, kind in zip(values, union, strict=True)}
+    names = ", ".join(kind.__name__ for kind in union)
     raise TypeError(f"no field with one Literal value each tells {names} apart")
 
 
 def kind_named(value: object, union: tuple[type, ...]) -> type | None:
-    """The record of the union that has this value; True is not 1."""
+    """Return the class of the union with this value."""
     by_value = kinds_of(union)[1].items()
-    return next((record for own, record in by_value if same(own, value)), None)
+    return next((kind for own, kind in by_value if _same(own, value)), None)
 
 
-def same(choice: object, value: object) -> bool:
-    """Equal and of one type, since to Python True == 1 == 1.0."""
-    return type(choice) is type(value) and choice == value
+def _same(choice: object, value: object) -> bool:
+    return type(choice) is type(value) and choice == value  # to Python, True == 1 == 1.0
 
 
-def fit(types: Types, value: Any) -> Any:
-    """A scalar of TOML as one of the types, MISSING if it is none of them."""
+def convert(types: Types, value: Any) -> Any:
+    """Return a TOML scalar as one of the types, MISSING if none of them accepts it."""
     if type(value) is int and value.bit_length() > 64:
-        return MISSING  # no float and no tensor holds it, and Python refuses to print the longest
-    if any(same(choice, value) for choice in choices(types)):
-        return value
-    if type(value) in types:
+        return MISSING  # too large for floats, tensors and, at some length, for printing
+    if type(value) in types or any(_same(choice, value) for choice in choices(types)):
         return value
     if type(value) is int and float in types:
         return float(value)
@@ -193,17 +179,18 @@ def fit(types: Types, value: Any) -> Any:
     return MISSING
 
 
-def wanted(types: Types) -> str:
-    """The types in words, for a person who writes TOML."""
+def describe_types(types: Types) -> str:
+    """Return the types in the terms of TOML, such as "a whole number or a path"."""
     words = [_SCALARS[kind] for kind in types if kind in _SCALARS]
     if allowed := choices(types):
         words.insert(0, ("one of " if len(allowed) > 1 else "") + ", ".join(map(repr, allowed)))
     if inner := items(types):
-        words.append("an array of tables" if records(inner) else f"an array, each {wanted(inner)}")
-    if records(types):
-        words.append("a table")
-    return " or ".join(words)
+        is_table = bool(config_types(inner))
+        words.append(
+            "an array of tables" if is_table else f"an array, each {describe_types(inner)}"
+        )
+    return " or ".join([*words, "a table"] if config_types(types) else words)
 
 
 def _origin(kind: Any) -> Any:
-    return get_origin(kind)  # which the stubs take for a ParamSpec where the type is not known
+    return get_origin(kind)  # for an unknown type, the stubs of get_origin return a ParamSpec

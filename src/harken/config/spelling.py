@@ -1,4 +1,4 @@
-"""The word that was probably meant."""
+"""Suggestions for misspelled names."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -8,18 +8,18 @@ from harken.errors import UserError
 
 
 def nearest_first(word: object, options: Iterable[Any]) -> list[Any]:
-    """The options, those most like the word first."""
-    return sorted(options, key=lambda option: _likeness(word, option), reverse=True)
+    """Sort the options by similarity to a word, the most similar first."""
+    return sorted(options, key=lambda option: _similarity(word, option), reverse=True)
 
 
 def nearest(word: object, options: Iterable[Any]) -> Any | None:
-    """The option that the word is likely a misspelling of."""
+    """Return the option that the word probably misspells."""
     best = next(iter(nearest_first(word, options)), None)
-    return best if best is not None and _likeness(word, best) >= 0.6 else None
+    return best if best is not None and _similarity(word, best) >= 0.6 else None
 
 
 def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raise unless the value of an argument is one of a few names."""
+    """Raise unless the value of an argument is one of the choices."""
     if value in choices:
         return
     *others, last = map(repr, choices)
@@ -30,5 +30,5 @@ def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
     )
 
 
-def _likeness(word: object, option: object) -> float:
+def _similarity(word: object, option: object) -> float:
     return difflib.SequenceMatcher(None, str(word).lower(), str(option).lower()).ratio()

@@ -1,4 +1,4 @@
-"""Records -> TOML and plain dicts: the effective config, every default written out."""
+"""Write configs as TOML or plain dicts, with every default."""
 
 import dataclasses
 import json
@@ -8,65 +8,63 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harken.config.schema import slots
+from harken.config.schema import key_specs
 from harken.errors import UserError
 
 
-def dumps(record: object) -> str:
-    """The record as TOML that loads as an equal record.
+def dumps(config: object) -> str:
+    """Return TOML that loads as an equal config.
 
-    TOML has no null, so a None is left out; ValueError if leaving it out would mean a value.
+    TOML has no null, so None is omitted; ValueError if an absent key would mean another value.
     """
-    _refuse_lost(record, default=None)
-    return "\n".join(_block(as_plain(record), ())).lstrip("\n") + "\n"
+    _check_none(config, default=None)
+    return "\n".join(_block(as_plain(config), ())).lstrip("\n") + "\n"
 
 
-def as_plain(record: object) -> dict[str, Any]:
-    """The record as nested dicts and lists of what JSON knows; paths are absolute strings."""
-    kind: type = type(record)
-    return {name: _plain(getattr(record, name)) for name in slots(kind)}
+def as_plain(config: object) -> dict[str, Any]:
+    """Return the config as nested dicts and lists of JSON values; paths are absolute strings."""
+    kind: type = type(config)
+    return {name: _plain(getattr(config, name)) for name in key_specs(kind)}
 
 
 def absolute(path: str | Path, folder: str | Path = "") -> Path:
-    """The path as seen from a folder; links stay what they are, since a user named them."""
-    # Of pathlib, expanduser raises for the home of nobody, and absolute leaves the dots in.
+    """Return an absolute path without resolving links, since the user named them."""
+    # Path.expanduser raises for an unknown user, and Path.absolute does not remove "..".
     return Path(os.path.abspath(Path(folder, os.path.expanduser(path))))  # noqa: PTH100, PTH111
 
 
 def inline(value: Any) -> str:
-    """One TOML value on one line."""
+    """Return a TOML value on one line."""
     match value:
         case bool():
             return "true" if value else "false"
         case int():
             return str(value)
         case float():
-            return float.__repr__(value)  # numpy's float64 is a float that prints its type
+            return float.__repr__(value)  # the repr of numpy's float64 contains its type
         case str():
             return _quoted(value)
         case list():
             return f"[{', '.join(map(inline, value))}]"
         case dict():
-            pairs = (f"{_key(key)} = {inline(item)}" for key, item in _given(value))
+            pairs = (f"{_key(key)} = {inline(item)}" for key, item in _not_none(value))
             return f"{{ {', '.join(pairs)} }}"
     raise TypeError(f"TOML cannot hold {value!r}")
 
 
-def _refuse_lost(record: object, default: object) -> None:
-    kind: type = type(record)
+def _check_none(config: object, default: object) -> None:
+    kind: type = type(config)
     table = default if type(default) is kind else None
-    own = slots(kind)
-    given = [slot for name, slot in own.items() if getattr(record, name) is not None]
-    excluded = {name for slot in given for name in slot.excludes}
-    for name, slot in own.items():
-        value, absent = getattr(record, name), slot.absent(None if name in excluded else table)
+    specs = key_specs(kind)
+    given = [spec for name, spec in specs.items() if getattr(config, name) is not None]
+    excluded = {name for spec in given for name in spec.excludes}
+    for name, spec in specs.items():
+        value, absent = getattr(config, name), spec.absent(None if name in excluded else table)
         if value is None and absent is not None:
-            raise ValueError(
-                f"{kind.__name__}.{name} is None where leaving it out means {absent!r}"
-            )
+            raise ValueError(f"{kind.__name__}.{name} is None, but an absent key means {absent!r}")
         for part in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(part):
-                _refuse_lost(part, absent)
+                _check_none(part, absent)
 
 
 def _plain(value: Any) -> Any:
@@ -78,29 +76,23 @@ def _plain(value: Any) -> Any:
 
 
 def _block(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    """The lines of a table: its values first, for what follows a header belongs to the header."""
-    for key, value in _given(table):
-        if not _is_table(value) and not _are_tables(value):
-            yield f"{_key(key)} = {inline(value)}"
-    for key, value in _given(table):
-        header = ".".join((*path, _key(key)))
-        if _is_table(value):
-            yield from ("", f"[{header}]", *_block(value, (*path, _key(key))))
-        elif _are_tables(value):
-            for item in value:
-                yield from ("", f"[[{header}]]", *_block(item, (*path, _key(key))))
+    """Yield the lines of a table: values before tables, whose headers would capture them."""
+    tables: dict[str, list[Any]] = {}
+    for name, value in _not_none(table):
+        key = _key(name)
+        if isinstance(value, dict):
+            tables[f"[{'.'.join((*path, key))}]"] = [(key, value)]
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            tables[f"[[{'.'.join((*path, key))}]]"] = [(key, item) for item in value]
+        else:
+            yield f"{key} = {inline(value)}"
+    for header, blocks in tables.items():
+        for key, block in blocks:
+            yield from ("", header, *_block(block, (*path, key)))
 
 
-def _given(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _not_none(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((key, value) for key, value in table.items() if value is not None)
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _are_tables(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_table, value))
 
 
 def _key(name: str) -> str:
@@ -112,7 +104,7 @@ def _quoted(text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise UserError(
-            f"{text!r} is not valid Unicode, which a recipe must be", fix="rename it"
+            f"{text!r} is not valid Unicode (expected UTF-8)", fix="rename it"
         ) from error
-    # JSON escapes as TOML does, but for DEL, which TOML wants escaped too.
+    # JSON escapes as TOML does, except for DEL, which only TOML escapes.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

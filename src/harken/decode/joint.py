@@ -42,10 +42,10 @@ DecodingMode = Literal["ctc", "attention", "both"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeechSearchConfig(SearchConfig):
-    """`mode` is the decoding mode, `ctc_weight` the weight of CTC in mode 'both'."""
+    """Search of a speech recognizer."""
 
-    mode: DecodingMode = "both"
-    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)
+    mode: DecodingMode = "both"  # decode with CTC, with the attention decoder or with both
+    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # weight of CTC in mode "both"
 
 
 class SpeechModel(Seq2SeqModel, Protocol):

@@ -17,16 +17,19 @@ class SearchConfig:
     A finished hypothesis of n tokens, with `end`, is ranked by log P / n ** length_penalty.
     """
 
+    # number of hypotheses of beam search; 1 is greedy search
     beam: int = bounded(1, at_least=1, at_most=1024, excludes=("temperature", "top_k", "top_p"))
+    # exponent of the length by which log-probabilities are divided; 0 disables normalization
     length_penalty: float = bounded(1.0, at_least=0.0, at_most=10.0)
     early_stopping: bool = True  # stop when `beam` hypotheses have ended
-    max_tokens: int | None = bounded(
-        None, at_least=1
-    )  # generated tokens; as many as the task allows
+    # maximum number of generated tokens; by default as many as the task allows
+    max_tokens: int | None = bounded(None, at_least=1)
+    # temperature of sampling; without one, beam search is used
     temperature: float | None = bounded(None, above=0.0, at_most=1e6, excludes=("beam",))
     top_k: int | None = bounded(None, at_least=1)  # sample among the k most probable tokens
-    top_p: float | None = bounded(None, above=0.0, at_most=1.0)  # or those with this total
-    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of samples
+    # sample among the most probable tokens with this total probability
+    top_p: float | None = bounded(None, above=0.0, at_most=1.0)
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # seed of sampling
 
     def __post_init__(self) -> None:
         if self.temperature is None and (self.top_k is not None or self.top_p is not None):

@@ -43,15 +43,16 @@ from harken.layers.transformer import TransformerBlock
 class InitHeadConfig:
     """One designed head; layers and heads are counted from 1."""
 
-    layer: int = bounded(1, at_least=1)
-    head: int = bounded(1, at_least=1)
+    layer: int = bounded(1, at_least=1)  # layer of the head, from 1
+    head: int = bounded(1, at_least=1)  # head in its layer, from 1
+    # "shift" attends to the token `offset` steps back, "band" to the tokens around it
     kind: Literal["shift", "band"] = "shift"
-    offset: int = bounded(1, at_least=0)
+    offset: int = bounded(1, at_least=0)  # distance to the attended token in steps
     band: float = bounded(8.0, above=0.0, at_most=1e6)  # width of a band in steps
-    # Of a band; that of a shift follows from the tolerance.
+    # factor of the scores of a band; that of a shift follows from the tolerance
     sharpness: float = bounded(1.0, above=0.0, at_most=1e6)
-    tolerance: float = bounded(0.01, above=0.0, below=1.0)  # of a shift
-    frozen: bool = False
+    tolerance: float = bounded(0.01, above=0.0, below=1.0)  # attention of a shift to other tokens
+    frozen: bool = False  # do not train the weights of the head
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,10 @@
-"""Sound -> numbers: how loud each band of pitch is, a hundred times a second; Kaldi's values.
+"""Log-mel filterbank features, equal to those of Kaldi (`kaldi-native-fbank` without dither).
 
-    frame       samples of a window, a hop behind the last one's: s_n - mean(s), then
-                s_n - emphasis * s_{n-1}, where the first sample stands for the one before it
-    spectrum    P_f = |FFT(w * frame)_f|^2,  the frame filled up with zeros to a power of two
-    band        log max(floor, sum_f M_{f,band} P_f),  M triangles of equal width on the scale
-                mel(f) = 1127 ln(1 + f / 700)
-
-The values are those of `kaldi-native-fbank` without dither: the same sound gives the same numbers.
-Files are read and resampled in `formats/sound/`; masks over frames are in `augment/`.
+frame       a window of samples every hop: s_n - mean(s), then s_n - preemphasis * s_{n-1}, with
+            the first sample also in place of the one before it
+spectrum    P_f = |FFT(w * frame)_f|^2, the frame padded with zeros to a power of two
+band        log max(floor, sum_f M_{f,band} P_f), M triangles of equal width on the scale
+            mel(f) = 1127 ln(1 + f / 700)
 """
 
 import math
@@ -25,41 +22,40 @@ from torch import Tensor
 
 from harken.config import bounded
 
-CHUNK = 1 << 18  # samples of each core's frames at a time: they and their spectra stay in its cache
-TOGETHER = 32  # bands of one product: few enough to leave out most of the spectrum, which is zeros
-SOUNDS = 16  # sounds of a corpus in memory at once
-STILL = 1e-3  # a band that moves by less is not made louder
-DEEPEST = 9.0  # below the level, in logarithms of energy: 39 dB; what is softer is silence
-STEP = 3.0  # of energy's logarithm, that `level` makes one: frames are then about as large as one
+CHUNK = 1 << 18  # samples of frames per core at a time: they and their spectra stay in its cache
+BANDS_TOGETHER = 32  # bands per product: few enough to skip most of the spectrum, which is zeros
+SOUNDS = 16  # recordings of a corpus in memory at once
+MIN_DEVIATION = 1e-3  # bands with a smaller deviation are not amplified
+DEPTH = 9.0  # log energy below the level (39 dB) at which "level" cuts off
+LEVEL_UNIT = 3.0  # log energy that "level" maps to one, so that values are about as large as one
 
 Normalization = Literal["none", "level", "mean", "mean_and_variance"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilterbankConfig:
-    """Which frames and which bands; short recordings of 8000 samples a second want 40."""
+    """Frames and mel bands; 40 bands suit short recordings of 8000 samples per second."""
 
-    sample_rate: int = bounded(16000, at_least=1, at_most=768_000)  # samples a second
-    mel_bins: int = bounded(80, at_least=1, at_most=1024)  # F, the bands
-    window_ms: float = bounded(25.0, above=0.0, at_most=1000.0)
-    hop_ms: float = bounded(10.0, above=0.0, at_most=1000.0)
-    window: Literal["povey", "hann", "hamming"] = "povey"
-    preemphasis: float = bounded(0.97, at_least=0.0, at_most=1.0)
-    low_freq: float = bounded(20.0, at_least=0.0)  # Hz, where the first triangle begins
-    high_freq: float | None = bounded(
-        None, above=0.0
-    )  # Hz, where the last one ends; None: rate / 2
-    remove_dc: bool = True  # the mean of each frame
-    floor: float = bounded(2.0**-23, above=0.0, at_most=1.0)  # of energy: the log of silence
-    snip_edges: bool = True  # only frames that fit; else one a hop, with the sound mirrored
-    normalize: Normalization = "none"  # of each utterance
+    sample_rate: int = bounded(16000, at_least=1, at_most=768_000)  # samples per second
+    mel_bins: int = bounded(80, at_least=1, at_most=1024)  # number of mel bands F
+    window_ms: float = bounded(25.0, above=0.0, at_most=1000.0)  # length of a frame in milliseconds
+    hop_ms: float = bounded(10.0, above=0.0, at_most=1000.0)  # time between frames in milliseconds
+    window: Literal["povey", "hann", "hamming"] = "povey"  # shape of the window
+    preemphasis: float = bounded(0.97, at_least=0.0, at_most=1.0)  # coefficient of pre-emphasis
+    low_freq: float = bounded(20.0, at_least=0.0)  # lower edge of the first band in Hz
+    # upper edge of the last band in Hz; by default half of sample_rate
+    high_freq: float | None = bounded(None, above=0.0)
+    remove_dc: bool = True  # subtract the mean of each frame
+    floor: float = bounded(2.0**-23, above=0.0, at_most=1.0)  # minimum energy before the logarithm
+    snip_edges: bool = True  # only frames inside the signal; else a frame per hop, edges mirrored
+    normalize: Normalization = "none"  # normalization of each utterance
 
     def __post_init__(self) -> None:
         if self.window_samples < 2 or not 1 <= self.hop_samples <= self.window_samples:
             raise ValueError(
-                f"window_ms {self.window_ms:g} and hop_ms {self.hop_ms:g} make a window of "
-                f"{self.window_samples} samples every {self.hop_samples}; a window has 2 or more, "
-                "and none may lie between two windows"
+                f"window_ms and hop_ms: expected a window of at least 2 samples and a hop of 1 "
+                f"sample to a window, got {self.window_ms:g} and {self.hop_ms:g} "
+                f"({self.window_samples} and {self.hop_samples} samples)"
             )
         if not self.low_freq < self.highest <= self.sample_rate / 2:
             raise ValueError(
@@ -80,16 +76,14 @@ class FilterbankConfig:
         return self.sample_rate / 2 if self.high_freq is None else self.high_freq
 
     @property
-    def begin(self) -> int:
-        """The sample at which the first frame begins.
-
-        That is where the sound begins, or so that the sound begins half a hop before the middle.
-        """
+    def first_sample(self) -> int:
+        """The sample at which the first frame begins, negative if edges are mirrored."""
         return 0 if self.snip_edges else self.hop_samples // 2 - self.window_samples // 2
 
     def seconds_of(self, frame: float) -> float:
-        """When the middle of a frame is heard; a place between two frames has its time too."""
-        return (self.begin + self.hop_samples * frame + self.window_samples / 2) / self.sample_rate
+        """Return the time of the middle of a frame, or of a position between two frames."""
+        middle = self.first_sample + self.hop_samples * frame + self.window_samples / 2
+        return middle / self.sample_rate
 
     def build(self) -> "Filterbank":
         return Filterbank(self)
@@ -102,12 +96,9 @@ class Bands(NamedTuple):
     squares: slice  # a frequency has two, of its real and of its imaginary part
     weights: Float[Tensor, "squares bands"]
 
-    def to(self, like: Tensor) -> "Bands":
-        return self._replace(weights=self.weights.to(like))
-
 
 class Filterbank:
-    """Signals of unlike length -> frames B T F and which of them are no padding."""
+    """Compute the frames B T F of a padded batch of signals, and the mask of real frames."""
 
     def __init__(self, config: FilterbankConfig) -> None:
         self.config = config
@@ -116,8 +107,8 @@ class Filterbank:
         self._shape = window_shape(config.window, self._window)
         self._bands = banded(mel_triangles(config, self._points))
 
-    def frames_in(self, lengths: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """How many frames signals of so many samples have."""
+    def count_frames(self, lengths: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
+        """Return the number of frames of signals of so many samples."""
         if self.config.snip_edges:
             return ((lengths - self._window) // self._hop + 1).clamp(min=0)
         return (lengths + self._hop // 2) // self._hop
@@ -126,60 +117,62 @@ class Filterbank:
     def __call__(
         self, signals: Float[Tensor, "B N"], lengths: Int[Tensor, "B"]
     ) -> tuple[Float[Tensor, "B T F"], Bool[Tensor, "B T"]]:
-        """(frames, where a frame is); what is behind the last frame of a row is 0."""
-        counts = self.frames_in(lengths)
+        counts = self.count_frames(lengths)
         longest = int(counts.max()) if len(counts) else 0
         present = torch.arange(longest, device=signals.device) < counts[:, None]
         if not longest:
             return signals.new_zeros(*present.shape, self.config.mel_bins), present
-        heard = signals if self.config.snip_edges else self._with_edges(signals, lengths)
-        frames = self._energies(heard, counts.tolist())
-        return normalized(frames, present, self.config.normalize), present
+        if not self.config.snip_edges:
+            signals = self._mirror_edges(signals, lengths)
+        frames = self._energies(signals, counts.tolist())
+        return normalize_utterances(frames, present, self.config.normalize), present
 
-    def _with_edges(
+    def _mirror_edges(
         self, signals: Float[Tensor, "B N"], lengths: Int[Tensor, "B"]
-    ) -> Float[Tensor, "B reached"]:
-        """Each signal with what its first and last frames reach beyond it: its mirror image."""
-        before, behind = -self.config.begin, self._window - self._window // 2
+    ) -> Float[Tensor, "B extended"]:
+        """Extend each signal by its mirror image, as far as its first and last frames reach."""
+        before, after = -self.config.first_sample, self._window - self._window // 2
         ends = lengths[:, None].clamp(min=1)
-        steps = torch.arange(-before, behind, device=signals.device)
-        places = torch.where(steps < 0, steps, ends + steps)
-        # Place -1 shows 0 and place `end` shows end - 1: there and back is twice the signal.
-        turn = places % (2 * ends)
-        seen = signals.gather(1, torch.minimum(turn, 2 * ends - 1 - turn))
-        return F.pad(signals, (before, behind)).scatter_(1, places + before, seen)
+        steps = torch.arange(-before, after, device=signals.device)
+        indices = torch.where(steps < 0, steps, ends + steps)
+        # Index -1 mirrors 0 and `end` mirrors end - 1, with a period of twice the signal.
+        phase = indices % (2 * ends)
+        mirrored = signals.gather(1, torch.minimum(phase, 2 * ends - 1 - phase))
+        return F.pad(signals, (before, after)).scatter_(1, indices + before, mirrored)
 
     def _energies(self, signals: Float[Tensor, "B N"], counts: list[int]) -> Float[Tensor, "B T F"]:
-        """Logarithms of the bands of the first `counts` frames of each signal, then zeros."""
+        """Return log energies of the first `counts` frames of each signal, then zeros."""
         config, window, points = self.config, self._window, self._points
-        shape, bands = self._shape.to(signals), [some.to(signals) for some in self._bands]
+        shape = self._shape.to(signals)
+        bands = [block._replace(weights=block.weights.to(signals)) for block in self._bands]
         framed = signals.unfold(1, window, self._hop)
         energies = signals.new_empty(len(signals), max(counts), config.mel_bins)
-        # Memory that all pieces use in turn.
-        most = max(1, CHUNK * torch.get_num_threads() // points)
-        samples, zeros = signals.new_empty(most, window + 1), signals.new_zeros(most, points)
-        sums = signals.new_empty(most, config.mel_bins)
+        # All chunks use the same buffers.
+        max_frames = max(1, CHUNK * torch.get_num_threads() // points)
+        samples = signals.new_empty(max_frames, window + 1)
+        zeros = signals.new_zeros(max_frames, points)
+        sums = signals.new_empty(max_frames, config.mel_bins)
 
-        @cache  # finding these views takes as long as a step, and most pieces are of one size
-        def room(rows: int, times: int) -> tuple[Tensor, ...]:
+        @cache  # creating the views takes as long as an operation, and most chunks have one size
+        def buffers(rows: int, times: int) -> tuple[Tensor, ...]:
             size = rows * times
             whole, padded = samples[:size].view(rows, times, -1), zeros[:size]
             frame = padded.view(rows, times, -1)[..., :window]
             return whole[..., 1:], whole[..., :-1], frame, padded, sums[:size]
 
-        for piece in pieces(counts, most):
-            heard, written = framed[piece], energies[piece]
-            centered, before, frame, padded, summed = room(*written.shape[:2])
-            total = heard.sum(dim=2, keepdim=True) if config.remove_dc else 0.0
-            torch.sub(heard, total, alpha=1 / window, out=centered)
-            before[..., 0] = centered[..., 0]
-            torch.sub(centered, before, alpha=config.preemphasis, out=frame)
+        for chunk in frame_chunks(counts, max_frames):
+            raw, result = framed[chunk], energies[chunk]
+            centered, previous, frame, padded, summed = buffers(*result.shape[:2])
+            total = raw.sum(dim=2, keepdim=True) if config.remove_dc else 0.0
+            torch.sub(raw, total, alpha=1 / window, out=centered)
+            previous[..., 0] = centered[..., 0]
+            torch.sub(centered, previous, alpha=config.preemphasis, out=frame)
             frame.mul_(shape)
             spectra = torch.view_as_real(torch.fft.rfft(padded))
             squares = spectra.flatten(start_dim=1).square_()
-            for some in bands:
-                torch.mm(squares[:, some.squares], some.weights, out=summed[:, some.bands])
-            torch.log(summed.clamp_(min=config.floor).view(written.shape), out=written)
+            for block in bands:
+                torch.mm(squares[:, block.squares], block.weights, out=summed[:, block.bands])
+            torch.log(summed.clamp_(min=config.floor).view(result.shape), out=result)
         for row, count in zip(energies, counts, strict=True):
             row[count:] = 0.0
         return energies
@@ -188,41 +181,41 @@ class Filterbank:
 def frames_of(
     signals: Iterable[Float[np.ndarray, "samples"]], config: FilterbankConfig
 ) -> Iterator[Float[Tensor, "T F"]]:
-    """The frames of each sound, made of a few sounds at a time: a corpus need not fit in memory."""
-    filterbank, waiting = config.build(), iter(signals)
-    while some := list(islice(waiting, SOUNDS)):
-        lengths = torch.tensor([len(signal) for signal in some])
-        padded = torch.zeros(len(some), int(lengths.max()))
-        for row, signal in zip(padded, some, strict=True):
+    """Yield the frames of each signal; only a few signals are in memory at once."""
+    filterbank, remaining = config.build(), iter(signals)
+    while batch := list(islice(remaining, SOUNDS)):
+        lengths = torch.tensor([len(signal) for signal in batch])
+        padded = torch.zeros(len(batch), int(lengths.max()))
+        for row, signal in zip(padded, batch, strict=True):
             row[: len(signal)] = torch.from_numpy(signal)
         for frames, present in zip(*filterbank(padded, lengths), strict=True):
             yield frames[present]
 
 
-def pieces(counts: list[int], most: int) -> Iterator[tuple[slice, slice]]:
-    """(rows, frames of them), `most` frames or fewer: parts of a long row, or some short rows."""
+def frame_chunks(counts: list[int], max_frames: int) -> Iterator[tuple[slice, slice]]:
+    """Yield (rows, frames) of at most `max_frames`: parts of a long row, or several short rows."""
     row = 0
     while row < len(counts):
         count, end = counts[row], row + 1
-        while end < len(counts) and max(count, counts[end]) * (end + 1 - row) <= most:
+        while end < len(counts) and max(count, counts[end]) * (end + 1 - row) <= max_frames:
             count, end = max(count, counts[end]), end + 1
-        parts = -(-count // most)
+        parts = -(-count // max_frames)
         for part in range(parts):
             yield slice(row, end), slice(count * part // parts, count * (part + 1) // parts)
         row = end
 
 
 def window_shape(kind: str, samples: int) -> Float[Tensor, "samples"]:
-    """0 at both ends (hamming: 0.08) and 1 in the middle; Povey's is a broader Hann."""
-    turn = torch.arange(samples, dtype=torch.float64) * (2 * math.pi / (samples - 1))
+    """Return a window with 0 at both ends (hamming: 0.08) and 1 in the middle."""
+    phase = torch.arange(samples, dtype=torch.float64) * (2 * math.pi / (samples - 1))
     if kind == "hamming":
-        return 0.54 - 0.46 * turn.cos()
-    hann = 0.5 - 0.5 * turn.cos()
+        return 0.54 - 0.46 * phase.cos()
+    hann = 0.5 - 0.5 * phase.cos()
     return hann**0.85 if kind == "povey" else hann
 
 
 def mel_triangles(config: FilterbankConfig, points: int) -> Float[Tensor, "frequencies F"]:
-    """How much of each frequency of the spectrum goes into each band."""
+    """Return the weight of each frequency of the spectrum in each band."""
 
     def mel(hertz: Tensor) -> Tensor:
         return 1127 * (hertz / 700).log1p()
@@ -231,16 +224,16 @@ def mel_triangles(config: FilterbankConfig, points: int) -> Float[Tensor, "frequ
     corners = torch.linspace(low, high, config.mel_bins + 2, dtype=torch.float64)
     left, middle, right = corners[:-2], corners[1:-1], corners[2:]
     frequencies = torch.arange(points // 2 + 1, dtype=torch.float64) * (config.sample_rate / points)
-    place = mel(frequencies)[:, None]
-    rising, falling = (place - left) / (middle - left), (right - place) / (right - middle)
+    position = mel(frequencies)[:, None]
+    rising, falling = (position - left) / (middle - left), (right - position) / (right - middle)
     return torch.minimum(rising, falling).clamp(min=0)
 
 
 def banded(triangles: Float[Tensor, "frequencies F"]) -> list[Bands]:
-    """The same matrix in blocks, without the frequencies that a block leaves out."""
+    """Split the matrix into blocks of bands without the frequencies that a block does not use."""
     blocks = []
-    for first in range(0, triangles.shape[1], TOGETHER):
-        block = triangles[:, first : first + TOGETHER]
+    for first in range(0, triangles.shape[1], BANDS_TOGETHER):
+        block = triangles[:, first : first + BANDS_TOGETHER]
         used = block.any(dim=1).nonzero().flatten().tolist() or [0]  # a band may have no frequency
         weights = block[used[0] : used[-1] + 1].repeat_interleave(2, dim=0)
         squares = slice(2 * used[0], 2 * used[-1] + 2)
@@ -248,28 +241,26 @@ def banded(triangles: Float[Tensor, "frequencies F"]) -> list[Bands]:
     return blocks
 
 
-def normalized(
-    frames: Float[Tensor, "B T F"],
-    present: Bool[Tensor, "B T"],
-    by: Normalization,
+def normalize_utterances(
+    frames: Float[Tensor, "B T F"], present: Bool[Tensor, "B T"], mode: Normalization
 ) -> Float[Tensor, "B T F"]:
-    """Utterances that differ less by what does not matter; padding stays 0.
+    """Normalize each utterance; padding stays 0.
 
-    level: how loud the whole is, and how deep its silence, are taken away. The shape of the
-        spectrum stays, by which a short word is known.
-    mean, mean_and_variance: each band is about 0, and has variance 1. Long utterances lose the
-        microphone with it, short ones the vowel too.
+    level: remove the loudness of the utterance and cut off silence. The shape of the spectrum
+        stays, which identifies short words.
+    mean, mean_and_variance: each band has mean 0, and variance 1. This removes the frequency
+        response of the microphone, and from short utterances the vowel as well.
     """
-    if by == "none":
+    if mode == "none":
         return frames
-    there, counts = present[:, :, None], present.sum(dim=1).clamp(min=1)[:, None, None]
-    if by == "level":
-        energy = frames.double().exp().masked_fill(~there, 0.0).sum(dim=(1, 2), keepdim=True)
+    real, counts = present[:, :, None], present.sum(dim=1).clamp(min=1)[:, None, None]
+    if mode == "level":
+        energy = frames.double().exp().masked_fill(~real, 0.0).sum(dim=(1, 2), keepdim=True)
         level = (energy / (counts * frames.shape[2])).log().to(frames)
-        return ((frames - level).clamp(min=-DEEPEST) / STEP + 1).masked_fill(~there, 0.0)
+        return ((frames - level).clamp(min=-DEPTH) / LEVEL_UNIT + 1).masked_fill(~real, 0.0)
     mean = frames.sum(dim=1, keepdim=True) / counts
-    frames = (frames - mean).masked_fill(~there, 0.0)
-    if by == "mean":
+    frames = (frames - mean).masked_fill(~real, 0.0)
+    if mode == "mean":
         return frames
     deviation = (frames.square().sum(dim=1, keepdim=True) / counts).sqrt()
-    return frames / deviation.clamp(min=STILL)
+    return frames / deviation.clamp(min=MIN_DEVIATION)

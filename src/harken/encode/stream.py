@@ -1,10 +1,10 @@
-"""A text as one stream of tokens, and a continuation of it as text.
+"""A text as one stream of tokens, and the text of a continuation.
 
-    file     <start> text                      the start is a line's end, as if a line stood before
+    file     <start> text                      the start is a line break
     lines    <end> line <end> line … <end>     a document ends where the next begins
 
-A vocabulary sets a space before what it encodes. Where that space is a token by itself it is taken
-away again, so that a stream of characters holds the characters of the text and no others.
+A vocabulary adds a space before a text. If that space is a token of its own, it is removed, so a
+stream of characters has exactly the characters of the text.
 """
 
 import re
@@ -17,73 +17,68 @@ from jaxtyping import Float, Integer
 
 from harken.encode.vocabulary import END, Vocabulary
 
-Documents = Literal["file", "lines"]
-"""The whole file is one text, or every line is one."""
+Documents = Literal["file", "lines"]  # the whole file is one text, or each line is one
 
 Tokens = Integer[np.ndarray, "_count"]
 
-STRETCH = 256  # characters
+CHUNK_SIZE = 256  # characters
 BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
 
-def stretches(text: str, size: int = STRETCH) -> list[str]:
-    """A text cut every `size` characters or later, at single spaces between words, left out.
+def split_chunks(text: str, size: int = CHUNK_SIZE) -> list[str]:
+    """Split a text after at least `size` characters, at single spaces, which are left out.
 
-    Since a vocabulary sets a space before what it encodes, the pieces have the tokens of the whole,
-    and a long text need not be encoded at once.
+    Since a vocabulary adds a space before a text, the chunks have the tokens of the whole text.
     """
-    pieces, start = [], 0
+    chunks, start = [], 0
     while cut := BETWEEN_WORDS.search(text, start + size):
-        pieces.append(text[start : cut.start()])
+        chunks.append(text[start : cut.start()])
         start = cut.end()
-    return [*pieces, text[start:]]
+    return [*chunks, text[start:]]
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """How texts become streams: pieces are lines, or the stretches of one file."""
+    """Encoder of streams; the texts are lines, or the chunks of one file."""
 
     vocabulary: Vocabulary
     documents: Documents
 
     @property
     def start(self) -> int:
-        """The token that stands before the first."""
+        """The token before the first."""
         return END if self.documents == "lines" else int(self.vocabulary.encode(["\n"])[0][-1])
 
-    def encode(self, pieces: Sequence[str]) -> list[Tokens]:
-        """The tokens of each piece, a line's with its end."""
-        encoded = self.vocabulary.encode(pieces)
+    def encode(self, texts: Sequence[str]) -> list[Tokens]:
+        """Return the tokens of each chunk, or of each line with its end."""
+        encoded = self.vocabulary.encode(texts)
         if self.documents == "lines":
-            return [np.append(self._without_space(one), END) for one in encoded]
-        # A stretch follows a space, which is the text's own; only before the first there is none.
+            return [np.append(self._without_space(tokens), END) for tokens in encoded]
+        # Between chunks there is a space of the text; before the first there is none.
         return [self._without_space(encoded[0]), *encoded[1:]]
 
     def join(self, encoded: Sequence[Tokens]) -> Tokens:
-        """One after the other, behind the start."""
         return np.concatenate(([self.start], *encoded))
 
-    def contents(self, pieces: Sequence[str]) -> Float[np.ndarray, "pieces 2"]:
-        """(words, characters) of each; the space before a stretch or the end of a line counts."""
-        alone = 0 if self.documents == "lines" else 1  # the first stretch follows nothing
-        return np.array(
-            [(len(one.split()), len(one) + (place >= alone)) for place, one in enumerate(pieces)],
-            dtype=np.float64,
-        )
+    def contents(self, texts: Sequence[str]) -> Float[np.ndarray, "texts 2"]:
+        """Return (words, characters) of each text, with the space or line break next to it."""
+        first = 0 if self.documents == "lines" else 1  # no space precedes the first chunk
+        counts = [(len(t.split()), len(t) + (index >= first)) for index, t in enumerate(texts)]
+        return np.array(counts, dtype=np.float64)
 
     def prompt(self, text: str) -> Tokens:
-        """A text behind the start."""
+        """Return the start and the tokens of a text."""
         return np.append(self.start, self._without_space(self.vocabulary.encode([text])[0]))
 
-    def continuations(self, prompt: Tokens, found: Sequence[Sequence[int]]) -> list[str]:
-        """What each of these tokens adds to a prompt.
+    def continuations(self, prompt: Tokens, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text that each sequence of tokens adds to a prompt.
 
-        They are decoded behind it, since a text that is decoded alone loses the space before it.
+        Both are decoded together, since a text decoded alone loses the space before it.
         """
-        behind = [prompt.tolist(), *([*prompt.tolist(), *one] for one in found)]
-        before, *texts = self.vocabulary.decode(behind)
+        whole = [prompt.tolist(), *([*prompt.tolist(), *tokens] for tokens in sequences)]
+        before, *texts = self.vocabulary.decode(whole)
         return [text[len(before) :] for text in texts]
 
     def _without_space(self, tokens: Tokens) -> Tokens:
-        alone = len(tokens) > 0 and self.vocabulary.pieces(tokens[:1].tolist()) == [" "]
-        return tokens[1:] if alone else tokens
+        is_space = len(tokens) > 0 and self.vocabulary.pieces(tokens[:1].tolist()) == [" "]
+        return tokens[1:] if is_space else tokens

@@ -1,18 +1,19 @@
-"""How a vocabulary is fitted: characters, words, byte-pair or unigram subwords.
+"""Fit a vocabulary of characters, words, or byte-pair or unigram subwords.
 
-All four go through the same outer steps (a space before the text, special tokens, bytes as a last
-resort) and end as one `tokenizer.json`.
+All add a space before a text, start with the special tokens and fall back to bytes.
 
-    characters   every character seen; others in bytes
-    words        the commonest words, each with the space before it; others spelt out
-    bpe          byte-level byte-pair merges
-    unigram      byte-level unigram pieces (the library's fit varies a little from call to call; the
-                 others are repeatable. A run stores what it fitted, so resuming is exact with all)
+    characters   every character of the training texts; others in bytes
+    words        the most frequent words, each with the space before it; others in characters
+    bpe          byte-level byte-pair encoding
+    unigram      byte-level unigram model; the fit of the library varies slightly between calls
+
+A run stores its fitted vocabulary, so resuming is exact with all of them.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -22,26 +23,22 @@ from harken.encode.tokenizer_file import CHARACTER, MAX_TOKEN_LENGTH, WORDS
 from harken.encode.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 
 BYTES = tuple(f"<0x{value:02X}>" for value in range(256))
-MOST_CHARACTERS = 20_000  # beyond this, rare characters go to bytes rather than into the model
+MAX_CHARACTERS = 20_000  # rarer characters are encoded in bytes
+FIT_BATCH = 1000  # texts passed to the library at once
 
 
-def _finish(tokenizer: Tokenizer) -> Vocabulary:
-    tokenizer.add_special_tokens(list(SPECIAL))
-    return Vocabulary(tokenizer)
-
-
-def _spell(texts: Iterable[str]) -> Counter[str]:
+def _frequent_characters(texts: Iterable[str]) -> list[str]:
     counts: Counter[str] = Counter(" ")
     for text in texts:
         counts.update(text)
-    return counts
+    return sorted(character for character, _ in counts.most_common(MAX_CHARACTERS))
 
 
-def _piecewise(pieces: Iterable[str], *, split: bool) -> Vocabulary:
-    """Whole pieces where known, else characters, else bytes: byte-pair encoding with no merges."""
-    listed = dict.fromkeys((*SPECIAL, *BYTES, *pieces))
+def _without_merges(tokens: Iterable[str], pattern: str) -> Vocabulary:
+    """Encode matches of a pattern as tokens, else in characters, else in bytes: BPE, no merges."""
+    listed = dict.fromkeys((*SPECIAL, *BYTES, *tokens))
     model = models.BPE(
-        vocab={piece: number for number, piece in enumerate(listed)},
+        vocab={token: number for number, token in enumerate(listed)},
         merges=[],
         byte_fallback=True,
         ignore_merges=True,
@@ -50,99 +47,80 @@ def _piecewise(pieces: Iterable[str], *, split: bool) -> Vocabulary:
     )
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Prepend(" ")
-    pattern = Regex(WORDS if split else CHARACTER)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    return _finish(tokenizer)
+    tokenizer.add_special_tokens(list(SPECIAL))
+    return Vocabulary(tokenizer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CharactersConfig:
-    """One token a character."""
+    """A token per character."""
 
     kind: Literal["characters"] = "characters"
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
-        common = [character for character, _ in _spell(texts).most_common(MOST_CHARACTERS)]
-        return _piecewise(sorted(common), split=False)
+        return _without_merges(_frequent_characters(texts), CHARACTER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WordsConfig:
-    """One token a word, for the `size` commonest; rarer ones are spelt out."""
+    """A token per frequent word; rarer words are encoded in characters."""
 
     kind: Literal["words"] = "words"
-    vocab_size: int = bounded(20_000, at_least=1)
+    vocab_size: int = bounded(20_000, at_least=1)  # number of words with a token of their own
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
         splitter = pre_tokenizers.Split(Regex(WORDS), "isolated")
         words: Counter[str] = Counter()
         for text in texts:
-            words.update(piece for piece, _ in splitter.pre_tokenize_str(f" {text}"))
-        letters = _spell(words)
-        # Ties in count are broken by the word itself, so that a vocabulary is the same every time.
+            words.update(word for word, _ in splitter.pre_tokenize_str(f" {text}"))
+        # Ties in count are broken by the word, so that a fit is deterministic.
         short = (word for word in words if len(word) <= MAX_TOKEN_LENGTH)
         ranked = sorted(short, key=lambda word: (-words[word], word))[: self.vocab_size]
-        common = sorted(letter for letter, _ in letters.most_common(MOST_CHARACTERS))
-        return _piecewise((*common, *ranked), split=True)
+        return _without_merges((*_frequent_characters(words), *ranked), WORDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BytePairConfig:
-    """Byte-level byte-pair encoding with `size` tokens, the 256 bytes and specials included."""
+    """Byte-level byte-pair encoding."""
 
     kind: Literal["bpe"] = "bpe"
+    # number of tokens, including the 256 bytes and the special tokens
     vocab_size: int = bounded(2000, at_least=260)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
-        trainer = trainers.BpeTrainer(
-            vocab_size=self.vocab_size,
-            special_tokens=list(SPECIAL),
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        return _fit_byte_level(Tokenizer(models.BPE()), trainer, texts)
+        return _fit_byte_level(models.BPE(), trainers.BpeTrainer, texts, vocab_size=self.vocab_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnigramConfig:
-    """Byte-level unigram pieces, at most `size` of them with the 256 bytes and specials."""
+    """Byte-level unigram language model."""
 
     kind: Literal["unigram"] = "unigram"
-    vocab_size: int = bounded(
-        2000, at_least=261
-    )  # the library's trainer runs past 260 without a stop
+    # maximum number of tokens, including the 256 bytes and the special tokens
+    vocab_size: int = bounded(2000, at_least=261)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
-        trainer = trainers.UnigramTrainer(
-            vocab_size=self.vocab_size,
-            special_tokens=list(SPECIAL),
-            unk_token=SPECIAL[UNKNOWN],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        return _fit_byte_level(Tokenizer(models.Unigram()), trainer, texts)
+        options = {"vocab_size": self.vocab_size, "unk_token": SPECIAL[UNKNOWN]}
+        return _fit_byte_level(models.Unigram(), trainers.UnigramTrainer, texts, **options)
 
 
 def _fit_byte_level(
-    tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]
+    model: models.Model, trainer: type[trainers.Trainer], texts: Iterable[str], **options: object
 ) -> Vocabulary:
+    def batches(remaining: Iterator[str]) -> Iterator[list[str]]:
+        while batch := list(islice(remaining, FIT_BATCH)):
+            yield batch
+
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Prepend(" ")
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(_chunks(texts), trainer)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    fixed = {"special_tokens": list(SPECIAL), "initial_alphabet": alphabet, "show_progress": False}
+    tokenizer.train_from_iterator(batches(iter(texts)), trainer(**fixed, **options))
     return Vocabulary(tokenizer)
-
-
-def _chunks(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    for text in texts:
-        chunk.append(text)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 TokenizerConfig = CharactersConfig | WordsConfig | BytePairConfig | UnigramConfig

@@ -52,10 +52,6 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _is_optional_flag(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_TOKEN_LENGTH
 
@@ -77,40 +73,62 @@ def _is_pattern(value: Any) -> bool:
     return False
 
 
-def _is_end(value: Any) -> bool:
-    """A special token and its number, as `BertProcessing` has them."""
+def _is_token_and_id(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and _is_text(value[0]) and _is_id(value[1])
 
 
-BYTE_LEVEL: dict[str, Check] = {
-    "add_prefix_space": _is_flag,
-    "trim_offsets": _is_flag,
-    "use_regex": _is_flag,
-}
+def _is_template(*sequences: str) -> Check:
+    def is_part(part: Any) -> bool:
+        match part:
+            case {"Sequence": {"id": str(name), "type_id": int(kind)}}:
+                return name in sequences and 0 <= kind <= 255
+            case {"SpecialToken": {"id": str(name), "type_id": int(kind)}}:
+                return _is_text(name) and 0 <= kind <= 255
+        return False
+
+    return lambda v: isinstance(v, list) and 0 < len(v) <= MAX_PARTS and all(map(is_part, v))
+
+
+def _are_special_tokens(value: Any) -> bool:
+    def is_entry(name: str, fields: Any) -> bool:
+        match fields:
+            case {"id": str(own), "ids": [*ids], "tokens": [*tokens]}:
+                lengths = 0 < len(ids) == len(tokens) <= MAX_PARTS
+                ids_and_texts = all(map(_is_id, ids)) and all(map(_is_text, tokens))
+                return own == name and lengths and ids_and_texts
+        return False
+
+    if not isinstance(value, dict) or len(value) > MAX_PARTS:
+        return False
+    return all(is_entry(name, fields) for name, fields in value.items())
+
+
+def _flags(*names: str) -> dict[str, Check]:
+    return dict.fromkeys(names, _is_flag)
+
+
+BYTE_LEVEL = _flags("add_prefix_space", "trim_offsets", "use_regex")
 METASPACE: dict[str, Check] = {
     "replacement": _one_of("▁"),
     "str_rep": _one_of("▁"),
-    "add_prefix_space": _is_flag,
     "prepend_scheme": _one_of("first", "never", "always"),
-    "split": _is_flag,
+    **_flags("add_prefix_space", "split"),
 }
 BEHAVIOR = _one_of("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
-BERT_ENDS: dict[str, Check] = {"sep": _is_end, "cls": _is_end}
+BERT_ENDS: dict[str, Check] = {"sep": _is_token_and_id, "cls": _is_token_and_id}
 
-# Of each section: the fields of each type of component, and the field that lists those of a
-# Sequence. A field that is not listed is refused.
+# For each section: the field that lists the parts of a Sequence, and the fields of each type of
+# component. Other fields are refused.
 COMPONENTS: dict[str, tuple[str, dict[str, dict[str, Check]]]] = {
     "normalizer": (
         "normalizers",
         {
             **{name: {} for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")},
             "BertNormalizer": {
-                "clean_text": _is_flag,
-                "handle_chinese_chars": _is_flag,
-                "strip_accents": _is_optional_flag,
-                "lowercase": _is_flag,
+                "strip_accents": _one_of(None, False, True),
+                **_flags("clean_text", "handle_chinese_chars", "lowercase"),
             },
-            "Strip": {"strip_left": _is_flag, "strip_right": _is_flag},
+            "Strip": _flags("strip_left", "strip_right"),
             "Prepend": {"prepend": _one_of(" ", "▁")},
             "Replace": {"pattern": _one_of({"String": " "}), "content": _one_of("▁")},
         },
@@ -121,9 +139,9 @@ COMPONENTS: dict[str, tuple[str, dict[str, dict[str, Check]]]] = {
             **{name: {} for name in ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")},
             "ByteLevel": BYTE_LEVEL,
             "Metaspace": METASPACE,
-            "Digits": {"individual_digits": _is_flag},
+            "Digits": _flags("individual_digits"),
             "Punctuation": {"behavior": BEHAVIOR},
-            "Split": {"pattern": _is_pattern, "behavior": BEHAVIOR, "invert": _is_flag},
+            "Split": {"pattern": _is_pattern, "behavior": BEHAVIOR, **_flags("invert")},
         },
     ),
     "post_processor": (
@@ -131,15 +149,11 @@ COMPONENTS: dict[str, tuple[str, dict[str, dict[str, Check]]]] = {
         {
             "ByteLevel": BYTE_LEVEL,
             "BertProcessing": BERT_ENDS,
-            "RobertaProcessing": {
-                **BERT_ENDS,
-                "trim_offsets": _is_flag,
-                "add_prefix_space": _is_flag,
-            },
+            "RobertaProcessing": BERT_ENDS | _flags("trim_offsets", "add_prefix_space"),
             "TemplateProcessing": {
-                "single": lambda value: _is_template(value, "A"),
-                "pair": lambda value: _is_template(value, "A", "B"),
-                "special_tokens": lambda value: _are_special_tokens(value),
+                "single": _is_template("A"),
+                "pair": _is_template("A", "B"),
+                "special_tokens": _are_special_tokens,
             },
         },
     ),
@@ -154,6 +168,28 @@ COMPONENTS: dict[str, tuple[str, dict[str, dict[str, Check]]]] = {
             "Strip": {"content": _one_of(" ", "▁"), "start": _one_of(0, 1), "stop": _one_of(0)},
         },
     ),
+}
+NO_AFFIX = _one_of(None, "")
+MODELS: dict[str, dict[str, Check]] = {
+    "BPE": {
+        "dropout": _one_of(None),
+        "unk_token": lambda value: value is None or _is_text(value),
+        "continuing_subword_prefix": NO_AFFIX,  # the library panics at a merge without it
+        "end_of_word_suffix": NO_AFFIX,
+        **_flags("fuse_unk", "byte_fallback", "ignore_merges"),
+    },
+    "WordPiece": {
+        "unk_token": _is_text,
+        "continuing_subword_prefix": _is_text,
+        "max_input_chars_per_word": lambda value: _is_id(value) and value <= MAX_WORD,
+    },
+    "WordLevel": {"unk_token": _is_text},
+    "Unigram": {"unk_id": _is_id, "byte_fallback": _is_flag},
+}
+ADDED_FIELDS: dict[str, Check] = {
+    "id": _is_id,
+    "content": lambda value: _is_text(value) and value != "",
+    **_flags("single_word", "lstrip", "rstrip", "normalized", "special"),
 }
 
 
@@ -203,67 +239,29 @@ def _component(section: str, component: Any, nesting: int = 0) -> dict[str, Any]
         if not isinstance(inside, list) or len(inside) > MAX_PARTS or nesting >= MAX_NESTING:
             raise ValueError(f"{section} has too many parts")
         return {"type": kind, parts: [_component(section, part, nesting + 1) for part in inside]}
-    if not isinstance(kind, str) or kind not in types:
-        known = ", ".join(sorted(types))
-        raise ValueError(f"{section} of type {str(kind)[:60]!r}, expected one of {known}")
-    _check_fields(f"{section} {kind}", component, types[kind])
+    _check_fields(section, kind, component, types)
     if kind == "TemplateProcessing":
-        _check_template(component)
+        # The library panics at a special token that is not listed.
+        listed = component.get("special_tokens", {})
+        for part in (*component.get("single", ()), *component.get("pair", ())):
+            if "SpecialToken" in part and part["SpecialToken"]["id"] not in listed:
+                name = part["SpecialToken"]["id"]
+                raise ValueError(f"a template with the unknown token {name!r}")
     return dict(component)
 
 
-def _check_fields(where: str, fields: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
+def _check_fields(
+    where: str, kind: Any, fields: Mapping[str, Any], types: Mapping[str, Mapping[str, Check]]
+) -> None:
+    if not isinstance(kind, str) or kind not in types:
+        known = ", ".join(sorted(types))
+        raise ValueError(f"{where} of type {str(kind)[:60]!r}, expected one of {known}")
     for name, value in fields.items():
-        if name != "type" and not (name in checks and checks[name](value)):
-            text = json.dumps(value) if not isinstance(value, dict | list) else str(value)[:60]
-            raise ValueError(f"{where} with {name[:60]!r} = {text[:60]}, which is not supported")
-
-
-def _is_template(value: Any, *sequences: str) -> bool:
-    if not isinstance(value, list) or not 0 < len(value) <= MAX_PARTS:
-        return False
-    for piece in value:
-        match piece:
-            case {"Sequence": {"id": str(name), "type_id": int(kind)}}:
-                known = name in sequences
-            case {"SpecialToken": {"id": str(name), "type_id": int(kind)}}:
-                known = _is_text(name)
-            case _:
-                return False
-        if not known or not 0 <= kind <= 255:
-            return False
-    return True
-
-
-def _are_special_tokens(value: Any) -> bool:
-    if not isinstance(value, dict) or len(value) > MAX_PARTS:
-        return False
-    for name, fields in value.items():
-        match fields:
-            case {"id": str(own), "ids": [*ids], "tokens": [*tokens]}:
-                lengths = 0 < len(ids) == len(tokens) <= MAX_PARTS
-                if own != name or not lengths or not all(map(_is_id, ids)):
-                    return False
-                if not all(map(_is_text, tokens)):
-                    return False
-            case _:
-                return False
-    return True
-
-
-def _check_template(fields: Mapping[str, Any]) -> None:
-    """Every special token of a template is listed; the library panics over one that is not."""
-    listed = fields.get("special_tokens", {})
-    for piece in (*fields.get("single", ()), *fields.get("pair", ())):
-        if "SpecialToken" in piece and piece["SpecialToken"]["id"] not in listed:
-            raise ValueError(f"a template with the unknown token {piece['SpecialToken']['id']!r}")
-
-
-ADDED_FIELDS: dict[str, Check] = {
-    "id": _is_id,
-    "content": lambda value: _is_text(value) and value != "",
-    **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), _is_flag),
-}
+        if name != "type" and not (name in types[kind] and types[kind][name](value)):
+            text = json.dumps(value) if not isinstance(value, dict | list) else str(value)
+            raise ValueError(
+                f"{where} {kind} with {name[:60]!r} = {text[:60]}, which is not supported"
+            )
 
 
 def _added_tokens(tokens: Any) -> list[dict[str, Any]]:
@@ -272,81 +270,45 @@ def _added_tokens(tokens: Any) -> list[dict[str, Any]]:
     for token in tokens:
         if not isinstance(token, dict) or not {"id", "content"} <= token.keys():
             raise ValueError("an added token without id and content")
-        _check_fields("an added token", token, ADDED_FIELDS)
+        _check_fields("an added", "token", token, {"token": ADDED_FIELDS})
     return tokens
 
 
 def _model(model: Any) -> dict[str, Any]:
     if not isinstance(model, dict):
         raise ValueError("it has no model")
-    kind = model.get("type") or _model_type(model)
-    if not isinstance(kind, str) or kind not in MODELS:
-        raise ValueError(f"model of type {str(kind)[:60]!r}, expected one of {', '.join(MODELS)}")
-    vocabulary: Any = model.get("vocab")
-    if kind == "Unigram":
-        _check_scores(vocabulary)
-    else:
-        _check_vocabulary(vocabulary)
+    # The first files of BERT and GPT-2 do not name the type.
+    by_field = {"merges": "BPE", "max_input_chars_per_word": "WordPiece"}
+    named = (kind for field, kind in by_field.items() if field in model)
+    kind = model.get("type") or next(named, "WordLevel")
     fields = {name: value for name, value in model.items() if name not in ("vocab", "merges")}
-    _check_fields(f"model {kind}", fields, MODELS[kind])
+    _check_fields("model", kind, fields, MODELS)
+    vocabulary: Any = model.get("vocab")
+    _check_vocabulary(vocabulary, dict if kind != "Unigram" else list)
     unknown = model.get("unk_token") or None
     if kind != "Unigram" and unknown not in vocabulary and (unknown or kind != "BPE"):
         raise ValueError(f"its unk_token {str(unknown)[:60]!r} is not in its vocabulary")
     checked = {**fields, "type": kind, "vocab": vocabulary}
     if kind == "BPE":
-        checked["unk_token"] = unknown
-        checked["merges"] = _merges(model.get("merges"))
+        checked |= {"unk_token": unknown, "merges": _merges(model.get("merges"))}
     return checked
 
 
-def _model_type(model: Mapping[str, Any]) -> str:
-    """Tell the type of a model by its fields: the first files of BERT and GPT-2 do not name it."""
-    if "merges" in model:
-        return "BPE"
-    return "WordPiece" if "max_input_chars_per_word" in model else "WordLevel"
-
-
-def _is_no_affix(value: Any) -> bool:
-    return value is None or value == ""
-
-
-MODELS: dict[str, dict[str, Check]] = {
-    "BPE": {
-        "dropout": lambda value: value is None,
-        "unk_token": lambda value: value is None or _is_text(value),
-        "continuing_subword_prefix": _is_no_affix,  # a merge without it makes the library panic
-        "end_of_word_suffix": _is_no_affix,
-        "fuse_unk": _is_flag,
-        "byte_fallback": _is_flag,
-        "ignore_merges": _is_flag,
-    },
-    "WordPiece": {
-        "unk_token": _is_text,
-        "continuing_subword_prefix": _is_text,
-        "max_input_chars_per_word": lambda value: _is_id(value) and value <= MAX_WORD,
-    },
-    "WordLevel": {"unk_token": _is_text},
-    "Unigram": {"unk_id": _is_id, "byte_fallback": _is_flag},
-}
-
-
-def _check_vocabulary(vocabulary: Any) -> None:
-    if not isinstance(vocabulary, dict) or not 0 < len(vocabulary) <= MAX_TOKENS:
-        raise ValueError(f"a vocabulary must have 1 to {MAX_TOKENS:,} tokens")
-    if not all(map(_is_id, vocabulary.values())) or not all(map(_is_text, vocabulary)):
-        raise ValueError(
-            f"a vocabulary must have tokens of at most {MAX_TOKEN_LENGTH} characters and numbers "
-            f"below {MAX_TOKENS:,}"
-        )
-    if len(set(vocabulary.values())) < len(vocabulary):
-        raise ValueError("two tokens of the vocabulary have the same number")
-
-
-def _check_scores(vocabulary: Any) -> None:
-    if not isinstance(vocabulary, list) or not 0 < len(vocabulary) <= MAX_TOKENS:
-        raise ValueError(f"a vocabulary must have 1 to {MAX_TOKENS:,} tokens")
-    for token in vocabulary:
-        match token:
+def _check_vocabulary(vocabulary: Any, kind: type[dict[str, int]] | type[list[Any]]) -> None:
+    """Check a dict of token numbers, or the list of tokens with scores of a Unigram model."""
+    if not isinstance(vocabulary, kind) or not 0 < len(vocabulary) <= MAX_TOKENS:
+        raise ValueError(f"a vocabulary must be a {kind.__name__} of 1 to {MAX_TOKENS:,} tokens")
+    if isinstance(vocabulary, dict):
+        if not all(map(_is_id, vocabulary.values())) or not all(map(_is_text, vocabulary)):
+            raise ValueError(
+                f"a vocabulary must have tokens of at most {MAX_TOKEN_LENGTH} characters and "
+                f"numbers below {MAX_TOKENS:,}"
+            )
+        if len(set(vocabulary.values())) < len(vocabulary):
+            raise ValueError("two tokens of the vocabulary have the same number")
+        return
+    for entry in vocabulary:
+        match entry:
             case [str(text), int() | float() as score]:
                 finite = math.isfinite(score) and abs(score) < 1e30
                 if len(text) > MAX_UNIGRAM_LENGTH or not finite:
@@ -356,7 +318,7 @@ def _check_scores(vocabulary: Any) -> None:
 
 
 def _merges(merges: Any) -> Sequence[Any]:
-    """Pairs of tokens, in either of the two notations of the library."""
+    """Check pairs of tokens, in either of the two notations of the library."""
     if not isinstance(merges, list) or len(merges) > MAX_TOKENS:
         raise ValueError(f"merges must be a list of at most {MAX_TOKENS:,} pairs")
     for merge in merges:

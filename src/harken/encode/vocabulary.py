@@ -1,9 +1,8 @@
-"""Text <-> token numbers, whatever the units, on the `tokenizers` library.
+"""Text <-> token numbers for all vocabularies, with the `tokenizers` library.
 
-Four special tokens come first, with the same numbers in every vocabulary. Every vocabulary but
-that of whole words (`whole_words.py`) holds the 256 bytes as a last resort, so that no text is
-unencodable and decoding gives the text back. A text is encoded as if a space stood before it: a
-word then has the same tokens at the start of an answer as in the middle of a sentence.
+Every vocabulary starts with the same four special tokens and, except for whole words
+(`whole_words.py`), contains the 256 bytes, so that it encodes any text and decodes it exactly. A
+space is added before a text: a word then has the same tokens at the start and in a sentence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,24 +17,24 @@ from harken.errors import Failure, UserError
 from harken.inputs import shown
 
 PAD, UNKNOWN, MASK, END = range(4)
-CHUNK_TEXTS = 4096
 SPECIAL = ("<pad>", "<unknown>", "<mask>", "<end>")
+CHUNK_TEXTS = 4096
 
 
 class VocabularySizes(NamedTuple):
-    """All that a model must know about a vocabulary."""
+    """The sizes that a model is built with."""
 
     entries: int
-    characters: int = 0  # of a vocabulary that also spells words
+    characters: int = 0  # of a vocabulary with spellings
     tags: int = 0
 
 
 class Vocabulary:
-    """A fitted tokenizer; immutable in use."""
+    """A fitted tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        # A text that spells out "<mask>" must stay text.
+        # "<mask>" in a text is encoded as text.
         self._tokenizer.encode_special_tokens = True
 
     def __repr__(self) -> str:
@@ -49,9 +48,9 @@ class Vocabulary:
         return VocabularySizes(len(self))
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Token numbers of each text."""
+        """Return the tokens of each text."""
         encoded: list[np.ndarray] = []
-        # In chunks, because a signal is only handled between two calls of the library.
+        # In chunks, because signals are only handled between two calls of the library.
         for start in range(0, len(texts), CHUNK_TEXTS):
             chunk = list(texts[start : start + CHUNK_TEXTS])
             with tokenizer_errors("the text cannot be encoded"):
@@ -60,32 +59,32 @@ class Vocabulary:
         return encoded
 
     def decode(self, sequences: Iterable[Sequence[int]]) -> list[str]:
-        """The texts back, special tokens left out."""
+        """Return the text of each sequence of tokens, without special tokens."""
         with tokenizer_errors("the tokens cannot be decoded"):
-            texts = self._tokenizer.decode_batch([list(one) for one in sequences])
+            texts = self._tokenizer.decode_batch([list(sequence) for sequence in sequences])
         return [text.removeprefix(" ") for text in texts]
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Each token as a person would read it; a space shows as itself."""
+        """Return the text of each token, for display."""
         special = dict(enumerate(SPECIAL))
         return [special.get(token) or self._piece(token) for token in tokens]
 
     def begins_word(self, token: int) -> bool:
-        """Whether white space stands before what the token spells."""
+        """Return whether the token begins with white space."""
         return self._piece(token)[:1].isspace()
 
     def word_numbers(self, tokens: Sequence[int]) -> list[int]:
-        """Of each token of a text, the number of its word; a space is of the word before it."""
-        begun = self.decode([tokens[: at + 1] for at in range(len(tokens))])
-        counts = [len(one.split()) for one in begun]
-        # Half a character may look like a word that the other half takes back.
+        """Return the index of the word of each token; a space belongs to the word before it."""
+        prefixes = self.decode([tokens[: end + 1] for end in range(len(tokens))])
+        counts = [len(prefix.split()) for prefix in prefixes]
+        # The first bytes of a character may look like a word until the character is complete.
         whole = np.minimum(np.maximum.accumulate(counts, dtype=np.int64), counts[-1:])
         return [max(int(count) - 1, 0) for count in whole]
 
     def _piece(self, token: int) -> str:
         with tokenizer_errors(f"token {token} cannot be decoded"):
             text = str(self._tokenizer.decode([token]))
-        # Half a character decodes to the replacement mark; its own name says more.
+        # A part of a character decodes to the replacement character; show its name instead.
         return str(self._tokenizer.id_to_token(token)) if "�" in text or not text else text
 
     def to_json(self) -> str:

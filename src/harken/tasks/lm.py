@@ -23,7 +23,7 @@ from harken.batch.windows import Windows, covering_batches, sliding_windows
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper
-from harken.encode.stream import Documents, Stream, stretches
+from harken.encode.stream import Documents, Stream, split_chunks
 from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
 from harken.errors import Failure, UserError
@@ -299,7 +299,7 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
     def read_file(self, recipe: LanguageModelRecipe, path: Path) -> list[str]:
         if recipe.data.documents == "lines":
             return [line.text for line in read_lines(path)]
-        return stretches(read_whole(path))
+        return split_chunks(read_whole(path))
 
     def read_splits(self, recipe: LanguageModelRecipe) -> Splits[str]:
         path = recipe.data.train
@@ -310,7 +310,7 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
                 return list(texts[:first]), list(texts[first:])
             text = " ".join(texts)
             first = kept_of(len(text), share, path, "characters")
-            return stretches(text[:first]), stretches(text[first:])
+            return split_chunks(text[:first]), split_chunks(text[first:])
 
         return Splits(recipe.data, partial(self.read_file, recipe), split=hold_out_end)
 

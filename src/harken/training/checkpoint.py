@@ -39,10 +39,10 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far training is; `step` counts the steps done of the stage numbered `stage`."""
+    """How far training is."""
 
     stage: int = 0
-    step: int = 0
+    step: int = 0  # steps done of the stage
     best: float | None = None
     rounds_without_gain: int = 0
     evaluation_due: bool = False  # the step is done, its evaluation is not
@@ -50,7 +50,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """All that a resumed run starts from."""
+    """The state that a resumed run starts from."""
 
     progress: Progress
     model: Weights
@@ -118,13 +118,13 @@ def load_optimizer_state(
         owner[id(parameter)].state[parameter][key] = value.to(parameter.device)
 
 
-def write_manifest(folder: Path, names: Mapping[str, str]) -> None:
+def write_digests(folder: Path, names: Mapping[str, str]) -> None:
     """Write the digest of each file under its final name; `names` maps it to the present name."""
     digests = {name: sha256(folder / actual) for name, actual in names.items()}
     write_text(folder / MANIFEST, json.dumps({"sha256": digests}, indent=1))
 
 
-def check_manifest(folder: Path, names: Iterable[str]) -> None:
+def check_digests(folder: Path, names: Iterable[str]) -> None:
     """Raise `Failure` unless the files are those that were written."""
     try:
         digests = read_json(folder / MANIFEST, "a manifest", max_bytes=MAX_JSON)["sha256"]
@@ -163,19 +163,16 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             write_tensors(unfinished / f"{name}.safetensors", weights)
         write_text(unfinished / "progress.json", json.dumps(asdict(progress)))
         names = sorted(path.name for path in unfinished.iterdir())
-        write_manifest(unfinished, {name: name for name in names})
+        write_digests(unfinished, {name: name for name in names})
     for old in checkpoint_folders(folder)[:-MAX_CHECKPOINTS]:
         remove_folder(old)
     return target
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
-    """Whole checkpoints, oldest first."""
-    folders = [
-        path
-        for path in folder.glob("stage-*-step-*")
-        if CHECKPOINT.fullmatch(path.name) and is_folder(path)
-    ]
+    """Return the complete checkpoints, oldest first."""
+    paths = folder.glob("stage-*-step-*")
+    folders = [path for path in paths if CHECKPOINT.fullmatch(path.name) and is_folder(path)]
     return sorted(folders, key=lambda path: [int(part) for part in path.name.split("-")[1::2]])
 
 
@@ -193,14 +190,15 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _read(path: Path) -> Checkpoint:
-    names = ["model.safetensors", "optimizer.safetensors", "progress.json"]
-    has_best = (path / "best.safetensors").exists()
-    check_manifest(path, [*names, *(["best.safetensors"] if has_best else [])])
+    parts = ["model", "optimizer", *(["best"] if (path / "best.safetensors").exists() else [])]
+    check_digests(path, ["progress.json", *(f"{part}.safetensors" for part in parts)])
+    progress = _read_progress(path / "progress.json")
+    weights = {part: load_weights(path / f"{part}.safetensors") for part in parts}
     return Checkpoint(
-        progress=_read_progress(path / "progress.json"),
-        model=load_weights(path / "model.safetensors"),
-        best=load_weights(path / "best.safetensors") if has_best else None,
-        optimizer=load_weights(path / "optimizer.safetensors"),
+        progress=progress,
+        model=weights["model"],
+        best=weights.get("best"),
+        optimizer=weights["optimizer"],
     )
 
 

@@ -37,17 +37,19 @@ from harken.training.schedule import ScheduleConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageConfig:
-    """Steps, optimizer, schedule and evaluation of one stage."""
+    """Steps, optimizer, schedule and evaluation of a training stage."""
 
-    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
-    gradient_accumulation: int = bounded(1, at_least=1)  # batches per step
-    max_grad_norm: float = bounded(1.0, above=0.0)  # maximum norm of all gradients
-    optimizer: OptimizerConfig = MuonConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
-    evaluate_every: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # steps; 0 means never
-    # Rounds without gain before stopping; 0 means never.
+    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # number of optimizer steps
+    gradient_accumulation: int = bounded(1, at_least=1)  # number of batches per step
+    # maximum norm of the gradients, which are scaled down to it
+    max_grad_norm: float = bounded(1.0, above=0.0)
+    optimizer: OptimizerConfig = MuonConfig()  # optimizer and its learning rate
+    schedule: ScheduleConfig = ScheduleConfig()  # learning rate over the steps
+    # steps between evaluations on the dev set; 0 disables them
+    evaluate_every: int = bounded(0, at_least=0, at_most=MAX_STEPS)
+    # number of evaluations without improvement after which the stage stops; 0 disables stopping
     patience: int = bounded(0, at_least=0, at_most=MAX_STEPS)
-    save_every: int = bounded(500, at_least=1, at_most=MAX_STEPS)  # steps
+    save_every: int = bounded(500, at_least=1, at_most=MAX_STEPS)  # steps between checkpoints
 
 
 SomeBatch = TypeVar("SomeBatch", bound="Batch")
@@ -55,12 +57,10 @@ SomeBatch = TypeVar("SomeBatch", bound="Batch")
 
 @runtime_checkable
 class Batch(Protocol):
-    """Tensors of a training step, or of a part of it."""
+    """Tensors of a training step or a part of it; `counted` targets contribute to the loss."""
 
     @property
-    def counted(self) -> int:
-        """The number of targets that the loss is summed over."""
-        ...
+    def counted(self) -> int: ...
 
     def to(self: SomeBatch, device: torch.device) -> SomeBatch: ...
 
@@ -70,7 +70,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True)
 class MicroBatch(Generic[Model]):
-    """A part of a batch with its summed loss. Parts have different shapes, which saves padding."""
+    """A part of a batch with its summed loss; parts of different shapes need less padding."""
 
     batch: Batch
     loss: Callable[[Model, torch.device], Tensor]
@@ -82,7 +82,7 @@ class MicroBatch(Generic[Model]):
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(Generic[Model]):
-    """A stage of training: its settings, the batch of each index, and a value to maximize."""
+    """A stage of training: its config, the batch of each index, and a value to maximize."""
 
     name: str
     config: StageConfig
@@ -103,12 +103,11 @@ def stage(
     evaluate: Callable[[Model], float] | None = None,
 ) -> Stage[Model]:
     """Bind batches to their loss; a batch depends only on its index."""
-    return Stage(
-        name=name,
-        config=config,
-        batch=lambda index: [micro_batch(part, loss) for part in batch(index)],
-        evaluate=evaluate,
-    )
+
+    def parts(index: int) -> list[MicroBatch[Model]]:
+        return [micro_batch(part, loss) for part in batch(index)]
+
+    return Stage(name=name, config=config, batch=parts, evaluate=evaluate)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,8 +125,8 @@ class StepDone:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluated:
-    """The dev value after a step, and whether it is the best so far."""
+class EvaluationDone:
+    """The value on the dev set after a step, and whether it is the best so far."""
 
     stage: str
     step: int
@@ -144,7 +143,7 @@ class CheckpointSaved:
     path: Path
 
 
-Event = StepDone | Evaluated | CheckpointSaved
+Event = StepDone | EvaluationDone | CheckpointSaved
 
 
 def derive_seed(*numbers: int) -> int:
@@ -161,19 +160,18 @@ class Training(Generic[Model]):
         stages: Sequence[Stage[Model]],
         *,
         seed: int,
-        machine: RuntimeConfig,
+        runtime: RuntimeConfig,
         device: torch.device,
         checkpoints: Path,
         interruptible: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """`interruptible` is entered around evaluations, which may be stopped at any point."""
-        self._interruptible = interruptible
         self.model, self.stages, self.seed = model, stages, seed
-        self.machine, self.device, self.checkpoints = machine, device, checkpoints
-        self.progress = Progress()
+        self.runtime, self.device, self.checkpoints = runtime, device, checkpoints
+        self.progress, self._interruptible = Progress(), interruptible
         self.best: Weights | None = None
         self._optimizers: list[torch.optim.Optimizer] = []
-        self._callable = cast(Model, torch.compile(model)) if machine.compile else model
+        self._callable = cast(Model, torch.compile(model)) if runtime.compile else model
 
     def resume(self) -> bool:
         """Continue from the newest checkpoint; False if there is none."""
@@ -193,17 +191,15 @@ class Training(Generic[Model]):
 
     def save(self) -> CheckpointSaved:
         """Write a checkpoint of the present state."""
-        path = save_checkpoint(
-            self.checkpoints,
-            Checkpoint(
-                progress=self.progress,
-                model=model_state(self.model),
-                best=self.best,
-                optimizer=optimizer_state(self.model, self._optimizers),
-            ),
+        checkpoint = Checkpoint(
+            progress=self.progress,
+            model=model_state(self.model),
+            best=self.best,
+            optimizer=optimizer_state(self.model, self._optimizers),
         )
-        stage = min(self.progress.stage, len(self.stages) - 1)
-        return CheckpointSaved(stage=self.stages[stage].name, step=self.progress.step, path=path)
+        path = save_checkpoint(self.checkpoints, checkpoint)
+        stage = self.stages[min(self.progress.stage, len(self.stages) - 1)]
+        return CheckpointSaved(stage=stage.name, step=self.progress.step, path=path)
 
     @property
     def _stage(self) -> Stage[Model]:
@@ -233,23 +229,20 @@ class Training(Generic[Model]):
     def _step(self, stage: Stage[Model]) -> StepDone:
         config, step, started = stage.config, self.progress.step, time.perf_counter()
         torch.manual_seed(derive_seed(self.seed, self.progress.stage, step))
-        first = step * config.gradient_accumulation
-        parts = [
-            part for n in range(config.gradient_accumulation) for part in stage.batch(first + n)
-        ]
+        count = config.gradient_accumulation
+        parts = [part for n in range(count) for part in stage.batch(step * count + n)]
         tokens = sum(part.counted for part in parts)
         self.model.train()
         total = 0.0
         for part in parts:
-            with mixed_precision(self.machine, self.device):
+            with mixed_precision(self.runtime, self.device):
                 loss = part.loss(self._callable, self.device) / max(tokens, 1)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         if not math.isfinite(total):
             raise Failure(
                 f"stage {stage.name!r}, step {step + 1}: the loss is {total}",
-                fix="lower optimizer.lr or lengthen schedule.warmup, then train again in a "
-                "new folder",
+                fix="lower optimizer.lr or raise schedule.warmup, then train in a new folder",
             )
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
         set_rates(self._optimizers, factor := config.schedule.factor(step, config.steps))
@@ -271,7 +264,7 @@ class Training(Generic[Model]):
             seconds=time.perf_counter() - started,
         )
 
-    def _evaluate(self, stage: Stage[Model]) -> Evaluated:
+    def _evaluate(self, stage: Stage[Model]) -> EvaluationDone:
         assert stage.evaluate is not None
         self.model.eval()
         with self._interruptible():
@@ -286,4 +279,4 @@ class Training(Generic[Model]):
             rounds_without_gain=0 if better else self.progress.rounds_without_gain + 1,
             evaluation_due=False,
         )
-        return Evaluated(stage=stage.name, step=self.progress.step, value=value, best=better)
+        return EvaluationDone(stage=stage.name, step=self.progress.step, value=value, best=better)

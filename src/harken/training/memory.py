@@ -18,7 +18,7 @@ from harken.errors import UserError
 
 PREDICTING = 4  # bytes per parameter: float32
 TRAINING = 12  # weights, gradients and at least one moment of the optimizer
-UNKNOWN = 2**40  # bytes, where the system does not tell its memory
+NO_LIMIT = 2**40  # bytes, where the system does not report its memory
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
 
 INITIALIZERS = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "orthogonal_"}
@@ -26,11 +26,13 @@ INITIALIZERS = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "o
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def build_on_meta(build: Callable[[], Model], where: str) -> Model:
-    """Build a model whose tensors have shapes and no data; wrong sizes are a `UserError`."""
+def check_model_size(
+    build: Callable[[], Model], where: str, *, bytes_per_parameter: int, device: torch.device
+) -> Model:
+    """Return the model with shapes and no data; `UserError` if it cannot fit into memory."""
     try:
         with torch.device("meta"), _NoInitialization():
-            return build()
+            model = build()
     except ValueError as error:  # such as heads that do not divide the width
         raise UserError(f"{where}: [model]: {error}", fix="change [model]") from error
     except RuntimeError as error:
@@ -41,23 +43,16 @@ def build_on_meta(build: Callable[[], Model], where: str) -> Model:
             "fits into memory)",
             fix="reduce model.width, or the largest other size in [model]",
         ) from error
-
-
-def check_model_size(
-    build: Callable[[], Model], where: str, *, bytes_per_parameter: int, device: torch.device
-) -> Model:
-    """Build a model without memory; raise `UserError` if it cannot fit into that of `device`."""
-    model = build_on_meta(build, where)
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     count = sum(tensor.numel() for tensor in tensors.values())
-    available = memory_bytes(device)
-    if count * bytes_per_parameter > available:
+    required, available = count * bytes_per_parameter, memory_bytes(device)
+    if required > available:
         largest = max(tensors, key=lambda name: tensors[name].numel())
         raise UserError(
             f"{where}: [model] has {count:,} parameters, which take at least "
-            f"{count * bytes_per_parameter / 2**30:,.0f} GiB (expected at most "
-            f"{available / 2**30:,.1f} GiB, the memory of {device.type}); the largest is "
-            f"{largest!r} of shape {list(tensors[largest].shape)}",
+            f"{required / 2**30:,.0f} GiB (expected at most {available / 2**30:,.1f} GiB, the "
+            f"memory of {device.type}); the largest is {largest!r} of shape "
+            f"{list(tensors[largest].shape)}",
             fix="reduce model.width, model.layers or the other size that makes it so large",
         )
     return model
@@ -77,7 +72,7 @@ class _NoInitialization(TorchFunctionMode):
 
 def memory_bytes(device: torch.device) -> int:
     """Return the memory that a process can use: of the machine, its container and its GPU."""
-    limits = [UNKNOWN]
+    limits = [NO_LIMIT]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if sys.platform != "win32":

@@ -1,16 +1,14 @@
 """Optimizers: AdamW, Muon, SGD.
 
 Muon (Jordan et al., 2024) orthogonalizes the momentum of a matrix by five Newton-Schulz iterations,
-here in float32 and batched over matrices of equal shape: on a CPU without bfloat16 units the usual
-bfloat16 is several times slower. The step is scaled by 0.2 sqrt(max(rows, columns)), so that
-learning rates are like those of AdamW. Embeddings, the output layer, biases and norms are trained
-by AdamW. Kernels of 2-d convolutions are trained by Muon, as matrices with a row per channel, if
-`kernels` is set.
+here in float32, which is faster than bfloat16 on most CPUs, and batched over matrices of equal
+shape. The step is scaled by 0.2 sqrt(max(rows, columns)), so that learning rates are like those of
+AdamW, which trains embeddings, the output layer, biases and norms.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -42,9 +40,9 @@ class Muon(Optimizer):
     """SGD with orthogonalized Nesterov momentum, for matrices and kernels of convolutions."""
 
     def __init__(
-        self, parameters: Iterable[Tensor], rate: float, momentum: float, decay: float
+        self, parameters: Iterable[Tensor], lr: float, momentum: float, weight_decay: float
     ) -> None:
-        super().__init__(parameters, {"lr": rate, "momentum": momentum, "weight_decay": decay})
+        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -72,8 +70,8 @@ class Muon(Optimizer):
         return nesterov
 
 
-def decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Apply weight decay to matrices, not to biases and gains."""
+def _decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[str, Any]]:
+    """Group parameters: weight decay for matrices, none for biases and gains."""
     listed = list(parameters)
     groups = [
         {"params": [p for p in listed if p.dim() >= 2], "weight_decay": decay},
@@ -87,13 +85,14 @@ class AdamWConfig:
     """Adam with decoupled weight decay, fused."""
 
     kind: Literal["adamw"] = "adamw"
-    lr: float = bounded(1e-3, at_least=0.0, at_most=1e6)
+    lr: float = bounded(1e-3, at_least=0.0, at_most=1e6)  # peak learning rate
+    # decoupled weight decay of matrices; biases and norms have none
     weight_decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
-    beta1: float = bounded(0.9, at_least=0.0, below=1.0)
-    beta2: float = bounded(0.95, at_least=0.0, below=1.0)
+    beta1: float = bounded(0.9, at_least=0.0, below=1.0)  # decay of the first moment
+    beta2: float = bounded(0.95, at_least=0.0, below=1.0)  # decay of the second moment
 
     def over(self, parameters: Iterable[nn.Parameter]) -> AdamW:
-        groups, betas = decay_groups(parameters, self.weight_decay), (self.beta1, self.beta2)
+        groups, betas = _decay_groups(parameters, self.weight_decay), (self.beta1, self.beta2)
         return AdamW(groups, lr=self.lr, betas=betas, fused=True)
 
     def build(self, model: nn.Module) -> list[Optimizer]:
@@ -102,22 +101,22 @@ class AdamWConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MuonConfig:
-    """Muon for the matrices of the layers, AdamW for the rest."""
+    """Muon for the matrices of the layers, AdamW for all other parameters."""
 
     kind: Literal["muon"] = "muon"
-    lr: float = bounded(3e-3, at_least=0.0, at_most=1e6)
-    weight_decay: float = bounded(0.1, at_least=0.0, at_most=1e6)
-    momentum: float = bounded(0.95, at_least=0.0, below=1.0)
-    conv_kernels: bool = False  # of 2-d convolutions too
-    fallback: AdamWConfig = field(default_factory=AdamWConfig)
+    lr: float = bounded(3e-3, at_least=0.0, at_most=1e6)  # peak learning rate
+    weight_decay: float = bounded(0.1, at_least=0.0, at_most=1e6)  # decoupled weight decay
+    momentum: float = bounded(0.95, at_least=0.0, below=1.0)  # decay of the momentum
+    conv_kernels: bool = False  # train kernels of 2-d convolutions as matrices, a row per channel
+    fallback: AdamWConfig = AdamWConfig()  # optimizer of all other parameters
 
     def build(self, model: nn.Module) -> list[Optimizer]:
-        chosen = layer_matrices(model, self.conv_kernels)
-        numbers = {id(parameter) for parameter in chosen}
-        others = [parameter for parameter in model.parameters() if id(parameter) not in numbers]
+        matrices = layer_matrices(model, self.conv_kernels)
+        ids = {id(parameter) for parameter in matrices}
+        others = [parameter for parameter in model.parameters() if id(parameter) not in ids]
         optimizers: list[Optimizer] = [self.fallback.over(others)] if others else []
-        if chosen:
-            optimizers.append(Muon(chosen, self.lr, self.momentum, self.weight_decay))
+        if matrices:
+            optimizers.append(Muon(matrices, self.lr, self.momentum, self.weight_decay))
         return optimizers
 
 
@@ -126,8 +125,8 @@ class SGDConfig:
     """Stochastic gradient descent."""
 
     kind: Literal["sgd"] = "sgd"
-    lr: float = bounded(0.1, at_least=0.0, at_most=1e6)
-    momentum: float = bounded(0.0, at_least=0.0, below=1.0)
+    lr: float = bounded(0.1, at_least=0.0, at_most=1e6)  # peak learning rate
+    momentum: float = bounded(0.0, at_least=0.0, below=1.0)  # decay of the momentum
 
     def build(self, model: nn.Module) -> list[Optimizer]:
         return [SGD(model.parameters(), lr=self.lr, momentum=self.momentum)]
@@ -136,9 +135,9 @@ class SGDConfig:
 OptimizerConfig = AdamWConfig | MuonConfig | SGDConfig
 
 
-def layer_matrices(model: nn.Module, kernels: bool = False) -> list[Tensor]:
-    """Return the weights of linear layers except `OutputLinear`, which may be tied embeddings."""
-    kinds = (nn.Linear, nn.Conv2d) if kernels else (nn.Linear,)
+def layer_matrices(model: nn.Module, conv_kernels: bool = False) -> list[Tensor]:
+    """Return the weights of linear layers, except `OutputLinear` and tied embeddings."""
+    kinds = (nn.Linear, nn.Conv2d) if conv_kernels else (nn.Linear,)
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     return [
         module.weight
@@ -150,7 +149,7 @@ def layer_matrices(model: nn.Module, kernels: bool = False) -> list[Tensor]:
 
 
 def set_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
-    """Set every group's learning rate to a factor of its first one."""
+    """Set the learning rate of every group to a factor of its peak."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = group.setdefault("peak_rate", group["lr"]) * factor
+            group["lr"] = group.setdefault("peak_lr", group["lr"]) * factor

@@ -15,9 +15,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from harken.training.loop import Evaluated, Event, StepDone
+from harken.training.loop import EvaluationDone, Event, StepDone
 
-SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal on which a line can be redrawn
+SECONDS_BETWEEN_LINES = 10.0  # outside of terminals
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def training_progress(title: str, show: bool | None = True) -> Iterator[Callable
 
     def listen(event: Event) -> None:
         nonlocal last_line, mean_loss
-        if isinstance(event, Evaluated):
+        if isinstance(event, EvaluationDone):
             print_line(f"{event.stage} {event.step}: dev {event.value:.3f}")
         elif isinstance(event, StepDone):
             if event.stage not in stages:

@@ -1,7 +1,4 @@
-"""Device, precision, memory allocator and denormal numbers.
-
-These settings change speed or precision. Each is skipped on platforms that lack it.
-"""
+"""Device, precision, memory allocator and denormal numbers; skipped where not supported."""
 
 import ctypes
 import sys
@@ -16,32 +13,28 @@ from harken.errors import UserError
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
-# Parameters of glibc's mallopt: all blocks of a training step stay in the heap instead of being
-# returned to the system and faulted in again at every step. M_MMAP_THRESHOLD is not enough: its
-# maximum is 32 MiB, and logits over a large vocabulary are larger.
+# Parameters of glibc's mallopt: memory stays in the heap instead of being returned to the system
+# and faulted in again at every step. M_MMAP_THRESHOLD is not enough: its maximum of 32 MiB is
+# smaller than logits over a large vocabulary.
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 TRIM_ABOVE = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuntimeConfig:
-    """Where and how to compute."""
+    """Device, precision and compilation."""
 
-    device: Device = "auto"
-    # bfloat16 by autocast; an LSTM stays in float32 if the CPU has no such kernel
+    device: Device = "auto"  # device to train on; "auto" is the fastest one available
+    # "bfloat16" uses autocast; an LSTM stays in float32 if the CPU has no bfloat16 kernel
     precision: Literal["float32", "bfloat16"] = "float32"
-    compile: bool = False  # needs a C++ compiler on a CPU, and gained nothing there
+    compile: bool = False  # use torch.compile, which needs a C++ compiler on a CPU
 
 
 def choose_device(name: str) -> torch.device:
     """Return the requested device, or the fastest one present for "auto"."""
     require_choice("device", name, get_args(Device))
-    devices = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
-    available = [device for device, is_available in devices.items() if is_available]
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    available = [*["cuda"] * cuda, *["mps"] * mps, "cpu"]
     if name != "auto" and name not in available:
         raise UserError(
             f"device {name!r} is not available (this machine has {', '.join(available)})",
