@@ -74,7 +74,7 @@ def test_scores_are_those_of_pytorch(kind: str, theirs: nn.RNNBase) -> None:
     weights = model.state_dict()
     for name, parameter in layers.named_parameters():
         part, depth = name.rsplit("_l", 1)
-        parameter.copy_(weights[f"body.forwards.{depth}.{part}_l0"])
+        parameter.copy_(weights[f"backbone.forwards.{depth}.{part}_l0"])
     tokens = some_tokens(3, LENGTH)
     outputs, _ = layers(F.embedding(tokens, weights["embedding.weight"]))
     assert_close(model(tokens), outputs @ weights["lm_head.weight"].T, rtol=0, atol=1e-12)
@@ -86,7 +86,7 @@ def test_convolutions_are_those_of_the_formula(kind: str) -> None:
     model = small(kind)
     tokens = some_tokens(1, LENGTH)
     rows = [model.embedding.weight[token] for token in tokens[0]]
-    for depth, layer in enumerate(model.body.kernels):
+    for depth, layer in enumerate(model.backbone.kernels):
         dilation = 2**depth if kind == "causal" else 1
         written = []
         for time, row in enumerate(rows):

@@ -123,7 +123,7 @@ def test_the_rnn_begins_with_what_was_read_from_the_right() -> None:
 
 
 def test_vectors_are_shared_or_not() -> None:
-    shared, apart = built("tanh", "rnn"), built("tanh", "rnn", shared=False)
+    shared, apart = built("tanh", "rnn"), built("tanh", "rnn", share_embeddings=False)
     assert shared.embedding is None and apart.embedding is not None
     extra = VOCABULARY * WIDTH
     count = [sum(one.numel() for one in model.parameters()) for model in (shared, apart)]

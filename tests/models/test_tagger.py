@@ -170,7 +170,7 @@ def test_the_plain_recurrence_is_that_of_the_lecture() -> None:
     assert_close(found[0], torch.stack(wanted), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("place", ["body", "classifier"])
+@pytest.mark.parametrize("place", ["encoder", "classifier"])
 def test_half_is_dropped_before_and_after_the_body_in_training(place: str) -> None:
     model, shares = small("tanh", "lstm"), []
     getattr(model, place).register_forward_pre_hook(
@@ -223,9 +223,9 @@ def test_length_is_that_of_the_body() -> None:
     ("change", "message"),
     [
         ({"characters": CharacterCNNConfig(width=WIDTH)}, "leave none to the word"),
-        ({"body": TransformerEncoderConfig(attention=MultiHeadConfig(heads=3))}, "heads"),
-        ({"body": GatedConvolutionConfig(causal=True)}, "causal"),
-        ({"width": 15, "body": GRUConfig(direction="both")}, "even"),
+        ({"encoder": TransformerEncoderConfig(attention=MultiHeadConfig(heads=3))}, "heads"),
+        ({"encoder": GatedConvolutionConfig(causal=True)}, "causal"),
+        ({"width": 15, "encoder": GRUConfig(direction="both")}, "even"),
     ],
 )
 def test_choices_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:

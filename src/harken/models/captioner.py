@@ -69,10 +69,10 @@ class Captioner(Seq2Seq):
     ) -> None:
         super().__init__()
         self.channels = sizes.channels
-        self.front = config.frontend.build(sizes, config.width)
+        self.frontend = config.frontend.build(sizes, config.width)
         self.norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
-        self.encoder = config.encoder.build(config.width, self.front.columns, self.front.rows)
+        self.encoder = config.encoder.build(config.width, self.frontend.columns, self.frontend.rows)
         self.decoder = self.build_decoder(
             config.decoder, vocabulary, self.encoder, self.encoder.width, seed
         )
@@ -81,7 +81,7 @@ class Captioner(Seq2Seq):
 
     def encode(self, pictures: Float[Tensor, "B channels second third"]) -> EncoderOutput:
         """Return the memory of pictures B K Y X, or of feature maps B X Y K."""
-        tokens = self.front(pictures)
+        tokens = self.frontend(pictures)
         places = self.dropout(self.norm(tokens.tokens))
         states: Tensor = self.encoder(places, tokens.coordinates)
         return EncoderOutput(states, states.new_ones(states.shape[:2], dtype=torch.bool))
@@ -102,7 +102,7 @@ class Captioner(Seq2Seq):
     ) -> Float[Tensor, "B T J"]:
         """Return the decoder's states for a known target."""
         axes: tuple[int | str, ...] = ("batch", self.channels, "rows", "columns")
-        if isinstance(self.front, FeatureProjection):
+        if isinstance(self.frontend, FeatureProjection):
             axes = ("batch", "columns", "rows", self.channels)
         check_shape("pictures", pictures, *axes)
         check_rows("target", target, self.max_target)

@@ -184,19 +184,19 @@ class MaskedLM(ClozeModel):
         super().__init__()
         self.mask, self.end = mask, end
         self.embedding = TokenEmbedding(vocabulary, config.width)
-        self.body = build_encoder(config.encoder, config.width)
-        self.out = nn.Linear(self.body.width, config.width, bias=False)
+        self.encoder = build_encoder(config.encoder, config.width)
+        self.out = nn.Linear(self.encoder.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
-        initialize(self, self.body.layers, seed)
+        initialize(self, self.encoder.layers, seed)
         init_unit_length(self.embedding, (self.out,), seed)
 
     def states(
         self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], blanks: Bool[Tensor, "B T"]
     ) -> Float[Tensor, "N J"]:
-        limit = self.body.length
+        limit = self.encoder.length
         check_blanks(tokens, present, blanks, None if limit is None else limit - EDGES)
         masked = between_ends(tokens.masked_fill(blanks, self.mask), present, self.end)
         embedded: Tensor = self.dropout(self.embedding(masked))
-        states: Tensor = self.body(embedded, F.pad(present, (EDGES, 0), value=True))
+        states: Tensor = self.encoder(embedded, F.pad(present, (EDGES, 0), value=True))
         chosen: Tensor = self.out(self.dropout(states[:, 1:-1][blanks]))
         return chosen

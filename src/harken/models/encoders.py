@@ -216,8 +216,8 @@ class TextEncoder(nn.Module):
         self.segment: nn.Embedding | None = None
         if config.segments > 0:
             self.segment = SegmentEmbedding(config.segments, config.width)
-        self.body = TransformerEncoder(config, config.width)
-        self.length, self.width = self.body.length, self.body.width
+        self.encoder = TransformerEncoder(config, config.width)
+        self.length, self.width = self.encoder.length, self.encoder.width
         initialize(self, config.layers, seed)
 
     def forward(
@@ -238,4 +238,4 @@ class TextEncoder(nn.Module):
             embedded = embedded + self.segment(
                 torch.zeros_like(tokens) if segments is None else segments
             )
-        return cast(Tensor, self.body(embedded, present))
+        return cast(Tensor, self.encoder(embedded, present))

@@ -241,7 +241,7 @@ def _bert_renaming(config: TextEncoderConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
     for ours, theirs, rows in (
         ("embedding", "word", vocabulary),
-        ("body.position.tables.0", "position", config.max_length),
+        ("encoder.position.tables.0", "position", config.max_length),
         ("segment", "token_type", config.segments),
     ):
         yield (
@@ -256,7 +256,7 @@ def _bert_renaming(config: TextEncoderConfig, vocabulary: int) -> Renaming:
         "attention.output.dense": "attention.out_proj",
     }
     for layer in range(config.layers):
-        of, to = f"encoder.layer.{layer}", f"body.stack.blocks.{layer}"
+        of, to = f"encoder.layer.{layer}", f"encoder.stack.blocks.{layer}"
         yield from _linears(of, to, attention, (width, width))
         yield from _norm(f"{of}.attention.output.LayerNorm", f"{to}.attention_norm", width)
         yield from _linears(of, to, {"intermediate.dense": "feedforward.up_proj"}, (width, inner))

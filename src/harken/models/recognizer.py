@@ -63,7 +63,7 @@ class RecognizerConfig:
         ):
             raise ValueError("memory_ms is a window of the RNN decoder; set decoder.kind = 'rnn'")
         if self.decoder is not None:
-            check_memory(self.decoder, getattr(self.encoder, "length", None))
+            check_memory(self.decoder, getattr(self.encoder, "max_length", None))
 
     def build(self, vocabulary: int, features: int, hop_ms: float, seed: int) -> "SpeechRecognizer":
         """Build for frames of `features` numbers, one every `hop_ms`."""
@@ -96,7 +96,7 @@ class SpeechRecognizer(Seq2Seq):
     ) -> None:
         super().__init__()
         self.features = features
-        self.front = config.frontend.build(features, config.width)
+        self.frontend = config.frontend.build(features, config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = build_encoder(config.encoder, config.width)
         # Attention blocks start with a norm. To other encoders the front's small initial outputs
@@ -113,7 +113,7 @@ class SpeechRecognizer(Seq2Seq):
             self.decoder = self.build_decoder(decoder, vocabulary, self.encoder, width, seed)
             self.max_target, layers = decoder.max_length, max(layers, decoder_layers(decoder))
         limit = self.encoder.length
-        self.max_frames = None if limit is None else limit * self.front.stride
+        self.max_frames = None if limit is None else limit * self.frontend.stride
         initialize(self, layers, seed)
 
     @property
@@ -124,7 +124,7 @@ class SpeechRecognizer(Seq2Seq):
 
     def encode(self, frames: Float[Tensor, "B S F"], present: Bool[Tensor, "B S"]) -> EncoderOutput:
         """Return the memory that CTC and the decoder read."""
-        tokens = self.front(frames, present)
+        tokens = self.frontend(frames, present)
         states = self.encoder(self.dropout(self.norm(tokens.tokens)), tokens.present)
         return EncoderOutput(states, tokens.present)
 

@@ -48,8 +48,8 @@ class RecurrentLMConfig:
             )
 
     def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
-        body = self.cell.build(self.width)
-        return FixedStateLM(self, body, body.width, self.cell.layers, vocabulary, seed)
+        backbone = self.cell.build(self.width)
+        return FixedStateLM(self, backbone, backbone.width, self.cell.layers, vocabulary, seed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +69,8 @@ class ConvLMConfig:
             raise ValueError("a centered kernel sees later tokens; set convolutions.causal = true")
 
     def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
-        body, layers = self.convolutions.build(self.width), self.convolutions.layers
-        return FixedStateLM(self, body, self.width, layers, vocabulary, seed)
+        backbone, layers = self.convolutions.build(self.width), self.convolutions.layers
+        return FixedStateLM(self, backbone, self.width, layers, vocabulary, seed)
 
 
 LanguageModelConfig = GPTConfig | RecurrentLMConfig | ConvLMConfig
@@ -84,7 +84,7 @@ class FixedStateLM(nn.Module):
     def __init__(
         self,
         config: RecurrentLMConfig | ConvLMConfig,
-        body: Recurrent | Convolutions,
+        backbone: Recurrent | Convolutions,
         state_width: int,
         layers: int,
         vocabulary: int,
@@ -92,7 +92,7 @@ class FixedStateLM(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding = TokenEmbedding(vocabulary, config.width)
-        self.body = body
+        self.backbone = backbone
         self.dropout = nn.Dropout(config.dropout)
         self.lm_head = OutputLinear(state_width, vocabulary, bias=False)
         initialize(self, layers, seed)
@@ -122,7 +122,7 @@ class FixedStateLM(nn.Module):
         """Return the states of whole rows."""
         check_rows("tokens", tokens)
         embedded = self.dropout(self.embedding(tokens))
-        outputs = self.body(embedded)
+        outputs = self.backbone(embedded)
         return cast(Tensor, self.dropout(outputs[0] if isinstance(outputs, tuple) else outputs))
 
     def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
@@ -131,7 +131,7 @@ class FixedStateLM(nn.Module):
 
     def init_state(self, batch: int, device: torch.device) -> Any:
         """Return the state before any token, on the device of the weights."""
-        return self.body.init_state(batch)
+        return self.backbone.init_state(batch)
 
     def step(
         self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
@@ -140,6 +140,6 @@ class FixedStateLM(nn.Module):
         embedded = self.dropout(self.embedding(tokens))
         # The recurrence is faster without a mask, and a search steps without padding.
         padding = None if bool(present.all()) else present
-        run = self.body.step if isinstance(self.body, Convolutions) else self.body
+        run = self.backbone.step if isinstance(self.backbone, Convolutions) else self.backbone
         states, after = run(embedded, padding, state)
         return self.dropout(states), after
