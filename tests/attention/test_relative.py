@@ -160,7 +160,7 @@ def test_relative_over_x_and_y_adds_a_bias_of_each() -> None:
 
 
 def test_farthest_must_lie_beyond_the_buckets() -> None:
-    with pytest.raises(ValueError, match="farthest 8 is not above buckets 8"):
+    with pytest.raises(ValueError, match="max_distance 8 is not above buckets 8"):
         RelativeConfig(buckets=8, max_distance=8)
 
 

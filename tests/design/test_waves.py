@@ -84,8 +84,8 @@ def test_chosen_pairs_separate_better_than_the_first_ones() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"width": 7}, "whole pairs"),
-        ({"width": 6, "base": 1.0}, "more than 1"),
+        ({"width": 7}, "must be even"),
+        ({"width": 6, "base": 1.0}, "above 1"),
         ({"width": 6, "span": 9}, "span"),
         ({"width": 6, "kind": "fourier"}, "span"),
     ],

@@ -1,8 +1,8 @@
-"""A head given by its matrices, and parts of parameters that receive designed values.
+"""An attention head given by its matrices, and patches that write it into parameters.
 
-    score(i, t) = (W_Q x_i + b_Q) . (W_K x_t + b_K)      written: W_O W_V x_t
+    score(i, t) = (W_Q x_i + b_Q) . (W_K x_t + b_K)      output: W_O W_V x_t
 
-`Score.install` turns a head into patches for its parameters; `harken.design` computes heads.
+`Score.install` converts a head to patches; `harken.design` computes heads.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,7 @@ from harken.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Head:
-    """The matrices of one head; the scale of its score is part of the queries.
-
-    A head without values only decides where to look.
-    """
+    """The matrices of a head, with the scale of its score in `queries`; values are optional."""
 
     queries: Float[Tensor, "U J"]
     keys: Float[Tensor, "U J"]

@@ -1,7 +1,4 @@
-"""The query-key product of a score and the value-output product of a layer, as two factors a head.
-
-(L x + l) . (R y + r)        of rank U, where L is U x J and R is U x memory
-"""
+"""Products of two tokens as two factors per head: (L x + l) . (R y + r), of rank U."""
 
 from dataclasses import dataclass
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from harken.attention.kernels import ScoreTerms, eager_attention
 from harken.attention.masks import NO_MASK
-from harken.attention.query_key import ScoreSizes
+from harken.attention.query_key import ScoreInputs, ScoreSizes
 from harken.attention.scores import SynthesizerConfig, SynthesizerScore
 from harken.claims import formulas
 from harken.claims.claim import EXACT, NARROWER, Case, Setting, claim, compare
@@ -74,7 +74,7 @@ def _check_synthesizer(setting: Setting) -> Sequence[Case]:
     predicted = np.stack(products) + weights["score_offsets"]
 
     def scores(score: SynthesizerScore, inputs: Tensor) -> Tensor:
-        bias = score.terms(inputs[None], None, None, positions, positions).bias
+        bias = score.terms(ScoreInputs(inputs[None], None, None, positions, positions)).bias
         assert isinstance(bias, Tensor)
         return bias[0]
 

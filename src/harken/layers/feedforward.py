@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.residual import ResidualLinear
+from harken.attention.multihead import ResidualLinear
 from harken.config import bounded
 
 ACTIVATIONS: dict[str, Any] = {

@@ -9,8 +9,9 @@ import math
 import torch
 from torch import nn
 
-from harken.attention.residual import ResidualLinear
-from harken.attention.scores import INITIAL_STD, Score
+from harken.attention.multihead import ResidualLinear
+from harken.attention.query_key import Score
+from harken.attention.scores import INITIAL_STD
 
 
 def initialize(model: nn.Module, layers: int, seed: int) -> None:
