@@ -302,7 +302,7 @@ def test_a_state_holds_no_more_than_each_layer_needs() -> None:
 
 def test_what_cannot_go_on_says_so() -> None:
     centered, causal = drawn(ALL["gated"]), drawn(ALL["causal"])
-    with pytest.raises(AssertionError, match="still to come"):
+    with pytest.raises(AssertionError, match="needs later tokens"):
         centered.step(some_inputs(), None, centered.init_state(BATCH))
     with pytest.raises(AssertionError, match="on the right"):
         causal.step(some_inputs(), up_to([TIME, 4], TIME).flip(1), causal.init_state(BATCH))

@@ -1,4 +1,4 @@
-"""What Transformer and Conformer blocks have in common, for code that inspects models."""
+"""The common interface of Transformer and Conformer blocks, for code that inspects models."""
 
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -12,7 +12,7 @@ class Block(Protocol):
     """A block with self-attention whose output is its input plus what its parts add."""
 
     attention: MultiHead
-    attention_is_first: ClassVar[bool]  # no other part of the block writes to what it reads
+    attention_is_first: ClassVar[bool]  # whether attention reads the input of the block
 
     @property
     def is_decoder(self) -> bool:

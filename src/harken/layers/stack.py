@@ -1,18 +1,19 @@
-"""Blocks one above the other, with one state for all of them."""
+"""A stack of Transformer blocks."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import AttentionContext, KeyValues
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHead
 from harken.layers.transformer import BlockConfig, Memory, TransformerBlock
 
 StackState = tuple[KeyValues, ...]
 
 
 class Stack(nn.Module):
-    """L blocks; a pre-norm stack ends with the norm that its last block left out."""
+    """L blocks; a pre-norm stack ends with a norm."""
 
     def __init__(
         self,
@@ -26,16 +27,13 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(
             TransformerBlock(config, width, length, memory_width) for _ in range(layers)
         )
-        left_out = config.norm.place == "pre" and layers > 0
-        self.norm = config.norm.build(width) if left_out else nn.Identity()
+        final = config.norm.place == "pre" and layers > 0
+        self.norm = config.norm.build(width) if final else nn.Identity()
 
     def project_kv(self, memory: Float[Tensor, "B S J"]) -> StackState:
-        """What every block's cross-attention needs of a memory, made once for all steps."""
-        remembered = []
-        for block in self.blocks:
-            assert isinstance(block, TransformerBlock) and block.cross is not None
-            remembered.append(block.cross.project_kv(memory))
-        return tuple(remembered)
+        """Return the keys and values of a memory for every block's cross-attention."""
+        crosses = (cast(MultiHead, block.cross) for block in self.blocks)
+        return tuple(cross.project_kv(memory) for cross in crosses)
 
     def forward(
         self,
@@ -46,8 +44,8 @@ class Stack(nn.Module):
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
         states = []
         for depth, block in enumerate(self.blocks):
-            before = None if past is None else past[depth]
-            known = None if memory is None else memory[depth]
-            inputs, state = block(inputs, context, before, known)
+            block_past = None if past is None else past[depth]
+            block_memory = None if memory is None else memory[depth]
+            inputs, state = block(inputs, context, block_past, block_memory)
             states.append(state)
         return self.norm(inputs), tuple(states)

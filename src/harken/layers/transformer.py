@@ -1,15 +1,13 @@
-"""The Transformer block: attention, then a feed-forward layer, each added to what came in.
+"""The Transformer block: self-attention, cross-attention in decoders, and a feed-forward layer.
 
-    pre-norm    x + f(norm(x))      trains without care
-    post-norm   norm(x + f(x))      the original add-and-norm
+    pre-norm    x + f(norm(x))
+    post-norm   norm(x + f(x))
 
-A block of a decoder has cross-attention to a memory between the two. What a block remembers of
-earlier tokens and of the memory is an argument and a result.
+Keys and values of earlier tokens and of the memory are arguments and results.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -23,7 +21,7 @@ from harken.layers.norm import NormConfig
 
 @runtime_checkable
 class BlockConfig(Protocol):
-    """What the config of a model with Transformer blocks says about each block."""
+    """The fields by which the config of a model configures its Transformer blocks."""
 
     @property
     def attention(self) -> MultiHeadConfig: ...
@@ -40,27 +38,27 @@ class BlockConfig(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformerConfig:
-    """One block; `dropout` falls on what each part adds, in training."""
+    """A Transformer block."""
 
-    attention: MultiHeadConfig = MultiHeadConfig()
-    feedforward: FeedForwardConfig = FeedForwardConfig()
-    norm: NormConfig = NormConfig()
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+    attention: MultiHeadConfig = MultiHeadConfig()  # self- and cross-attention
+    feedforward: FeedForwardConfig = FeedForwardConfig()  # the feed-forward layer
+    norm: NormConfig = NormConfig()  # kind and place of the norms
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the output of each part
 
     def build(self, width: int, length: int, memory_width: int | None = None) -> "TransformerBlock":
-        """With `memory_width`, a decoder's block that looks at a memory of that width."""
+        """Return a block; with `memory_width`, it has cross-attention to such a memory."""
         return TransformerBlock(self, width, length, memory_width)
 
 
 class Memory(NamedTuple):
-    """What cross-attention looks at: keys and values of a layer, and who may see them."""
+    """Keys and values of a layer's memory, and the context of cross-attention to it."""
 
     seen: KeyValues
     context: AttentionContext
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention, cross-attention where there is a memory, feed-forward: B T J -> B T J."""
+    """B T J -> B T J; has cross-attention if `memory_width` is given."""
 
     attention_is_first: ClassVar[bool] = True
 
@@ -97,26 +95,17 @@ class TransformerBlock(nn.Module):
         past: KeyValues | None = None,
         memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
-        seen: KeyValues
-
-        def attend(tokens: Tensor) -> Tensor:
-            nonlocal seen
-            mixed: Tensor
-            mixed, seen = self.attention(tokens, context, past)
-            return mixed
-
-        tokens = self._add(inputs, attend, self.attention_norm)
+        tokens = self.attention_norm(inputs) if self.pre_norm else inputs
+        mixed, seen = self.attention(tokens, context, past)
+        tokens = self._add(inputs, mixed, self.attention_norm)
         if self.cross is not None and self.cross_norm is not None:
-            assert memory is not None, "a decoder's block is given its memory"
-            cross, known = self.cross, memory
-            tokens = self._add(
-                tokens, lambda one: cross.attend(one, known.seen, known.context), self.cross_norm
-            )
-        return self._add(tokens, self.feedforward, self.feedforward_norm), seen
+            assert memory is not None, "a block with cross-attention needs a memory"
+            queries = self.cross_norm(tokens) if self.pre_norm else tokens
+            mixed = self.cross.attend(queries, memory.seen, memory.context)
+            tokens = self._add(tokens, mixed, self.cross_norm)
+        normed = self.feedforward_norm(tokens) if self.pre_norm else tokens
+        return self._add(tokens, self.feedforward(normed), self.feedforward_norm), seen
 
-    def _add(self, tokens: Tensor, part: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
-        if self.pre_norm:
-            added: Tensor = tokens + self.dropout(part(norm(tokens)))
-            return added
-        normed: Tensor = norm(tokens + self.dropout(part(tokens)))
-        return normed
+    def _add(self, tokens: Tensor, output: Tensor, norm: nn.Module) -> Tensor:
+        total: Tensor = tokens + self.dropout(output)
+        return total if self.pre_norm else cast(Tensor, norm(total))
