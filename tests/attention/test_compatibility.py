@@ -106,7 +106,7 @@ def test_a_model_takes_what_is_legal_and_refuses_the_rest(
 
 @pytest.mark.parametrize("kind", [LearnedConfig, SinusoidConfig, FourierConfig])
 def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | FourierConfig]) -> None:
-    with pytest.raises(ValueError, match=r"doubles the width.*set tied = false"):
+    with pytest.raises(ValueError, match=r"doubles the width.*set tie_embeddings = false"):
         GPTConfig(position=kind(place="concat"))
     model = GPTConfig(
         layers=1,

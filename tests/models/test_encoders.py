@@ -218,7 +218,9 @@ def test_the_entrance_is_normed_only_where_asked() -> None:
     plain = TextEncoderConfig(layers=1, width=12, max_length=7).build(VOCABULARY, seed=0)
     assert not any(name.startswith(("encoder.norm.", "segment.")) for name in plain.state_dict())
     normed = TextEncoderConfig(layers=1, width=12, max_length=7, embedding_norm=True)
-    assert {"encoder.norm.weight", "encoder.norm.bias"} <= set(normed.build(VOCABULARY, 0).state_dict())
+    assert {"encoder.norm.weight", "encoder.norm.bias"} <= set(
+        normed.build(VOCABULARY, 0).state_dict()
+    )
 
 
 @pytest.mark.parametrize("position", ["learned", "sinusoid", "rotary", "relative", "beside"])
@@ -256,7 +258,7 @@ def test_choices_that_do_not_go_together_are_refused() -> None:
         TextEncoderConfig(attention=synthesizer, position=RotaryConfig())
     with pytest.raises(ValueError, match="does not divide into 4 heads"):
         TextEncoderConfig(width=7)
-    with pytest.raises(ValueError, match="a key has 5 numbers"):
+    with pytest.raises(ValueError, match="even key width, got 5"):
         TextEncoderConfig(width=15, attention=MultiHeadConfig(heads=3), position=RotaryConfig())
 
 

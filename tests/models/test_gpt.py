@@ -224,6 +224,6 @@ def test_a_width_that_does_not_divide_is_refused(attention: MultiHeadConfig) -> 
 
 
 def test_rotary_wants_pairs() -> None:
-    with pytest.raises(ValueError, match="a key has 5 numbers"):
+    with pytest.raises(ValueError, match="even key width, got 5"):
         GPTConfig(width=15, attention=MultiHeadConfig(heads=3), position=RotaryConfig())
     assert small_config(position="rotary").attention.key_width == 4

@@ -527,7 +527,7 @@ def test_settings_that_harken_lacks_are_refused_by_name(
     folder = FOLDERS[family](tmp_path)
     change(folder, **settings)
     (name, *_) = settings
-    inside = {"num_key_value_heads": "key_value_heads", "head_dim": "a key has 5 numbers"}
+    inside = {"num_key_value_heads": "kv_heads", "head_dim": "even key width, got 5"}
     refusal(folder, "config.json", inside.get(name, f"'{name}'" if name != "rope_theta" else name))
 
 
@@ -574,7 +574,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     refusal(tmp_path / "nowhere", "config.json", "file not found")
     folder = bert_folder(tmp_path)
     (folder / "model.safetensors").unlink()
-    refusal(folder, "model.safetensors", "no such file")
+    refusal(folder, "model.safetensors", "file not found")
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({}))
     refusal(folder, "pytorch_model.bin", "convert to safetensors")
     (folder / "config.json").unlink()
@@ -692,6 +692,6 @@ def test_an_index_and_shards_that_disagree_are_refused(tmp_path: Path) -> None:
     places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
     del places[NORM]
     index.write_text(json.dumps({"weight_map": places}), encoding="utf-8")
-    refusal(folder, "index.json", NORM, "in both")
+    refusal(folder, "index.json", NORM, "both in the index")
     (folder / "model-2-of-2.safetensors").unlink()
     refusal(folder, "model-2-of-2.safetensors", "download every shard")

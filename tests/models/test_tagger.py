@@ -222,7 +222,7 @@ def test_length_is_that_of_the_body() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"characters": CharacterCNNConfig(width=WIDTH)}, "leave none to the word"),
+        ({"characters": CharacterCNNConfig(width=WIDTH)}, "expected more than characters.width"),
         ({"encoder": TransformerEncoderConfig(attention=MultiHeadConfig(heads=3))}, "heads"),
         ({"encoder": GatedConvolutionConfig(causal=True)}, "causal"),
         ({"width": 15, "encoder": GRUConfig(direction="both")}, "even"),
