@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.transformer_xl import TransformerXLConfig
 from harken.config import MAX_KERNEL, bounded
-from harken.layers.convolution import mask_padding
+from harken.layers.convolution import Frames, Present, mask_padding
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 
@@ -68,11 +68,8 @@ class ConformerBlock(nn.Module):
         return [self.final_norm]
 
     def forward(
-        self,
-        inputs: Float[Tensor, "B T J"],
-        context: AttentionContext,
-        present: Bool[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T J"]:
+        self, inputs: Frames, context: AttentionContext, present: Present | None = None
+    ) -> Frames:
         """Return the frames; those at padding are undefined and do not affect the others."""
         frames = inputs + 0.5 * self.dropout(self.macaron(self.macaron_norm(inputs)))
         frames = frames + self.dropout(self.attention(self.attention_norm(frames), context)[0])
@@ -98,9 +95,7 @@ class ConvolutionModule(nn.Module):
         self.norm = MaskedBatchNorm(width) if norm == "batch" else nn.LayerNorm(width)
         self.down_proj = nn.Linear(width, width, bias=False)
 
-    def forward(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T J"]:
+    def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
         gated = mask_padding(F.glu(self.up_proj(inputs), dim=-1), present)
         near = self.depthwise(gated.transpose(1, 2)[..., None])[..., 0].transpose(1, 2)
         by_batch = isinstance(self.norm, MaskedBatchNorm)
@@ -112,9 +107,7 @@ class ConvolutionModule(nn.Module):
 class MaskedBatchNorm(nn.BatchNorm1d):
     """Batch normalization of frames B T J that ignores padding."""
 
-    def forward(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T J"]:
+    def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
         if present is None or not self.training:
             return self._norm(inputs.flatten(end_dim=1)).view_as(inputs)
         normed = inputs.new_zeros(inputs.shape)

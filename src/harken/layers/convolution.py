@@ -24,6 +24,9 @@ from torch import Tensor, nn
 from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 
+Frames = Float[Tensor, "B T J"]
+Columns = Float[Tensor, "B J T"]
+Present = Bool[Tensor, "B T"]
 Activation = Literal["relu", "tanh", "gelu"]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -99,16 +102,12 @@ Tails = tuple[Tensor, ...]
 """The last inputs of each causal layer, which its next outputs depend on: B (k - 1)d J."""
 
 
-def mask_padding(
-    inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None
-) -> Float[Tensor, "B T J"]:
+def mask_padding(inputs: Frames, present: Present | None) -> Frames:
     """Set padding to zero."""
     return inputs if present is None else inputs.masked_fill(~present[..., None], 0.0)
 
 
-def mask_columns(
-    rows: Float[Tensor, "B J T"], present: Bool[Tensor, "B T"] | None
-) -> Float[Tensor, "B J T"]:
+def mask_columns(rows: Columns, present: Present | None) -> Columns:
     """Set padding to zero, with channels first."""
     return rows if present is None else rows.masked_fill(~present[:, None], 0.0)
 
@@ -120,9 +119,7 @@ class ConvPyramid(nn.Module):
         super().__init__()
         self.down, self.up = Downsample(config, width), Upsample(config, width)
 
-    def forward(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T J"]:
+    def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
         raised: Tensor = self.up(self.down(inputs, present), present)
         return raised
 
@@ -141,9 +138,7 @@ class Downsample(nn.Module):
         self.thresholds = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
         self.dropout = Dropout(config.dropout)
 
-    def forward(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Levels:
+    def forward(self, inputs: Frames, present: Present | None = None) -> Levels:
         rows = mask_padding(inputs, present).transpose(1, 2)
         levels = [rows]
         for kernel, threshold in zip(self.kernels, self.thresholds, strict=True):
@@ -173,9 +168,7 @@ class Upsample(nn.Module):
         self.thresholds = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
         self.dropout = Dropout(config.dropout)
 
-    def forward(
-        self, levels: Levels, present: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T J"]:
+    def forward(self, levels: Levels, present: Present | None = None) -> Frames:
         merged = levels[-1].transpose(1, 2)
         for depth in reversed(range(len(self.kernels))):
             level = levels[depth].transpose(1, 2)
@@ -221,9 +214,7 @@ class Convolutions(nn.Module):
         self.combine, self.causal = combine, causal
         self.reaches = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
 
-    def forward(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T J"]:
+    def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
         rows = mask_padding(inputs, present).transpose(1, 2)
         for kernel, reach in zip(self.kernels, self.reaches, strict=True):
             edges = (reach, 0) if self.causal else (reach // 2, reach - reach // 2)
@@ -236,9 +227,7 @@ class Convolutions(nn.Module):
         weight = next(self.parameters())
         return tuple(weight.new_zeros(batch, reach, weight.shape[1]) for reach in self.reaches)
 
-    def step(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None, state: Tails
-    ) -> tuple[Float[Tensor, "B T J"], Tails]:
+    def step(self, inputs: Frames, present: Present | None, state: Tails) -> tuple[Frames, Tails]:
         """Return the outputs of new tokens and the next state; padding is on the right."""
         assert self.causal, "a centered kernel needs later tokens"
         rows = mask_padding(inputs, present).transpose(1, 2)
@@ -251,7 +240,7 @@ class Convolutions(nn.Module):
 
 
 def latest(
-    window: Float[Tensor, "B places J"], count: int, present: Bool[Tensor, "B T"] | None
+    window: Float[Tensor, "B places J"], count: int, present: Present | None
 ) -> Float[Tensor, "B tail J"]:
     """Return the last `count` elements of each row, without the padding on its right."""
     if present is None:

@@ -16,21 +16,21 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.config import MAX_KERNEL, bounded
 from harken.errors import UserError
-from harken.layers.convolution import mask_padding
+from harken.layers.convolution import Frames, Present, mask_padding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenGrid:
     """Tokens, their coordinates, and which are not padding (None: all)."""
 
-    tokens: Float[Tensor, "B T J"]
+    tokens: Frames
     coordinates: Int[Tensor, "#B T axes"]
-    present: Bool[Tensor, "B T"] | None = None
+    present: Present | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,9 +56,7 @@ class Conv2dSubsampling(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, stride=(self.strides[1], 2), padding=1)
         self.proj = nn.Linear(channels * bands, width)
 
-    def forward(
-        self, frames: Float[Tensor, "B T F"], present: Bool[Tensor, "B T"] | None = None
-    ) -> TokenGrid:
+    def forward(self, frames: Float[Tensor, "B T F"], present: Present | None = None) -> TokenGrid:
         planes = mask_padding(frames, present)[:, None]
         for convolution, stride in zip((self.first, self.second), self.strides, strict=True):
             planes = F.relu(convolution(planes))

@@ -17,10 +17,11 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.config import MAX_LAYERS, bounded
+from harken.layers.convolution import Frames, Present
 from harken.layers.dropout import Dropout
 
 Direction = Literal["forward", "backward", "both"]
@@ -127,10 +128,7 @@ class Recurrent(nn.Module):
         return zero_state(self, batch, self.directions * self.depth, self.hidden)
 
     def forward(
-        self,
-        inputs: Float[Tensor, "B T J"],
-        present: Bool[Tensor, "B T"] | None = None,
-        state: RecurrentState | None = None,
+        self, inputs: Frames, present: Present | None = None, state: RecurrentState | None = None
     ) -> tuple[Float[Tensor, "B T width"], RecurrentState]:
         """Return the outputs, zero at padding, and the state after each row's last token."""
         assert state is None or self.backwards is None, "a backward layer cannot have a past"
@@ -195,10 +193,7 @@ def zero_state(
 
 
 def run_layer(
-    layer: nn.Module,
-    inputs: Float[Tensor, "B T J"],
-    present: Bool[Tensor, "B T"] | None,
-    past: RecurrentState,
+    layer: nn.Module, inputs: Frames, present: Present | None, past: RecurrentState
 ) -> tuple[Float[Tensor, "B T hidden"], RecurrentState]:
     """Run one layer from left to right; a row without any token keeps its state."""
     first = past.hidden.transpose(0, 1).contiguous()  # PyTorch puts layers before the batch
@@ -236,8 +231,8 @@ def has_bfloat16_lstm() -> bool:
 
 def masked_lstm(
     layer: nn.Module,
-    present: Bool[Tensor, "B T"] | None,
-    inputs: Float[Tensor, "B T J"],
+    present: Present | None,
+    inputs: Frames,
     first: Float[Tensor, "1 B hidden"],
     first_cell: Float[Tensor, "1 B hidden"],
 ) -> tuple[Float[Tensor, "B T hidden"], Float[Tensor, "1 B hidden"], Float[Tensor, "1 B hidden"]]:
@@ -282,9 +277,7 @@ def step_layer(
     return hidden, RecurrentState(hidden[:, None], None)
 
 
-def reverse_padded(
-    inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None
-) -> Float[Tensor, "B T J"]:
+def reverse_padded(inputs: Frames, present: Present | None) -> Frames:
     """Reverse each row within its length; padding stays."""
     if present is None:
         return inputs.flip(1)
