@@ -10,7 +10,7 @@ from harken.attention.kernels import attention_weights
 from harken.attention.masks import NO_MASK, build_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.query_key import ScoreInputs, ScoreSizes
-from harken.attention.transformer_xl import TransformerXLConfig, TransformerXLScore, sinusoids
+from harken.attention.scores import TransformerXLConfig, TransformerXLScore, sinusoids
 
 BATCH, TIME, KEYS = 2, 5, 7
 WIDTH, MEMORY_WIDTH, HEADS, GROUPS, KEY_WIDTH, BASE = 11, 13, 6, 3, 5, 50.0

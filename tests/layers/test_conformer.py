@@ -9,8 +9,7 @@ from torch.testing import assert_close
 
 from harken.attention.masks import NO_MASK, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
-from harken.attention.scores import ScaledConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import ScaledConfig, TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.conformer import ConformerBlock, ConformerConfig, MaskedBatchNorm
 from harken.layers.feedforward import FeedForwardConfig

@@ -23,8 +23,7 @@ from harken.attention.relative import (
     alibi_slopes,
     offset_buckets,
 )
-from harken.attention.scores import SynthesizerConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import SynthesizerConfig, TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.frontends import grid

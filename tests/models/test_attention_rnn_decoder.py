@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.scores import AdditiveConfig, ScaledConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import AdditiveConfig, ScaledConfig, TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.decoders import (

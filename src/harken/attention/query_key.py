@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.head import Head, Patch, pad_rows
+from harken.attention.head import Head, LowRank, Patch, pad_rows, split_projection
 from harken.attention.kernels import ScoreTerms
-from harken.attention.low_rank import LowRank, split_projection
 from harken.errors import UserError
 
 

@@ -29,8 +29,8 @@ from harken.attention.kernels import repeat_kv
 from harken.attention.masks import NO_MASK, MaskKind
 from harken.attention.multihead import AttentionContext, KeyValues, MultiHead
 from harken.attention.positions import Position
-from harken.layers.block import Block
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
+from harken.layers.transformer import Block
 
 DROP = 1.0  # nats: attention at the edge of a band is 1/e of that at its peak
 TOKENS = 16  # drawn for queries, and as many for keys

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import TransformerXLConfig
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.convolution import Frames, Present, mask_padding
 from harken.layers.dropout import Dropout

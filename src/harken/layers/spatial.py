@@ -19,7 +19,7 @@ from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.stack import Stack
+from harken.layers.transformer import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

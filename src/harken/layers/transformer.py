@@ -1,4 +1,4 @@
-"""The Transformer block: self-attention, cross-attention in decoders, and a feed-forward layer.
+"""Transformer blocks: self-attention, cross-attention in decoders, and a feed-forward layer.
 
     pre-norm    x + f(norm(x))
     post-norm   norm(x + f(x))
@@ -6,17 +6,39 @@
 Keys and values of earlier tokens and of the memory are arguments and results.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import AttentionContext, KeyValues, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHead, MultiHeadConfig
 from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
+
+
+@runtime_checkable
+class Block(Protocol):
+    """A block with self-attention whose output is its input plus what its parts add."""
+
+    attention: MultiHead
+    attention_is_first: ClassVar[bool]  # whether attention reads the input of the block
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether it has cross-attention."""
+        ...
+
+    def norms_before_attention(self) -> list[nn.Module]:
+        """Return the norms between the input of the block and its self-attention."""
+        ...
+
+    def residual_norms(self) -> list[nn.Module]:
+        """Return the norms on the residual path from input to output."""
+        ...
 
 
 @runtime_checkable
@@ -109,3 +131,45 @@ class TransformerBlock(nn.Module):
     def _add(self, tokens: Tensor, output: Tensor, norm: nn.Module) -> Tensor:
         total: Tensor = tokens + self.dropout(output)
         return total if self.pre_norm else cast(Tensor, norm(total))
+
+
+StackState = tuple[KeyValues, ...]
+
+
+class Stack(nn.Module):
+    """L blocks; a pre-norm stack ends with a norm."""
+
+    def __init__(
+        self,
+        config: BlockConfig,
+        layers: int,
+        width: int,
+        length: int,
+        memory_width: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            TransformerBlock(config, width, length, memory_width) for _ in range(layers)
+        )
+        final = config.norm.place == "pre" and layers > 0
+        self.norm = config.norm.build(width) if final else nn.Identity()
+
+    def project_kv(self, memory: Float[Tensor, "B S J"]) -> StackState:
+        """Return the keys and values of a memory for every block's cross-attention."""
+        crosses = (cast(MultiHead, block.cross) for block in self.blocks)
+        return tuple(cross.project_kv(memory) for cross in crosses)
+
+    def forward(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        context: AttentionContext,
+        past: StackState | None = None,
+        memory: Sequence[Memory] | None = None,
+    ) -> tuple[Float[Tensor, "B T J"], StackState]:
+        states = []
+        for depth, block in enumerate(self.blocks):
+            block_past = None if past is None else past[depth]
+            block_memory = None if memory is None else memory[depth]
+            inputs, state = block(inputs, context, block_past, block_memory)
+            states.append(state)
+        return self.norm(inputs), tuple(states)

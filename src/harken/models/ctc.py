@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
+from harken.layers.embedding import OutputLinear
 from harken.layers.losses import MANY, save_in_place, saved_in_place
-from harken.layers.output import OutputLinear
 from harken.models.initialize import initialize
 
 

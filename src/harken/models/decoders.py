@@ -35,13 +35,11 @@ from harken.attention.positions import PositionConfig, SinusoidConfig, model_wid
 from harken.attention.scores import MergedConfig
 from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
-from harken.layers.embedding import TokenEmbedding
+from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.output import OutputLinear
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
-from harken.layers.stack import Stack, StackState
-from harken.layers.transformer import Memory
+from harken.layers.transformer import Memory, Stack, StackState
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds
 

@@ -20,7 +20,7 @@ from harken.attention.context import attention_context, build_position
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, NoPositionConfig, PositionConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import TransformerXLConfig
 from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.conformer import ConformerConfig
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
@@ -29,7 +29,7 @@ from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, Recurrent, RecurrentConfig, TanhConfig
-from harken.layers.stack import Stack
+from harken.layers.transformer import Stack
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
 

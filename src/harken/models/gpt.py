@@ -21,11 +21,10 @@ from harken.attention.positions import LearnedConfig, PositionConfig, model_widt
 from harken.config import MAX_LAYERS, bounded
 from harken.design.start import InitHeadConfig, init_heads, stack_sites
 from harken.layers.dropout import Dropout
-from harken.layers.embedding import TokenEmbedding
+from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.output import OutputLinear
-from harken.layers.stack import Stack, StackState
+from harken.layers.transformer import Stack, StackState
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows
 

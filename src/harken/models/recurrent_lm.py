@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from harken.attention.scores import INITIAL_STD
 from harken.config import bounded
 from harken.layers.convolution import CausalConvolutionConfig, Convolutions, GatedConvolutionConfig
-from harken.layers.embedding import TokenEmbedding
-from harken.layers.output import OutputLinear
+from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
 from harken.models.gpt import GPTConfig
 from harken.models.initialize import initialize

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
-from harken.layers.output import OutputLinear
+from harken.layers.embedding import OutputLinear
 from harken.layers.recurrent import LSTMConfig
 from harken.models.encoders import EncoderConfig, build_encoder, check_encoder
 from harken.models.initialize import initialize
