@@ -38,7 +38,7 @@ def test_alibi_slopes_are_those_of_bloom(heads: int) -> None:
     assert_close(slopes, theirs[:, 0, 1], rtol=1e-6, atol=0)
     at = torch.arange(3)[None, :, None]
     ours = AlibiConfig().build(sizes(heads)).bias(at, at)
-    last = ours[0, :, -1]  # the last query stands behind every key
+    last = ours[0, :, -1]  # the last query comes after every key
     assert_close(last - last[:, :1], theirs[:, 0], rtol=0, atol=1e-6)
 
 

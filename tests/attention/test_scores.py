@@ -87,7 +87,7 @@ def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) ->
         for h in range(HEADS):
             for i in range(2):
                 wide = first.weight @ inputs[b, i] + first.bias
-                bent = [max(0.0, one) for one in wide[h * width : (h + 1) * width].tolist()]
+                bent = [max(0.0, number) for number in wide[h * width : (h + 1) * width].tolist()]
                 for t, place in enumerate(rows_of(keys_at, 2)[b].tolist()):
                     total = score.score_offsets[h, 0, place].item()
                     for c in range(width):
@@ -162,12 +162,12 @@ def test_pairs_with_shared_keys_equal_a_loop(
                     if isinstance(config, AdditiveConfig):
                         direction = score.direction[h].tolist()
                         total = sum(
-                            weight * math.tanh(one + other)
-                            for weight, (one, other) in zip(direction, pairs, strict=True)
+                            weight * math.tanh(left + right)
+                            for weight, (left, right) in zip(direction, pairs, strict=True)
                         )
                         assert terms.bias[b, h, i, t].item() == pytest.approx(total, abs=1e-12)
                     else:
-                        total = sum(one * other for one, other in pairs)
+                        total = sum(left * right for left, right in pairs)
                     totals.append(total)
                 logs = torch.tensor(totals, dtype=torch.float64).log_softmax(dim=0)
                 assert_close(ours[b, h, i], logs, rtol=0, atol=1e-10)
@@ -204,10 +204,10 @@ def test_merged_equals_a_loop() -> None:
             for i in range(3):
                 for t in range(5):
                     total = sum(
-                        inputs[b, i, one].item()
-                        * score.matrix[h, one, other].item()
+                        inputs[b, i, row].item()
+                        * score.matrix[h, row, other].item()
                         * memory[b, t, other].item()
-                        for one in range(WIDTH)
+                        for row in range(WIDTH)
                         for other in range(memory_width)
                     )
                     ours = terms.scale * (terms.queries[b, h, i] @ terms.keys[b, 0, t])

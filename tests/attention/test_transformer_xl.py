@@ -36,8 +36,8 @@ def built(width: int = WIDTH) -> TransformerXLScore:
 
 
 def wave(distance: int, width: int) -> Tensor:
-    angles = [distance * BASE ** (-(one - one % 2) / width) for one in range(width)]
-    numbers = [math.cos(a) if one % 2 else math.sin(a) for one, a in enumerate(angles)]
+    angles = [distance * BASE ** (-(index - index % 2) / width) for index in range(width)]
+    numbers = [math.cos(a) if index % 2 else math.sin(a) for index, a in enumerate(angles)]
     return torch.tensor(numbers, dtype=torch.float64)
 
 

@@ -55,8 +55,8 @@ def up_to(lengths: list[int], time: int = TIME) -> Tensor:
 
 
 def wave(distance: int) -> list[float]:
-    angles = [distance * 10000.0 ** (-(one - one % 2) / WIDTH) for one in range(WIDTH)]
-    return [math.cos(a) if one % 2 else math.sin(a) for one, a in enumerate(angles)]
+    angles = [distance * 10000.0 ** (-(index - index % 2) / WIDTH) for index in range(WIDTH)]
+    return [math.cos(a) if index % 2 else math.sin(a) for index, a in enumerate(angles)]
 
 
 def hugging_faces(ours: ConformerBlock) -> Any:
@@ -149,7 +149,7 @@ def test_padding_changes_nothing(norm: str, score: Any, training: bool) -> None:
         block.train(training).zero_grad()
         output = block(frames, among(seen, frames.shape[1]), seen)[seen]
         output.sin().sum().backward()
-        gradients = {name: one.grad.clone() for name, one in block.named_parameters()}
+        gradients = {name: parameter.grad.clone() for name, parameter in block.named_parameters()}
         results.append((output, gradients, {n: b.clone() for n, b in block.named_buffers()}))
     assert_close(results[1], results[0], rtol=1e-11, atol=1e-11)
 
@@ -214,7 +214,7 @@ def test_attention_can_be_looked_at() -> None:
     with record(block) as seen:
         block(some_frames(), among(present), present)
     weights = seen[0].weights
-    assert [one.name for one in seen] == ["attention"]
+    assert [call.name for call in seen] == ["attention"]
     assert weights.shape == (BATCH, HEADS, TIME, TIME)
     assert_close(weights.sum(dim=-1), torch.ones(BATCH, HEADS, TIME).double())
     assert (weights.movedim(-1, 1)[~present] == 0).all()

@@ -67,7 +67,7 @@ def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> None:
 
 
 def bent(name: str, numbers: Tensor) -> Tensor:
-    return torch.tensor([SIGMAS[name](one) for one in numbers.tolist()], dtype=torch.float64)
+    return torch.tensor([SIGMAS[name](number) for number in numbers.tolist()], dtype=torch.float64)
 
 
 def windowed(weight: Tensor, row: Tensor, center: int, lowest: int, dilation: int = 1) -> Tensor:
@@ -205,9 +205,9 @@ def test_padding_changes_nothing(kind: str) -> None:
             assert_same(outputs[row, :length], alone[row])
         parameters = list(module.parameters())
         whole = torch.autograd.grad(outputs.square().sum(), parameters)
-        apart = torch.autograd.grad(sum(one.square().sum() for one in alone), parameters)
-        for one, other in zip(whole, apart, strict=True):
-            assert_same(one, other, 1e-12 * (1 + other.abs().max().item()))
+        apart = torch.autograd.grad(sum(output.square().sum() for output in alone), parameters)
+        for gradient, other in zip(whole, apart, strict=True):
+            assert_same(gradient, other, 1e-12 * (1 + other.abs().max().item()))
 
     holds()
 

@@ -104,7 +104,10 @@ def test_padding_of_speech_gets_no_gradient(factor: int) -> None:
     assert frames.grad is not None and frames.grad.isfinite().all()
     assert (frames.grad[~present] == 0).all()
     assert (frames.grad[present] != 0).any(dim=-1).all()
-    assert all(one.grad is not None and one.grad.abs().max() > 0 for one in front.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.abs().max() > 0
+        for parameter in front.parameters()
+    )
 
 
 @pytest.mark.parametrize("factor", FACTORS)

@@ -123,14 +123,14 @@ def test_agrees_with_pytorch_in_values_and_gradients(kind: str, both: bool) -> N
     expected, last = theirs(inputs)
     last = last if isinstance(last, tuple) else (last,)
     assert_same(outputs, expected)
-    for one, other in zip([part for part in state if part is not None], last, strict=True):
-        assert_same(one.transpose(0, 1), other)
+    for actual, other in zip([part for part in state if part is not None], last, strict=True):
+        assert_same(actual.transpose(0, 1), other)
     downstream = torch.randn_like(outputs)
     (mine,) = torch.autograd.grad(outputs, inputs, downstream)
     (yours,) = torch.autograd.grad(expected, inputs, downstream)
     assert_same(mine, yours)
-    assert sum(one.numel() for one in ours.parameters()) == sum(
-        one.numel() for one in theirs.parameters()
+    assert sum(parameter.numel() for parameter in ours.parameters()) == sum(
+        parameter.numel() for parameter in theirs.parameters()
     )
 
 

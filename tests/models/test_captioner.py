@@ -83,7 +83,7 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
     maps = pictures("features")
     with record(model) as seen:
         model(maps, TARGET[:, :1])
-    (looked,) = [one for one in seen if one.name == "decoder.attention"]
+    (looked,) = [call for call in seen if call.name == "decoder.attention"]
     memory = model.encode(maps).memory
     query = model.init_state(*model.encode(maps)).cell.hidden[:, -1]
     (key_matrix,) = model.decoder.attention.score.matrix

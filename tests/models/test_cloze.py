@@ -39,7 +39,7 @@ BODIES: dict[str, EncoderConfig] = {
         max_length=LENGTH + 2,
         attention=MultiHeadConfig(heads=3, head_width=5, key_width=4),
     ),
-    "beside": TransformerEncoderConfig(
+    "concat": TransformerEncoderConfig(
         layers=1,
         max_length=LENGTH + 2,
         attention=MultiHeadConfig(heads=2, head_width=7, key_width=4),
@@ -51,8 +51,11 @@ BODIES: dict[str, EncoderConfig] = {
     "gated": GatedConvolutionConfig(layers=9, kernel=5),
 }
 EVERY: dict[str, ClozeConfig] = {
-    **{f"rnn {name}": BiRNNClozeConfig(width=WIDTH, cell=one) for name, one in CELLS.items()},
-    **{f"masked {name}": MaskedLMConfig(width=WIDTH, encoder=one) for name, one in BODIES.items()},
+    **{f"rnn {name}": BiRNNClozeConfig(width=WIDTH, cell=cell) for name, cell in CELLS.items()},
+    **{
+        f"masked {name}": MaskedLMConfig(width=WIDTH, encoder=encoder)
+        for name, encoder in BODIES.items()
+    },
 }
 every_model = pytest.mark.parametrize("name", EVERY)
 every_cell = pytest.mark.parametrize("cell", CELLS)
@@ -197,7 +200,7 @@ def test_one_table_is_read_and_scored_with(name: str) -> None:
     states = torch.randn(5, WIDTH, dtype=torch.float64)
     wanted = torch.einsum("nj,vj->nv", states, model.embedding.weight)
     assert_close(model.logits(states), wanted, rtol=0, atol=1e-12)
-    tables = [one for one in model.parameters() if VOCABULARY in one.shape]
+    tables = [parameter for parameter in model.parameters() if VOCABULARY in parameter.shape]
     assert len(tables) == 1
 
 
@@ -216,10 +219,10 @@ def test_every_weight_learns(name: str) -> None:
 def test_dropout_acts_in_training_alone(name: str) -> None:
     config = EVERY[name]
     model, words = stirred(replace(config, dropout=0.5)), [5, 7, 11]
-    one, two = (scores_of(model, words, everywhere(words)) for _ in range(2))
-    assert torch.equal(one, two)
+    first, second = (scores_of(model, words, everywhere(words)) for _ in range(2))
+    assert torch.equal(first, second)
     model.train()
-    assert not torch.equal(scores_of(model, words, everywhere(words)), one)
+    assert not torch.equal(scores_of(model, words, everywhere(words)), first)
 
 
 def test_lengths_are_those_of_the_words() -> None:
@@ -253,11 +256,11 @@ def test_a_body_must_fit_the_width() -> None:
 @every_model
 def test_a_seed_decides_the_weights(name: str) -> None:
     config = EVERY[name]
-    one, again, other = (
+    first, again, other = (
         config.build(VOCABULARY, mask=MASK, end=END, seed=seed).state_dict() for seed in (5, 5, 7)
     )
-    assert all(torch.equal(one[key], again[key]) for key in one)
-    assert not torch.equal(one["embedding.weight"], other["embedding.weight"])
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first["embedding.weight"], other["embedding.weight"])
 
 
 @every_model

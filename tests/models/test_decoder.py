@@ -122,10 +122,10 @@ def test_steps_equal_the_whole_and_nothing_leaks(
     whole = decoder(tokens, begun)
     state, steps = begun, []
     for t in range(TIME):
-        one, state = decoder.step(
+        output, state = decoder.step(
             tokens[:, t : t + 1], torch.ones(BATCH, 1, dtype=torch.bool), state
         )
-        steps.append(one)
+        steps.append(output)
     assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-10)
     other = tokens.clone()
     other[:, 3:] = (other[:, 3:] + 1) % VOCABULARY

@@ -40,7 +40,7 @@ POSITIONS: dict[str, PositionConfig] = {
     "rotary": RotaryConfig(),
     "alibi": AlibiConfig(),
     "relative": RelativeConfig(buckets=8, max_distance=11),
-    "beside": FourierConfig(place="concat"),
+    "concat": FourierConfig(place="concat"),
 }
 # Each score and each position once; all pairs are tried where attention itself is.
 KINDS = [
@@ -139,9 +139,9 @@ def test_what_stands_in_padding_is_never_read() -> None:
     present = torch.arange(7) < torch.tensor([[3], [7]])
     other = TOKENS.where(present, 2)
     assert not torch.equal(TOKENS, other)
-    one, two = model(TOKENS, present=present), model(other, present=present)
-    assert torch.equal(one[present], two[present])
-    assert not torch.equal(one[present], model(TOKENS)[present])
+    first, second = model(TOKENS, present=present), model(other, present=present)
+    assert torch.equal(first[present], second[present])
+    assert not torch.equal(first[present], model(TOKENS)[present])
 
 
 @torch.no_grad()
@@ -223,7 +223,7 @@ def test_the_entrance_is_normed_only_where_asked() -> None:
     )
 
 
-@pytest.mark.parametrize("position", ["learned", "sinusoid", "rotary", "relative", "beside"])
+@pytest.mark.parametrize("position", ["learned", "sinusoid", "rotary", "relative", "concat"])
 @torch.no_grad()
 def test_positions_tell_order(position: str) -> None:
     tokens = torch.tensor([[3, 5, 7], [5, 3, 7]])
@@ -234,10 +234,10 @@ def test_positions_tell_order(position: str) -> None:
 
 
 def test_first_weights_follow_from_the_seed() -> None:
-    one, same, other = (small_config().build(VOCABULARY, seed) for seed in (4, 4, 5))
-    for name, weight in one.state_dict().items():
+    first, same, other = (small_config().build(VOCABULARY, seed) for seed in (4, 4, 5))
+    for name, weight in first.state_dict().items():
         assert torch.equal(weight, same.state_dict()[name])
-    assert not torch.equal(one.embedding.weight, other.embedding.weight)
+    assert not torch.equal(first.embedding.weight, other.embedding.weight)
 
 
 def test_dropout_acts_in_training_alone() -> None:

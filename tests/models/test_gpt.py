@@ -177,7 +177,7 @@ def test_any_recipe_decodes_as_it_reads_and_sees_nothing_later(
     assert not torch.equal(changed[:, changed_at], whole[:, changed_at])
 
 
-@pytest.mark.parametrize("position", [one for one in POSITIONS if one != "none"])
+@pytest.mark.parametrize("position", [kind for kind in POSITIONS if kind != "none"])
 def test_positions_tell_order(position: str) -> None:
     """One layer and two tokens swapped: only a position can change what the last token sees."""
     tokens = torch.tensor([[3, 5, 7], [5, 3, 7]])

@@ -55,8 +55,10 @@ def assert_alike(ours: Tensor, alone: Tensor, tolerance: float) -> None:
 
 
 def test_every_kind_meets_every_norm_and_mask() -> None:
-    assert {one.kind for one in SCORES.values()} == {one.kind for one in EVERY_SCORE}
-    assert {one.kind for one in POSITIONS.values()} == {one.kind for one in EVERY_POSITION}
+    assert {config.kind for config in SCORES.values()} == {config.kind for config in EVERY_SCORE}
+    assert {config.kind for config in POSITIONS.values()} == {
+        config.kind for config in EVERY_POSITION
+    }
     assert {case[:2] for case in CASES} == set(LEGAL)
     for kinds, which in ((SCORES, 0), (POSITIONS, 1)):
         for kind in kinds:
@@ -257,7 +259,9 @@ def test_the_first_token_of_a_strict_text_sees_nothing(score: str, position: str
     # Anomaly detection raises at a NaN on the way, even where a later mask would hide it.
     with torch.autograd.set_detect_anomaly(True):
         states = run_packed(model, batch)
-        used = [one for name, one in model.named_parameters() if name != "lm_head.weight"]
+        used = [
+            parameter for name, parameter in model.named_parameters() if name != "lm_head.weight"
+        ]
         gradients = torch.autograd.grad(states.square().sum(), used)
     assert torch.equal(mixed[0][first], torch.zeros_like(mixed[0][first]))
     assert mixed[0][~first].any(dim=-1).all()

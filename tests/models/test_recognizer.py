@@ -55,7 +55,7 @@ def built(body: str, decoder: str | None, memory_ms: float | None = None) -> Spe
         dropout=0.0,
     )
     model = config.build(VOCABULARY, FEATURES, HOP_MS, seed=7)
-    # First weights are so small that a leak could hide behind rounding.
+    # First weights are so small that rounding could hide a leak.
     torch.manual_seed(0)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
@@ -110,7 +110,7 @@ def test_the_memory_in_milliseconds_is_a_window_of_places() -> None:
     assert wide.decoder.location is None and narrow.decoder.location.window == 2
     with record(narrow) as seen:
         narrow(frames()[:1], PRESENT[:1], TARGET[:1])
-    (weights,) = [one.weights for one in seen if one.name == "decoder.attention"][:1]
+    (weights,) = [call.weights for call in seen if call.name == "decoder.attention"][:1]
     assert (weights[0, 0, 0] > 0).sum() <= 3  # it begins at the first place and sees two more
 
 

@@ -176,7 +176,7 @@ def test_a_search_goes_on_from_the_state(kind: str) -> None:
     tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
     present = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
     found = greedy_search(LMStepper(model), tokens, present, end=end, max_tokens=most)
-    for row, one in zip(rows, found, strict=True):
+    for row, hypothesis in zip(rows, found, strict=True):
         written: list[int] = []
         total = 0.0
         while len(written) < most:
@@ -185,8 +185,8 @@ def test_a_search_goes_on_from_the_state(kind: str) -> None:
             if scores.argmax() == end:
                 break
             written.append(int(scores.argmax()))
-        assert list(one.tokens) == written
-        assert one.log_probability == pytest.approx(total, rel=1e-9)
+        assert list(hypothesis.tokens) == written
+        assert hypothesis.log_probability == pytest.approx(total, rel=1e-9)
 
 
 @every_kind
@@ -208,9 +208,9 @@ def test_the_state_has_one_size_and_rows_that_can_be_chosen(kind: str) -> None:
 
 @every_kind
 def test_first_weights_are_a_function_of_the_seed(kind: str) -> None:
-    one, again, other = (MODELS[kind].build(VOCABULARY, seed) for seed in (1, 1, 2))
+    first, again, other = (MODELS[kind].build(VOCABULARY, seed) for seed in (1, 1, 2))
     for left, same, unlike in zip(
-        one.parameters(), again.parameters(), other.parameters(), strict=True
+        first.parameters(), again.parameters(), other.parameters(), strict=True
     ):
         assert torch.equal(left, same)
         assert not torch.equal(left, unlike) or not left.any()  # but for offsets of zero

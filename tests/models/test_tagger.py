@@ -158,7 +158,7 @@ def test_the_plain_recurrence_is_that_of_the_lecture() -> None:
     """h_t = tanh(U x_t + V h_{t-1}),  o_t = W h_t."""
     model = small("tanh", "none")
     rows = some(WORDS, 1, 7)
-    (layer,) = [one for one in model.modules() if isinstance(one, nn.RNN)]
+    (layer,) = [module for module in model.modules() if isinstance(module, nn.RNN)]
     state = torch.zeros(WIDTH, dtype=torch.float64)
     wanted = []
     for word in rows[0]:
@@ -188,7 +188,7 @@ def test_half_is_dropped_before_and_after_the_body_in_training(place: str) -> No
 def test_every_weight_learns(body: str, view: str) -> None:
     model = small(body, view)
     model(*batch())[batch()[-1]].square().sum().backward()
-    silent = [name for name, one in model.named_parameters() if one.grad is None]
+    silent = [name for name, parameter in model.named_parameters() if parameter.grad is None]
     assert silent == []
 
 
@@ -197,8 +197,8 @@ def test_weights_are_a_function_of_the_seed() -> None:
     sizes = {"words": WORDS, "characters": CHARACTERS, "tags": TAGS}
     first, torch_has_drawn, again = (config.build(**sizes, seed=3) for _ in range(3))
     other = config.build(**sizes, seed=4)
-    for name, one in first.state_dict().items():
-        assert torch.equal(one, again.state_dict()[name]), name
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name]), name
     assert not torch.equal(first.words.weight, other.words.weight)
     assert torch_has_drawn is not first
 
