@@ -1,4 +1,4 @@
-"""Every choice of a config, found from its type, so that a new member is covered when it comes."""
+"""All choices of scores and positions, derived from their types so that new kinds are tested."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -11,7 +11,7 @@ from harken.attention.scores import ScoreConfig
 
 
 def forms(kind: type) -> Iterator[Any]:
-    """One config for every combination of the fields that have a few values: names and switches."""
+    """Yield a config for every combination of its literals and booleans."""
     hints, choices = get_type_hints(kind), {}
     for field in fields(kind):
         hint = hints[field.name]
@@ -24,7 +24,7 @@ def forms(kind: type) -> Iterator[Any]:
 
 
 def name(config: Any) -> str:
-    """Its kind, and what else was chosen."""
+    """Return the kind and the other choices of a config."""
     others = (getattr(config, field.name) for field in fields(config) if field.name != "kind")
     return " ".join(
         [config.kind, *(str(value) for value in others if isinstance(value, str | bool))]

@@ -76,33 +76,33 @@ class Layout:
     heads: int = 3
     key_width: int = 4
     head_width: int | None = 5
-    key_value_heads: int | None = None
+    kv_heads: int | None = None
     bias: bool = False
-    value_matrix: bool = True
-    output_matrix: bool = True
+    v_proj: bool = True
+    out_proj: bool = True
 
     def config(self, score: ScoreConfig) -> MultiHeadConfig:
         return MultiHeadConfig(
             heads=self.heads,
             key_width=None if isinstance(score, MergedConfig) else self.key_width,
             head_width=self.head_width,
-            kv_heads=self.key_value_heads,
+            kv_heads=self.kv_heads,
             score=score,
             bias=self.bias,
-            v_proj=self.value_matrix,
-            out_proj=self.output_matrix,
+            v_proj=self.v_proj,
+            out_proj=self.out_proj,
         )
 
 
 LAYOUTS = {
     "plain": Layout(),
-    "grouped": Layout(heads=6, key_value_heads=2, key_width=6),
-    "no values": Layout(value_matrix=False, head_width=None),
-    "no output": Layout(heads=2, head_width=7, output_matrix=False, key_width=10),
+    "grouped": Layout(heads=6, kv_heads=2, key_width=6),
+    "no values": Layout(v_proj=False, head_width=None),
+    "no output": Layout(heads=2, head_width=7, out_proj=False, key_width=10),
     "biases": Layout(heads=5, head_width=4, bias=True),  # as wide as keys: no filling up
-    "all of it": Layout(heads=4, key_value_heads=1, bias=True, value_matrix=False, head_width=None),
+    "all of it": Layout(heads=4, kv_heads=1, bias=True, v_proj=False, head_width=None),
     "grouped, no output": Layout(
-        heads=2, key_value_heads=1, head_width=7, key_width=2, output_matrix=False, bias=True
+        heads=2, kv_heads=1, head_width=7, key_width=2, out_proj=False, bias=True
     ),
 }
 CASES = [

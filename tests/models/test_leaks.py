@@ -151,24 +151,8 @@ def test_padding_on_the_right_changes_nothing(
     holds()
 
 
-@every_model
-@torch.no_grad()
-def test_padding_in_the_cache_is_seen_by_no_later_token(
-    score: str, position: str, norm: Norm, seen: Seen
-) -> None:
-    model = small_model(score, position, norm, seen)
-    tokens, present = some_tokens(2, 5, seed=2), torch.arange(5) < torch.tensor([[2], [4]])
-    later = some_tokens(2, 3, seed=3)
-
-    def after(prompt: Tensor) -> Tensor:
-        _, state = model.step(prompt, present, model.init_state(2, prompt.device))
-        return model.step(later, torch.ones_like(later).bool(), state)[0]
-
-    assert torch.equal(after(tokens), after(other_tokens(tokens).where(~present, tokens)))
-
-
 def pack(lengths: list[int], room: int, seed: int) -> dict[str, Tensor]:
-    """One row of texts one after the other, padding last as a text of its own."""
+    """Return one packed row of texts; padding is another text at its end."""
     spare = room - sum(lengths)
     positions = [place for length in lengths for place in range(length)]
     documents = [text for text, length in enumerate(lengths) for _ in range(length)]

@@ -45,13 +45,13 @@ def frames() -> Tensor:
     return made.double()
 
 
-def built(body: str, decoder: str | None, memory_ms: float | None = None) -> SpeechRecognizer:
+def built(body: str, decoder: str | None, window_ms: float | None = None) -> SpeechRecognizer:
     config = RecognizerConfig(
         width=WIDTH,
         frontend=FRONT,
         encoder=BODIES[body],
         decoder=None if decoder is None else DECODERS[decoder],
-        attention_window_ms=memory_ms,
+        attention_window_ms=window_ms,
         dropout=0.0,
     )
     model = config.build(VOCABULARY, FEATURES, HOP_MS, seed=7)
@@ -106,7 +106,7 @@ def test_symbols_are_probabilities_and_each_place_hears_the_whole(body: str) -> 
 @torch.no_grad()
 def test_the_memory_in_milliseconds_is_a_window_of_places() -> None:
     """160 ms at 40 ms a place: two places either side of where it looked last."""
-    wide, narrow = built("lstm", "rnn"), built("lstm", "rnn", memory_ms=160.0)
+    wide, narrow = built("lstm", "rnn"), built("lstm", "rnn", window_ms=160.0)
     assert wide.decoder.location is None and narrow.decoder.location.window == 2
     with record(narrow) as seen:
         narrow(frames()[:1], PRESENT[:1], TARGET[:1])
