@@ -13,6 +13,7 @@ from harken.attention.scores import MergedConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.models.gpt import GPTConfig
+from ragged import check_ragged_chunks
 from small_models import (
     CASES,
     LENGTH,
@@ -62,35 +63,8 @@ every_model = pytest.mark.parametrize(("score", "position", "norm", "seen"), CAS
 def test_ragged_chunks_equal_each_row_alone(
     score: str, position: str, norm: Norm, seen: Seen
 ) -> None:
-    """Each chunk is padded separately, so the cache has padding between the tokens of a row."""
     model = small_model(score, position, norm, seen)
-    row = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=LENGTH)
-    rows_and_cuts = st.tuples(row, st.lists(st.integers(0, LENGTH), min_size=3, max_size=3))
-
-    @given(st.lists(rows_and_cuts, min_size=1, max_size=4), st.integers(0, VOCABULARY - 1))
-    @settings(max_examples=4)
-    def holds(rows: list[tuple[list[int], list[int]]], padding: int) -> None:
-        state = model.init_state(len(rows), torch.device("cpu"))
-        gathered: list[list[torch.Tensor]] = [[] for _ in rows]
-        for chunk in range(4):
-            parts = []
-            for tokens, cuts in rows:
-                bounds = [0, *sorted(cuts), LENGTH]
-                parts.append(tokens[bounds[chunk] : bounds[chunk + 1]])
-            longest = max(map(len, parts))
-            if longest == 0:
-                continue
-            padded = torch.tensor([part + [padding] * (longest - len(part)) for part in parts])
-            present = torch.arange(longest) < torch.tensor([[len(part)] for part in parts])
-            states, state = model.step(padded, present, state)
-            assert states.isfinite().all()
-            for number, part in enumerate(parts):
-                gathered[number].append(states[number, : len(part)])
-        for (tokens, _), states in zip(rows, gathered, strict=True):
-            (alone,) = model.states(torch.tensor([tokens]))
-            assert_close(torch.cat(states), alone, rtol=0, atol=1e-10)
-
-    holds()
+    check_ragged_chunks(model, VOCABULARY, LENGTH, max_examples=4)
 
 
 @st.composite

@@ -23,6 +23,7 @@ from harken.models.recurrent_lm import (
     LanguageModelConfig,
     RecurrentLMConfig,
 )
+from ragged import check_ragged_chunks
 
 VOCABULARY, WIDTH, HIDDEN, LAYERS, LENGTH, KERNEL = 17, 7, 11, 2, 13, 3
 
@@ -106,34 +107,7 @@ def test_convolutions_are_those_of_the_formula(kind: str) -> None:
 @every_kind
 @torch.no_grad()
 def test_ragged_chunks_equal_each_row_alone(kind: str) -> None:
-    """Single tokens among them; a row may have none in a chunk that others have some in."""
-    model = small(kind)
-    row = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=LENGTH)
-    rows_and_cuts = st.tuples(row, st.lists(st.integers(0, LENGTH), min_size=4, max_size=4))
-
-    @given(st.lists(rows_and_cuts, min_size=1, max_size=4), st.integers(0, VOCABULARY - 1))
-    @settings(max_examples=20)
-    def holds(rows: list[tuple[list[int], list[int]]], padding: int) -> None:
-        state = model.init_state(len(rows), torch.device("cpu"))
-        gathered: list[list[Tensor]] = [[] for _ in rows]
-        for chunk in range(5):
-            parts = []
-            for tokens, cuts in rows:
-                bounds = [0, *sorted(cuts), LENGTH]
-                parts.append(tokens[bounds[chunk] : bounds[chunk + 1]])
-            longest = max(map(len, parts))
-            if longest == 0:
-                continue
-            padded = torch.tensor([part + [padding] * (longest - len(part)) for part in parts])
-            present = torch.arange(longest) < torch.tensor([[len(part)] for part in parts])
-            states, state = model.step(padded, present, state)
-            for number, part in enumerate(parts):
-                gathered[number].append(states[number, : len(part)])
-        for (tokens, _), states in zip(rows, gathered, strict=True):
-            (alone,) = model.states(torch.tensor([tokens]))
-            assert_close(torch.cat(states), alone, rtol=0, atol=1e-11)
-
-    holds()
+    check_ragged_chunks(small(kind), VOCABULARY, LENGTH, max_examples=15)
 
 
 @every_kind
@@ -170,16 +144,16 @@ def test_gradients_do_not_reach_later_tokens(kind: str) -> None:
 @every_kind
 @torch.no_grad()
 def test_a_search_goes_on_from_the_state(kind: str) -> None:
-    model, end, most = small(kind), 3, 6
+    model, end, max_tokens = small(kind), 3, 6
     rows = [[5, 1, 8, 2], [4], [9, 9]]
     longest = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
     present = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
-    found = greedy_search(LMStepper(model), tokens, present, end=end, max_tokens=most)
+    found = greedy_search(LMStepper(model), tokens, present, end=end, max_tokens=max_tokens)
     for row, hypothesis in zip(rows, found, strict=True):
         written: list[int] = []
         total = 0.0
-        while len(written) < most:
+        while len(written) < max_tokens:
             scores = model(torch.tensor([row + written]))[0, -1].log_softmax(dim=-1)
             total += scores.max().item()
             if scores.argmax() == end:
