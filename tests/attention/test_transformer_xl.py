@@ -66,8 +66,8 @@ def test_the_score_by_the_formula(width: int) -> None:
                     content = (query + score.content_offset[h, 0]) @ key
                     relative = distances[h] @ wave(far, width)
                     place = (query + score.distance_offset[h, 0]) @ relative
-                    wanted = (content + place) / math.sqrt(KEY_WIDTH)
-                    assert_close(ours[b, h, i, t], wanted, rtol=0, atol=1e-12)
+                    expected = (content + place) / math.sqrt(KEY_WIDTH)
+                    assert_close(ours[b, h, i, t], expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()

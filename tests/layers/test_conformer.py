@@ -181,8 +181,8 @@ def test_the_norm_over_a_batch_counts_what_is_present() -> None:
     output = norm(inputs, present)
     frames = torch.cat([inputs[row, :length] for row, length in enumerate(LENGTHS)])
     mean, variance = frames.mean(dim=0), frames.var(dim=0, unbiased=False)
-    wanted = (frames - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
-    assert_close(output[present], wanted, rtol=0, atol=1e-12)
+    expected = (frames - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
+    assert_close(output[present], expected, rtol=0, atol=1e-12)
     assert (output[~present] == 0).all()
     unbiased = frames.var(dim=0, unbiased=True)
     assert_close(norm.running_mean, 0.9 * before[0] + 0.1 * mean, rtol=0, atol=1e-12)

@@ -51,10 +51,10 @@ def test_a_chance_of_nearly_nothing_is_no_infinity() -> None:
 
 def test_few_bits_are_made_more() -> None:
     scores = torch.randn(3, 5).bfloat16()
-    found = cross_entropy_(scores.clone(), torch.tensor([0, 1, 2]))
-    wanted = F.cross_entropy(scores.float(), torch.tensor([0, 1, 2]), reduction="none")
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, wanted)
+    actual = cross_entropy_(scores.clone(), torch.tensor([0, 1, 2]))
+    expected = F.cross_entropy(scores.float(), torch.tensor([0, 1, 2]), reduction="none")
+    assert actual.dtype == torch.float32
+    torch.testing.assert_close(actual, expected)
 
 
 def test_the_scores_are_all_it_holds() -> None:

@@ -148,14 +148,14 @@ def test_places_are_told_by_both_axes_at_the_entrance(kind: str) -> None:
             size, axis = len(numbers), 0 if len(numbers) == first else 1
             for n, number in enumerate(numbers.tolist()):
                 if kind == "learned":
-                    wanted = float(encoder.position.tables[axis].weight[place, n])
+                    expected = float(encoder.position.tables[axis].weight[place, n])
                 elif kind == "sinusoid":
                     angle = place / 10000.0 ** ((n - n % 2) / size)
-                    wanted = math.cos(angle) if n % 2 else math.sin(angle)
+                    expected = math.cos(angle) if n % 2 else math.sin(angle)
                 else:
                     angle = math.pi * (n // 2 + 1) * place / COLUMNS
-                    wanted = math.sin(angle) if n % 2 else math.cos(angle)
-                assert number == pytest.approx(wanted, abs=1e-6)  # their angles are float32
+                    expected = math.sin(angle) if n % 2 else math.cos(angle)
+                assert number == pytest.approx(expected, abs=1e-6)  # their angles are float32
 
 
 @every_position

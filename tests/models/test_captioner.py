@@ -96,8 +96,8 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
                 assert_close(memory[picture, y * COLUMNS + x], place, rtol=0, atol=1e-12)
                 powers[x, y] = (query[picture] @ key_matrix @ place).exp()
                 total += float(powers[x, y])
-        wanted = (powers / total).T.flatten()
-        assert_close(looked.weights[picture, 0, 0], wanted, rtol=0, atol=1e-10)
+        expected = (powers / total).T.flatten()
+        assert_close(looked.weights[picture, 0, 0], expected, rtol=0, atol=1e-10)
 
 
 @each_front

@@ -107,9 +107,9 @@ def test_the_formula(cell: str, words: list[int]) -> None:
         left = last_state(model.forwards.forwards, [END, *words[:time]])
         right = last_state(model.backwards.backwards, [END, *words[:time:-1]])
         for word in range(VOCABULARY):
-            wanted = table[word] @ model.from_left.weight @ left
-            wanted += table[word] @ model.from_right.weight @ right
-            assert_close(ours[time, word], wanted, rtol=0, atol=1e-12)
+            expected = table[word] @ model.from_left.weight @ left
+            expected += table[word] @ model.from_right.weight @ right
+            assert_close(ours[time, word], expected, rtol=0, atol=1e-12)
 
 
 def test_the_tanh_cell_is_the_lecture_s() -> None:
@@ -126,9 +126,11 @@ def test_the_tanh_cell_is_the_lecture_s() -> None:
             state = torch.tanh(into @ table[word] + again @ state)
         return state
 
-    wanted = model.from_left(read(model.forwards.forwards, [END, 5]))
-    wanted = wanted + model.from_right(read(model.backwards.backwards, [END, 11]))
-    assert_close(scores_of(model, words, everywhere(words))[1], table @ wanted, rtol=0, atol=1e-12)
+    expected = model.from_left(read(model.forwards.forwards, [END, 5]))
+    expected = expected + model.from_right(read(model.backwards.backwards, [END, 11]))
+    assert_close(
+        scores_of(model, words, everywhere(words))[1], table @ expected, rtol=0, atol=1e-12
+    )
 
 
 @every_cell
@@ -164,9 +166,9 @@ def test_a_masked_model_reads_the_mask_between_two_ends() -> None:
     assert isinstance(model, MaskedLM)
     read = model.embedding(torch.tensor([[END, 5, MASK, 11, END]]))
     state = model.encoder(read)[0, 2]
-    wanted = model.embedding.weight @ (model.out.weight @ state)
+    expected = model.embedding.weight @ (model.out.weight @ state)
     ours = scores_of(model, [5, 7, 11], [False, True, False])
-    assert_close(ours[0], wanted, rtol=0, atol=1e-12)
+    assert_close(ours[0], expected, rtol=0, atol=1e-12)
 
 
 @every_model
@@ -198,8 +200,8 @@ def test_padding_changes_nothing(name: str, rows: list[list[int]], seed: int, pa
 def test_one_table_is_read_and_scored_with(name: str) -> None:
     model = stirred(EVERY[name])
     states = torch.randn(5, WIDTH, dtype=torch.float64)
-    wanted = torch.einsum("nj,vj->nv", states, model.embedding.weight)
-    assert_close(model.logits(states), wanted, rtol=0, atol=1e-12)
+    expected = torch.einsum("nj,vj->nv", states, model.embedding.weight)
+    assert_close(model.logits(states), expected, rtol=0, atol=1e-12)
     tables = [parameter for parameter in model.parameters() if VOCABULARY in parameter.shape]
     assert len(tables) == 1
 

@@ -76,8 +76,8 @@ def test_nothing_to_say_is_all_blanks() -> None:
     logs = random_logs(2, 5, 3, seed=1)
     empty = torch.zeros(2, 0, dtype=torch.int64)
     loss = ctc_loss(logs.clone(), lengths_present([5, 3], 5), empty, empty.bool(), blank=2)
-    wanted = logs[0, :, 2].sum() + logs[1, :3, 2].sum()
-    assert loss.item() == pytest.approx(-wanted.item(), abs=1e-12)
+    expected = logs[0, :, 2].sum() + logs[1, :3, 2].sum()
+    assert loss.item() == pytest.approx(-expected.item(), abs=1e-12)
 
 
 @given(seeds, st.sampled_from([(), (1,), (2, 1), (1, 1), (1, 2, 1)]))

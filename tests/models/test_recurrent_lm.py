@@ -149,8 +149,8 @@ def test_a_search_goes_on_from_the_state(kind: str) -> None:
     longest = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
     present = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
-    found = greedy_search(LMStepper(model), tokens, present, end=end, max_tokens=max_tokens)
-    for row, hypothesis in zip(rows, found, strict=True):
+    actual = greedy_search(LMStepper(model), tokens, present, end=end, max_tokens=max_tokens)
+    for row, hypothesis in zip(rows, actual, strict=True):
         written: list[int] = []
         total = 0.0
         while len(written) < max_tokens:

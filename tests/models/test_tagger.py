@@ -130,8 +130,8 @@ def test_the_convolved_view_is_the_loudest_place() -> None:
                     if 0 <= other < length:
                         total = total + weight[:, :, number] @ letters[other]
                 places.append(total)
-            wanted = torch.stack(places).max(dim=0).values.clamp(min=0)
-            assert_close(view(spellings, spelt)[form], wanted, rtol=0, atol=1e-12)
+            expected = torch.stack(places).max(dim=0).values.clamp(min=0)
+            assert_close(view(spellings, spelt)[form], expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -160,14 +160,14 @@ def test_the_plain_recurrence_is_that_of_the_lecture() -> None:
     rows = some(WORDS, 1, 7)
     (layer,) = [module for module in model.modules() if isinstance(module, nn.RNN)]
     state = torch.zeros(WIDTH, dtype=torch.float64)
-    wanted = []
+    expected = []
     for word in rows[0]:
         read = layer.weight_ih_l0 @ model.words.weight[word]
         state = torch.tanh(read + layer.weight_hh_l0 @ state)
-        wanted.append(model.classifier.weight @ state + model.classifier.bias)
+        expected.append(model.classifier.weight @ state + model.classifier.bias)
     present = torch.ones(1, 7, dtype=torch.bool)
-    found = model(rows, rows * 0, *spelling([2], 2), present)
-    assert_close(found[0], torch.stack(wanted), rtol=0, atol=1e-10)
+    actual = model(rows, rows * 0, *spelling([2], 2), present)
+    assert_close(actual[0], torch.stack(expected), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("place", ["encoder", "classifier"])
