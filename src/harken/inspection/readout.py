@@ -91,7 +91,7 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
         position=position,
         norms=tuple(norms),
         table=_table(modules, above, position.token_width),
-        order=getattr(owner, "order", "causal" if block.is_decoder else "bidirectional"),
+        order=getattr(owner, "mask_kind", "causal" if block.is_decoder else "bidirectional"),
         window=getattr(owner, "window", None),
         first=not earlier and block.attention_is_first,
     )
