@@ -18,7 +18,7 @@ from harken.attention.masks import CAUSAL, NO_MASK, Mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
 from harken.attention.relative import PositionSizes, RotaryConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import TransformerXLConfig
 from harken.layers.conformer import ConformerConfig
 from harken.layers.convolution import (
     CausalConvolutionConfig,

@@ -1,4 +1,4 @@
-"""Every choice of a config, found from its type, so that a new member is covered when it comes."""
+"""All choices of scores and positions, derived from their types so that new kinds are tested."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -11,22 +11,24 @@ from harken.attention.scores import ScoreConfig
 
 
 def forms(kind: type) -> Iterator[Any]:
-    """One config for every combination of the fields that have a few values: names and switches."""
+    """Yield a config for every combination of its literals and booleans."""
     hints, choices = get_type_hints(kind), {}
-    for one in fields(kind):
-        hint = hints[one.name]
+    for field in fields(kind):
+        hint = hints[field.name]
         if get_origin(hint) is Literal:
-            choices[one.name] = get_args(hint)
+            choices[field.name] = get_args(hint)
         elif hint is bool:
-            choices[one.name] = (False, True)
+            choices[field.name] = (False, True)
     for values in product(*choices.values()):
         yield kind(**dict(zip(choices, values, strict=True)))
 
 
 def name(config: Any) -> str:
-    """Its kind, and what else was chosen."""
-    others = (getattr(config, one.name) for one in fields(config) if one.name != "kind")
-    return " ".join([config.kind, *(str(one) for one in others if isinstance(one, str | bool))])
+    """Return the kind and the other choices of a config."""
+    others = (getattr(config, field.name) for field in fields(config) if field.name != "kind")
+    return " ".join(
+        [config.kind, *(str(value) for value in others if isinstance(value, str | bool))]
+    )
 
 
 EVERY_SCORE = [form for kind in get_args(ScoreConfig) for form in forms(kind)]

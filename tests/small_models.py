@@ -24,8 +24,8 @@ from harken.attention.scores import (
     ScaledConfig,
     ScoreConfig,
     SynthesizerConfig,
+    TransformerXLConfig,
 )
-from harken.attention.transformer_xl import TransformerXLConfig
 from harken.layers.frontends import as_map, as_tokens, grid
 from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialEncoder

@@ -1,4 +1,4 @@
-"""Runs with first weights: everything that a command needs, without a training step."""
+"""Runs of untrained models, with all files that a command needs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ from harken.training.loop import Stage
 def untrained_run(
     recipe: Recipe, folder: Path, change: Callable[[nn.Module], None] | None = None
 ) -> Path:
-    """Fit the vocabulary, build the model and write both; `change` may edit the weights."""
+    """Fit the vocabulary, build the model and write both; `change` can edit the weights."""
     folder.mkdir(parents=True)
     task = task_of(recipe)
     write_text(folder / RECIPE, config.dumps(recipe))
@@ -32,7 +32,7 @@ def untrained_run(
 
 
 def bound_run(recipe: Any, vocabulary: Any, model: nn.Module) -> Run:
-    """A run in memory."""
+    """Return a run in memory."""
     task = task_of(recipe)
     return Run(
         folder=Path(),
@@ -45,5 +45,5 @@ def bound_run(recipe: Any, vocabulary: Any, model: nn.Module) -> Run:
 
 
 def batches(stage: Stage[Any], number: int) -> list[Any]:
-    """The parts of a training batch without their loss."""
+    """Return the parts of a training batch without their loss."""
     return [part.batch for part in stage.batch(number)]

@@ -16,4 +16,4 @@ def seeded() -> None:
 @pytest.fixture
 def draw() -> Callable[[str], Tensor]:
     """Normal numbers in float64 by the letters of a shape: draw("BkTU")."""
-    return lambda letters: torch.randn([SIZES[one] for one in letters], dtype=torch.float64)
+    return lambda letters: torch.randn([SIZES[letter] for letter in letters], dtype=torch.float64)

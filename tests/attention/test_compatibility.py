@@ -106,7 +106,7 @@ def test_a_model_takes_what_is_legal_and_refuses_the_rest(
 
 @pytest.mark.parametrize("kind", [LearnedConfig, SinusoidConfig, FourierConfig])
 def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | FourierConfig]) -> None:
-    with pytest.raises(ValueError, match=r"doubles the width.*set tied = false"):
+    with pytest.raises(ValueError, match=r"doubles the width.*set tie_embeddings = false"):
         GPTConfig(position=kind(place="concat"))
     model = GPTConfig(
         layers=1,
@@ -131,7 +131,7 @@ def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | Fouri
 def test_without_an_output_matrix_widths_must_be_equal(
     attention: MultiHeadConfig, made: int
 ) -> None:
-    with pytest.raises(ValueError, match=f"make {made} and the model has 12; make them equal"):
+    with pytest.raises(ValueError, match=f"give {made}, but the model has width 12"):
         GPTConfig(width=12, attention=attention)
     for heads, matrix in ((4, True), (1, False)):
         fits = MultiHeadConfig(heads=heads, out_proj=False, v_proj=matrix)
@@ -153,10 +153,10 @@ def test_merged_has_no_key_width() -> None:
 
 def test_rotary_with_merged_wants_an_even_width_and_says_so() -> None:
     merged = MultiHeadConfig(heads=5, score=MergedConfig())
-    with pytest.raises(ValueError, match="a key has 15 numbers; make width even"):
+    with pytest.raises(ValueError, match=r"got 15\); make width even"):
         GPTConfig(width=15, attention=merged, position=RotaryConfig())
     plain = MultiHeadConfig(heads=5)
-    with pytest.raises(ValueError, match=r"a key has 3 numbers; make attention\.key_width even"):
+    with pytest.raises(ValueError, match=r"got 3\); make attention\.key_width even"):
         GPTConfig(width=15, attention=plain, position=RotaryConfig())
 
 

@@ -163,12 +163,12 @@ def test_fast_equals_explicit_forward_and_backward(
 def test_blind_queries_give_exact_zeros_and_finite_gradients(
     attend: Callable[..., Tensor], kind: str, dtype: torch.dtype
 ) -> None:
-    one = compared_by(kind, 7, 7)
-    leaves = [leaf for leaf in (one.queries, one.keys, one.bias) if leaf is not None]
+    terms = compared_by(kind, 7, 7)
+    leaves = [leaf for leaf in (terms.queries, terms.keys, terms.bias) if leaf is not None]
     terms = ScoreTerms(
-        queries=None if one.queries is None else one.queries.to(dtype),
-        keys=None if one.keys is None else one.keys.to(dtype),
-        bias=None if one.bias is None else one.bias.to(dtype),
+        queries=None if terms.queries is None else terms.queries.to(dtype),
+        keys=None if terms.keys is None else terms.keys.to(dtype),
+        bias=None if terms.bias is None else terms.bias.to(dtype),
     )
     output = attend(terms, torch.randn(BATCH, HEADS, 7, KEY_WIDTH, dtype=dtype), strict(7, 7))
     assert torch.equal(output[:, :, 0], torch.zeros_like(output[:, :, 0]))

@@ -20,7 +20,7 @@ from harken.attention.scores import MergedConfig, ScoreConfig
 
 Setting = Literal["self", "cross", "spatial"]
 BATCH, ACROSS, DOWN = 2, 3, 5
-WIDTH, MEMORY_WIDTH = 14, 10  # even, for pairs and for tokens beside their positions
+WIDTH, MEMORY_WIDTH = 14, 10  # even, for pairs and for concatenated positions
 LENGTH = 17
 TIMES = {"self": (7, 7), "cross": (7, 5), "spatial": (ACROSS * DOWN, ACROSS * DOWN)}
 
@@ -152,13 +152,13 @@ def test_fast_equals_explicit(
     layout = LAYOUTS[TURNS[turn % len(TURNS)]]
     config = layout.config(score)
     attention = config.build(WIDTH, LENGTH, memory_width).double()
-    beside = 2 if getattr(position, "place", "add") == "concat" else 1
+    factor = 2 if getattr(position, "place", "add") == "concat" else 1
 
     def kind_for(width: int) -> nn.Module:
         key_width = memory_width if isinstance(score, MergedConfig) else layout.key_width
         return position.build(
             PositionSizes(
-                width=width // beside,
+                width=width // factor,
                 key_width=key_width,
                 heads=layout.heads,
                 length=LENGTH,
@@ -172,9 +172,9 @@ def test_fast_equals_explicit(
     modules = nn.ModuleList([attention, of_inputs, of_memory])
     for parameter in modules.parameters():
         nn.init.normal_(parameter, std=0.5)
-    inputs = torch.randn(BATCH, queries, WIDTH // beside, dtype=torch.float64, requires_grad=True)
+    inputs = torch.randn(BATCH, queries, WIDTH // factor, dtype=torch.float64, requires_grad=True)
     memory = torch.randn(
-        BATCH, keys, memory_width // beside, dtype=torch.float64, requires_grad=True
+        BATCH, keys, memory_width // factor, dtype=torch.float64, requires_grad=True
     )
     queries_on, keys_on = coordinates_of(setting, queries), coordinates_of(setting, keys)
     queries_at, keys_at = torch.arange(queries)[None], torch.arange(keys)[None]

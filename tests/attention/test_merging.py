@@ -69,7 +69,7 @@ def test_merging_changes_no_output(
         atol=1e-12,
     )
     if memory_width == WIDTH:
-        ours, theirs = (look(one, inputs, inputs, CAUSAL) for one in (merged, pair))
+        ours, theirs = (look(score, inputs, inputs, CAUSAL) for score in (merged, pair))
         assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -79,10 +79,10 @@ def test_merging_equals_the_sum_of_the_source() -> None:
     keys = torch.randn(2, 3, 7, dtype=torch.float64)
     merged = merge_pair(queries, keys, 0.7)
     for k in range(2):
-        for one in range(5):
+        for row in range(5):
             for other in range(7):
-                total = sum(queries[k, u, one] * keys[k, u, other] for u in range(3)) * 0.7
-                assert merged[k, one, other].item() == pytest.approx(total.item(), abs=1e-12)
+                total = sum(queries[k, u, row] * keys[k, u, other] for u in range(3)) * 0.7
+                assert merged[k, row, other].item() == pytest.approx(total.item(), abs=1e-12)
 
 
 @pytest.mark.parametrize("key_width", [5, 7, 11, 19])
@@ -102,7 +102,7 @@ def test_splitting_a_merged_pair_changes_no_output(key_width: int, memory_width:
     pair.score.k_proj.weight.copy_(split.keys.flatten(0, 1))
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, memory_width, dtype=torch.float64)
-    ours, theirs = (look(one, inputs, memory, NO_MASK) for one in (pair, merged))
+    ours, theirs = (look(score, inputs, memory, NO_MASK) for score in (pair, merged))
     assert_close(ours, theirs, rtol=0, atol=1e-11)
 
 
@@ -118,9 +118,9 @@ def test_what_is_left_out_bounds_the_error_of_a_score(
 
     merged = normal(HEADS, width, memory_width)
     split = split_merged(merged, key_width)
-    one, other = normal(TIME, width), normal(KEYS, memory_width)
-    error = (one @ (merged - split.queries.mT @ split.keys) @ other.T).abs()
-    lengths = one.norm(dim=-1)[:, None] * other.norm(dim=-1)
+    tokens, other = normal(TIME, width), normal(KEYS, memory_width)
+    error = (tokens @ (merged - split.queries.mT @ split.keys) @ other.T).abs()
+    lengths = tokens.norm(dim=-1)[:, None] * other.norm(dim=-1)
     assert (error <= split.truncation[:, None, None] * lengths + 1e-12).all()
     if key_width < min(width, memory_width):  # two tokens that meet the bound
         left, values, right = torch.linalg.svd(merged)
@@ -138,7 +138,7 @@ def test_counts_of_weights_a_head(width: int, key_width: int) -> None:
     def count(score: ScoreConfig, given: int | None) -> float:
         config = MultiHeadConfig(heads=HEADS, head_width=5, key_width=given, score=score)
         parameters = config.build(width, TIME).score.parameters()
-        return sum(one.numel() for one in parameters) / HEADS
+        return sum(parameter.numel() for parameter in parameters) / HEADS
 
     pair, merged = count(ScaledConfig(), key_width), count(MergedConfig(), None)
     assert (pair, merged) == (2 * key_width * width, width**2)

@@ -156,10 +156,10 @@ def test_what_is_past_stays_where_it_was(rotary: bool) -> None:
 def test_dropout_acts_in_training_alone() -> None:
     attention = built(11, heads=3, key_width=5, head_width=7, dropout=0.5)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    one, other = (attention.train()(inputs, in_order(CAUSAL))[0] for _ in range(2))
-    assert not torch.equal(one, other)
-    one, other = (attention.eval()(inputs, in_order(CAUSAL))[0] for _ in range(2))
-    assert torch.equal(one, other)
+    first, other = (attention.train()(inputs, in_order(CAUSAL))[0] for _ in range(2))
+    assert not torch.equal(first, other)
+    first, other = (attention.eval()(inputs, in_order(CAUSAL))[0] for _ in range(2))
+    assert torch.equal(first, other)
 
 
 def test_widths_of_a_head_are_a_share_where_not_given() -> None:

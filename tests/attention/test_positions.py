@@ -153,10 +153,10 @@ def test_fourier_by_hand() -> None:
     """cos(pi t / T), sin(pi t / T), ..., cos(pi D t / 2T), sin(pi D t / 2T)."""
     fourier = FourierConfig().build(sizes(6, 3, 4))
     assert fourier.span == 4  # the model's length
-    (one,) = fourier.vectors(torch.tensor([[[1], [2]]])).double()
+    (vectors,) = fourier.vectors(torch.tensor([[[1], [2]]])).double()
     half = 0.5**0.5
     expected = [[half, half, 0, 1, -half, half], [0, 1, -1, 0, 0, -1]]
-    assert_close(one, torch.tensor(expected).double(), rtol=0, atol=1e-6)
+    assert_close(vectors, torch.tensor(expected).double(), rtol=0, atol=1e-6)
 
 
 @given(st.integers(2, 40), st.integers(0, 90), st.integers(1, 9))
@@ -222,11 +222,11 @@ def test_concat_doubles_the_width(
 ) -> None:
     torch.manual_seed(3)
     added = kind(place="add").build(sizes(7, 3, 37))
-    beside = kind(place="concat").build(sizes(7, 3, 37))
-    beside.load_state_dict(added.state_dict())
-    assert (added.width, beside.width) == (7, 14)
+    concat = kind(place="concat").build(sizes(7, 3, 37))
+    concat.load_state_dict(added.state_dict())
+    assert (added.width, concat.width) == (7, 14)
     inputs, places = torch.randn(2, 5, 7), PLACES[-rows:, :, None]
-    entered = beside.embed(inputs, places)
+    entered = concat.embed(inputs, places)
     assert entered.shape == (2, 5, 14)
     assert torch.equal(entered[..., :7], inputs)
     assert torch.equal(inputs + entered[..., 7:], added.embed(inputs, places))

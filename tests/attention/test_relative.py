@@ -38,7 +38,7 @@ def test_alibi_slopes_are_those_of_bloom(heads: int) -> None:
     assert_close(slopes, theirs[:, 0, 1], rtol=1e-6, atol=0)
     at = torch.arange(3)[None, :, None]
     ours = AlibiConfig().build(sizes(heads)).bias(at, at)
-    last = ours[0, :, -1]  # the last query stands behind every key
+    last = ours[0, :, -1]  # the last query comes after every key
     assert_close(last - last[:, :1], theirs[:, 0], rtol=0, atol=1e-6)
 
 
@@ -160,7 +160,7 @@ def test_relative_over_x_and_y_adds_a_bias_of_each() -> None:
 
 
 def test_farthest_must_lie_beyond_the_buckets() -> None:
-    with pytest.raises(ValueError, match="farthest 8 is not above buckets 8"):
+    with pytest.raises(ValueError, match="max_distance 8 is not above buckets 8"):
         RelativeConfig(buckets=8, max_distance=8)
 
 

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from harken.attention.kernels import attention_weights
 from harken.attention.masks import NO_MASK
-from harken.attention.query_key import ScoreSizes
+from harken.attention.query_key import ScoreInputs, ScoreSizes
 from harken.attention.scores import (
     AdditiveConfig,
     DotConfig,
@@ -61,7 +61,9 @@ def test_queries_and_keys_are_linear_images_head_by_head() -> None:
             rows = matrix[head * KEY_WIDTH : (head + 1) * KEY_WIDTH]
             assert_close(ours[:, head], inputs @ rows.T, rtol=0, atol=1e-12)
     terms = score.terms(
-        inputs, score.queries(inputs), score.keys(inputs), torch.arange(3)[None], KEYS_AT[:, :3]
+        ScoreInputs(
+            inputs, score.queries(inputs), score.keys(inputs), torch.arange(3)[None], KEYS_AT[:, :3]
+        )
     )
     assert terms.bias is None
 
@@ -77,7 +79,7 @@ def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) ->
     score = synthesizer(form="dense", hidden=hidden)
     width = hidden or KEY_WIDTH
     inputs = torch.randn(2, 2, WIDTH, dtype=torch.float64)
-    ours = score.terms(inputs, None, None, QUERIES_AT, keys_at).bias
+    ours = score.terms(ScoreInputs(inputs, None, None, QUERIES_AT, keys_at)).bias
     assert ours.shape == (2, HEADS, 2, 5)
     assert score.queries(inputs) is None and score.keys(inputs) is None
     first = score.from_token[0]
@@ -85,7 +87,7 @@ def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) ->
         for h in range(HEADS):
             for i in range(2):
                 wide = first.weight @ inputs[b, i] + first.bias
-                bent = [max(0.0, one) for one in wide[h * width : (h + 1) * width].tolist()]
+                bent = [max(0.0, number) for number in wide[h * width : (h + 1) * width].tolist()]
                 for t, place in enumerate(rows_of(keys_at, 2)[b].tolist()):
                     total = score.score_offsets[h, 0, place].item()
                     for c in range(width):
@@ -98,7 +100,9 @@ def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) ->
 def test_random_synthesizer_looks_up_both_positions(queries_at: Tensor, keys_at: Tensor) -> None:
     score = synthesizer(form="random")
     inputs = torch.randn(2, 2, WIDTH, dtype=torch.float64)
-    ours = score.terms(inputs, None, None, queries_at, keys_at).bias.expand(2, -1, -1, -1)
+    ours = score.terms(ScoreInputs(inputs, None, None, queries_at, keys_at)).bias.expand(
+        2, -1, -1, -1
+    )
     assert ours.shape == (2, HEADS, 2, 5)
     for b in range(2):
         for h in range(HEADS):
@@ -142,7 +146,9 @@ def test_pairs_with_shared_keys_equal_a_loop(
     keys = score.keys(memory)
     assert keys.shape == (2, kv_heads, 5, KEY_WIDTH)
     terms = score.terms(
-        inputs, score.queries(inputs), keys, torch.arange(3)[None], torch.arange(5)[None]
+        ScoreInputs(
+            inputs, score.queries(inputs), keys, torch.arange(3)[None], torch.arange(5)[None]
+        )
     )
     ours = attention_weights(terms, NO_MASK).log()
     for b in range(2):
@@ -156,12 +162,12 @@ def test_pairs_with_shared_keys_equal_a_loop(
                     if isinstance(config, AdditiveConfig):
                         direction = score.direction[h].tolist()
                         total = sum(
-                            weight * math.tanh(one + other)
-                            for weight, (one, other) in zip(direction, pairs, strict=True)
+                            weight * math.tanh(left + right)
+                            for weight, (left, right) in zip(direction, pairs, strict=True)
                         )
                         assert terms.bias[b, h, i, t].item() == pytest.approx(total, abs=1e-12)
                     else:
-                        total = sum(one * other for one, other in pairs)
+                        total = sum(left * right for left, right in pairs)
                     totals.append(total)
                 logs = torch.tensor(totals, dtype=torch.float64).log_softmax(dim=0)
                 assert_close(ours[b, h, i], logs, rtol=0, atol=1e-10)
@@ -187,7 +193,9 @@ def test_merged_equals_a_loop() -> None:
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, memory_width, dtype=torch.float64)
     terms = score.terms(
-        inputs, score.queries(inputs), score.keys(memory), torch.arange(3)[None], KEYS_AT
+        ScoreInputs(
+            inputs, score.queries(inputs), score.keys(memory), torch.arange(3)[None], KEYS_AT
+        )
     )
     assert terms.bias is None
     assert terms.keys.shape == (2, 1, 5, memory_width)  # a token is the key of every head
@@ -196,10 +204,10 @@ def test_merged_equals_a_loop() -> None:
             for i in range(3):
                 for t in range(5):
                     total = sum(
-                        inputs[b, i, one].item()
-                        * score.matrix[h, one, other].item()
+                        inputs[b, i, row].item()
+                        * score.matrix[h, row, other].item()
                         * memory[b, t, other].item()
-                        for one in range(WIDTH)
+                        for row in range(WIDTH)
                         for other in range(memory_width)
                     )
                     ours = terms.scale * (terms.queries[b, h, i] @ terms.keys[b, 0, t])

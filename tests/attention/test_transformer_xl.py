@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from harken.attention.kernels import attention_weights
 from harken.attention.masks import NO_MASK, build_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
-from harken.attention.query_key import ScoreSizes
-from harken.attention.transformer_xl import TransformerXLConfig, TransformerXLScore, sinusoids
+from harken.attention.query_key import ScoreInputs, ScoreSizes
+from harken.attention.scores import TransformerXLConfig, TransformerXLScore, sinusoids
 
 BATCH, TIME, KEYS = 2, 5, 7
 WIDTH, MEMORY_WIDTH, HEADS, GROUPS, KEY_WIDTH, BASE = 11, 13, 6, 3, 5, 50.0
@@ -36,8 +36,8 @@ def built(width: int = WIDTH) -> TransformerXLScore:
 
 
 def wave(distance: int, width: int) -> Tensor:
-    angles = [distance * BASE ** (-(one - one % 2) / width) for one in range(width)]
-    numbers = [math.cos(a) if one % 2 else math.sin(a) for one, a in enumerate(angles)]
+    angles = [distance * BASE ** (-(index - index % 2) / width) for index in range(width)]
+    numbers = [math.cos(a) if index % 2 else math.sin(a) for index, a in enumerate(angles)]
     return torch.tensor(numbers, dtype=torch.float64)
 
 
@@ -54,7 +54,7 @@ def test_the_score_by_the_formula(width: int) -> None:
     inputs = torch.randn(BATCH, TIME, width, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, MEMORY_WIDTH, dtype=torch.float64)
     queries, keys = score.queries(inputs), score.keys(memory)
-    ours = scores_of(score.terms(inputs, queries, keys, QUERIES_AT, KEYS_AT))
+    ours = scores_of(score.terms(ScoreInputs(inputs, queries, keys, QUERIES_AT, KEYS_AT)))
     assert ours.shape == (BATCH, HEADS, TIME, KEYS)
     distances = score.pos_proj.weight.view(HEADS, KEY_WIDTH, width)
     for b in range(BATCH):
@@ -66,8 +66,8 @@ def test_the_score_by_the_formula(width: int) -> None:
                     content = (query + score.content_offset[h, 0]) @ key
                     relative = distances[h] @ wave(far, width)
                     place = (query + score.distance_offset[h, 0]) @ relative
-                    wanted = (content + place) / math.sqrt(KEY_WIDTH)
-                    assert_close(ours[b, h, i, t], wanted, rtol=0, atol=1e-12)
+                    expected = (content + place) / math.sqrt(KEY_WIDTH)
+                    assert_close(ours[b, h, i, t], expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -76,10 +76,12 @@ def test_only_distances_matter() -> None:
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, MEMORY_WIDTH, dtype=torch.float64)
     queries, keys = score.queries(inputs), score.keys(memory)
-    here = scores_of(score.terms(inputs, queries, keys, QUERIES_AT, KEYS_AT))
-    far = scores_of(score.terms(inputs, queries, keys, QUERIES_AT + 1009, KEYS_AT + 1009))
+    here = scores_of(score.terms(ScoreInputs(inputs, queries, keys, QUERIES_AT, KEYS_AT)))
+    far = scores_of(
+        score.terms(ScoreInputs(inputs, queries, keys, QUERIES_AT + 1009, KEYS_AT + 1009))
+    )
     assert_close(far, here, rtol=0, atol=1e-11)
-    moved = scores_of(score.terms(inputs, queries, keys, QUERIES_AT + 1, KEYS_AT))
+    moved = scores_of(score.terms(ScoreInputs(inputs, queries, keys, QUERIES_AT + 1, KEYS_AT)))
     assert (moved - here).abs().max() > 0.1
 
 
@@ -88,7 +90,9 @@ def test_later_and_earlier_keys_are_told_apart() -> None:
     same = torch.randn(1, 1, WIDTH, dtype=torch.float64)
     memory = torch.randn(1, 1, MEMORY_WIDTH, dtype=torch.float64).expand(1, 2, -1)
     queries, keys = score.queries(same), score.keys(memory)
-    terms = score.terms(same, queries, keys, torch.tensor([[4]]), torch.tensor([[2, 6]]))
+    terms = score.terms(
+        ScoreInputs(same, queries, keys, torch.tensor([[4]]), torch.tensor([[2, 6]]))
+    )
     weights = attention_weights(terms, NO_MASK)
     assert (weights[..., 0] - weights[..., 1]).abs().min() > 1e-3
 
@@ -118,7 +122,9 @@ def test_every_part_learns() -> None:
     score = built()
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, MEMORY_WIDTH, dtype=torch.float64)
-    terms = score.terms(inputs, score.queries(inputs), score.keys(memory), QUERIES_AT, KEYS_AT)
+    terms = score.terms(
+        ScoreInputs(inputs, score.queries(inputs), score.keys(memory), QUERIES_AT, KEYS_AT)
+    )
     attention_weights(terms, NO_MASK).square().sum().backward()
     for name, parameter in score.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name

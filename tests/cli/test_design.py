@@ -52,7 +52,7 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["shift", "--key-width", "2", "--length", "4001"], "at most"),
         (["shift", "--offset", "300"], "expected 0 to 255"),
         (["shift", "--out", "head.gif"], "expected .svg or .png"),
-        (["shift", "--width", "7"], "whole pairs"),
+        (["shift", "--width", "7"], "must be even"),
         (["shift", "--position", "fourier", "--span", "100"], "longer offsets are ambiguous"),
         (["band", "--sharpness", "nan"], "finite"),
         (["average", "--keys", "1"], "2 keys at least"),

@@ -155,10 +155,8 @@ def test_peak_equals_the_allocator(
 class Cosine(QueryKeyScore):
     """The score of docs/architecture.md, which `cost/` does not mention."""
 
-    def terms(
-        self, inputs: Any, queries: Any, keys: Any, query_positions: Any, key_positions: Any
-    ) -> ScoreTerms:
-        queries, keys = F.normalize(queries, dim=-1), F.normalize(keys, dim=-1)
+    def terms(self, inputs: Any) -> ScoreTerms:
+        queries, keys = F.normalize(inputs.queries, dim=-1), F.normalize(inputs.keys, dim=-1)
         return ScoreTerms(queries=queries, keys=keys, scale=10.0)
 
 

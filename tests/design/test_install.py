@@ -15,8 +15,8 @@ from harken.attention.scores import (
     MergedConfig,
     ScaledConfig,
     SynthesizerConfig,
+    TransformerXLConfig,
 )
-from harken.attention.transformer_xl import TransformerXLConfig
 from harken.design.content import copy
 from harken.design.head import Subspaces, attention, concatenated_subspaces
 from harken.design.shift import ShiftPlan, rotary_shift, shift

@@ -259,7 +259,7 @@ def test_every_part_of_an_encoder_and_a_decoder_matters() -> None:
     means, _ = mean_activations(model, lambda: model(SOURCE, PRESENT, TARGET))
     parts: list[ModelPart] = [*means.heads(), *layer_parts(model), *position_parts(model)]
     names = {part.module for part in parts}
-    kinds = {"decoder.stack.blocks.1.cross", "decoder.position", "encoder.blocks.0.before"}
+    kinds = {"decoder.stack.blocks.1.cross", "decoder.position", "encoder.blocks.0.macaron"}
     assert kinds <= names, names
     hows: list[How] = [Zero(), Mean(means), Resample()]
     for part in parts:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.context import attention_context, build_position
-from harken.attention.low_rank import LowRank
+from harken.attention.head import LowRank
 from harken.attention.masks import NO_MASK
 from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.attention.positions import AlibiConfig
@@ -17,8 +17,8 @@ from harken.attention.scores import (
     MergedConfig,
     ScaledConfig,
     ScoreConfig,
+    TransformerXLConfig,
 )
-from harken.attention.transformer_xl import TransformerXLConfig
 from harken.errors import UserError
 from harken.inspection.circuits import (
     copying,

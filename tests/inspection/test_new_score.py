@@ -11,6 +11,7 @@ import torch
 
 from choices import EVERY_SCORE, name
 from harken.attention.multihead import MultiHeadConfig
+from harken.attention.query_key import ScoreInputs
 from harken.inspection.circuits import query_key
 
 ROOT = Path(__file__).parents[2]
@@ -107,10 +108,9 @@ def test_a_score_states_its_kind_and_factors_or_why_it_has_none(config) -> None:
     # Without positions and offsets, the score of two tokens is their product with W_QK.
     tokens = torch.randn(1, 1, 11)
     queries = attention.score.queries(tokens)
-    terms = attention.score.terms(
-        tokens, queries, attention.score.keys(tokens), torch.zeros(1, 1).long(),
-        torch.zeros(1, 1).long(),
-    )  # fmt: skip
+    first = torch.zeros(1, 1).long()
+    inputs = ScoreInputs(tokens, queries, attention.score.keys(tokens), first, first)
+    terms = attention.score.terms(inputs)
     expected = (terms.queries * terms.scale * terms.keys).sum(dim=-1)[0, :, 0]
     result = torch.einsum("J,kJK,K->k", tokens[0, 0], factors.left.mT @ factors.right, tokens[0, 0])
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)

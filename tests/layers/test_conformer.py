@@ -9,8 +9,7 @@ from torch.testing import assert_close
 
 from harken.attention.masks import NO_MASK, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
-from harken.attention.scores import ScaledConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import ScaledConfig, TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.conformer import ConformerBlock, ConformerConfig, MaskedBatchNorm
 from harken.layers.feedforward import FeedForwardConfig
@@ -56,8 +55,8 @@ def up_to(lengths: list[int], time: int = TIME) -> Tensor:
 
 
 def wave(distance: int) -> list[float]:
-    angles = [distance * 10000.0 ** (-(one - one % 2) / WIDTH) for one in range(WIDTH)]
-    return [math.cos(a) if one % 2 else math.sin(a) for one, a in enumerate(angles)]
+    angles = [distance * 10000.0 ** (-(index - index % 2) / WIDTH) for index in range(WIDTH)]
+    return [math.cos(a) if index % 2 else math.sin(a) for index, a in enumerate(angles)]
 
 
 def hugging_faces(ours: ConformerBlock) -> Any:
@@ -86,19 +85,19 @@ def hugging_faces(ours: ConformerBlock) -> Any:
         "conv_module.pointwise_conv2.weight": convolution.down_proj.weight[..., None],
     }
     layers = {
-        "ffn1_layer_norm": ours.before_norm,
-        "ffn1.intermediate_dense": ours.before.up_proj,
-        "ffn1.output_dense": ours.before.down_proj,
+        "ffn1_layer_norm": ours.macaron_norm,
+        "ffn1.intermediate_dense": ours.macaron.up_proj,
+        "ffn1.output_dense": ours.macaron.down_proj,
         "self_attn_layer_norm": ours.attention_norm,
         "self_attn.linear_q": score.q_proj,
         "self_attn.linear_k": score.k_proj,
         "self_attn.linear_v": attention.v_proj,
         "self_attn.linear_out": attention.out_proj,
         "conv_module.layer_norm": ours.convolution_norm,
-        "conv_module.batch_norm": convolution.norm.every,
-        "ffn2_layer_norm": ours.after_norm,
-        "ffn2.intermediate_dense": ours.after.up_proj,
-        "ffn2.output_dense": ours.after.down_proj,
+        "conv_module.batch_norm": convolution.norm,
+        "ffn2_layer_norm": ours.feedforward_norm,
+        "ffn2.intermediate_dense": ours.feedforward.up_proj,
+        "ffn2.output_dense": ours.feedforward.down_proj,
         "final_layer_norm": ours.final_norm,
     }
     for name, layer in layers.items():
@@ -150,7 +149,7 @@ def test_padding_changes_nothing(norm: str, score: Any, training: bool) -> None:
         block.train(training).zero_grad()
         output = block(frames, among(seen, frames.shape[1]), seen)[seen]
         output.sin().sum().backward()
-        gradients = {name: one.grad.clone() for name, one in block.named_parameters()}
+        gradients = {name: parameter.grad.clone() for name, parameter in block.named_parameters()}
         results.append((output, gradients, {n: b.clone() for n, b in block.named_buffers()}))
     assert_close(results[1], results[0], rtol=1e-11, atol=1e-11)
 
@@ -160,7 +159,7 @@ def test_the_convolution_part_by_the_formula() -> None:
     part = built("layer").convolution
     inputs, present = some_frames(), up_to(LENGTHS)
     ours = part(inputs, present)
-    kernel, norm = part.depthwise.weight[:, 0, :, 0], part.norm.each
+    kernel, norm = part.depthwise.weight[:, 0, :, 0], part.norm
     for row, length in enumerate(LENGTHS):
         wide = inputs[row, :length] @ part.up_proj.weight.T
         gated = wide[:, :WIDTH] / (1 + (-wide[:, WIDTH:]).exp())
@@ -177,17 +176,17 @@ def test_the_convolution_part_by_the_formula() -> None:
 
 def test_the_norm_over_a_batch_counts_what_is_present() -> None:
     norm = stirred(MaskedBatchNorm(WIDTH)).double().train()
-    before = norm.every.running_mean.clone(), norm.every.running_var.clone()
+    before = norm.running_mean.clone(), norm.running_var.clone()
     inputs, present = some_frames(), up_to(LENGTHS)
     output = norm(inputs, present)
     frames = torch.cat([inputs[row, :length] for row, length in enumerate(LENGTHS)])
     mean, variance = frames.mean(dim=0), frames.var(dim=0, unbiased=False)
-    wanted = (frames - mean) / (variance + 1e-5).sqrt() * norm.every.weight + norm.every.bias
-    assert_close(output[present], wanted, rtol=0, atol=1e-12)
+    expected = (frames - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
+    assert_close(output[present], expected, rtol=0, atol=1e-12)
     assert (output[~present] == 0).all()
     unbiased = frames.var(dim=0, unbiased=True)
-    assert_close(norm.every.running_mean, 0.9 * before[0] + 0.1 * mean, rtol=0, atol=1e-12)
-    assert_close(norm.every.running_var, 0.9 * before[1] + 0.1 * unbiased, rtol=0, atol=1e-12)
+    assert_close(norm.running_mean, 0.9 * before[0] + 0.1 * mean, rtol=0, atol=1e-12)
+    assert_close(norm.running_var, 0.9 * before[1] + 0.1 * unbiased, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("present", [None, torch.tensor([[True, False, False]])])
@@ -215,7 +214,7 @@ def test_attention_can_be_looked_at() -> None:
     with record(block) as seen:
         block(some_frames(), among(present), present)
     weights = seen[0].weights
-    assert [one.name for one in seen] == ["attention"]
+    assert [call.name for call in seen] == ["attention"]
     assert weights.shape == (BATCH, HEADS, TIME, TIME)
     assert_close(weights.sum(dim=-1), torch.ones(BATCH, HEADS, TIME).double())
     assert (weights.movedim(-1, 1)[~present] == 0).all()
@@ -241,5 +240,5 @@ def test_dropout_falls_on_what_is_added_and_not_on_the_stream() -> None:
 
 
 def test_an_even_kernel_is_refused() -> None:
-    with pytest.raises(ValueError, match="kernel 4 has no middle; make it odd"):
+    with pytest.raises(ValueError, match="expected an odd number, got 4"):
         ConformerConfig(kernel=4)

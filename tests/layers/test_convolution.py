@@ -67,7 +67,7 @@ def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> None:
 
 
 def bent(name: str, numbers: Tensor) -> Tensor:
-    return torch.tensor([SIGMAS[name](one) for one in numbers.tolist()], dtype=torch.float64)
+    return torch.tensor([SIGMAS[name](number) for number in numbers.tolist()], dtype=torch.float64)
 
 
 def windowed(weight: Tensor, row: Tensor, center: int, lowest: int, dilation: int = 1) -> Tensor:
@@ -205,9 +205,9 @@ def test_padding_changes_nothing(kind: str) -> None:
             assert_same(outputs[row, :length], alone[row])
         parameters = list(module.parameters())
         whole = torch.autograd.grad(outputs.square().sum(), parameters)
-        apart = torch.autograd.grad(sum(one.square().sum() for one in alone), parameters)
-        for one, other in zip(whole, apart, strict=True):
-            assert_same(one, other, 1e-12 * (1 + other.abs().max().item()))
+        apart = torch.autograd.grad(sum(output.square().sum() for output in alone), parameters)
+        for gradient, other in zip(whole, apart, strict=True):
+            assert_same(gradient, other, 1e-12 * (1 + other.abs().max().item()))
 
     holds()
 
@@ -302,7 +302,7 @@ def test_a_state_holds_no_more_than_each_layer_needs() -> None:
 
 def test_what_cannot_go_on_says_so() -> None:
     centered, causal = drawn(ALL["gated"]), drawn(ALL["causal"])
-    with pytest.raises(AssertionError, match="still to come"):
+    with pytest.raises(AssertionError, match="needs later tokens"):
         centered.step(some_inputs(), None, centered.init_state(BATCH))
     with pytest.raises(AssertionError, match="on the right"):
         causal.step(some_inputs(), up_to([TIME, 4], TIME).flip(1), causal.init_state(BATCH))

@@ -40,10 +40,10 @@ def expected(layer: FeedForward, inputs: list[float]) -> list[float]:
     wide = affine(layer.up_proj, inputs)
     if layer.gate_proj is not None:
         pairs = zip(wide, affine(layer.gate_proj, inputs), strict=True)
-        return affine(layer.down_proj, [silu(one) * gate for one, gate in pairs])
+        return affine(layer.down_proj, [silu(hidden) * gate for hidden, gate in pairs])
     bends = {"relu": relu, "gelu": exact_gelu, "gelu_tanh": tanh_gelu, "silu": silu}
     bend = bends[layer.activation]
-    return affine(layer.down_proj, [bend(one) for one in wide])
+    return affine(layer.down_proj, [bend(number) for number in wide])
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "swiglu"])

@@ -28,7 +28,7 @@ def test_values_and_gradients_are_pytorchs(
     ours = cross_entropy_(scores * 1, targets, smoothing)
     theirs = F.cross_entropy(scores, targets, reduction="none", label_smoothing=smoothing)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    gradients = [torch.autograd.grad((one * weights).sum(), scores)[0] for one in (ours, theirs)]
+    gradients = [torch.autograd.grad((loss * weights).sum(), scores)[0] for loss in (ours, theirs)]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
@@ -40,8 +40,8 @@ def test_parts_are_no_matter(cached: int, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(module, "CACHED", together)
         losses = cross_entropy_(scores * 1, targets, 0.1)
         found.append((losses.detach(), *torch.autograd.grad((losses * weights).sum(), scores)))
-    for one, other in zip(*found, strict=True):
-        assert torch.equal(one, other)
+    for actual, other in zip(*found, strict=True):
+        assert torch.equal(actual, other)
 
 
 def test_a_chance_of_nearly_nothing_is_no_infinity() -> None:
@@ -51,10 +51,10 @@ def test_a_chance_of_nearly_nothing_is_no_infinity() -> None:
 
 def test_few_bits_are_made_more() -> None:
     scores = torch.randn(3, 5).bfloat16()
-    found = cross_entropy_(scores.clone(), torch.tensor([0, 1, 2]))
-    wanted = F.cross_entropy(scores.float(), torch.tensor([0, 1, 2]), reduction="none")
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, wanted)
+    actual = cross_entropy_(scores.clone(), torch.tensor([0, 1, 2]))
+    expected = F.cross_entropy(scores.float(), torch.tensor([0, 1, 2]), reduction="none")
+    assert actual.dtype == torch.float32
+    torch.testing.assert_close(actual, expected)
 
 
 def test_the_scores_are_all_it_holds() -> None:

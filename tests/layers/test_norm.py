@@ -23,6 +23,6 @@ def test_agrees_with_pytorch_forward_and_backward(
         read = inputs.clone().requires_grad_()
         output = module(read)
         (output * torch.arange(7)).sum().backward()
-        results.append((output, read.grad, *(one.grad for one in module.parameters())))
-    for one, other in zip(*results, strict=True):
-        assert_close(one, other, rtol=0, atol=1e-12)
+        results.append((output, read.grad, *(parameter.grad for parameter in module.parameters())))
+    for actual, other in zip(*results, strict=True):
+        assert_close(actual, other, rtol=0, atol=1e-12)

@@ -123,14 +123,14 @@ def test_agrees_with_pytorch_in_values_and_gradients(kind: str, both: bool) -> N
     expected, last = theirs(inputs)
     last = last if isinstance(last, tuple) else (last,)
     assert_same(outputs, expected)
-    for one, other in zip([part for part in state if part is not None], last, strict=True):
-        assert_same(one.transpose(0, 1), other)
+    for actual, other in zip([part for part in state if part is not None], last, strict=True):
+        assert_same(actual.transpose(0, 1), other)
     downstream = torch.randn_like(outputs)
     (mine,) = torch.autograd.grad(outputs, inputs, downstream)
     (yours,) = torch.autograd.grad(expected, inputs, downstream)
     assert_same(mine, yours)
-    assert sum(one.numel() for one in ours.parameters()) == sum(
-        one.numel() for one in theirs.parameters()
+    assert sum(parameter.numel() for parameter in ours.parameters()) == sum(
+        parameter.numel() for parameter in theirs.parameters()
     )
 
 
@@ -327,9 +327,9 @@ def test_no_state_is_a_state_of_zeros(kind: str) -> None:
 def test_a_state_cannot_enter_from_the_end(direction: str) -> None:
     recurrent = built("gru", direction=direction)
     _, state = recurrent(some_inputs())
-    with pytest.raises(AssertionError, match="unknown"):
+    with pytest.raises(AssertionError, match="cannot have a past"):
         recurrent(some_inputs(), None, state)
-    with pytest.raises(AssertionError, match="one step"):
+    with pytest.raises(AssertionError, match="runs forward"):
         config("gru", direction=direction).build_cell(WIDTH, HIDDEN)
 
 

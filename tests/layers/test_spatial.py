@@ -23,8 +23,7 @@ from harken.attention.relative import (
     alibi_slopes,
     offset_buckets,
 )
-from harken.attention.scores import SynthesizerConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import SynthesizerConfig, TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.frontends import grid
@@ -37,10 +36,10 @@ PLACES = list(product(range(COLUMNS), range(ROWS)))
 POSITIONS: dict[str, PositionConfig] = {
     "none": NoPositionConfig(),
     "learned": LearnedConfig(),
-    "learned, beside": LearnedConfig(place="concat"),
+    "learned, concat": LearnedConfig(place="concat"),
     "sinusoid": SinusoidConfig(),
     "fourier": FourierConfig(),
-    "fourier, beside": FourierConfig(place="concat"),
+    "fourier, concat": FourierConfig(place="concat"),
     "rotary": RotaryConfig(base=20.0),
     "alibi": AlibiConfig(),
     "relative": RelativeConfig(buckets=4, max_distance=5),
@@ -136,27 +135,27 @@ def test_attention_equals_a_loop_over_both_axes(kind: str) -> None:
     assert_close(output, encoder.stack.norm(middle), rtol=0, atol=close)
 
 
-@pytest.mark.parametrize("kind", ["learned", "sinusoid", "fourier", "fourier, beside"])
+@pytest.mark.parametrize("kind", ["learned", "sinusoid", "fourier", "fourier, concat"])
 @torch.no_grad()
 def test_places_are_told_by_both_axes_at_the_entrance(kind: str) -> None:
     encoder, maps = built(kind, layers=0), some_maps()
     encoder.stack.norm = nn.Identity()
     told = over_map(encoder, maps)
-    told = told[..., WIDTH:] if "beside" in kind else told - maps
+    told = told[..., WIDTH:] if "concat" in kind else told - maps
     first = 6  # of eleven numbers, told by x; the rest by y
     for x, y in PLACES:
         for place, numbers in ((x, told[0, x, y, :first]), (y, told[0, x, y, first:])):
             size, axis = len(numbers), 0 if len(numbers) == first else 1
             for n, number in enumerate(numbers.tolist()):
                 if kind == "learned":
-                    wanted = float(encoder.position.tables[axis].weight[place, n])
+                    expected = float(encoder.position.tables[axis].weight[place, n])
                 elif kind == "sinusoid":
                     angle = place / 10000.0 ** ((n - n % 2) / size)
-                    wanted = math.cos(angle) if n % 2 else math.sin(angle)
+                    expected = math.cos(angle) if n % 2 else math.sin(angle)
                 else:
                     angle = math.pi * (n // 2 + 1) * place / COLUMNS
-                    wanted = math.sin(angle) if n % 2 else math.cos(angle)
-                assert number == pytest.approx(wanted, abs=1e-6)  # their angles are float32
+                    expected = math.sin(angle) if n % 2 else math.cos(angle)
+                assert number == pytest.approx(expected, abs=1e-6)  # their angles are float32
 
 
 @every_position
@@ -230,7 +229,7 @@ def test_the_stack_is_that_of_every_other_model() -> None:
 
 @torch.no_grad()
 def test_scores_that_count_places_count_them_alike_on_a_smaller_map() -> None:
-    """A random synthesizer's row belongs to (x, y), whatever rectangle is filled."""
+    """A random synthesizer's row belongs to (x, y), for any size of image."""
     encoder = built("none", layers=1, score=SynthesizerConfig(form="random"))
     maps = some_maps(columns=3)
     with record(encoder) as seen:

@@ -6,8 +6,7 @@ from torch.testing import assert_close
 from harken.attention.masks import build_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.layers.norm import NormConfig
-from harken.layers.stack import Stack
-from harken.layers.transformer import TransformerConfig
+from harken.layers.transformer import Stack, TransformerConfig
 
 BATCH, TIME, WIDTH, LAYERS = 2, 7, 11, 3
 

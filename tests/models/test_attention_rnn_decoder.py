@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.scores import AdditiveConfig, ScaledConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import AdditiveConfig, ScaledConfig, TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.decoders import (
@@ -62,7 +61,7 @@ def test_every_step_is_the_sources_formula() -> None:
         before = source[b]  # h[0]
         for t in range(TIME):
             raw = [before @ key @ memory[b, place] for place in range(PLACES)]
-            masses = [math.exp(one) for one in raw]
+            masses = [math.exp(score) for score in raw]
             mixed = sum(mass / sum(masses) * memory[b, place] for place, mass in enumerate(masses))
             read = torch.cat((mixed, table[tokens[b, t]]))
             before = torch.tanh(of_input @ read + of_state @ before)
@@ -139,7 +138,7 @@ def test_steps_go_on_where_others_stopped(cut: int) -> None:
 
 
 def test_an_image_is_a_memory_of_its_places() -> None:
-    """M[x, y, K] flattened: each place keeps its attention whatever the order of the places."""
+    """M[x, y, K] flattened: the attention of a place does not depend on their order."""
     decoder = built()
     image = torch.randn(BATCH, 2, 3, MEMORY, dtype=torch.float64)
     _, source, tokens = given_things()
@@ -155,8 +154,8 @@ def test_a_location_window_hides_what_is_far() -> None:
         decoder(tokens, decoder.init_state(memory, None, source))
     assert (seen[0].weights[..., 2:] == 0).all()  # the first center is the first place
     assert (seen[0].weights[..., :2] > 0).all()
-    for one in seen:
-        assert ((one.weights > 0).sum(dim=-1) <= 3).all()
+    for call in seen:
+        assert ((call.weights > 0).sum(dim=-1) <= 3).all()
 
 
 def test_the_last_weights_are_felt() -> None:
@@ -165,9 +164,9 @@ def test_the_last_weights_are_felt() -> None:
     begun = decoder.init_state(memory, None, source)
     assert begun.location is not None
     moved = begun.location._replace(weights=begun.location.weights.roll(3, dims=1))
-    one, _ = decoder._step_word(decoder.embedding(tokens[:, 0]), begun)
+    first, _ = decoder._step_word(decoder.embedding(tokens[:, 0]), begun)
     other, _ = decoder._step_word(decoder.embedding(tokens[:, 0]), begun._replace(location=moved))
-    assert not torch.allclose(one, other)
+    assert not torch.allclose(first, other)
 
 
 def test_heads_that_do_not_divide_are_refused() -> None:

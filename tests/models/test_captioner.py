@@ -83,7 +83,7 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
     maps = pictures("features")
     with record(model) as seen:
         model(maps, TARGET[:, :1])
-    (looked,) = [one for one in seen if one.name == "decoder.attention"]
+    (looked,) = [call for call in seen if call.name == "decoder.attention"]
     memory = model.encode(maps).memory
     query = model.init_state(*model.encode(maps)).cell.hidden[:, -1]
     (key_matrix,) = model.decoder.attention.score.matrix
@@ -92,12 +92,12 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
         powers = torch.zeros(COLUMNS, ROWS, dtype=torch.float64)
         for x in range(COLUMNS):
             for y in range(ROWS):
-                place = model.norm(model.front.proj(maps[picture, x, y]))
+                place = model.norm(model.frontend.proj(maps[picture, x, y]))
                 assert_close(memory[picture, y * COLUMNS + x], place, rtol=0, atol=1e-12)
                 powers[x, y] = (query[picture] @ key_matrix @ place).exp()
                 total += float(powers[x, y])
-        wanted = (powers / total).T.flatten()
-        assert_close(looked.weights[picture, 0, 0], wanted, rtol=0, atol=1e-10)
+        expected = (powers / total).T.flatten()
+        assert_close(looked.weights[picture, 0, 0], expected, rtol=0, atol=1e-10)
 
 
 @each_front
@@ -105,7 +105,7 @@ def test_the_rnn_sums_over_x_and_y_of_the_map() -> None:
 def test_places_are_as_many_as_the_front_says(front: str) -> None:
     model = built(front, "rnn", SpatialConfig(layers=0))
     seen = model.encode(pictures(front))
-    assert seen.memory.shape[1] == model.front.columns * model.front.rows
+    assert seen.memory.shape[1] == model.frontend.columns * model.frontend.rows
     assert seen.present.all() and seen.present.shape == seen.memory.shape[:2]
 
 

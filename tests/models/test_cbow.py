@@ -32,9 +32,9 @@ def test_means_equal_a_slow_loop(lengths: list[int], window: int) -> None:
     vectors = torch.randn(B, T, J, generator=generator, dtype=torch.float64)
     present = torch.arange(T) < torch.tensor(lengths)[:, None]
     vectors[~present] = torch.nan  # what stands at padding is never read
-    found = context_means(vectors, present, window)[present]
-    wanted = slow_means(vectors, lengths, window)[present]
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    actual = context_means(vectors, present, window)[present]
+    expected = slow_means(vectors, lengths, window)[present]
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 def test_one_word_has_no_neighbors() -> None:
@@ -48,10 +48,10 @@ def test_scores_are_of_the_present_words_in_order() -> None:
     present = torch.tensor([[True, True, False], [True, True, True]])
     scores = neighbors(vectors, present)
     means = context_means(vectors, present, 1)
-    wanted = torch.stack(
+    expected = torch.stack(
         [neighbors.lm_head.weight @ means[at] for at in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))]
     )
-    torch.testing.assert_close(scores, wanted)
+    torch.testing.assert_close(scores, expected)
 
 
 @pytest.mark.parametrize("window", [1, 2])

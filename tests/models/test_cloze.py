@@ -1,5 +1,6 @@
 """A blank is filled from its two sides, and never from the word that stood there."""
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -38,7 +39,7 @@ BODIES: dict[str, EncoderConfig] = {
         max_length=LENGTH + 2,
         attention=MultiHeadConfig(heads=3, head_width=5, key_width=4),
     ),
-    "beside": TransformerEncoderConfig(
+    "concat": TransformerEncoderConfig(
         layers=1,
         max_length=LENGTH + 2,
         attention=MultiHeadConfig(heads=2, head_width=7, key_width=4),
@@ -50,8 +51,11 @@ BODIES: dict[str, EncoderConfig] = {
     "gated": GatedConvolutionConfig(layers=9, kernel=5),
 }
 EVERY: dict[str, ClozeConfig] = {
-    **{f"rnn {name}": BiRNNClozeConfig(width=WIDTH, cell=one) for name, one in CELLS.items()},
-    **{f"masked {name}": MaskedLMConfig(width=WIDTH, encoder=one) for name, one in BODIES.items()},
+    **{f"rnn {name}": BiRNNClozeConfig(width=WIDTH, cell=cell) for name, cell in CELLS.items()},
+    **{
+        f"masked {name}": MaskedLMConfig(width=WIDTH, encoder=encoder)
+        for name, encoder in BODIES.items()
+    },
 }
 every_model = pytest.mark.parametrize("name", EVERY)
 every_cell = pytest.mark.parametrize("cell", CELLS)
@@ -103,9 +107,9 @@ def test_the_formula(cell: str, words: list[int]) -> None:
         left = last_state(model.forwards.forwards, [END, *words[:time]])
         right = last_state(model.backwards.backwards, [END, *words[:time:-1]])
         for word in range(VOCABULARY):
-            wanted = table[word] @ model.from_left.weight @ left
-            wanted += table[word] @ model.from_right.weight @ right
-            assert_close(ours[time, word], wanted, rtol=0, atol=1e-12)
+            expected = table[word] @ model.from_left.weight @ left
+            expected += table[word] @ model.from_right.weight @ right
+            assert_close(ours[time, word], expected, rtol=0, atol=1e-12)
 
 
 def test_the_tanh_cell_is_the_lecture_s() -> None:
@@ -122,9 +126,11 @@ def test_the_tanh_cell_is_the_lecture_s() -> None:
             state = torch.tanh(into @ table[word] + again @ state)
         return state
 
-    wanted = model.from_left(read(model.forwards.forwards, [END, 5]))
-    wanted = wanted + model.from_right(read(model.backwards.backwards, [END, 11]))
-    assert_close(scores_of(model, words, everywhere(words))[1], table @ wanted, rtol=0, atol=1e-12)
+    expected = model.from_left(read(model.forwards.forwards, [END, 5]))
+    expected = expected + model.from_right(read(model.backwards.backwards, [END, 11]))
+    assert_close(
+        scores_of(model, words, everywhere(words))[1], table @ expected, rtol=0, atol=1e-12
+    )
 
 
 @every_cell
@@ -159,10 +165,10 @@ def test_a_masked_model_reads_the_mask_between_two_ends() -> None:
     model = stirred(EVERY["masked transformer"])
     assert isinstance(model, MaskedLM)
     read = model.embedding(torch.tensor([[END, 5, MASK, 11, END]]))
-    state = model.body(read)[0, 2]
-    wanted = model.embedding.weight @ (model.out.weight @ state)
+    state = model.encoder(read)[0, 2]
+    expected = model.embedding.weight @ (model.out.weight @ state)
     ours = scores_of(model, [5, 7, 11], [False, True, False])
-    assert_close(ours[0], wanted, rtol=0, atol=1e-12)
+    assert_close(ours[0], expected, rtol=0, atol=1e-12)
 
 
 @every_model
@@ -194,9 +200,9 @@ def test_padding_changes_nothing(name: str, rows: list[list[int]], seed: int, pa
 def test_one_table_is_read_and_scored_with(name: str) -> None:
     model = stirred(EVERY[name])
     states = torch.randn(5, WIDTH, dtype=torch.float64)
-    wanted = torch.einsum("nj,vj->nv", states, model.embedding.weight)
-    assert_close(model.logits(states), wanted, rtol=0, atol=1e-12)
-    tables = [one for one in model.parameters() if VOCABULARY in one.shape]
+    expected = torch.einsum("nj,vj->nv", states, model.embedding.weight)
+    assert_close(model.logits(states), expected, rtol=0, atol=1e-12)
+    tables = [parameter for parameter in model.parameters() if VOCABULARY in parameter.shape]
     assert len(tables) == 1
 
 
@@ -214,17 +220,11 @@ def test_every_weight_learns(name: str) -> None:
 @every_model
 def test_dropout_acts_in_training_alone(name: str) -> None:
     config = EVERY[name]
-    dropped = type(config)(
-        **{  # type: ignore[arg-type]
-            **{key: getattr(config, key) for key in config.__dataclass_fields__},
-            "dropout": 0.5,
-        }
-    )
-    model, words = stirred(dropped), [5, 7, 11]
-    one, two = (scores_of(model, words, everywhere(words)) for _ in range(2))
-    assert torch.equal(one, two)
+    model, words = stirred(replace(config, dropout=0.5)), [5, 7, 11]
+    first, second = (scores_of(model, words, everywhere(words)) for _ in range(2))
+    assert torch.equal(first, second)
     model.train()
-    assert not torch.equal(scores_of(model, words, everywhere(words)), one)
+    assert not torch.equal(scores_of(model, words, everywhere(words)), first)
 
 
 def test_lengths_are_those_of_the_words() -> None:
@@ -236,12 +236,12 @@ def test_lengths_are_those_of_the_words() -> None:
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
 def test_directions_are_not_a_choice(direction: Literal["backward", "both"]) -> None:
-    with pytest.raises(ValueError, match="once for each direction"):
+    with pytest.raises(ValueError, match="has both directions"):
         BiRNNClozeConfig(cell=GRUConfig(direction=direction))
 
 
 def test_a_body_needs_room_for_a_word() -> None:
-    with pytest.raises(ValueError, match="make it at least 3"):
+    with pytest.raises(ValueError, match="expected at least 3"):
         MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=2))
     assert MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=3)).length == 1
 
@@ -258,11 +258,11 @@ def test_a_body_must_fit_the_width() -> None:
 @every_model
 def test_a_seed_decides_the_weights(name: str) -> None:
     config = EVERY[name]
-    one, again, other = (
+    first, again, other = (
         config.build(VOCABULARY, mask=MASK, end=END, seed=seed).state_dict() for seed in (5, 5, 7)
     )
-    assert all(torch.equal(one[key], again[key]) for key in one)
-    assert not torch.equal(one["embedding.weight"], other["embedding.weight"])
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first["embedding.weight"], other["embedding.weight"])
 
 
 @every_model

@@ -33,14 +33,14 @@ def test_equals_the_sum_over_all_paths(seed: int, blank: int, frames: int, stren
     texts = [min(every_text(logs[row, : frames - row], blank)) for row in range(2)]
     alone = [loss_of(logs[row : row + 1], [frames - row], [texts[row]], blank) for row in range(2)]
     together = loss_of(logs, [frames, frames - 1], texts, blank)
-    assert together.item() == pytest.approx(sum(one.item() for one in alone), abs=1e-9)
+    assert together.item() == pytest.approx(sum(loss.item() for loss in alone), abs=1e-9)
 
 
 @pytest.mark.parametrize("blank", [0, 1, 2])
 @pytest.mark.parametrize("frames", [0, 1, 2, 3, 4])
 def test_what_fits_is_what_some_path_says(blank: int, frames: int) -> None:
     sayable = {collapse(path, blank) for path in itertools.product(range(3), repeat=frames)}
-    tokens = [one for one in range(3) if one != blank]
+    tokens = [token for token in range(3) if token != blank]
     texts = [text for count in range(6) for text in itertools.product(tokens, repeat=count)]
     # Padding repeats a token, which must not count.
     rows = fits(lengths_present([frames] * len(texts), 5), *padded_texts(texts, tokens[0]))
@@ -58,7 +58,7 @@ def test_rows_that_do_not_fit_are_left_out_and_seen() -> None:
         loss_of(logs[row : row + 1], [length], [texts[row]], 0)
         for row, length in ((0, 5), (1, 5), (3, 2))
     ]
-    assert loss.item() == pytest.approx(sum(one.item() for one in others), abs=1e-12)
+    assert loss.item() == pytest.approx(sum(other.item() for other in others), abs=1e-12)
     (gradient,) = torch.autograd.grad(loss, logs)
     assert gradient.isfinite().all()
     assert gradient.flatten(1).any(dim=1).tolist() == [True, True, False, True]
@@ -76,8 +76,8 @@ def test_nothing_to_say_is_all_blanks() -> None:
     logs = random_logs(2, 5, 3, seed=1)
     empty = torch.zeros(2, 0, dtype=torch.int64)
     loss = ctc_loss(logs.clone(), lengths_present([5, 3], 5), empty, empty.bool(), blank=2)
-    wanted = logs[0, :, 2].sum() + logs[1, :3, 2].sum()
-    assert loss.item() == pytest.approx(-wanted.item(), abs=1e-12)
+    expected = logs[0, :, 2].sum() + logs[1, :3, 2].sum()
+    assert loss.item() == pytest.approx(-expected.item(), abs=1e-12)
 
 
 @given(seeds, st.sampled_from([(), (1,), (2, 1), (1, 1), (1, 2, 1)]))
@@ -97,7 +97,7 @@ def test_gradients_are_those_of_pytorch_through_its_softmax(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows are taken at a time."""
-    monkeypatch.setattr(ctc, "TOGETHER", together)
+    monkeypatch.setattr(ctc, "CTC_ELEMENTS", together)
     texts, lengths = [(1, 2), (3,), (), (1, 1, 2), (2, 1)], [7, 5, 2, 6, 2]
     scores = (3 * random_logs(5, 7, 4, seed=8)).requires_grad_()
     present, (targets, written) = lengths_present(lengths, 7), padded_texts(texts, 1)
@@ -110,7 +110,7 @@ def test_gradients_are_those_of_pytorch_through_its_softmax(
         reduction="sum",
     )
     assert ours.item() == pytest.approx(theirs.item(), rel=1e-12)
-    gradients = [torch.autograd.grad(one, scores)[0] for one in (ours, theirs)]
+    gradients = [torch.autograd.grad(loss, scores)[0] for loss in (ours, theirs)]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
@@ -123,7 +123,7 @@ def test_who_needs_the_scores_afterwards_is_told() -> None:
 
 
 def test_a_target_with_a_blank_in_it_is_refused() -> None:
-    with pytest.raises(AssertionError, match="blank cannot be written"):
+    with pytest.raises(AssertionError, match="must not contain the blank"):
         loss_of(random_logs(1, 5, 3, seed=0), [5], [(1, 2)], 2)
 
 
@@ -155,7 +155,7 @@ def test_log_probabilities_have_the_bits_they_need(dtype: torch.dtype, kept: tor
 
 
 def test_it_learns_to_say_two_things() -> None:
-    """Two kinds of frames, two texts: what is wanted becomes the likeliest thing to say."""
+    """Two kinds of frames, two texts: the targets become the most likely texts."""
     torch.manual_seed(0)
     model = CTCConfig(dropout=0.1).build(5, 3, blank=0, seed=1)
     states = torch.randn(2, 7, 5)
@@ -169,5 +169,5 @@ def test_it_learns_to_say_two_things() -> None:
     logs = model(states).detach().double()
     for row, length, text in ((0, 7, (1, 2, 2)), (1, 6, (2,))):
         said = every_text(logs[row, :length], 0)
-        assert max(said, key=lambda one: said[one].log_probability) == text
+        assert max(said, key=lambda candidate: said[candidate].log_probability) == text
         assert math.exp(said[text].log_probability) > 0.5

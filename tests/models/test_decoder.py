@@ -122,23 +122,23 @@ def test_steps_equal_the_whole_and_nothing_leaks(
     whole = decoder(tokens, begun)
     state, steps = begun, []
     for t in range(TIME):
-        one, state = decoder.step(
+        output, state = decoder.step(
             tokens[:, t : t + 1], torch.ones(BATCH, 1, dtype=torch.bool), state
         )
-        steps.append(one)
+        steps.append(output)
     assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-10)
     other = tokens.clone()
     other[:, 3:] = (other[:, 3:] + 1) % VOCABULARY
     assert torch.equal(decoder(other, begun)[:, :3], whole[:, :3])
-    # Padding of the memory is not looked at, what is present is.
+    # Only padding of the memory is ignored.
     spoilt = torch.where(present[..., None], memory, 9.0)
     assert_close(decoder(tokens, decoder.init_state(spoilt, present)), whole, rtol=0, atol=1e-12)
     assert not torch.allclose(decoder(tokens, decoder.init_state(memory + 0.1, present)), whole)
 
 
 @given(st.lists(st.integers(1, TIME), min_size=BATCH, max_size=BATCH))
-@settings(max_examples=20)
-def test_rows_of_unlike_length_go_on_together(lengths: list[int]) -> None:
+@settings(max_examples=10)
+def test_steps_after_rows_of_different_lengths(lengths: list[int]) -> None:
     decoder = built(get_args(ScoreConfig)[1](), LearnedConfig())
     memory, present, tokens = things()
     there = torch.arange(TIME) < torch.tensor(lengths)[:, None]

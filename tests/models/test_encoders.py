@@ -40,7 +40,7 @@ POSITIONS: dict[str, PositionConfig] = {
     "rotary": RotaryConfig(),
     "alibi": AlibiConfig(),
     "relative": RelativeConfig(buckets=8, max_distance=11),
-    "beside": FourierConfig(place="concat"),
+    "concat": FourierConfig(place="concat"),
 }
 # Each score and each position once; all pairs are tried where attention itself is.
 KINDS = [
@@ -139,9 +139,9 @@ def test_what_stands_in_padding_is_never_read() -> None:
     present = torch.arange(7) < torch.tensor([[3], [7]])
     other = TOKENS.where(present, 2)
     assert not torch.equal(TOKENS, other)
-    one, two = model(TOKENS, present=present), model(other, present=present)
-    assert torch.equal(one[present], two[present])
-    assert not torch.equal(one[present], model(TOKENS)[present])
+    first, second = model(TOKENS, present=present), model(other, present=present)
+    assert torch.equal(first[present], second[present])
+    assert not torch.equal(first[present], model(TOKENS)[present])
 
 
 @torch.no_grad()
@@ -191,7 +191,7 @@ def test_agrees_with_pytorch() -> None:
     own = ours.state_dict()
     for number, block in enumerate(theirs.layers):
         assert isinstance(block, nn.TransformerEncoderLayer)
-        at = f"body.stack.blocks.{number}"
+        at = f"encoder.stack.blocks.{number}"
         for part in ("weight", "bias"):
             names = ("score.q_proj", "score.k_proj", "v_proj")
             fused = torch.cat([own[f"{at}.attention.{name}.{part}"] for name in names])
@@ -205,9 +205,9 @@ def test_agrees_with_pytorch() -> None:
             ):
                 getattr(module, part).copy_(own[f"{at}.{name}.{part}"])
     present = torch.arange(7) < torch.tensor([[4], [7]])
-    summed = own["embedding.weight"][TOKENS] + own["body.position.tables.0.weight"][:7]
+    summed = own["embedding.weight"][TOKENS] + own["encoder.position.tables.0.weight"][:7]
     entered = nn.functional.layer_norm(
-        summed, (width,), own["body.norm.weight"], own["body.norm.bias"], eps=1e-3
+        summed, (width,), own["encoder.norm.weight"], own["encoder.norm.bias"], eps=1e-3
     )
     expected = theirs(entered, src_key_padding_mask=~present)
     assert_close(ours(TOKENS, present=present)[present], expected[present], rtol=0, atol=1e-12)
@@ -218,10 +218,12 @@ def test_the_entrance_is_normed_only_where_asked() -> None:
     plain = TextEncoderConfig(layers=1, width=12, max_length=7).build(VOCABULARY, seed=0)
     assert not any(name.startswith(("encoder.norm.", "segment.")) for name in plain.state_dict())
     normed = TextEncoderConfig(layers=1, width=12, max_length=7, embedding_norm=True)
-    assert {"body.norm.weight", "body.norm.bias"} <= set(normed.build(VOCABULARY, 0).state_dict())
+    assert {"encoder.norm.weight", "encoder.norm.bias"} <= set(
+        normed.build(VOCABULARY, 0).state_dict()
+    )
 
 
-@pytest.mark.parametrize("position", ["learned", "sinusoid", "rotary", "relative", "beside"])
+@pytest.mark.parametrize("position", ["learned", "sinusoid", "rotary", "relative", "concat"])
 @torch.no_grad()
 def test_positions_tell_order(position: str) -> None:
     tokens = torch.tensor([[3, 5, 7], [5, 3, 7]])
@@ -232,10 +234,10 @@ def test_positions_tell_order(position: str) -> None:
 
 
 def test_first_weights_follow_from_the_seed() -> None:
-    one, same, other = (small_config().build(VOCABULARY, seed) for seed in (4, 4, 5))
-    for name, weight in one.state_dict().items():
+    first, same, other = (small_config().build(VOCABULARY, seed) for seed in (4, 4, 5))
+    for name, weight in first.state_dict().items():
         assert torch.equal(weight, same.state_dict()[name])
-    assert not torch.equal(one.embedding.weight, other.embedding.weight)
+    assert not torch.equal(first.embedding.weight, other.embedding.weight)
 
 
 def test_dropout_acts_in_training_alone() -> None:
@@ -256,7 +258,7 @@ def test_choices_that_do_not_go_together_are_refused() -> None:
         TextEncoderConfig(attention=synthesizer, position=RotaryConfig())
     with pytest.raises(ValueError, match="does not divide into 4 heads"):
         TextEncoderConfig(width=7)
-    with pytest.raises(ValueError, match="a key has 5 numbers"):
+    with pytest.raises(ValueError, match="even key width, got 5"):
         TextEncoderConfig(width=15, attention=MultiHeadConfig(heads=3), position=RotaryConfig())
 
 

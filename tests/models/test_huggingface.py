@@ -142,9 +142,9 @@ def test_half_precision_is_widened(theirs: Any, tmp_path: Path) -> None:
     config = theirs.GPT2Config(**GPT2, bos_token_id=1, eos_token_id=1)
     reference = saved(theirs.GPT2LMHeadModel(config).bfloat16(), tmp_path)
     stored = load_file(tmp_path / "model.safetensors")
-    assert {one.dtype for one in stored.values()} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
     model = language_model(read_folder(tmp_path))
-    assert {one.dtype for one in model.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert_same_scores(model, reference.float(), 29, 17, 1e-5)
 
 
@@ -169,7 +169,7 @@ def test_llama_scores_alike(theirs: Any, tmp_path: Path, kind: str) -> None:
         change(tmp_path, rope_theta=57.0, rope_parameters=None)
     read = read_folder(tmp_path, dtype=torch.float64)
     model = language_model(read)
-    # Their norms compute in float32 whatever the weights are.
+    # Their norms always compute in float32.
     assert_same_scores(model, reference, 31, 19, 5e-6)
     assert_same_scores(language_model(read_folder(tmp_path)), reference.float(), 31, 19, 1e-5)
     assert_token_by_token(model, 31, 19)
@@ -210,7 +210,7 @@ def test_bert_has_the_same_states(theirs: Any, tmp_path: Path, name: str, activa
     narrow = encoder(read_folder(tmp_path))(tokens, present=present, segments=segments)
     assert_close(narrow[present], expected[present].float(), rtol=0, atol=1e-5)
     extra = "pooler." if name == "BertModel" else "cls."
-    assert read.unused and all(one.startswith(extra) for one in read.unused)
+    assert read.unused and all(name.startswith(extra) for name in read.unused)
     stored = load_file(tmp_path / "model.safetensors").keys()
     assert {*read.used, *read.unused} == stored
 
@@ -276,7 +276,7 @@ def test_minilm_has_the_same_states_on_fifty_sentences(theirs: Any) -> None:
     tokenizer.no_padding()
     tokenizer.enable_truncation(512)
     assert len(SENTENCES) == 50
-    encoded = sorted((one.ids for one in tokenizer.encode_batch(SENTENCES)), key=len)
+    encoded = sorted((encoding.ids for encoding in tokenizer.encode_batch(SENTENCES)), key=len)
     assert len(encoded[0]) == 2 and len(encoded[-1]) == 512
     for begin in range(0, 50, 10):  # of like lengths, so that padding costs little
         rows = encoded[begin : begin + 10]
@@ -370,7 +370,7 @@ def llama_folder(folder: Path) -> Path:
         "mlp.down_proj": (24, 23),
     }
     for number in (0, 1):
-        shapes |= {f"model.layers.{number}.{name}.weight": one for name, one in layer.items()}
+        shapes |= {f"model.layers.{number}.{name}.weight": shape for name, shape in layer.items()}
     return write(folder, {"model_type": "llama", **LLAMA}, drawn(shapes))
 
 
@@ -527,7 +527,7 @@ def test_settings_that_harken_lacks_are_refused_by_name(
     folder = FOLDERS[family](tmp_path)
     change(folder, **settings)
     (name, *_) = settings
-    inside = {"num_key_value_heads": "kv_heads", "head_dim": "a key has 5 numbers"}
+    inside = {"num_key_value_heads": "kv_heads", "head_dim": "even key width, got 5"}
     refusal(folder, "config.json", inside.get(name, f"'{name}'" if name != "rope_theta" else name))
 
 
@@ -574,7 +574,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     refusal(tmp_path / "nowhere", "config.json", "file not found")
     folder = bert_folder(tmp_path)
     (folder / "model.safetensors").unlink()
-    refusal(folder, "model.safetensors", "no such file")
+    refusal(folder, "model.safetensors", "file not found")
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({}))
     refusal(folder, "pytorch_model.bin", "convert to safetensors")
     (folder / "config.json").unlink()
@@ -650,7 +650,7 @@ def sharded(folder: Path) -> Path:
     names = [f"model-{number}-of-2.safetensors" for number in (1, 2)]
     places = {name: names[turn % 2] for turn, name in enumerate(sorted(weights))}
     for shard in names:
-        part = {name: one for name, one in weights.items() if places[name] == shard}
+        part = {name: tensor for name, tensor in weights.items() if places[name] == shard}
         save_file(part, folder / shard)
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": places}), encoding="utf-8")
@@ -692,6 +692,6 @@ def test_an_index_and_shards_that_disagree_are_refused(tmp_path: Path) -> None:
     places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
     del places[NORM]
     index.write_text(json.dumps({"weight_map": places}), encoding="utf-8")
-    refusal(folder, "index.json", NORM, "in both")
+    refusal(folder, "index.json", NORM, "both in the index")
     (folder / "model-2-of-2.safetensors").unlink()
     refusal(folder, "model-2-of-2.safetensors", "download every shard")

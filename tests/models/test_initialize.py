@@ -15,11 +15,11 @@ def test_a_seed_gives_the_same_weights_whatever_was_drawn_before(score: str) -> 
         torch.manual_seed(drawn_before)
         return small_config(score).build(VOCABULARY, seed).state_dict()
 
-    one, same, other = weights(3, 1), weights(3, 2), weights(4, 1)
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    drawn = {name for name in one if one[name].std() > 0}
-    assert {name for name in one if not torch.equal(one[name], other[name])} == drawn
-    fixed = {name for name in one if name not in drawn}
+    first, same, other = weights(3, 1), weights(3, 2), weights(4, 1)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    drawn = {name for name in first if first[name].std() > 0}
+    assert {name for name in first if not torch.equal(first[name], other[name])} == drawn
+    fixed = {name for name in first if name not in drawn}
     assert all("norm" in name or name.endswith(("bias", "offset", "offsets")) for name in fixed)
 
 

@@ -55,8 +55,10 @@ def assert_alike(ours: Tensor, alone: Tensor, tolerance: float) -> None:
 
 
 def test_every_kind_meets_every_norm_and_mask() -> None:
-    assert {one.kind for one in SCORES.values()} == {one.kind for one in EVERY_SCORE}
-    assert {one.kind for one in POSITIONS.values()} == {one.kind for one in EVERY_POSITION}
+    assert {config.kind for config in SCORES.values()} == {config.kind for config in EVERY_SCORE}
+    assert {config.kind for config in POSITIONS.values()} == {
+        config.kind for config in EVERY_POSITION
+    }
     assert {case[:2] for case in CASES} == set(LEGAL)
     for kinds, which in ((SCORES, 0), (POSITIONS, 1)):
         for kind in kinds:
@@ -149,24 +151,8 @@ def test_padding_on_the_right_changes_nothing(
     holds()
 
 
-@every_model
-@torch.no_grad()
-def test_padding_in_the_cache_is_seen_by_no_later_token(
-    score: str, position: str, norm: Norm, seen: Seen
-) -> None:
-    model = small_model(score, position, norm, seen)
-    tokens, present = some_tokens(2, 5, seed=2), torch.arange(5) < torch.tensor([[2], [4]])
-    later = some_tokens(2, 3, seed=3)
-
-    def after(prompt: Tensor) -> Tensor:
-        _, state = model.step(prompt, present, model.init_state(2, prompt.device))
-        return model.step(later, torch.ones_like(later).bool(), state)[0]
-
-    assert torch.equal(after(tokens), after(other_tokens(tokens).where(~present, tokens)))
-
-
 def pack(lengths: list[int], room: int, seed: int) -> dict[str, Tensor]:
-    """One row of texts one after the other, padding last as a text of its own."""
+    """Return one packed row of texts; padding is another text at its end."""
     spare = room - sum(lengths)
     positions = [place for length in lengths for place in range(length)]
     documents = [text for text, length in enumerate(lengths) for _ in range(length)]
@@ -257,7 +243,9 @@ def test_the_first_token_of_a_strict_text_sees_nothing(score: str, position: str
     # Anomaly detection raises at a NaN on the way, even where a later mask would hide it.
     with torch.autograd.set_detect_anomaly(True):
         states = run_packed(model, batch)
-        used = [one for name, one in model.named_parameters() if name != "lm_head.weight"]
+        used = [
+            parameter for name, parameter in model.named_parameters() if name != "lm_head.weight"
+        ]
         gradients = torch.autograd.grad(states.square().sum(), used)
     assert torch.equal(mixed[0][first], torch.zeros_like(mixed[0][first]))
     assert mixed[0][~first].any(dim=-1).all()

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import TransformerXLConfig
 from harken.decode.stepper import Seq2SeqStepper
 from harken.inspection.record import record
 from harken.layers.frontends import Conv2dSubsamplingConfig
@@ -45,17 +45,17 @@ def frames() -> Tensor:
     return made.double()
 
 
-def built(body: str, decoder: str | None, memory_ms: float | None = None) -> SpeechRecognizer:
+def built(body: str, decoder: str | None, window_ms: float | None = None) -> SpeechRecognizer:
     config = RecognizerConfig(
         width=WIDTH,
         frontend=FRONT,
         encoder=BODIES[body],
         decoder=None if decoder is None else DECODERS[decoder],
-        attention_window_ms=memory_ms,
+        attention_window_ms=window_ms,
         dropout=0.0,
     )
     model = config.build(VOCABULARY, FEATURES, HOP_MS, seed=7)
-    # First weights are so small that a leak could hide behind rounding.
+    # First weights are so small that rounding could hide a leak.
     torch.manual_seed(0)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
@@ -106,11 +106,11 @@ def test_symbols_are_probabilities_and_each_place_hears_the_whole(body: str) -> 
 @torch.no_grad()
 def test_the_memory_in_milliseconds_is_a_window_of_places() -> None:
     """160 ms at 40 ms a place: two places either side of where it looked last."""
-    wide, narrow = built("lstm", "rnn"), built("lstm", "rnn", memory_ms=160.0)
+    wide, narrow = built("lstm", "rnn"), built("lstm", "rnn", window_ms=160.0)
     assert wide.decoder.location is None and narrow.decoder.location.window == 2
     with record(narrow) as seen:
         narrow(frames()[:1], PRESENT[:1], TARGET[:1])
-    (weights,) = [one.weights for one in seen if one.name == "decoder.attention"][:1]
+    (weights,) = [call.weights for call in seen if call.name == "decoder.attention"][:1]
     assert (weights[0, 0, 0] > 0).sum() <= 3  # it begins at the first place and sees two more
 
 

@@ -23,6 +23,7 @@ from harken.models.recurrent_lm import (
     LanguageModelConfig,
     RecurrentLMConfig,
 )
+from ragged import check_ragged_chunks
 
 VOCABULARY, WIDTH, HIDDEN, LAYERS, LENGTH, KERNEL = 17, 7, 11, 2, 13, 3
 
@@ -74,7 +75,7 @@ def test_scores_are_those_of_pytorch(kind: str, theirs: nn.RNNBase) -> None:
     weights = model.state_dict()
     for name, parameter in layers.named_parameters():
         part, depth = name.rsplit("_l", 1)
-        parameter.copy_(weights[f"body.forwards.{depth}.{part}_l0"])
+        parameter.copy_(weights[f"backbone.forwards.{depth}.{part}_l0"])
     tokens = some_tokens(3, LENGTH)
     outputs, _ = layers(F.embedding(tokens, weights["embedding.weight"]))
     assert_close(model(tokens), outputs @ weights["lm_head.weight"].T, rtol=0, atol=1e-12)
@@ -86,7 +87,7 @@ def test_convolutions_are_those_of_the_formula(kind: str) -> None:
     model = small(kind)
     tokens = some_tokens(1, LENGTH)
     rows = [model.embedding.weight[token] for token in tokens[0]]
-    for depth, layer in enumerate(model.body.kernels):
+    for depth, layer in enumerate(model.backbone.kernels):
         dilation = 2**depth if kind == "causal" else 1
         written = []
         for time, row in enumerate(rows):
@@ -106,34 +107,7 @@ def test_convolutions_are_those_of_the_formula(kind: str) -> None:
 @every_kind
 @torch.no_grad()
 def test_ragged_chunks_equal_each_row_alone(kind: str) -> None:
-    """Single tokens among them; a row may have none in a chunk that others have some in."""
-    model = small(kind)
-    row = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=LENGTH)
-    rows_and_cuts = st.tuples(row, st.lists(st.integers(0, LENGTH), min_size=4, max_size=4))
-
-    @given(st.lists(rows_and_cuts, min_size=1, max_size=4), st.integers(0, VOCABULARY - 1))
-    @settings(max_examples=20)
-    def holds(rows: list[tuple[list[int], list[int]]], padding: int) -> None:
-        state = model.init_state(len(rows), torch.device("cpu"))
-        gathered: list[list[Tensor]] = [[] for _ in rows]
-        for chunk in range(5):
-            parts = []
-            for tokens, cuts in rows:
-                bounds = [0, *sorted(cuts), LENGTH]
-                parts.append(tokens[bounds[chunk] : bounds[chunk + 1]])
-            longest = max(map(len, parts))
-            if longest == 0:
-                continue
-            padded = torch.tensor([part + [padding] * (longest - len(part)) for part in parts])
-            present = torch.arange(longest) < torch.tensor([[len(part)] for part in parts])
-            states, state = model.step(padded, present, state)
-            for number, part in enumerate(parts):
-                gathered[number].append(states[number, : len(part)])
-        for (tokens, _), states in zip(rows, gathered, strict=True):
-            (alone,) = model.states(torch.tensor([tokens]))
-            assert_close(torch.cat(states), alone, rtol=0, atol=1e-11)
-
-    holds()
+    check_ragged_chunks(small(kind), VOCABULARY, LENGTH, max_examples=15)
 
 
 @every_kind
@@ -170,23 +144,23 @@ def test_gradients_do_not_reach_later_tokens(kind: str) -> None:
 @every_kind
 @torch.no_grad()
 def test_a_search_goes_on_from_the_state(kind: str) -> None:
-    model, end, most = small(kind), 3, 6
+    model, end, max_tokens = small(kind), 3, 6
     rows = [[5, 1, 8, 2], [4], [9, 9]]
     longest = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
     present = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
-    found = greedy_search(LMStepper(model), tokens, present, end=end, max_tokens=most)
-    for row, one in zip(rows, found, strict=True):
+    actual = greedy_search(LMStepper(model), tokens, present, end=end, max_tokens=max_tokens)
+    for row, hypothesis in zip(rows, actual, strict=True):
         written: list[int] = []
         total = 0.0
-        while len(written) < most:
+        while len(written) < max_tokens:
             scores = model(torch.tensor([row + written]))[0, -1].log_softmax(dim=-1)
             total += scores.max().item()
             if scores.argmax() == end:
                 break
             written.append(int(scores.argmax()))
-        assert list(one.tokens) == written
-        assert one.log_probability == pytest.approx(total, rel=1e-9)
+        assert list(hypothesis.tokens) == written
+        assert hypothesis.log_probability == pytest.approx(total, rel=1e-9)
 
 
 @every_kind
@@ -208,9 +182,9 @@ def test_the_state_has_one_size_and_rows_that_can_be_chosen(kind: str) -> None:
 
 @every_kind
 def test_first_weights_are_a_function_of_the_seed(kind: str) -> None:
-    one, again, other = (MODELS[kind].build(VOCABULARY, seed) for seed in (1, 1, 2))
+    first, again, other = (MODELS[kind].build(VOCABULARY, seed) for seed in (1, 1, 2))
     for left, same, unlike in zip(
-        one.parameters(), again.parameters(), other.parameters(), strict=True
+        first.parameters(), again.parameters(), other.parameters(), strict=True
     ):
         assert torch.equal(left, same)
         assert not torch.equal(left, unlike) or not left.any()  # but for offsets of zero

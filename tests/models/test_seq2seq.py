@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import TransformerXLConfig
 from harken.decode.stepper import Seq2SeqStepper
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
@@ -48,7 +48,7 @@ pairs = pytest.mark.parametrize(
 def built(body: str, decoder: str, **choices: object) -> EncoderDecoder:
     config = EncoderDecoderConfig(encoder=BODIES[body], decoder=DECODERS[decoder], dropout=0.0)
     model = replace(config, **choices).build(VOCABULARY, seed=7)  # type: ignore[arg-type]
-    # First weights are so small that a leak could hide behind rounding.
+    # First weights are so small that rounding could hide a leak.
     torch.manual_seed(0)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
@@ -106,7 +106,7 @@ def test_rows_of_a_state_go_on_as_they_would_have(body: str, decoder: str) -> No
     swapped = torch.tensor([1, 1, 3, 2])
     state = stepper.reorder(state, swapped, same_prompts=True)
     scores, _ = stepper.step(torch.tensor([9, 9, 9, 9]), state)
-    rows = [[START, int(written[one]), 9] for one in swapped]
+    rows = [[START, int(written[row]), 9] for row in swapped]
     expected = model(SOURCE[twice], PRESENT[twice], torch.tensor(rows))[:, -1]
     assert_close(scores, expected, rtol=0, atol=1e-10)
 
@@ -123,17 +123,19 @@ def test_the_rnn_begins_with_what_was_read_from_the_right() -> None:
 
 
 def test_vectors_are_shared_or_not() -> None:
-    shared, apart = built("tanh", "rnn"), built("tanh", "rnn", shared=False)
+    shared, apart = built("tanh", "rnn"), built("tanh", "rnn", share_embeddings=False)
     assert shared.embedding is None and apart.embedding is not None
     extra = VOCABULARY * WIDTH
-    count = [sum(one.numel() for one in model.parameters()) for model in (shared, apart)]
+    count = [
+        sum(parameter.numel() for parameter in model.parameters()) for model in (shared, apart)
+    ]
     assert count[1] - count[0] == extra
 
 
 def test_first_weights_follow_from_the_seed_and_differ_in_the_two_halves() -> None:
     config = EncoderDecoderConfig(encoder=BODIES["transformer"], decoder=DECODERS["transformer"])
     first, same, other = (config.build(VOCABULARY, seed) for seed in (1, 1, 2))
-    ours, theirs, others = (dict(one.state_dict()) for one in (first, same, other))
+    ours, theirs, others = (dict(model.state_dict()) for model in (first, same, other))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     name = "stack.blocks.0.attention.score.q_proj.weight"
     assert (ours[f"encoder.{name}"] != others[f"encoder.{name}"]).any()

@@ -130,8 +130,8 @@ def test_the_convolved_view_is_the_loudest_place() -> None:
                     if 0 <= other < length:
                         total = total + weight[:, :, number] @ letters[other]
                 places.append(total)
-            wanted = torch.stack(places).max(dim=0).values.clamp(min=0)
-            assert_close(view(spellings, spelt)[form], wanted, rtol=0, atol=1e-12)
+            expected = torch.stack(places).max(dim=0).values.clamp(min=0)
+            assert_close(view(spellings, spelt)[form], expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -158,19 +158,19 @@ def test_the_plain_recurrence_is_that_of_the_lecture() -> None:
     """h_t = tanh(U x_t + V h_{t-1}),  o_t = W h_t."""
     model = small("tanh", "none")
     rows = some(WORDS, 1, 7)
-    (layer,) = [one for one in model.modules() if isinstance(one, nn.RNN)]
+    (layer,) = [module for module in model.modules() if isinstance(module, nn.RNN)]
     state = torch.zeros(WIDTH, dtype=torch.float64)
-    wanted = []
+    expected = []
     for word in rows[0]:
         read = layer.weight_ih_l0 @ model.words.weight[word]
         state = torch.tanh(read + layer.weight_hh_l0 @ state)
-        wanted.append(model.classifier.weight @ state + model.classifier.bias)
+        expected.append(model.classifier.weight @ state + model.classifier.bias)
     present = torch.ones(1, 7, dtype=torch.bool)
-    found = model(rows, rows * 0, *spelling([2], 2), present)
-    assert_close(found[0], torch.stack(wanted), rtol=0, atol=1e-10)
+    actual = model(rows, rows * 0, *spelling([2], 2), present)
+    assert_close(actual[0], torch.stack(expected), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("place", ["body", "classifier"])
+@pytest.mark.parametrize("place", ["encoder", "classifier"])
 def test_half_is_dropped_before_and_after_the_body_in_training(place: str) -> None:
     model, shares = small("tanh", "lstm"), []
     getattr(model, place).register_forward_pre_hook(
@@ -188,7 +188,7 @@ def test_half_is_dropped_before_and_after_the_body_in_training(place: str) -> No
 def test_every_weight_learns(body: str, view: str) -> None:
     model = small(body, view)
     model(*batch())[batch()[-1]].square().sum().backward()
-    silent = [name for name, one in model.named_parameters() if one.grad is None]
+    silent = [name for name, parameter in model.named_parameters() if parameter.grad is None]
     assert silent == []
 
 
@@ -197,8 +197,8 @@ def test_weights_are_a_function_of_the_seed() -> None:
     sizes = {"words": WORDS, "characters": CHARACTERS, "tags": TAGS}
     first, torch_has_drawn, again = (config.build(**sizes, seed=3) for _ in range(3))
     other = config.build(**sizes, seed=4)
-    for name, one in first.state_dict().items():
-        assert torch.equal(one, again.state_dict()[name]), name
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name]), name
     assert not torch.equal(first.words.weight, other.words.weight)
     assert torch_has_drawn is not first
 
@@ -222,10 +222,10 @@ def test_length_is_that_of_the_body() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"characters": CharacterCNNConfig(width=WIDTH)}, "leave none to the word"),
-        ({"body": TransformerEncoderConfig(attention=MultiHeadConfig(heads=3))}, "heads"),
-        ({"body": GatedConvolutionConfig(causal=True)}, "causal"),
-        ({"width": 15, "body": GRUConfig(direction="both")}, "even"),
+        ({"characters": CharacterCNNConfig(width=WIDTH)}, "expected more than characters.width"),
+        ({"encoder": TransformerEncoderConfig(attention=MultiHeadConfig(heads=3))}, "heads"),
+        ({"encoder": GatedConvolutionConfig(causal=True)}, "causal"),
+        ({"width": 15, "encoder": GRUConfig(direction="both")}, "even"),
     ],
 )
 def test_choices_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:

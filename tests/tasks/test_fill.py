@@ -367,7 +367,7 @@ def test_a_glimpse_shows_the_line_as_it_was_read(recipe_file: Path) -> None:
     assert view.queries[0] == view.queries[-1] == SPECIAL[END]
     assert view.queries.count(SPECIAL[MASK]) == 1
     seen = []
-    trained.model.body.register_forward_hook(lambda *call: seen.append(call[1][0].shape[1]))
+    trained.model.encoder.register_forward_hook(lambda *call: seen.append(call[1][0].shape[1]))
     glimpse.run()
     assert seen == [len(view.queries)]
 

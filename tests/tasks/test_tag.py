@@ -317,7 +317,7 @@ def test_a_long_sentence_is_the_kept_parts_of_its_windows(desk: Path) -> None:
 def test_ten_thousand_words_in_bounded_batches(desk: Path, body: str) -> None:
     trained = untrained(desk, body)
     seen: list[torch.Size] = []
-    trained.model.body.register_forward_pre_hook(
+    trained.model.encoder.register_forward_pre_hook(
         lambda module, inputs: seen.append(inputs[0].shape)
     )
     words = [f"{LETTERS[number % 13]}{number}a" for number in range(10_000)]

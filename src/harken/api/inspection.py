@@ -17,8 +17,8 @@ from harken.inspection.heads import HeadInput, HeadSummary, analyze_heads
 from harken.inspection.patching import PatchingResult, next_token_metric, patch_parts
 from harken.inspection.record import has_attention, record
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef
-from harken.layers.block import Block
 from harken.layers.feedforward import FeedForward
+from harken.layers.transformer import Block
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Which scores, positions and sizes work together. The table in the docs is made from it."""
+"""Which scores, positions and sizes work together. The table in the docs is generated from it."""
 
 from typing import get_args
 
@@ -11,7 +11,7 @@ YES = "yes"
 
 
 def conflict(score: ScoreConfig, position: PositionConfig) -> str | None:
-    """Return why a score and a position kind do not go together, or None where they do."""
+    """Return why a score and a position kind do not work together, or None if they do."""
     return score.conflicts.get(position.kind)
 
 
@@ -22,8 +22,8 @@ def check_choices(
     width = model_width(position, width)
     if isinstance(position, FourierConfig) and position.span and position.span < length:
         raise ValueError(
-            f"span {position.span} is shorter than the model's length {length}, so that far "
-            "offsets could be read two ways; make it as long, or leave it out"
+            f"span {position.span} is shorter than the model's length {length}, so offsets would "
+            "be ambiguous; make it as long, or leave it out"
         )
     attention.check(width)
     reason = conflict(attention.score, position)
@@ -33,16 +33,19 @@ def check_choices(
     if isinstance(position, RotaryConfig) and key_width % 2:
         even = "width" if attention.score.whole_tokens else "attention.key_width"
         raise ValueError(
-            f"position 'rotary' turns pairs, and a key has {key_width} numbers; make {even} even"
+            f"position 'rotary' rotates pairs (expected an even key width, got {key_width}); "
+            f"make {even} even"
         )
 
 
 def compatibility_table() -> list[list[str]]:
     """Return a header of position kinds, then a row per score: `yes`, or why not."""
     positions = [kind() for kind in get_args(PositionConfig)]
-    header = ["score", *(position.kind for position in positions)]
-    rows = [
-        [score.kind, *(conflict(score, position) or YES for position in positions)]
-        for score in (kind() for kind in get_args(ScoreConfig))
+    scores = [kind() for kind in get_args(ScoreConfig)]
+    return [
+        ["score", *(position.kind for position in positions)],
+        *(
+            [score.kind, *(conflict(score, position) or YES for position in positions)]
+            for score in scores
+        ),
     ]
-    return [header, *rows]

@@ -14,10 +14,11 @@ def build_position(
 ) -> Position:
     """Return the position kind for tokens of this width in a model with this attention."""
     _, key_width = attention.head_widths(model_width(position, width))
-    sizes = PositionSizes(
-        width=width, key_width=key_width, heads=attention.heads, length=length, axes=axes
+    return position.build(
+        PositionSizes(
+            width=width, key_width=key_width, heads=attention.heads, length=length, axes=axes
+        )
     )
-    return position.build(sizes)
 
 
 def attention_context(
@@ -26,12 +27,12 @@ def attention_context(
     positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
 ) -> AttentionContext:
-    """Return the context of tokens in a row."""
-    at, keys_at = positions[..., None], key_positions[..., None]
+    """Return the context of tokens of a sequence."""
+    coordinates = positions[..., None]
     return AttentionContext(
         mask=mask,
         query_positions=positions,
         key_positions=key_positions,
-        rotation=position.rotation(at),
-        bias=position.bias(at, keys_at),
+        rotation=position.rotation(coordinates),
+        bias=position.bias(coordinates, key_positions[..., None]),
     )

@@ -1,25 +1,25 @@
-"""A head given by its matrices, and parts of parameters that receive designed values.
+"""Attention heads as matrices, patches that write them into parameters, and products of tokens.
 
-    score(i, t) = (W_Q x_i + b_Q) . (W_K x_t + b_K)      written: W_O W_V x_t
+    score(i, t) = (W_Q x_i + b_Q) . (W_K x_t + b_K)      output: W_O W_V x_t
 
-`Score.install` turns a head into patches for its parameters; `harken.design` computes heads.
+`Score.install` converts a head to patches; `harken.design` computes heads. `LowRank` is the product
+of two tokens that a score computes.
 """
 
 from dataclasses import dataclass
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from harken.attention.kernels import repeat_kv
 from harken.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Head:
-    """The matrices of one head; the scale of its score is part of the queries.
-
-    A head without values only decides where to look.
-    """
+    """The matrices of a head, with the scale of its score in `queries`; values are optional."""
 
     queries: Float[Tensor, "U J"]
     keys: Float[Tensor, "U J"]
@@ -55,3 +55,24 @@ def pad_rows(matrix: Tensor, rows: int) -> Tensor:
     """Append rows of zeros up to this number of rows."""
     missing = matrix.new_zeros(rows - matrix.shape[0], *matrix.shape[1:])
     return torch.cat((matrix, missing))
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """(left x + left_offset) . (right y + right_offset), for each head."""
+
+    left: Float[Tensor, "k U J"]
+    right: Float[Tensor, "k U memory"]
+    left_offset: Float[Tensor, "k U"]
+    right_offset: Float[Tensor, "k U"]
+
+
+def split_projection(
+    projection: nn.Linear, kv_heads: int, heads: int
+) -> tuple[Float[Tensor, "k U J"], Float[Tensor, "k U"]]:
+    """Return weight and bias of a projection to `kv_heads` heads, repeated for all heads."""
+    weight = rearrange(projection.weight, "(k U) J -> k U J", k=kv_heads)
+    offset = weight.new_zeros(weight.shape[:2])
+    if projection.bias is not None:
+        offset = projection.bias.view(kv_heads, -1)
+    return repeat_kv(heads, weight[None])[0], repeat_kv(heads, offset[None, :, None])[0, :, 0]

@@ -1,10 +1,9 @@
-"""Mix values by attention: c_i = sum over t of a_it v_t, a = softmax over t of the scores.
+"""Attention kernels: c_i = sum over t of a_it v_t, where a_i is the softmax of the scores of i.
 
-Two kernels take the same arguments. `eager_attention` reads like the formula and returns the
-weights; `fused_attention` never forms them where PyTorch's fused kernel can do without. A score
-that is no product of queries and keys comes as `bias` alone. A query that sees no key yields zeros.
-
-Keys and values may have fewer heads than queries; each then serves several.
+`eager_attention` follows the formula and returns the weights; `fused_attention` takes the same
+arguments and calls PyTorch's fused kernel where possible. A score that is not a product of queries
+and keys is a `bias` alone. A query that may attend to no key yields zeros. Keys and values may have
+fewer heads than queries (grouped-query attention).
 """
 
 from collections.abc import Callable
@@ -52,7 +51,7 @@ def attention_weights(terms: ScoreTerms, mask: Mask) -> Float[Tensor, "B k T S"]
     """Return the attention weights; those of a query sum to one, or to zero if it sees no key."""
     scores = terms.bias
     if terms.queries is not None and terms.keys is not None:
-        # Scaled before the product, where there are fewer numbers to scale.
+        # Queries have fewer elements than scores, so they are scaled first.
         queries, keys = terms.queries * terms.scale, terms.keys
         product = queries @ repeat_kv(queries.shape[1], keys).mT
         scores = product if scores is None else product + scores
@@ -62,66 +61,59 @@ def attention_weights(terms: ScoreTerms, mask: Mask) -> Float[Tensor, "B k T S"]
     visible = dense_mask(mask, scores.shape[-2], scores.shape[-1], scores.device)
     scores = scores.masked_fill(~visible, float("-inf"))
     blind = ~visible.any(dim=-1, keepdim=True)  # where softmax would give NaN
-    # The blind row is made finite first: NaN times zero is NaN in the gradient too.
+    # Such rows are made finite before the softmax, since NaN times zero is NaN in the gradient.
     return scores.masked_fill(blind, 0.0).softmax(dim=-1).masked_fill(blind, 0.0)
 
 
 def eager_attention(
     terms: ScoreTerms, values: Float[Tensor, "B kv_heads S I"], mask: Mask, dropout: float = 0.0
 ) -> AttentionOutput:
-    """Compute the formula step by step, and return its weights as well."""
+    """Return the weighted means and the weights."""
     weights = attention_weights(terms, mask)
     heads = max(weights.shape[1], values.shape[1])
-    # A bias that is equal for all of the batch has weights with a batch axis of one.
+    # The batch axis of a bias that is equal for the whole batch is 1.
     weights = weights.expand(values.shape[0], heads, -1, -1)
-    kept = F.dropout(weights, dropout) if dropout > 0 else weights
-    return AttentionOutput(kept @ repeat_kv(heads, values), weights)
+    dropped = F.dropout(weights, dropout) if dropout > 0 else weights
+    return AttentionOutput(dropped @ repeat_kv(heads, values), weights)
 
 
 def fused_attention(
     terms: ScoreTerms, values: Float[Tensor, "B kv_heads S I"], mask: Mask, dropout: float = 0.0
 ) -> Float[Tensor, "B k T I"]:
-    """Compute the same through the fused kernel, with memory linear in time where possible."""
+    """Return the weighted means, with memory linear in time where possible."""
     queries, keys, bias = terms.queries, terms.keys, terms.bias
-    if queries is None or keys is None or dropout > 0 or _learns(bias):
-        # No product to fuse; dropout inside the fused kernel is slower than without fusing; and a
-        # bias that wants a gradient makes it form all weights too, by a longer way.
+    learned_bias = bias is not None and bias.requires_grad
+    if queries is None or keys is None or dropout > 0 or learned_bias:
+        # There is no product to fuse, or the fused kernel would be slower: with dropout, and with a
+        # bias that needs a gradient, for which it computes all weights.
         return eager_attention(terms, values, mask, dropout).output
     kv_heads, head_width = max(keys.shape[1], values.shape[1]), values.shape[-1]
     keys, values = repeat_kv(kv_heads, keys), repeat_kv(kv_heads, values)
-    queries, keys, values = _same_width(queries, keys, values)
-    grouped = kv_heads != queries.shape[1]  # the fused kernel repeats keys itself
-    whole = queries.shape[2] == keys.shape[2]
-    if mask.causal and mask.visible is None and bias is None and whole:
-        mixed = F.scaled_dot_product_attention(
-            queries, keys, values, is_causal=True, scale=terms.scale, enable_gqa=grouped
-        )
-        return mixed[..., :head_width]
-    visible = None
-    if mask.visible is not None or mask.causal:
-        visible = dense_mask(mask, queries.shape[2], keys.shape[2], queries.device)
-    allowed = visible
-    if bias is not None:
-        allowed = bias if visible is None else bias.masked_fill(~visible, float("-inf"))
-    if allowed is not None and allowed.shape[-2] != queries.shape[2]:
-        allowed = allowed.expand(-1, -1, queries.shape[2], -1)
+    missing = queries.shape[-1] - head_width
+    if missing > 0:  # the fused kernel requires one width, and zeros change no product
+        values = F.pad(values, (0, missing))
+    elif missing < 0:
+        queries, keys = F.pad(queries, (0, -missing)), F.pad(keys, (0, -missing))
+    grouped = kv_heads != queries.shape[1]  # the fused kernel repeats keys
+    visible = allowed = None
+    is_causal = mask.causal and mask.visible is None and bias is None
+    is_causal = is_causal and queries.shape[2] == keys.shape[2]
+    if not is_causal:
+        if mask.visible is not None or mask.causal:
+            visible = allowed = dense_mask(mask, queries.shape[2], keys.shape[2], queries.device)
+        if bias is not None:
+            allowed = bias if visible is None else bias.masked_fill(~visible, float("-inf"))
+        if allowed is not None and allowed.shape[-2] != queries.shape[2]:
+            allowed = allowed.expand(-1, -1, queries.shape[2], -1)
     mixed = F.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=allowed, scale=terms.scale, enable_gqa=grouped
+        queries,
+        keys,
+        values,
+        attn_mask=allowed,
+        is_causal=is_causal,
+        scale=terms.scale,
+        enable_gqa=grouped,
     )[..., :head_width]
     if visible is None:
         return mixed
     return mixed.masked_fill(~visible.any(dim=-1, keepdim=True), 0.0)
-
-
-def _learns(bias: Tensor | None) -> bool:
-    return bias is not None and bias.requires_grad
-
-
-def _same_width(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Pad with zeros to one width: the fused kernel knows only one, and zeros change no product."""
-    short = queries.shape[-1] - values.shape[-1]
-    if short > 0:
-        return queries, keys, F.pad(values, (0, short))
-    if short < 0:
-        return F.pad(queries, (0, -short)), F.pad(keys, (0, -short)), values
-    return queries, keys, values

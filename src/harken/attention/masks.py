@@ -1,17 +1,15 @@
-"""Which keys each query may attend to.
+"""Attention masks: boolean tables over (query, key), true where the query may attend to the key.
 
-A mask is a boolean table over (query, key), true where the query may attend to the key. Masked
-scores become minus infinity, never a large finite number, so that nothing leaks. The causal mask of
-whole rows is a flag, because kernels are faster without a table.
+    bidirectional     every key
+    causal            keys t <= i
+    strictly_causal   keys t < i (the lecture's)
 
-    any      every key                      causal   t <= i
-    strict   t < i (the lecture's)          window   at most so many steps away, with any of these
-
-Padding and packed documents are two more conditions on the same table.
+A window, padding and packed documents restrict these further. Masked scores become minus infinity.
+The causal mask of whole rows is a flag, because kernels are faster without a table.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Int
@@ -22,7 +20,7 @@ MaskKind = Literal["bidirectional", "causal", "strictly_causal"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mask:
-    """`visible` is the table; where it is None, `causal` says whether only order matters."""
+    """A table, or None for all keys (`causal`: for all keys up to the query)."""
 
     visible: Bool[Tensor, "#B 1 #T S"] | None = None
     causal: bool = False
@@ -33,7 +31,7 @@ CAUSAL = Mask(causal=True)
 
 
 def build_mask(
-    order: MaskKind,
+    mask_kind: MaskKind,
     query_positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
     *,
@@ -42,18 +40,13 @@ def build_mask(
     query_documents: Int[Tensor, "B T"] | None = None,
     key_documents: Int[Tensor, "B S"] | None = None,
 ) -> Mask:
-    """Build a mask from positions, so that caches and packed rows need no special case."""
+    """Return the mask of these positions; they need not be consecutive (caches, packed rows)."""
+    if mask_kind not in get_args(MaskKind):
+        raise ValueError(f"mask_kind: expected one of {get_args(MaskKind)}, got {mask_kind!r}")
     queries, keys = query_positions[:, None, :, None], key_positions[:, None, None, :]
-    if order == "causal":
-        visible = keys <= queries
-    elif order == "strictly_causal":
-        visible = keys < queries
-    elif order == "bidirectional":
-        visible = torch.ones_like(keys <= queries)
-    else:
-        raise ValueError(
-            f"order: expected 'bidirectional', 'causal' or 'strictly_causal', got {order!r}"
-        )
+    visible = keys < queries if mask_kind == "strictly_causal" else keys <= queries
+    if mask_kind == "bidirectional":
+        visible = torch.ones_like(visible)
     if window is not None:
         visible = visible & ((queries - keys).abs() <= window)
     if present is not None:
@@ -74,5 +67,5 @@ def dense_mask(
     """Return the boolean table of a mask."""
     if mask.visible is not None:
         return mask.visible
-    everything = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
-    return everything.tril(diagonal=keys - queries) if mask.causal else everything
+    table = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
+    return table.tril(diagonal=keys - queries) if mask.causal else table

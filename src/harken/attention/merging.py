@@ -1,10 +1,10 @@
-"""W_Q and W_K into one matrix, and back.
+"""Merge W_Q and W_K into one matrix, and split it again.
 
     W~ = scale * W_Q^T W_K        x_i . W~ x_t  =  scale * (W_Q x_i) . (W_K x_t)
 
-A head of the pair has 2 U J weights, merged it has J^2: equal at U = J / 2. Merging is exact.
-Going back takes the U largest singular directions of W~; what is left out bounds the error of any
-score by the largest singular value left, times the norms of the two tokens.
+A head has 2 U J weights, merged J^2: equal at U = J / 2. Merging is exact. Splitting keeps the U
+largest singular directions of W~. The error of a score is at most the largest singular value left
+out, times the norms of the two tokens.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.attention.head import Head, Patch
-from harken.attention.query_key import DotProductScore
-from harken.attention.scores import Score
+from harken.attention.query_key import DotProductScore, Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +31,18 @@ class SplitPair:
 def merge_pair(
     queries: Float[Tensor, "k U J"], keys: Float[Tensor, "k U memory"], scale: float
 ) -> Float[Tensor, "k J memory"]:
-    """The one matrix a head that gives the same scores."""
+    """Return the matrix of each head that gives the same scores."""
     return einsum(queries, keys, "k U J, k U memory -> k J memory") * scale
 
 
 def split_merged(merged: Float[Tensor, "k J memory"], key_width: int) -> SplitPair:
-    """The best pair of this key width in the least-squares sense; exact where the rank allows."""
+    """Return the best W_Q and W_K of this key width in the least-squares sense."""
     left, values, right = torch.linalg.svd(merged, full_matrices=False)
     root = values[:, :key_width].sqrt()[:, :, None]
     left_out = (
         values[:, key_width] if key_width < values.shape[1] else values.new_zeros(len(values))
     )
-    spare = (0, 0, 0, max(0, key_width - values.shape[1]))  # beyond the rank a pair has zeros
+    spare = (0, 0, 0, max(0, key_width - values.shape[1]))  # zeros beyond the rank
     return SplitPair(
         queries=F.pad(left.mT[:, :key_width] * root, spare),
         keys=F.pad(right[:, :key_width] * root, spare),
@@ -59,9 +58,9 @@ def truncate(score: Score, rank: int) -> list[Patch]:
         for linear in (score.q_proj, score.k_proj)
     )
     pair = split_merged(merge_pair(queries, keys, score.scale), min(rank, queries.shape[1]))
-    heads = enumerate(zip(pair.queries, pair.keys, strict=True))
+    heads = zip(pair.queries, pair.keys, strict=True)
     return [
         patch
-        for index, (own_queries, own_keys) in heads
-        for patch in score.install(Head(queries=own_queries, keys=own_keys), index)
+        for index, (head_queries, head_keys) in enumerate(heads)
+        for patch in score.install(Head(queries=head_queries, keys=head_keys), index)
     ]

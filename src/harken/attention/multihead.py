@@ -2,11 +2,10 @@
 
 The module keeps no state between calls: keys and values of earlier tokens are an argument and a
 result. Self-attention is `forward`; cross-attention is `project_kv` once for the memory and
-`attend` for every query. The kernel is an attribute so that a recorder can replace it. No other
-code here knows of recording.
+`attend` for every query. The kernel is an attribute so that a recorder can replace it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -16,11 +15,14 @@ from torch import Tensor, nn
 
 from harken.attention.kernels import AttentionKernel, ScoreTerms, fused_attention
 from harken.attention.masks import Mask
-from harken.attention.query_key import ScoreSizes, split_heads
+from harken.attention.query_key import ScoreInputs, ScoreSizes, split_heads
 from harken.attention.relative import Rotation, rotate
-from harken.attention.residual import ResidualLinear
 from harken.attention.scores import ScaledConfig, ScoreConfig
 from harken.config import bounded
+
+
+class ResidualLinear(nn.Linear):
+    """A projection to the residual stream; `models/initialize.py` scales its weights by depth."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,8 +32,8 @@ class AttentionContext:
     mask: Mask
     query_positions: Int[Tensor, "#B T"]
     key_positions: Int[Tensor, "#B S"]
-    rotation: Rotation | None = None  # of the tokens that come in
-    bias: Float[Tensor, "#B k T S"] | None = None  # of a position kind, on top of the score
+    rotation: Rotation | None = None  # of the queries, and of the keys of the same tokens
+    bias: Float[Tensor, "#B k T S"] | None = None  # of a position kind, added to the scores
 
 
 class KeyValues(NamedTuple):
@@ -43,16 +45,16 @@ class KeyValues(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MultiHeadConfig:
-    """Sizes of one layer; widths of a head are J / k where not given."""
+    """Multi-head attention."""
 
-    heads: int = bounded(4, at_least=1)  # k
-    kv_heads: int | None = bounded(None, at_least=1)  # fewer than k: each serves several
-    head_width: int | None = bounded(None, at_least=1)  # I, carried by each head
-    key_width: int | None = bounded(None, at_least=1)  # U, compared by each head
-    score: ScoreConfig = ScaledConfig()
-    bias: bool = False  # of the projections
-    v_proj: bool = True  # else every head mixes the tokens themselves
-    out_proj: bool = True  # else the heads are only set side by side
+    heads: int = bounded(4, at_least=1)  # number of heads k
+    kv_heads: int | None = bounded(None, at_least=1)  # heads of keys and values; default: `heads`
+    head_width: int | None = bounded(None, at_least=1)  # value width I per head; default: J / k
+    key_width: int | None = bounded(None, at_least=1)  # key width U per head; default: J / k
+    score: ScoreConfig = ScaledConfig()  # score of a query and a key
+    bias: bool = False  # whether the projections have a bias
+    v_proj: bool = True  # project the values; otherwise every head averages the tokens themselves
+    out_proj: bool = True  # project the concatenated heads; otherwise they are the output
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of attention weights, in training
 
     def __post_init__(self) -> None:
@@ -66,44 +68,42 @@ class MultiHeadConfig:
                 f"score {self.score.kind!r} compares whole tokens; leave out key_width"
             )
         if not self.v_proj and self.head_width is not None:
-            raise ValueError("without v_proj a head carries tokens; leave out head_width")
+            raise ValueError("without v_proj a head averages tokens; leave out head_width")
 
     def check_even(self, width: int) -> None:
-        """Raise an error if the width must divide into heads and does not."""
-        shared = (self.v_proj and self.head_width is None) or (
+        """Raise an error if the width must be divisible by the number of heads and is not."""
+        divided = (self.v_proj and self.head_width is None) or (
             not self.score.whole_tokens and self.key_width is None
         )
-        if shared and width % self.heads:
+        if divided and width % self.heads:
             raise ValueError(
                 f"width {width} does not divide into {self.heads} heads; "
                 "make it a multiple, or give attention.head_width and attention.key_width"
             )
 
     def check(self, width: int) -> None:
-        """Raise an error if self-attention of these choices does not fit a model of this width."""
+        """Raise an error if the sizes do not fit self-attention in a model of this width."""
         self.check_even(width)
         head_width, _ = self.head_widths(width)
         if not self.out_proj and self.heads * head_width != width:
             raise ValueError(
-                f"without out_proj, {self.heads} heads of width {head_width} make "
-                f"{self.heads * head_width} and the model has {width}; make them equal"
+                f"without out_proj, {self.heads} heads of width {head_width} give "
+                f"{self.heads * head_width}, but the model has width {width}; make them equal"
             )
 
     def head_widths(self, width: int) -> tuple[int, int]:
-        """(I, U) for a model of this width."""
-        head_width = self.head_width or width // self.heads
+        """Return (I, U) for a model of this width."""
+        head_width = (self.head_width or width // self.heads) if self.v_proj else width
         key_width = self.key_width or width // self.heads
-        if self.score.whole_tokens:
-            key_width = width
-        return (head_width if self.v_proj else width), key_width
+        return head_width, width if self.score.whole_tokens else key_width
 
     def build(self, width: int, length: int, memory_width: int | None = None) -> "MultiHead":
-        """Self-attention; with `memory_width`, cross-attention to a memory of that width."""
+        """Return self-attention, or with `memory_width` cross-attention to such a memory."""
         return MultiHead(self, width, length, memory_width)
 
 
 class MultiHead(nn.Module):
-    """Attention over the tokens themselves (B T J -> B T J) or over a memory."""
+    """Self-attention (B T J -> B T J) or cross-attention to a memory."""
 
     def __init__(
         self, config: MultiHeadConfig, width: int, length: int, memory_width: int | None
@@ -156,21 +156,19 @@ class MultiHead(nn.Module):
         queries = self.score.queries(inputs)
         if context.rotation is not None and queries is not None:
             queries = rotate(queries, context.rotation)
-        terms = self.score.terms(
-            inputs, queries, seen.keys, context.query_positions, context.key_positions
-        )
-        return with_bias(terms, context.bias)
+        positions = context.query_positions, context.key_positions
+        terms = self.score.terms(ScoreInputs(inputs, queries, seen.keys, *positions))
+        if context.bias is None:
+            return terms
+        bias = context.bias if terms.bias is None else terms.bias + context.bias
+        return replace(terms, bias=bias)
 
     def attend(
         self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
     ) -> Float[Tensor, "B T mixed"]:
-        """Attend from the inputs to cached keys and values.
-
-        The output has the width of the inputs, or that of all heads without an output matrix.
-        """
-        terms = self.terms(inputs, seen, context)
+        """Attend to cached keys and values; without `out_proj` return the concatenated heads."""
         dropout = self.dropout if self.training else 0.0
-        mixed = self.kernel(terms, seen.values, context.mask, dropout)
+        mixed = self.kernel(self.terms(inputs, seen, context), seen.values, context.mask, dropout)
         joined = rearrange(mixed, "B k T I -> B T (k I)")
         return joined if self.out_proj is None else self.out_proj(joined)
 
@@ -183,16 +181,8 @@ class MultiHead(nn.Module):
         """Compute self-attention over `past` and the inputs; return the extended cache as well."""
         seen = self.project_kv(inputs, context.rotation)
         if past is not None:
-            keys = seen.keys
-            if keys is not None and past.keys is not None:
-                keys = torch.cat((past.keys, keys), dim=2)
+            keys = None
+            if seen.keys is not None and past.keys is not None:
+                keys = torch.cat((past.keys, seen.keys), dim=2)
             seen = KeyValues(keys, torch.cat((past.values, seen.values), dim=2))
         return self.attend(inputs, seen, context), seen
-
-
-def with_bias(terms: ScoreTerms, bias: Tensor | None) -> ScoreTerms:
-    """Add the positional bias."""
-    if bias is None:
-        return terms
-    total = bias if terms.bias is None else terms.bias + bias
-    return ScoreTerms(queries=terms.queries, keys=terms.keys, scale=terms.scale, bias=total)

@@ -1,20 +1,19 @@
 """Position kinds that act on the inputs of a model.
 
-Attention alone does not see order. A position kind adds it in one of two places: here, as a vector
-that is added to the token's or concatenated with it; or inside every head (`relative.py`).
+Attention alone ignores order. A position kind adds it to the inputs, as a vector that is added to
+the token's or concatenated with it (here), or inside every head (`relative.py`).
 
     learned    a free vector for every position
     sinusoid   e_t[2i] = sin(t / base^(2i/J)),  e_t[2i+1] = cos(t / base^(2i/J))
     fourier    e_t[2i] = cos(pi (i+1) t / span),  e_t[2i+1] = sin(pi (i+1) t / span)
 
-Coordinates have one axis (time) or two (x and y of an image), among which the width is divided. A
-Fourier basis repeats after 2 span, so that offsets of span or more are ambiguous: longer inputs are
-refused.
+Coordinates have one axis (time) or two (x and y of an image), among which the width is divided. The
+Fourier basis has period 2 span, so inputs longer than span are refused as ambiguous.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -22,59 +21,58 @@ from torch import Tensor, nn
 
 from harken.attention.relative import (
     AlibiConfig,
+    Coordinates,
+    Inputs,
     NoPosition,
     PositionSizes,
     RelativeConfig,
     RotaryConfig,
     angles,
+    shares,
 )
 from harken.attention.relative import Position as Position
 from harken.attention.waves import Waves
 from harken.config import bounded
 
 Place = Literal["add", "concat"]
+Positions = Int[Tensor, "#B T"]
 
 
 class InputPosition(Position):
-    """Base of the kinds that act on the inputs; they differ in `vectors`."""
+    """Base of the kinds that act on the inputs; they differ in `axis_vectors`."""
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
         super().__init__(sizes)
-        self.place = place
+        self.place, self.parts = place, shares(sizes.width, sizes.axes)
         self.width = sizes.width * (2 if place == "concat" else 1)
 
-    def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
+    def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
         raise NotImplementedError
 
-    def embed(
-        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
-    ) -> Float[Tensor, "B T width"]:
-        placed = self.vectors(coordinates).to(inputs.dtype)
+    def vectors(self, coordinates: Coordinates) -> Float[Tensor, "#B T J"]:
+        """Return the position vectors, one part per axis."""
+        parts = [self.axis_vectors(axis, coordinates[..., axis]) for axis in range(self.axes)]
+        return torch.cat(parts, dim=-1)
+
+    def embed(self, inputs: Inputs, coordinates: Coordinates) -> Float[Tensor, "B T width"]:
+        vectors = self.vectors(coordinates).to(inputs.dtype)
         if self.place == "add":
-            return inputs + placed
-        return torch.cat((inputs, placed.expand(inputs.shape[0], -1, -1)), dim=-1)
-
-
-def shares(width: int, axes: int) -> list[int]:
-    """Divide the width among the axes as evenly as possible, the first ones wider."""
-    return [(width + axes - 1 - axis) // axes for axis in range(axes)]
+            return inputs + vectors
+        return torch.cat((inputs, vectors.expand(inputs.shape[0], -1, -1)), dim=-1)
 
 
 class Learned(InputPosition):
     """A learned vector per position and axis, up to `length`."""
 
-    no_waves = "free vectors, mixed with contents of their own size"
+    no_waves = "learned vectors, mixed with the tokens"
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
         super().__init__(sizes, place)
         self.length = sizes.length
-        self.tables = nn.ModuleList(
-            nn.Embedding(sizes.length, part) for part in shares(sizes.width, sizes.axes)
-        )
+        self.tables = nn.ModuleList(nn.Embedding(sizes.length, part) for part in self.parts)
 
-    def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
-        vectors = [table(coordinates[..., axis]) for axis, table in enumerate(self.tables)]
-        return torch.cat(vectors, dim=-1)
+    def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
+        return cast(Tensor, self.tables[axis](positions))
 
 
 class Sinusoid(InputPosition):
@@ -82,51 +80,44 @@ class Sinusoid(InputPosition):
 
     def __init__(self, sizes: PositionSizes, place: Place, base: float) -> None:
         super().__init__(sizes, place)
-        self.parts, self.base = shares(sizes.width, sizes.axes), base
+        self.base = base
 
     def waves(self) -> Waves | None:
         return None if self.axes > 1 else Waves(width=self.token_width, base=self.base)
 
-    def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
-        waves = []
-        for axis, part in enumerate(self.parts):
-            turned = angles(coordinates[..., axis], part, self.base)
-            waves.append(interleave(turned.sin(), turned.cos(), part))
-        return torch.cat(waves, dim=-1)
+    def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
+        phases = angles(positions, self.parts[axis], self.base)
+        return interleave(phases.sin(), phases.cos(), self.parts[axis])
 
 
 class Fourier(InputPosition):
-    """The lecture's basis: multiples of half a turn over the span, cosine first."""
+    """The lecture's basis: cosine and sine of 1, 2, 3, … half turns over the span."""
 
     def __init__(self, sizes: PositionSizes, place: Place, span: int) -> None:
         super().__init__(sizes, place)
-        self.parts, self.span = shares(sizes.width, sizes.axes), span
-        self.length = span
+        self.length = self.span = span
 
     def waves(self) -> Waves | None:
         if self.axes > 1:
             return None
         return Waves(kind="fourier", width=self.token_width, span=self.span)
 
-    def vectors(self, coordinates: Int[Tensor, "#B T axes"]) -> Float[Tensor, "#B T J"]:
-        waves = []
-        for axis, part in enumerate(self.parts):
-            turns = torch.arange(1, (part + 1) // 2 + 1, device=coordinates.device)
-            turned = coordinates[..., axis, None] * turns * (math.pi / self.span)
-            waves.append(interleave(turned.cos(), turned.sin(), part))
-        return torch.cat(waves, dim=-1)
+    def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
+        half_turns = torch.arange(1, (self.parts[axis] + 1) // 2 + 1, device=positions.device)
+        phases = positions[..., None] * half_turns * (math.pi / self.span)
+        return interleave(phases.cos(), phases.sin(), self.parts[axis])
 
 
 def interleave(
     even: Float[Tensor, "#B T pairs"], odd: Float[Tensor, "#B T pairs"], width: int
 ) -> Float[Tensor, "#B T J"]:
-    """even[0], odd[0], even[1], odd[1], … up to the width."""
+    """Return even[0], odd[0], even[1], odd[1], … up to the width."""
     return torch.stack((even, odd), dim=-1).flatten(start_dim=-2)[..., :width]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoPositionConfig:
-    """No position at all."""
+    """No position: attention sees order only through its mask."""
 
     kind: Literal["none"] = "none"
 
@@ -136,10 +127,10 @@ class NoPositionConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearnedConfig:
-    """A learned vector for each of the model's positions."""
+    """A learned vector for each position."""
 
     kind: Literal["learned"] = "learned"
-    place: Place = "add"
+    place: Place = "add"  # add to the token vectors, or concatenate (doubles the width)
 
     def build(self, sizes: PositionSizes) -> Learned:
         return Learned(sizes, self.place)
@@ -147,11 +138,11 @@ class LearnedConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinusoidConfig:
-    """Fixed sines and cosines of falling frequency."""
+    """Fixed sines and cosines, as in "Attention is all you need"."""
 
     kind: Literal["sinusoid"] = "sinusoid"
-    place: Place = "add"
-    base: float = bounded(10000.0, above=1.0, at_most=1e12)
+    place: Place = "add"  # add to the token vectors, or concatenate (doubles the width)
+    base: float = bounded(10000.0, above=1.0, at_most=1e12)  # of the wavelengths, 2 pi base^(2i/J)
 
     def build(self, sizes: PositionSizes) -> Sinusoid:
         return Sinusoid(sizes, self.place, self.base)
@@ -159,11 +150,11 @@ class SinusoidConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FourierConfig:
-    """Cosines and sines of 1, 2, 3, … half turns over `span`, the model's length if not given."""
+    """Cosines and sines of 1, 2, 3, … half turns over `span` tokens."""
 
     kind: Literal["fourier"] = "fourier"
-    place: Place = "add"
-    span: int | None = bounded(None, at_least=2)
+    place: Place = "add"  # add to the token vectors, or concatenate (doubles the width)
+    span: int | None = bounded(None, at_least=2)  # tokens; default: the model's maximum length
 
     def build(self, sizes: PositionSizes) -> Fourier:
         return Fourier(sizes, self.place, self.span or sizes.length)

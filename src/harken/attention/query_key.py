@@ -2,30 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.head import Head, Patch, pad_rows
+from harken.attention.head import Head, LowRank, Patch, pad_rows, split_projection
 from harken.attention.kernels import ScoreTerms
-from harken.attention.low_rank import LowRank, split_projection
 from harken.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreSizes:
-    """Sizes that a layer passes to its score; `memory_width` is the width of what keys read."""
+    """Sizes that a layer passes to its score."""
 
-    width: int  # J of queries
-    memory_width: int  # J of keys
+    width: int  # J of the tokens that queries are computed from
+    memory_width: int  # J of the tokens that keys are computed from
     heads: int  # k
     kv_heads: int  # heads of keys
     key_width: int  # U
     length: int  # the longest input, for scores with parameters per position
     bias: bool = False  # of the two projections
-    cross: bool = False  # keys come from another sequence, so there is no distance to a query
+    cross: bool = False  # cross-attention: there is no distance from a query to a key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,20 +38,28 @@ class ScoreTraits:
 
 
 Tokens = Float[Tensor, "B T J"]
-Queries = Float[Tensor, "B k T U"] | None
-Keys = Float[Tensor, "B kv_heads S U"] | None
-QueryPositions = Int[Tensor, "#B T"]
-KeyPositions = Int[Tensor, "#B S"]
+Queries = Float[Tensor, "B k T U"]
+Keys = Float[Tensor, "B kv_heads S U"]
+
+
+class ScoreInputs(NamedTuple):
+    """What a score is computed from; `queries` and `keys` are None for scores without them."""
+
+    tokens: Tokens
+    queries: Queries | None
+    keys: Keys | None
+    query_positions: Int[Tensor, "#B T"]
+    key_positions: Int[Tensor, "#B S"]
 
 
 def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, "B k T U"]:
-    """Move the heads to an axis of their own, without copying."""
+    """Move the heads to a separate axis, without copying."""
     batch, time, _ = flat.shape
     return flat.view(batch, time, heads, -1).transpose(1, 2)
 
 
 class Score(nn.Module):
-    """Queries and keys are computed apart, so that keys can be cached; `terms` combines them."""
+    """Base of the scores. Queries and keys are computed separately, so that keys can be cached."""
 
     not_a_product = "it does not declare a product of query and key"  # why `factors` is None
     key_width: int | None = None  # U of each head; None without query and key projections
@@ -61,20 +68,13 @@ class Score(nn.Module):
         super().__init__()
         self.table: nn.Parameter | None = None  # scores of all pairs of positions, k T S, if fixed
 
-    def queries(self, inputs: Tokens) -> Queries:
+    def queries(self, inputs: Tokens) -> Queries | None:
         return None
 
-    def keys(self, inputs: Tokens) -> Keys:
+    def keys(self, inputs: Tokens) -> Keys | None:
         return None
 
-    def terms(
-        self,
-        inputs: Tokens,
-        queries: Queries,
-        keys: Keys,
-        query_positions: QueryPositions,
-        key_positions: KeyPositions,
-    ) -> ScoreTerms:
+    def terms(self, inputs: ScoreInputs) -> ScoreTerms:
         """Return the terms of the scores of all queries and keys."""
         raise NotImplementedError
 
@@ -94,9 +94,9 @@ class Score(nn.Module):
 
 
 class QueryKeyScore(Score):
-    """W_Q and W_K: queries and keys are projections of their tokens.
+    """Base of the scores with W_Q and W_K: queries and keys are projections of tokens.
 
-    A subclass defines `terms`. Where the score is scale * q . k, it also overrides `factors` with
+    A subclass defines `terms`. If the score is scale * q . k, it also overrides `factors` with
     `linear_factors` and `install` with `install_projections`.
     """
 
@@ -165,15 +165,8 @@ class DotProductScore(QueryKeyScore):
         super().__init__(sizes)
         self.scale = scale
 
-    def terms(
-        self,
-        inputs: Tokens,
-        queries: Queries,
-        keys: Keys,
-        query_positions: QueryPositions,
-        key_positions: KeyPositions,
-    ) -> ScoreTerms:
-        return ScoreTerms(queries=queries, keys=keys, scale=self.scale)
+    def terms(self, inputs: ScoreInputs) -> ScoreTerms:
+        return ScoreTerms(queries=inputs.queries, keys=inputs.keys, scale=self.scale)
 
     def factors(self) -> LowRank:
         return self.linear_factors(self.scale)

@@ -1,9 +1,8 @@
 """Position kinds that act inside every head.
 
-    rotary     the pair (x[i], x[i + U/2]) of a query or key turned by the angle t / base^(2i/U)
-    alibi      -slope_h |i - t| added to the score, slopes falling geometrically over the heads
-    relative   b_h[bucket(t - i)] added to the score, learned; near offsets have buckets of their
-               own, far ones share, as in T5
+    rotary     rotate the pair (x[i], x[i + U/2]) of queries and keys by the angle t / base^(2i/U)
+    alibi      add -slope_h |i - t| to the score, with slopes falling geometrically over the heads
+    relative   add a learned b_h[bucket(t - i)] to the score; large offsets share buckets, as in T5
 
 With two axes, rotary divides its pairs among them, and the other two sum over them.
 """
@@ -19,6 +18,11 @@ from torch import Tensor, nn
 
 from harken.attention.waves import Waves
 from harken.config import bounded
+
+Inputs = Float[Tensor, "B T J"]
+Coordinates = Int[Tensor, "#B T axes"]
+KeyCoordinates = Int[Tensor, "#B S axes"]
+Bias = Float[Tensor, "#B k T S"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,22 +48,29 @@ def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor,
     """Rotate each pair of a head, so that dot products depend on distances."""
     first, second = heads.chunk(2, dim=-1)
     swapped = torch.cat((second, first), dim=-1)
-    turned = torch.addcmul(heads * rotation.cosine, swapped, rotation.sine)
-    return turned.to(heads.dtype)  # angles are float32, and kernels want one precision
+    rotated = torch.addcmul(heads * rotation.cosine, swapped, rotation.sine)
+    return rotated.to(heads.dtype)  # angles are float32, and kernels need one dtype
 
 
-def angles(positions: Int[Tensor, "#B T"], width: int, base: float) -> Float[Tensor, "#B T pairs"]:
-    """Return t / base^(2i / width), in float32 so that late positions stay distinct."""
-    exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
-    angle: Tensor = positions[..., None].float() * base**-exponents
+def angles(
+    positions: Int[Tensor, "#B T"], width: int, base: float, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "#B T pairs"]:
+    """Return t / base^(2i / width). With less precision, large positions would not be distinct."""
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
+    angle: Tensor = positions[..., None].to(dtype) * base**-exponents
     return angle
+
+
+def shares(width: int, axes: int) -> list[int]:
+    """Divide the width among the axes as evenly as possible, the first ones wider."""
+    return [(width + axes - 1 - axis) // axes for axis in range(axes)]
 
 
 class Position(nn.Module):
     """Base of the position kinds: adds nothing. A kind overrides what it adds."""
 
     place: Literal["add", "concat", "heads"] = "heads"  # on the inputs, or in every head
-    no_waves = "nothing"  # where `waves` is None, what a head gets instead
+    no_waves = "nothing"  # if `waves` is None: what the position kind adds instead
 
     def __init__(self, sizes: PositionSizes) -> None:
         super().__init__()
@@ -67,19 +78,15 @@ class Position(nn.Module):
         self.length: int | None = None  # the longest input along an axis, or None for any
         self.token_width = self.width = sizes.width  # J of the inputs, J of what `embed` returns
 
-    def embed(
-        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
-    ) -> Float[Tensor, "B T width"]:
+    def embed(self, inputs: Inputs, coordinates: Coordinates) -> Float[Tensor, "B T width"]:
         """Return the inputs with their positions."""
         return inputs
 
-    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation | None:
+    def rotation(self, coordinates: Coordinates) -> Rotation | None:
         """Return the rotation of queries and keys, or None."""
         return None
 
-    def bias(
-        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
-    ) -> Float[Tensor, "#B k T S"] | None:
+    def bias(self, queries: Coordinates, keys: KeyCoordinates) -> Bias | None:
         """Return what is added to the scores, or None."""
         return None
 
@@ -87,7 +94,7 @@ class Position(nn.Module):
         """Return the sines and cosines along one axis from which a head can be designed."""
         return None
 
-    def without(self) -> "Position":
+    def without(self) -> "NoPosition":
         """Return a position kind of the same widths that adds nothing."""
         removed = NoPosition(self.sizes)
         removed.length, removed.width = self.length, self.width
@@ -97,10 +104,8 @@ class Position(nn.Module):
 class NoPosition(Position):
     """No position: attention does not see order, except through its mask."""
 
-    def embed(
-        self, inputs: Float[Tensor, "B T J"], coordinates: Int[Tensor, "#B T axes"]
-    ) -> Float[Tensor, "B T width"]:
-        """Append zeros where it stands in for a kind that makes tokens wider."""
+    def embed(self, inputs: Inputs, coordinates: Coordinates) -> Float[Tensor, "B T width"]:
+        """Append zeros if it replaces a kind that makes tokens wider."""
         missing = self.width - inputs.shape[-1]
         return F.pad(inputs, (0, missing)) if missing else inputs
 
@@ -118,37 +123,31 @@ class Rotary(Position):
     def waves(self) -> Waves:
         return Waves(width=self.key_width, base=self.base)
 
-    def rotation(self, coordinates: Int[Tensor, "#B T axes"]) -> Rotation:
-        pairs = self.key_width // 2
-        turned = []
-        for axis in range(self.axes):
-            own = (pairs + self.axes - 1 - axis) // self.axes
-            turned.append(angles(coordinates[..., axis], 2 * own, self.base))
-        every = torch.cat(turned, dim=-1)[:, None]
-        cosine, sine = every.cos(), every.sin()
+    def rotation(self, coordinates: Coordinates) -> Rotation:
+        pairs = enumerate(shares(self.key_width // 2, self.axes))
+        phases = [angles(coordinates[..., axis], 2 * count, self.base) for axis, count in pairs]
+        joined = torch.cat(phases, dim=-1)[:, None]
+        cosine, sine = joined.cos(), joined.sin()
         return Rotation(torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1))
 
 
 class Alibi(Position):
-    """A penalty that grows linearly with distance, with its own slope in every head."""
+    """A penalty that grows linearly with distance, with a slope per head."""
 
     no_waves = "a fixed bias by distance, which no parameter of a layer can change"
     slopes: Tensor
 
     def __init__(self, sizes: PositionSizes) -> None:
         super().__init__(sizes)
-        # Not saved: they follow from the number of heads.
         self.register_buffer("slopes", torch.tensor(alibi_slopes(sizes.heads)), persistent=False)
 
-    def bias(
-        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
-    ) -> Float[Tensor, "#B k T S"]:
+    def bias(self, queries: Coordinates, keys: KeyCoordinates) -> Bias:
         distance = (queries[:, :, None] - keys[:, None]).abs().sum(dim=-1)
         return -self.slopes[:, None, None] * distance[:, None]
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Return 2^(-8/k), 2^(-16/k), …; if k is no power of two, then odd ones of the next power."""
+    """Return 2^(-8/k), 2^(-16/k), …; for other k than powers of 2, add odd ones of the next."""
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)]
@@ -160,24 +159,22 @@ class Relative(Position):
 
     no_waves = "one table for all layers, which a head of one layer cannot have alone"
 
-    def __init__(self, sizes: PositionSizes, buckets: int, farthest: int, causal: bool) -> None:
+    def __init__(self, sizes: PositionSizes, buckets: int, max_distance: int, causal: bool) -> None:
         super().__init__(sizes)
-        self.buckets, self.farthest, self.causal = buckets, farthest, causal
+        self.buckets, self.max_distance, self.causal = buckets, max_distance, causal
         self.tables = nn.ModuleList(nn.Embedding(buckets, sizes.heads) for _ in range(sizes.axes))
 
-    def bias(
-        self, queries: Int[Tensor, "#B T axes"], keys: Int[Tensor, "#B S axes"]
-    ) -> Float[Tensor, "#B k T S"]:
+    def bias(self, queries: Coordinates, keys: KeyCoordinates) -> Bias:
         offsets = keys[:, None] - queries[:, :, None]
-        chosen = offset_buckets(offsets, self.buckets, self.farthest, self.causal)
-        added = [table(chosen[..., axis]) for axis, table in enumerate(self.tables)]
-        return torch.stack(added).sum(dim=0).permute(0, 3, 1, 2)
+        buckets = offset_buckets(offsets, self.buckets, self.max_distance, self.causal)
+        biases = [table(buckets[..., axis]) for axis, table in enumerate(self.tables)]
+        return torch.stack(biases).sum(dim=0).permute(0, 3, 1, 2)
 
 
 def offset_buckets(
-    offsets: Int[Tensor, "*shape"], buckets: int, farthest: int, causal: bool
+    offsets: Int[Tensor, "*shape"], buckets: int, max_distance: int, causal: bool
 ) -> Int[Tensor, "*shape"]:
-    """Return T5's buckets: half for single small distances, the rest widening up to `farthest`.
+    """Return T5's buckets: half for single small distances, the rest widening to `max_distance`.
 
     Without `causal`, half of all buckets are for keys before the query and half for those after.
     """
@@ -189,17 +186,17 @@ def offset_buckets(
         first = (offsets > 0) * buckets
         distance = offsets.abs()
     exact = buckets // 2
-    growth = torch.log(distance.float() / exact + 1e-20) / math.log(farthest / exact)
+    growth = torch.log(distance.float() / exact + 1e-20) / math.log(max_distance / exact)
     wide = exact + (growth.clamp(min=0) * (buckets - exact)).long()
     return first + torch.where(distance < exact, distance, wide.clamp(max=buckets - 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RotaryConfig:
-    """Rotation inside every head; needs queries and keys, so not with `synthesizer`."""
+    """Rotary position embedding of queries and keys (RoPE)."""
 
     kind: Literal["rotary"] = "rotary"
-    base: float = bounded(10000.0, above=1.0, at_most=1e12)
+    base: float = bounded(10000.0, above=1.0, at_most=1e12)  # of the wavelengths, 2 pi base^(2i/U)
 
     def build(self, sizes: PositionSizes) -> Rotary:
         return Rotary(sizes, self.base)
@@ -207,7 +204,7 @@ class RotaryConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlibiConfig:
-    """Linear biases, nothing learned."""
+    """A fixed penalty per head that grows linearly with distance (ALiBi)."""
 
     kind: Literal["alibi"] = "alibi"
 
@@ -217,16 +214,18 @@ class AlibiConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RelativeConfig:
-    """A learned bias by offset, shared by all layers; `causal` keeps no buckets for later keys."""
+    """A learned bias per bucket of offsets, shared by all layers (T5)."""
 
     kind: Literal["relative"] = "relative"
-    buckets: int = bounded(32, at_least=4)
-    max_distance: int = bounded(128, at_least=2)
-    causal: bool = False
+    buckets: int = bounded(32, at_least=4)  # number of buckets, for both directions
+    max_distance: int = bounded(128, at_least=2)  # tokens; larger distances share the last bucket
+    causal: bool = False  # use all buckets for keys before the query
 
     def __post_init__(self) -> None:
         if self.max_distance <= self.buckets:
-            raise ValueError(f"farthest {self.max_distance} is not above buckets {self.buckets}")
+            raise ValueError(
+                f"max_distance {self.max_distance} is not above buckets {self.buckets}"
+            )
 
     def build(self, sizes: PositionSizes) -> Relative:
         return Relative(sizes, self.buckets, self.max_distance, self.causal)

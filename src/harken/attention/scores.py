@@ -1,43 +1,39 @@
 """Scores of queries and keys.
 
-    dot          q_i . k_t                                with q = W_Q x, k = W_K x
-    scaled       q_i . k_t / sqrt(U)
-    additive     v . tanh(q_i + k_t)
-    merged       x_i . W~ x_t                             one matrix in place of W_Q and W_K
-    synthesizer  dense: row i is W_2 relu(W_1 x_i), from the token alone;
-                 random: row i is learned and the same for every input
-    transformer_xl  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), in `transformer_xl.py`;
-                 `scaled` in cross-attention, where there is no distance i-t
+    dot             q_i . k_t                          with q = W_Q x, k = W_K x
+    scaled          q_i . k_t / sqrt(U)
+    additive        v . tanh(q_i + k_t)
+    merged          x_i . W~ x_t                       one matrix in place of W_Q and W_K
+    synthesizer     dense: row i is W_2 relu(W_1 x_i); random: row i is learned, for all inputs
+    transformer_xl  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U); `scaled` in cross-attention
 
 To add a score, write a subclass of `Score`, a config with `build`, and add it to `ScoreConfig`; a
 subclass of `QueryKeyScore` needs only `terms`. `merging.py` converts two projections to one matrix.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-from einops import einsum
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.head import Head, Patch
+from harken.attention.head import Head, LowRank, Patch
 from harken.attention.kernels import ScoreTerms, repeat_kv
-from harken.attention.low_rank import LowRank
-from harken.attention.query_key import DotProductScore as DotProductScore
 from harken.attention.query_key import (
-    KeyPositions,
+    DotProductScore,
     Keys,
     Queries,
     QueryKeyScore,
-    QueryPositions,
+    Score,
+    ScoreInputs,
     ScoreSizes,
     ScoreTraits,
     Tokens,
 )
-from harken.attention.query_key import Score as Score
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.relative import angles
 from harken.config import bounded
 from harken.errors import UserError
 
@@ -45,7 +41,7 @@ INITIAL_STD = 0.02
 
 
 class AdditiveScore(QueryKeyScore):
-    """v . tanh(q + k): no product, so it reaches the kernel as a bias."""
+    """v . tanh(q + k), passed to the kernel as a bias because it is not a product."""
 
     not_a_product = "it adds query and key inside a tanh"
 
@@ -57,25 +53,18 @@ class AdditiveScore(QueryKeyScore):
     def reset_parameters(self, generator: torch.Generator) -> None:
         nn.init.normal_(self.direction, std=self.direction.shape[-1] ** -0.5, generator=generator)
 
-    def terms(
-        self,
-        inputs: Tokens,
-        queries: Queries,
-        keys: Keys,
-        query_positions: QueryPositions,
-        key_positions: KeyPositions,
-    ) -> ScoreTerms:
-        assert queries is not None and keys is not None
-        joined = torch.tanh(queries[:, :, :, None] + repeat_kv(self.heads, keys)[:, :, None])
-        return ScoreTerms(bias=einsum(joined, self.direction, "B k T S U, k U -> B k T S"))
+    def terms(self, inputs: ScoreInputs) -> ScoreTerms:
+        assert inputs.queries is not None and inputs.keys is not None
+        keys = repeat_kv(self.heads, inputs.keys)[:, :, None]
+        hidden = torch.tanh(inputs.queries[:, :, :, None] + keys)
+        return ScoreTerms(bias=einsum(hidden, self.direction, "B k T S U, k U -> B k T S"))
 
 
 class MergedScore(Score):
-    """x_i . W~ x_t: the query is mapped to the space of tokens, and a token is its own key.
+    """x_i . W~ x_t: queries have the width of the tokens, and the tokens are the keys.
 
-    W~ = scale * weight. A sum of J^2 products is of size one only if each is small. The learned
-    parameter is not small: Adam's steps have one size for all parameters, and would be many times
-    as large as W~.
+    W~ = scale * weight. W~ must be small, since the score sums J^2 products. The parameter `weight`
+    is not: Adam's steps have the same size for all parameters, and would be large compared to W~.
     """
 
     not_a_product = ""
@@ -92,7 +81,7 @@ class MergedScore(Score):
 
     @property
     def matrix(self) -> Float[Tensor, "k J memory"]:
-        """W~ itself."""
+        """W~."""
         return self.scale * self.weight
 
     def queries(self, inputs: Tokens) -> Queries:
@@ -101,15 +90,8 @@ class MergedScore(Score):
     def keys(self, inputs: Tokens) -> Keys:
         return inputs[:, None]
 
-    def terms(
-        self,
-        inputs: Tokens,
-        queries: Queries,
-        keys: Keys,
-        query_positions: QueryPositions,
-        key_positions: KeyPositions,
-    ) -> ScoreTerms:
-        return ScoreTerms(queries=queries, keys=keys)
+    def terms(self, inputs: ScoreInputs) -> ScoreTerms:
+        return ScoreTerms(queries=inputs.queries, keys=inputs.keys)
 
     def factors(self) -> LowRank:
         heads, _, memory_width = self.weight.shape
@@ -128,7 +110,7 @@ class MergedScore(Score):
 
 
 class SynthesizerScore(Score):
-    """No queries, no keys: a row of scores over key positions, from the token or learned."""
+    """A row of scores over key positions per query, from its token (`hidden`) or learned."""
 
     not_a_product = "it compares no query with any key"
 
@@ -139,34 +121,26 @@ class SynthesizerScore(Score):
         if hidden is None:
             self.table = nn.Parameter(torch.zeros(heads, length, length))
         else:
+            split = nn.Unflatten(-1, (heads, hidden))
             self.from_token = nn.Sequential(
-                nn.Linear(sizes.width, heads * hidden),
-                nn.ReLU(),
-                nn.Unflatten(-1, (heads, hidden)),
+                nn.Linear(sizes.width, heads * hidden), nn.ReLU(), split
             )
             self.to_scores = nn.Parameter(torch.zeros(heads, hidden, length))
             self.score_offsets = nn.Parameter(torch.zeros(heads, 1, length))
 
     def reset_parameters(self, generator: torch.Generator) -> None:
-        drawn = self.to_scores if self.table is None else self.table
-        nn.init.normal_(drawn, std=INITIAL_STD, generator=generator)
+        weight = self.to_scores if self.table is None else self.table
+        nn.init.normal_(weight, std=INITIAL_STD, generator=generator)
 
-    def terms(
-        self,
-        inputs: Tokens,
-        queries: Queries,
-        keys: Keys,
-        query_positions: QueryPositions,
-        key_positions: KeyPositions,
-    ) -> ScoreTerms:
+    def terms(self, inputs: ScoreInputs) -> ScoreTerms:
         if self.from_token is None:
             assert self.table is not None
             # Rows first, keys after: indexing both at once would move the heads last.
-            rows = self.table[:, query_positions].transpose(0, 1)
+            rows = self.table[:, inputs.query_positions].transpose(0, 1)
         else:
-            hidden = self.from_token(inputs).transpose(1, 2)
+            hidden = self.from_token(inputs.tokens).transpose(1, 2)
             rows = hidden @ self.to_scores + self.score_offsets
-        return ScoreTerms(bias=at_positions(rows, key_positions))
+        return ScoreTerms(bias=at_positions(rows, inputs.key_positions))
 
 
 def at_positions(
@@ -175,14 +149,14 @@ def at_positions(
     """Select each key's score by its position, which in a packed row is not its index."""
     if key_positions.shape[0] == 1:
         return rows[..., key_positions[0]]
-    batch, heads, queries = key_positions.shape[0], rows.shape[1], rows.shape[2]
+    batch, (_, heads, queries, _) = key_positions.shape[0], rows.shape
     index = key_positions[:, None, None, :].expand(batch, heads, queries, -1)
     return rows.expand(batch, -1, -1, -1).gather(-1, index)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DotConfig(ScoreTraits):
-    """q . k, unscaled."""
+    """q . k, without a scale."""
 
     kind: Literal["dot"] = "dot"
 
@@ -202,7 +176,7 @@ class ScaledConfig(ScoreTraits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdditiveConfig(ScoreTraits):
-    """v . tanh(q + k), as in the first attention for translation; quadratic in memory."""
+    """v . tanh(q + k), the attention of Bahdanau et al.; its memory is quadratic in time."""
 
     kind: Literal["additive"] = "additive"
     conflicts: ClassVar[Mapping[str, str]] = {
@@ -216,7 +190,7 @@ class AdditiveConfig(ScoreTraits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergedConfig(ScoreTraits):
-    """x . W~ x, with the scale inside W~; J^2 weights per head instead of 2 U J."""
+    """x . W~ x, with J^2 weights per head instead of 2 U J."""
 
     kind: Literal["merged"] = "merged"
     whole_tokens: ClassVar[bool] = True
@@ -227,19 +201,105 @@ class MergedConfig(ScoreTraits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SynthesizerConfig(ScoreTraits):
-    """Scores without a query-key product; `hidden` is a head's width between the dense layers."""
+    """Scores from the query's token alone, or learned per pair of positions (Synthesizer)."""
 
     kind: Literal["synthesizer"] = "synthesizer"
     conflicts: ClassVar[Mapping[str, str]] = {
-        "rotary": "position 'rotary' turns queries and keys, and score 'synthesizer' has none"
+        "rotary": "position 'rotary' rotates queries and keys, and score 'synthesizer' has none"
     }
     per_position: ClassVar[bool] = True
-    form: Literal["dense", "random"] = "dense"
-    hidden: int | None = bounded(None, at_least=1)  # the key width where not given
+    form: Literal["dense", "random"] = "dense"  # computed from the token, or learned for all inputs
+    hidden: int | None = bounded(None, at_least=1)  # hidden units per head; default: the key width
 
     def build(self, sizes: ScoreSizes) -> SynthesizerScore:
         hidden = (self.hidden or sizes.key_width) if self.form == "dense" else None
         return SynthesizerScore(sizes, hidden)
+
+
+class TransformerXLScore(QueryKeyScore):
+    """((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), with u and v learned per head.
+
+    r_d = W_R wave(d),  wave(d)[2n] = sin(d w_n),  wave(d)[2n+1] = cos(d w_n),  w_n = base^(-2n/J)
+
+    The paper computes r for every distance and shifts the rows of the product. Here, with
+    p = W_R^T (q_i + v), p is rotated by the query's position and multiplied with the sinusoids of
+    the key's position, since sin(i - t) = sin i cos t - cos i sin t, and similarly for the cosine.
+    So any positions work, also those of a packed row or of cached keys.
+    """
+
+    not_a_product = "its queries are compared with distances as well"
+
+    def __init__(self, sizes: ScoreSizes, base: float) -> None:
+        super().__init__(sizes)
+        self.scale, self.base = sizes.key_width**-0.5, base
+        self.wave_width = sizes.width
+        self.pos_proj = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=False)
+        self.content_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # u
+        self.distance_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # v
+
+    def terms(self, inputs: ScoreInputs) -> ScoreTerms:
+        queries, keys = inputs.queries, inputs.keys
+        assert queries is not None and keys is not None
+        weight = rearrange(self.pos_proj.weight, "(k U) J -> k U J", k=self.heads)
+        projected = ((queries + self.distance_offset) * self.scale) @ weight
+        query_waves, key_waves = (
+            sinusoids(positions, self.wave_width, self.base, queries.dtype)[:, None]
+            for positions in (inputs.query_positions, inputs.key_positions)
+        )
+        return ScoreTerms(
+            queries=queries + self.content_offset,
+            keys=keys,
+            scale=self.scale,
+            bias=relative_rotation(projected, query_waves) @ key_waves.mT,
+        )
+
+    def factors(self) -> LowRank:
+        """Return the part that compares contents, (q + u) . k / sqrt(U)."""
+        content = self.linear_factors(self.scale)
+        offset = content.left_offset + self.content_offset[:, 0] * self.scale
+        return replace(content, left_offset=offset)
+
+
+def sinusoids(
+    positions: Int[Tensor, "#B T"], width: int, base: float, dtype: torch.dtype
+) -> Float[Tensor, "#B T even"]:
+    """Return sin(t w_0), cos(t w_0), sin(t w_1), …; an odd width is rounded up."""
+    phases = angles(positions, width, base, torch.promote_types(dtype, torch.float32))
+    return torch.stack((phases.sin(), phases.cos()), dim=-1).flatten(start_dim=-2).to(dtype)
+
+
+def relative_rotation(
+    projected: Float[Tensor, "B k T J"], waves: Float[Tensor, "#B 1 T even"]
+) -> Float[Tensor, "B k T even"]:
+    """Rotate by the query's sinusoids; the product with the key's is then that of the distance."""
+    missing = waves.shape[-1] - projected.shape[-1]  # the cosine that an odd width leaves out
+    projected = nn.functional.pad(projected, (0, missing))
+    sines, cosines = projected[..., 0::2], projected[..., 1::2]
+    sine, cosine = waves[..., 0::2], waves[..., 1::2]
+    return torch.stack(
+        (cosines * sine - sines * cosine, sines * sine + cosines * cosine), dim=-1
+    ).flatten(start_dim=-2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransformerXLConfig(ScoreTraits):
+    """The score of Transformer-XL and the Conformer; it includes distances along one axis.
+
+    In cross-attention, where distances have no meaning, it is the scaled dot product.
+    """
+
+    kind: Literal["transformer_xl"] = "transformer_xl"
+    conflicts: ClassVar[Mapping[str, str]] = {
+        "rotary": "position 'rotary' rotates queries and keys by distance, "
+        "and score 'transformer_xl' compares distances already"
+    }
+    distances: ClassVar[bool] = True
+    base: float = bounded(10000.0, above=1.0, at_most=1e12)  # of the wavelengths, 2 pi base^(2n/J)
+
+    def build(self, sizes: ScoreSizes) -> TransformerXLScore | DotProductScore:
+        if sizes.cross:
+            return DotProductScore(sizes, scale=sizes.key_width**-0.5)
+        return TransformerXLScore(sizes, self.base)
 
 
 ScoreConfig = (

@@ -1,4 +1,4 @@
-"""Which sines and cosines positions are made of.
+"""The sines and cosines of position vectors.
 
 sinusoid   e_t[2i] = sin(w_i t),  e_t[2i+1] = cos(w_i t),   w_i = base^(-2i/J)
 fourier    e_t[2i] = cos(w_i t),  e_t[2i+1] = sin(w_i t),   w_i = pi (i+1) / span
@@ -13,7 +13,7 @@ from harken.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waves:
-    """One of the two bases; `span` belongs to Fourier, `base` to the sinusoids."""
+    """A sinusoidal basis; `base` belongs to `sinusoid`, `span` to `fourier`."""
 
     kind: Literal["sinusoid", "fourier"] = "sinusoid"
     width: int
@@ -23,18 +23,16 @@ class Waves:
     def __post_init__(self) -> None:
         if self.width < 2 or self.width % 2:
             raise UserError(
-                f"waves: found width {self.width}, wanted whole pairs of waves",
+                f"waves: width must be even and at least 2 (got {self.width})",
                 fix="make the width of the positions even",
             )
         if not 1 < self.base < math.inf:
             raise UserError(
-                f"waves: found base {self.base:g}, wanted more than 1: waves must differ",
-                fix="10000 is the usual one",
+                f"waves: base must be above 1 (got {self.base:g})", fix="10000 is the usual base"
             )
         if (self.kind == "fourier") != (self.span is not None):
             raise UserError(
-                f"waves: found kind {self.kind!r} with span {self.span}, "
-                "wanted a span for 'fourier' and for nothing else",
+                f"waves: only kind 'fourier' needs a span (got {self.kind!r} with {self.span})",
                 fix="give the span with 'fourier', or leave it out",
             )
 

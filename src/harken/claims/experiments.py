@@ -20,8 +20,7 @@ from harken.claims.random_layers import normal, position_vectors, sequence_conte
 from harken.design.band import BandPlan, band_shape
 from harken.design.waves import Waves
 from harken.layers.recurrent import LSTMConfig, TanhConfig
-from harken.layers.stack import Stack
-from harken.layers.transformer import TransformerConfig
+from harken.layers.transformer import Stack, TransformerConfig
 from harken.models.initialize import initialize
 from harken.run import Run
 

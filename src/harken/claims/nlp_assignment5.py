@@ -21,6 +21,7 @@ from torch import Tensor
 
 from harken.attention.kernels import ScoreTerms, eager_attention
 from harken.attention.masks import NO_MASK
+from harken.attention.query_key import ScoreInputs
 from harken.attention.scores import SynthesizerConfig, SynthesizerScore
 from harken.claims import formulas
 from harken.claims import random_layers as layers
@@ -60,7 +61,7 @@ def _check_synthesizer(setting: Setting) -> Sequence[Case]:
     predicted = np.stack(products) + weights["score_offsets"]
 
     def scores(score: SynthesizerScore, inputs: Tensor) -> Tensor:
-        bias = score.terms(inputs[None], None, None, positions, positions).bias
+        bias = score.terms(ScoreInputs(inputs[None], None, None, positions, positions)).bias
         assert isinstance(bias, Tensor)
         return bias[0]
 

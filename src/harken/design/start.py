@@ -35,8 +35,7 @@ from harken.design.head import Head, Subspaces
 from harken.design.shift import ShiftPlan, required_sharpness, rotary_shift, rotation_head
 from harken.design.waves import Waves, choose_pairs, frequencies, gap_table
 from harken.errors import UserError
-from harken.layers.stack import Stack
-from harken.layers.transformer import TransformerBlock
+from harken.layers.transformer import Stack, TransformerBlock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,8 +33,8 @@ from harken.inspection.activations import layer_names
 from harken.inspection.record import has_attention
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef, PositionRef
 from harken.inspection.sdpa import with_head_outputs
-from harken.layers.block import Block
 from harken.layers.feedforward import FeedForward
+from harken.layers.transformer import Block
 
 Result = TypeVar("Result")
 Change = Callable[[Tensor], Tensor]

@@ -12,7 +12,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.low_rank import LowRank, split_projection
+from harken.attention.head import LowRank, split_projection
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
 

@@ -27,8 +27,8 @@ from harken.attention.kernels import repeat_kv
 from harken.attention.masks import NO_MASK, MaskKind
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
-from harken.layers.block import Block
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
+from harken.layers.transformer import Block
 
 DROP = 1.0  # nats: attention at the edge of a band is 1/e of that at its peak
 TOKENS = 16  # drawn for queries, and as many for keys
@@ -90,7 +90,7 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
         position=position,
         norms=tuple(norms),
         table=_table(modules, above, position.token_width),
-        order=getattr(owner, "order", "causal" if block.is_decoder else "bidirectional"),
+        order=getattr(owner, "mask_kind", "causal" if block.is_decoder else "bidirectional"),
         window=getattr(owner, "window", None),
         first=not earlier and block.attention_is_first,
     )

@@ -1,10 +1,10 @@
-"""Dropout whose masks are cheap to draw on a CPU.
+"""Dropout with masks that are fast to draw on a CPU.
 
     y = x * keep / P(keep),  keep = bits < (1 - p) of 2^16
 
-PyTorch draws one random number an element, one after the other; that alone took a sixth of a small
-Transformer's step. Here one draw of 64 bits decides four elements, so p is rounded to the
-nearest 1 / 65,536. Its stream is that of `torch.manual_seed`, as before.
+PyTorch draws one random number per element, which took a sixth of a small Transformer's step. Here
+64 random bits decide four elements, so p is rounded to a multiple of 1 / 65,536. The random numbers
+are those of `torch.manual_seed`.
 """
 
 import torch
@@ -15,7 +15,7 @@ LEVELS = 1 << 16
 
 
 class Dropout(nn.Module):
-    """Zeros at random in training, the rest scaled up; else nothing."""
+    """Like `nn.Dropout`."""
 
     def __init__(self, p: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tables of vectors for tokens, marked so that `inspection/readout.py` finds them in any model."""
+"""Embedding tables and output projections, with classes by which other code finds them."""
 
 from torch import nn
 
@@ -8,4 +8,8 @@ class TokenEmbedding(nn.Embedding):
 
 
 class SegmentEmbedding(nn.Embedding):
-    """A vector for every segment, added to those of the tokens beside it, as in BERT."""
+    """A vector for every segment, added to the token vectors, as in BERT."""
+
+
+class OutputLinear(nn.Linear):
+    """Map states to logits. `training/optimizer.py` trains it like an embedding, not by Muon."""

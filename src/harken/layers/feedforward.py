@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.residual import ResidualLinear
+from harken.attention.multihead import ResidualLinear
 from harken.config import bounded
 
 ACTIVATIONS: dict[str, Any] = {
@@ -28,12 +28,12 @@ ACTIVATIONS: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeedForwardConfig:
-    """`expansion` is the inner width as a multiple of J; `inner` is that width itself."""
+    """The position-wise feed-forward layer."""
 
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "gelu_tanh"
-    expansion: float = bounded(4.0, above=0.0, at_most=1024.0)
-    inner: int | None = bounded(None, at_least=1)
-    bias: bool = True
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "gelu_tanh"  # function f
+    expansion: float = bounded(4.0, above=0.0, at_most=1024.0)  # inner width as a multiple of J
+    inner: int | None = bounded(None, at_least=1)  # inner width; overrides `expansion`
+    bias: bool = True  # whether the projections have a bias
 
     def build(self, width: int) -> "FeedForward":
         return FeedForward(self, width)

@@ -1,15 +1,13 @@
-"""Front ends: frames of speech or pixels of pictures -> tokens B T J.
+"""Frontends: frames of speech or pixels of images -> tokens B T J.
 
-    speech        two 3x3 convolutions over time and frequency, with strides: 4 or 2 times fewer
-                  frames, then a matrix from channels and frequencies to J
-    patch         square patches, each a token: W (pixels of the patch) + b
-    convolution   convolutions of stride 2 from a picture to a feature map M[x,y,K], then as `map`
-    map           a given feature map M[x,y,K], each place a token: W M[x,y] + b
+    speech        two strided 3x3 convolutions over time and frequency, then a projection to J
+    patch         a projection of each square patch
+    convolution   convolutions of stride 2 from an image to a feature map M[x,y,K], then `features`
+    features      a projection W M[x,y] + b of each place of a feature map M[x,y,K]
 
-Convolutions are centered, with zeros beyond the edges and at padding, so each stride of 2 turns
-a length n into ⌈n / 2⌉. The center of a token in the input is `offset + stride * place`, in frames
-or in pixels along both axes. Coordinates of a picture's token are (x, y), the column and row of its
-place; tokens are in row-major order.
+Convolutions are centered and read zeros at padding, so each stride of 2 turns a length n into
+⌈n / 2⌉. The center of a token in the input is `offset + stride * place`, in frames or in pixels.
+Coordinates of an image's token are (x, y), its column and row; tokens are in row-major order.
 """
 
 from dataclasses import dataclass
@@ -18,28 +16,28 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.config import MAX_KERNEL, bounded
 from harken.errors import UserError
-from harken.layers.convolution import mask_padding
+from harken.layers.convolution import Frames, Present, mask_padding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenGrid:
     """Tokens, their coordinates, and which are not padding (None: all)."""
 
-    tokens: Float[Tensor, "B T J"]
+    tokens: Frames
     coordinates: Int[Tensor, "#B T axes"]
-    present: Bool[Tensor, "B T"] | None = None
+    present: Present | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conv2dSubsamplingConfig:
-    """Two strided convolutions."""
+    """Two strided convolutions over time and frequency."""
 
-    channels: int = bounded(64, at_least=1)
+    channels: int = bounded(64, at_least=1)  # output channels of each convolution
     subsampling: Literal[2, 4] = 4  # frames per token
 
     def build(self, features: int, width: int) -> "Conv2dSubsampling":
@@ -47,20 +45,18 @@ class Conv2dSubsamplingConfig:
 
 
 class Conv2dSubsampling(nn.Module):
-    """Frames of a filterbank -> tokens; padding is on the right and changes nothing."""
+    """Frames -> tokens; padding is on the right and changes nothing."""
 
     def __init__(self, config: Conv2dSubsamplingConfig, features: int, width: int) -> None:
         super().__init__()
         self.strides = 2, config.subsampling // 2  # along time; along frequency always 2
         self.stride, self.offset = config.subsampling, 0
-        channels, left = config.channels, halved(halved(features))
+        channels, bands = config.channels, halved(halved(features))
         self.first = nn.Conv2d(1, channels, 3, stride=(self.strides[0], 2), padding=1)
         self.second = nn.Conv2d(channels, channels, 3, stride=(self.strides[1], 2), padding=1)
-        self.proj = nn.Linear(channels * left, width)
+        self.proj = nn.Linear(channels * bands, width)
 
-    def forward(
-        self, frames: Float[Tensor, "B T F"], present: Bool[Tensor, "B T"] | None = None
-    ) -> TokenGrid:
+    def forward(self, frames: Float[Tensor, "B T F"], present: Present | None = None) -> TokenGrid:
         planes = mask_padding(frames, present)[:, None]
         for convolution, stride in zip((self.first, self.second), self.strides, strict=True):
             planes = F.relu(convolution(planes))
@@ -74,7 +70,7 @@ class Conv2dSubsampling(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageSizes:
-    """The largest picture or feature map."""
+    """The size of the largest image or feature map."""
 
     channels: int  # K
     columns: int  # X
@@ -83,17 +79,17 @@ class ImageSizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatchEmbeddingConfig:
-    """Patches of `patch` x `patch` pixels, as in the Vision Transformer."""
+    """Square patches, as in the Vision Transformer."""
 
     kind: Literal["patch"] = "patch"
-    patch: int = bounded(8, at_least=1)
+    patch: int = bounded(8, at_least=1)  # side of a patch, in pixels
 
     def build(self, sizes: ImageSizes, width: int) -> "PatchEmbedding":
         return PatchEmbedding(self, sizes, width)
 
 
 class PatchEmbedding(nn.Module):
-    """Pictures B K Y X -> a token for each patch."""
+    """Images B K Y X -> a token per patch."""
 
     def __init__(self, config: PatchEmbeddingConfig, sizes: ImageSizes, width: int) -> None:
         super().__init__()
@@ -105,12 +101,8 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, images: Float[Tensor, "B K Y X"]) -> TokenGrid:
         whole_squares(images.shape[3], images.shape[2], self.patch)
-        squares = rearrange(
-            images,
-            "B K (rows high) (columns wide) -> B rows columns (K high wide)",
-            high=self.patch,
-            wide=self.patch,
-        )
+        axes = "B K (rows high) (columns wide) -> B rows columns (K high wide)"
+        squares = rearrange(images, axes, high=self.patch, wide=self.patch)
         tokens: Tensor = self.proj(squares.flatten(1, 2))
         rows, columns = squares.shape[1:3]
         return TokenGrid(tokens=tokens, coordinates=grid(columns, rows, tokens.device))
@@ -118,37 +110,37 @@ class PatchEmbedding(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConvStemConfig:
-    """A small CNN; each of its layers halves the picture."""
+    """A small CNN; each layer halves the image."""
 
     kind: Literal["convolution"] = "convolution"
-    channels: tuple[int, ...] = bounded((32, 64, 128), at_least=1)  # of each layer; the last is K
-    kernel: int = bounded(3, at_least=1, at_most=MAX_KERNEL)  # pixels either way, an odd number
+    channels: tuple[int, ...] = bounded((32, 64, 128), at_least=1)  # channels of each layer
+    kernel: int = bounded(3, at_least=1, at_most=MAX_KERNEL)  # side of the kernel in pixels, odd
 
     def __post_init__(self) -> None:
         if not self.channels:
-            raise ValueError("channels is empty; name the channels of one layer at least")
+            raise ValueError("channels: expected at least one layer, got none")
         if self.kernel % 2 == 0:
-            raise ValueError(f"kernel {self.kernel} has no middle; make it odd")
+            raise ValueError(f"kernel: expected an odd number, got {self.kernel}")
 
     def build(self, sizes: ImageSizes, width: int) -> "ConvStem":
         return ConvStem(self, sizes, width)
 
 
 class ConvStem(nn.Module):
-    """Pictures B K Y X -> a map M[x,y,K] -> a token for each of its places."""
+    """Images B K Y X -> a feature map M[x,y,K] -> a token per place."""
 
     def __init__(self, config: ConvStemConfig, sizes: ImageSizes, width: int) -> None:
         super().__init__()
         self.convolutions = nn.ModuleList()
-        read, columns, rows = sizes.channels, sizes.columns, sizes.rows
-        for written in config.channels:
+        kernel, padding = config.kernel, config.kernel // 2
+        for channels in config.channels:
             self.convolutions.append(
-                nn.Conv2d(read, written, config.kernel, stride=2, padding=config.kernel // 2)
+                nn.Conv2d(sizes.channels, channels, kernel, stride=2, padding=padding)
             )
-            read, columns, rows = written, halved(columns), halved(rows)
-        self.columns, self.rows = columns, rows
+            columns, rows = halved(sizes.columns), halved(sizes.rows)
+            sizes = ImageSizes(channels=channels, columns=columns, rows=rows)
+        self.columns, self.rows = sizes.columns, sizes.rows
         self.stride, self.offset = 1 << len(config.channels), 0
-        sizes = ImageSizes(channels=read, columns=columns, rows=rows)
         self.places = FeatureProjection(sizes, width)
 
     def features(
@@ -166,7 +158,7 @@ class ConvStem(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeatureProjectionConfig:
-    """Feature maps of another network."""
+    """Precomputed feature maps of another network."""
 
     kind: Literal["features"] = "features"
 
@@ -175,7 +167,7 @@ class FeatureProjectionConfig:
 
 
 class FeatureProjection(nn.Module):
-    """Feature maps B X Y K -> a token for each place."""
+    """Feature maps B X Y K -> a token per place."""
 
     stride, offset = 1, 0
 
@@ -215,9 +207,9 @@ def as_map(tokens: Float[Tensor, "B T K"], columns: int) -> Float[Tensor, "B X Y
 
 
 def whole_squares(columns: int, rows: int, patch: int) -> None:
-    """Raise unless the patches cover the picture."""
+    """Raise an error unless the patches cover the image."""
     if columns % patch or rows % patch:
         raise UserError(
-            f"a picture of {columns} x {rows} pixels does not divide into squares of {patch}",
-            fix="choose a patch that divides both, or resize the pictures",
+            f"an image of {columns} x {rows} pixels does not divide into squares of {patch}",
+            fix="choose a patch that divides both, or resize the images",
         )

@@ -1,79 +1,74 @@
-"""Cross-entropy of a wide vocabulary with one copy of its scores.
+"""Cross-entropy in place, for large vocabularies.
 
-    loss_n = -(1 - e) log p_n[target] - e mean over V of log p_n,     p = softmax(scores)
-    d loss_n / d scores = p_n - (1 - e) [target] - e / V
+    loss_n = -(1 - e) log p_n[target] - e mean over V of log p_n,     p = softmax(logits)
+    d loss_n / d logits = p_n - (1 - e) [target] - e / V
 
-PyTorch's own holds three tensors of their size at its peak: the logarithms and two gradients. Here
-logarithms are written over scores and the gradient over logarithms: a read-out over N V needs N V.
-So the scores are gone afterwards, and the backward pass can be run once. Autograd knows: whoever
-needed the scores for a gradient of its own gets PyTorch's error about a tensor changed in place.
+PyTorch's cross-entropy holds three tensors of size N V at its peak. Here log-probabilities
+overwrite the logits, and the gradient overwrites the log-probabilities, so the backward pass can
+run only once. Autograd raises its usual in-place error if another operation needs the logits.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-# Numbers that are worked on at a time: of a CPU as many as stay in its cache, else few launches.
+# Elements processed at a time: as many as fit a CPU's cache; on a GPU more, for fewer launches.
 CACHED, MANY = 1 << 18, 1 << 24
 
 
 def cross_entropy_(
-    scores: Float[Tensor, "N V"], targets: Int[Tensor, "N"], smoothing: float = 0.0
+    logits: Float[Tensor, "N V"], targets: Int[Tensor, "N"], smoothing: float = 0.0
 ) -> Float[Tensor, "N"]:
-    """Nats of every row; `scores` must be nobody else's, and are overwritten."""
-    precise = scores.float() if scores.dtype.itemsize < 4 else scores
-    losses: Tensor = _Entropy.apply(precise, targets, smoothing)[0]  # type: ignore[no-untyped-call]
+    """Return the loss of every row in nats; `logits` are overwritten."""
+    precise = logits.float() if logits.dtype.itemsize < 4 else logits
+    losses: Tensor = _CrossEntropy.apply(precise, targets, smoothing)[0]  # type: ignore[no-untyped-call]
     return losses
 
 
-class _Entropy(torch.autograd.Function):
+class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, targets: Tensor, smoothing: float) -> Any:
-        for part in _parts(scores)(scores):
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> Any:
+        for part in _split(logits, logits):
             part.copy_(part.log_softmax(dim=-1))
-        losses = scores.gather(1, targets[:, None])[:, 0].mul_(smoothing - 1.0)
+        losses = logits.gather(1, targets[:, None])[:, 0].mul_(smoothing - 1.0)
         if smoothing:
-            losses -= scores.mean(dim=1).mul_(smoothing)
+            losses -= logits.mean(dim=1).mul_(smoothing)
         ctx.smoothing = smoothing
-        save_in_place(ctx, scores, targets)
-        return losses, scores
+        save_in_place(ctx, logits, targets)
+        return losses, logits
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
         logs, targets = saved_in_place(ctx)
-        for part, rows, wanted in zip(
-            *map(_parts(logs), (logs, upstream[:, None], targets[:, None])), strict=True
-        ):
+        columns = (logs, upstream[:, None], targets[:, None])
+        for part, scale, target in zip(*(_split(column, logs) for column in columns), strict=True):
             part.exp_()
             if ctx.smoothing:
                 part -= ctx.smoothing / logs.shape[1]
-            part.scatter_add_(1, wanted, part.new_full(wanted.shape, ctx.smoothing - 1.0))
-            part *= rows
+            part.scatter_add_(1, target, part.new_full(target.shape, ctx.smoothing - 1.0))
+            part *= scale
         return logs, None, None
 
 
-def save_in_place(ctx: Any, scores: Tensor, *others: Tensor) -> None:
-    """Tell autograd that a forward pass has written over the scores, and keep them."""
-    ctx.mark_dirty(scores)
-    ctx.mark_non_differentiable(scores)
-    ctx.set_materialize_grads(False)  # or its zeros would be a copy of their own
-    ctx.save_for_backward(scores, *others)
+def save_in_place(ctx: Any, logits: Tensor, *others: Tensor) -> None:
+    """Save the logits, which a forward pass has overwritten, and tell autograd."""
+    ctx.mark_dirty(logits)
+    ctx.mark_non_differentiable(logits)
+    ctx.set_materialize_grads(False)  # a gradient of zeros would be another copy
+    ctx.save_for_backward(logits, *others)
     ctx.spent = False
 
 
 def saved_in_place(ctx: Any) -> tuple[Tensor, ...]:
-    """What was kept, once: the backward pass may write over it again."""
-    assert not ctx.spent, "the gradient stands where the scores stood: one backward pass"
+    """Return the saved tensors once, since the backward pass overwrites them."""
+    assert not ctx.spent, "the gradient overwrites the logits: only one backward pass is possible"
     ctx.spent = True
-    kept: tuple[Tensor, ...] = ctx.saved_tensors
-    return kept
+    return tuple(ctx.saved_tensors)
 
 
-def _parts(scores: Tensor) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """Cuts tensors with as many rows as the scores have."""
-    together = CACHED if scores.device.type == "cpu" else MANY
-    rows = max(1, together // max(1, scores.shape[1]))
-    return lambda one: torch.split(one, rows)
+def _split(tensor: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
+    """Split the rows of a tensor into parts for which the logits are not too large."""
+    elements = CACHED if logits.device.type == "cpu" else MANY
+    return torch.split(tensor, max(1, elements // max(1, logits.shape[1])))

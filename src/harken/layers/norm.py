@@ -1,4 +1,4 @@
-"""Keep the size of a token's vector: by mean and variance, or by size alone.
+"""Normalization of token vectors.
 
 layer   (x - mean) / sqrt(variance + eps) * gain + offset
 rms     x / sqrt(mean of squares + eps) * gain
@@ -16,11 +16,11 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NormConfig:
-    """Which of the two, and whether before or after what it guards."""
+    """The norms of Transformer blocks."""
 
-    kind: Literal["layer", "rms"] = "layer"
-    place: Literal["pre", "post"] = "pre"
-    eps: float = bounded(1e-5, above=0.0, at_most=1.0)
+    kind: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm
+    place: Literal["pre", "post"] = "pre"  # before each part of a block, or after its addition
+    eps: float = bounded(1e-5, above=0.0, at_most=1.0)  # added to the variance or mean square
 
     def build(self, width: int) -> nn.Module:
         if self.kind == "rms":
@@ -29,7 +29,7 @@ class NormConfig:
 
 
 class RMSNorm(nn.Module):
-    """`nn.RMSNorm` with fewer passes over memory: it has no fused kernel on a CPU."""
+    """`nn.RMSNorm` with fewer passes over memory: PyTorch has no fused kernel on a CPU."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()

@@ -1,9 +1,7 @@
-"""Attention over the places of a picture.
+"""Self-attention over the places of an image: the places are a sequence with two coordinates.
 
-    c[x,y] = sum over x', y' of a[x,y,x',y'] v[x',y'],
-    a[x,y,x',y'] = softmax over both x' and y' of the score of (x,y) with (x',y')
-
-The places are flattened, so that this is ordinary attention with positions of two axes.
+c[x,y] = sum over x', y' of a[x,y,x',y'] v[x',y'],
+a[x,y,x',y'] = softmax over both x' and y' of the score of (x,y) with (x',y')
 """
 
 from dataclasses import dataclass
@@ -21,27 +19,26 @@ from harken.config import MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.stack import Stack
+from harken.layers.transformer import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialConfig:
-    """A stack of blocks over places; without layers, only positions are added."""
+    """Transformer blocks over the places of an image; without layers, positions are added."""
 
     kind: Literal["spatial"] = "spatial"
-    layers: int = bounded(2, at_least=0, at_most=MAX_LAYERS)
-    attention: MultiHeadConfig = MultiHeadConfig()
-    position: PositionConfig = LearnedConfig()
-    feedforward: FeedForwardConfig = FeedForwardConfig()
-    norm: NormConfig = NormConfig()
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+    layers: int = bounded(2, at_least=0, at_most=MAX_LAYERS)  # number of blocks
+    attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
+    position: PositionConfig = LearnedConfig()  # position kind of x and y
+    feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
+    norm: NormConfig = NormConfig()  # kind and place of the norms
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of inputs and of each part's output
 
     def __post_init__(self) -> None:
         if self.attention.score.distances:
             raise ValueError(
-                f"score {self.attention.score.kind!r} knows distances along one axis, and places "
-                "have two; "
-                "choose score 'scaled' with position 'relative', 'alibi' or 'rotary'"
+                f"score {self.attention.score.kind!r} knows distances along one axis, but images "
+                "have two; choose score 'scaled' with position 'relative', 'alibi' or 'rotary'"
             )
 
     def build(self, width: int, columns: int, rows: int) -> "SpatialEncoder":
@@ -50,7 +47,7 @@ class SpatialConfig:
 
 
 class SpatialEncoder(nn.Module):
-    """Self-attention over all places: B T J -> B T J."""
+    """B T J -> B T J."""
 
     def __init__(self, config: SpatialConfig, width: int, columns: int, rows: int) -> None:
         super().__init__()
@@ -70,7 +67,6 @@ class SpatialEncoder(nn.Module):
     ) -> Float[Tensor, "B T width"]:
         """Return the states of tokens in any order, at these coordinates."""
         position = self.position
-        # Scores that have a place for each position count places row by row.
         places = coordinates[..., 1] * self.columns + coordinates[..., 0]
         context = AttentionContext(
             mask=padding_mask(present),
@@ -79,7 +75,5 @@ class SpatialEncoder(nn.Module):
             rotation=position.rotation(coordinates),
             bias=position.bias(coordinates, coordinates),
         )
-        entered = self.dropout(position.embed(tokens, coordinates))
-        states: Tensor
-        states, _ = self.stack(entered, context)
+        states: Tensor = self.stack(self.dropout(position.embed(tokens, coordinates)), context)[0]
         return states

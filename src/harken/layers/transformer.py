@@ -1,20 +1,19 @@
-"""The Transformer block: attention, then a feed-forward layer, each added to what came in.
+"""Transformer blocks: self-attention, cross-attention in decoders, and a feed-forward layer.
 
-    pre-norm    x + f(norm(x))      trains without care
-    post-norm   norm(x + f(x))      the original add-and-norm
+    pre-norm    x + f(norm(x))
+    post-norm   norm(x + f(x))
 
-A block of a decoder has cross-attention to a memory between the two. What a block remembers of
-earlier tokens and of the memory is an argument and a result.
+Keys and values of earlier tokens and of the memory are arguments and results.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import AttentionContext, KeyValues, MultiHeadConfig
+from harken.attention.multihead import AttentionContext, KeyValues, MultiHead, MultiHeadConfig
 from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -22,8 +21,29 @@ from harken.layers.norm import NormConfig
 
 
 @runtime_checkable
+class Block(Protocol):
+    """A block with self-attention whose output is its input plus what its parts add."""
+
+    attention: MultiHead
+    attention_is_first: ClassVar[bool]  # whether attention reads the input of the block
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether it has cross-attention."""
+        ...
+
+    def norms_before_attention(self) -> list[nn.Module]:
+        """Return the norms between the input of the block and its self-attention."""
+        ...
+
+    def residual_norms(self) -> list[nn.Module]:
+        """Return the norms on the residual path from input to output."""
+        ...
+
+
+@runtime_checkable
 class BlockConfig(Protocol):
-    """What the config of a model with Transformer blocks says about each block."""
+    """The fields by which the config of a model configures its Transformer blocks."""
 
     @property
     def attention(self) -> MultiHeadConfig: ...
@@ -40,27 +60,27 @@ class BlockConfig(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformerConfig:
-    """One block; `dropout` falls on what each part adds, in training."""
+    """A Transformer block."""
 
-    attention: MultiHeadConfig = MultiHeadConfig()
-    feedforward: FeedForwardConfig = FeedForwardConfig()
-    norm: NormConfig = NormConfig()
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+    attention: MultiHeadConfig = MultiHeadConfig()  # self- and cross-attention
+    feedforward: FeedForwardConfig = FeedForwardConfig()  # the feed-forward layer
+    norm: NormConfig = NormConfig()  # kind and place of the norms
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the output of each part
 
     def build(self, width: int, length: int, memory_width: int | None = None) -> "TransformerBlock":
-        """With `memory_width`, a decoder's block that looks at a memory of that width."""
+        """Return a block; with `memory_width`, it has cross-attention to such a memory."""
         return TransformerBlock(self, width, length, memory_width)
 
 
 class Memory(NamedTuple):
-    """What cross-attention looks at: keys and values of a layer, and who may see them."""
+    """Keys and values of a layer's memory, and the context of cross-attention to it."""
 
     seen: KeyValues
     context: AttentionContext
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention, cross-attention where there is a memory, feed-forward: B T J -> B T J."""
+    """B T J -> B T J; has cross-attention if `memory_width` is given."""
 
     attention_is_first: ClassVar[bool] = True
 
@@ -97,26 +117,59 @@ class TransformerBlock(nn.Module):
         past: KeyValues | None = None,
         memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
-        seen: KeyValues
-
-        def attend(tokens: Tensor) -> Tensor:
-            nonlocal seen
-            mixed: Tensor
-            mixed, seen = self.attention(tokens, context, past)
-            return mixed
-
-        tokens = self._add(inputs, attend, self.attention_norm)
+        tokens = self.attention_norm(inputs) if self.pre_norm else inputs
+        mixed, seen = self.attention(tokens, context, past)
+        tokens = self._add(inputs, mixed, self.attention_norm)
         if self.cross is not None and self.cross_norm is not None:
-            assert memory is not None, "a decoder's block is given its memory"
-            cross, known = self.cross, memory
-            tokens = self._add(
-                tokens, lambda one: cross.attend(one, known.seen, known.context), self.cross_norm
-            )
-        return self._add(tokens, self.feedforward, self.feedforward_norm), seen
+            assert memory is not None, "a block with cross-attention needs a memory"
+            queries = self.cross_norm(tokens) if self.pre_norm else tokens
+            mixed = self.cross.attend(queries, memory.seen, memory.context)
+            tokens = self._add(tokens, mixed, self.cross_norm)
+        normed = self.feedforward_norm(tokens) if self.pre_norm else tokens
+        return self._add(tokens, self.feedforward(normed), self.feedforward_norm), seen
 
-    def _add(self, tokens: Tensor, part: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
-        if self.pre_norm:
-            added: Tensor = tokens + self.dropout(part(norm(tokens)))
-            return added
-        normed: Tensor = norm(tokens + self.dropout(part(tokens)))
-        return normed
+    def _add(self, tokens: Tensor, output: Tensor, norm: nn.Module) -> Tensor:
+        total: Tensor = tokens + self.dropout(output)
+        return total if self.pre_norm else cast(Tensor, norm(total))
+
+
+StackState = tuple[KeyValues, ...]
+
+
+class Stack(nn.Module):
+    """L blocks; a pre-norm stack ends with a norm."""
+
+    def __init__(
+        self,
+        config: BlockConfig,
+        layers: int,
+        width: int,
+        length: int,
+        memory_width: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            TransformerBlock(config, width, length, memory_width) for _ in range(layers)
+        )
+        final = config.norm.place == "pre" and layers > 0
+        self.norm = config.norm.build(width) if final else nn.Identity()
+
+    def project_kv(self, memory: Float[Tensor, "B S J"]) -> StackState:
+        """Return the keys and values of a memory for every block's cross-attention."""
+        crosses = (cast(MultiHead, block.cross) for block in self.blocks)
+        return tuple(cross.project_kv(memory) for cross in crosses)
+
+    def forward(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        context: AttentionContext,
+        past: StackState | None = None,
+        memory: Sequence[Memory] | None = None,
+    ) -> tuple[Float[Tensor, "B T J"], StackState]:
+        states = []
+        for depth, block in enumerate(self.blocks):
+            block_past = None if past is None else past[depth]
+            block_memory = None if memory is None else memory[depth]
+            inputs, state = block(inputs, context, block_past, block_memory)
+            states.append(state)
+        return self.norm(inputs), tuple(states)

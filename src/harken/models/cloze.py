@@ -1,22 +1,21 @@
 """Cloze models: predict blanked words from the words on both sides.
 
-    rnn      logits[w] = e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1]
-             h→ runs from the left, h← from the right. They meet only in the sum, so word t never
-             enters its own prediction, and one pass predicts every word of a row
-    masked   logits[w] = e[w]·W·h[t],  h any encoder over words with <mask> at the blanks (BERT);
-             the blanks of a row hide each other, so predicting each word takes a row per word
+    rnn      logits[w] = e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1], where h→ runs from the left and h← from
+             the right: word t never enters its prediction, so one pass predicts all words of a row
+    masked   logits[w] = e[w]·W·h[t], where h is an encoder over words with <mask> at the blanks
+             (BERT): the blanks of a row hide each other
 
 e is the embedding table, for input and output. A row has an end symbol before its first word and
-after its last, so that the states at the edges are learned. `tasks/fill.py` chooses the blanks.
+after its last. `tasks/fill.py` chooses the blanks.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.config import bounded
@@ -29,36 +28,28 @@ from harken.models.encoders import (
     check_encoder,
 )
 from harken.models.initialize import initialize
-from harken.models.inputs import check_rows, check_shape
+from harken.models.inputs import Present, TokenIds, check_rows, check_shape
 
 EDGES = 2  # end symbols that a masked model reads in addition to the words of a row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BiRNNClozeConfig:
-    """Two stacks of cells, one per direction."""
+    """A forward and a backward RNN."""
 
     kind: Literal["rnn"] = "rnn"
-    width: int = bounded(192, at_least=1)  # J, of embeddings
-    cell: RecurrentConfig = LSTMConfig()
-    dropout: float = bounded(0.4, at_least=0.0, below=1.0)  # of word vectors and of h, in training
+    together: ClassVar[bool] = True  # predicts all words of a row at once
+    length: ClassVar[int | None] = None  # the longest row, in words; None for any length
+    width: int = bounded(192, at_least=1)  # width J of the embeddings
+    cell: RecurrentConfig = LSTMConfig()  # the recurrent layers of each direction
+    dropout: float = bounded(0.4, at_least=0.0, below=1.0)  # of word vectors and of states
 
     def __post_init__(self) -> None:
         if self.cell.direction != "forward":
             raise ValueError(
-                f"direction {self.cell.direction!r}: the cells are built once for each direction "
-                "already; leave it out"
+                f"direction: the model has both directions (got {self.cell.direction!r}); "
+                "leave it out"
             )
-
-    @property
-    def together(self) -> bool:
-        """Whether all words of a row can be predicted at once without hiding each other."""
-        return True
-
-    @property
-    def length(self) -> int | None:
-        """The longest row, in words; None for any length."""
-        return None
 
     def build(self, vocabulary: int, *, mask: int, end: int, seed: int) -> "BiRNNCloze":
         return BiRNNCloze(self, vocabulary, end=end, seed=seed)
@@ -66,30 +57,26 @@ class BiRNNClozeConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskedLMConfig:
-    """Any bidirectional encoder."""
+    """A masked language model with any bidirectional encoder."""
 
     kind: Literal["masked"] = "masked"
-    width: int = bounded(192, at_least=1)  # J, of embeddings
-    encoder: EncoderConfig = TransformerEncoderConfig(layers=3, dropout=0.2)
-    dropout: float = bounded(0.2, at_least=0.0, below=1.0)  # of word vectors and of h, in training
+    together: ClassVar[bool] = False  # the blanks of a row hide each other
+    width: int = bounded(192, at_least=1)  # width J of the embeddings
+    encoder: EncoderConfig = TransformerEncoderConfig(layers=3, dropout=0.2)  # the encoder
+    dropout: float = bounded(0.2, at_least=0.0, below=1.0)  # of word vectors and of states
 
     def __post_init__(self) -> None:
         check_encoder(self.encoder, self.width)
         if self.length is not None and self.length < 1:
             raise ValueError(
-                f"an encoder of length {self.length + EDGES} has no room for a word between the "
-                f"two end symbols; make it at least {EDGES + 1}"
+                f"encoder.max_length: expected at least {EDGES + 1}, for a word between two end "
+                f"symbols, got {self.length + EDGES}"
             )
-
-    @property
-    def together(self) -> bool:
-        """Whether all words of a row can be predicted at once without hiding each other."""
-        return False
 
     @property
     def length(self) -> int | None:
         """The longest row, in words; None for any length."""
-        with torch.device("meta"):  # positions may be fewer than the encoder's own length
+        with torch.device("meta"):  # there may be fewer positions than `max_length`
             limit = build_encoder(self.encoder, self.width).length
         return None if limit is None else limit - EDGES
 
@@ -105,16 +92,12 @@ class ClozeModel(nn.Module):
 
     embedding: TokenEmbedding
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], blanks: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "N V"]:
+    def forward(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N V"]:
         """Return the logits of the word at every blank, row by row."""
         return self.logits(self.states(tokens, present, blanks))
 
-    def states(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], blanks: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "N J"]:
-        """Return the vector that is compared with the embeddings at every blank, row by row."""
+    def states(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N J"]:
+        """Return the vector at every blank that is multiplied with the embeddings."""
         raise NotImplementedError
 
     def logits(self, states: Float[Tensor, "N J"]) -> Float[Tensor, "N V"]:
@@ -122,15 +105,13 @@ class ClozeModel(nn.Module):
 
 
 def check_blanks(tokens: Tensor, present: Tensor, blanks: Tensor, limit: int | None = None) -> None:
-    """Raise unless the three have one shape and no row is too long."""
+    """Raise an error unless all have the same shape and no row is too long."""
     check_rows("tokens", tokens, limit)
     check_shape("present", present, *tokens.shape)
     check_shape("blanks", blanks, *tokens.shape)
 
 
-def between_ends(
-    tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], end: int
-) -> Int[Tensor, "B time"]:
+def between_ends(tokens: TokenIds, present: Present, end: int) -> Int[Tensor, "B time"]:
     """Return rows with `end` before the first word, after the last, and at all padding."""
     return F.pad(tokens.masked_fill(~present, end), (1, 1), value=end)
 
@@ -138,8 +119,7 @@ def between_ends(
 def init_unit_length(table: nn.Embedding, projections: Iterable[nn.Linear], seed: int) -> None:
     """Draw word vectors of length about one, and projections that preserve lengths.
 
-    With the small weights that suit a deep stack, logits that are a product of all three stay flat
-    for long: on a toy text neither model used a word six places away within 150 steps.
+    With smaller weights the logits, a product of all three, stay flat for hundreds of steps.
     """
     generator = torch.Generator().manual_seed(seed)
     for weight in (table.weight, *(projection.weight for projection in projections)):
@@ -161,13 +141,10 @@ class BiRNNCloze(ClozeModel):
         initialize(self, config.cell.layers, seed)
         init_unit_length(self.embedding, (self.from_left, self.from_right), seed)
 
-    def states(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], blanks: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "N J"]:
+    def states(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N J"]:
         check_blanks(tokens, present, blanks)
         embedded: Tensor = self.dropout(self.embedding(between_ends(tokens, present, self.end)))
-        # Place t of either stack is blank t's neighbor: one row starts an end symbol earlier, the
-        # other a word later.
+        # Element t of `left` is the state before word t, and of `right` the state after it.
         left: Tensor = self.forwards(embedded[:, :-2], present)[0]
         right: Tensor = self.backwards(embedded[:, 2:], present)[0]
         from_left: Tensor = self.from_left(self.dropout(left[blanks]))
@@ -184,19 +161,17 @@ class MaskedLM(ClozeModel):
         super().__init__()
         self.mask, self.end = mask, end
         self.embedding = TokenEmbedding(vocabulary, config.width)
-        self.body = build_encoder(config.encoder, config.width)
-        self.out = nn.Linear(self.body.width, config.width, bias=False)
+        self.encoder = build_encoder(config.encoder, config.width)
+        self.out = nn.Linear(self.encoder.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
-        initialize(self, self.body.layers, seed)
+        initialize(self, self.encoder.layers, seed)
         init_unit_length(self.embedding, (self.out,), seed)
 
-    def states(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], blanks: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "N J"]:
-        limit = self.body.length
+    def states(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N J"]:
+        limit = self.encoder.length
         check_blanks(tokens, present, blanks, None if limit is None else limit - EDGES)
         masked = between_ends(tokens.masked_fill(blanks, self.mask), present, self.end)
         embedded: Tensor = self.dropout(self.embedding(masked))
-        states: Tensor = self.body(embedded, F.pad(present, (EDGES, 0), value=True))
+        states: Tensor = self.encoder(embedded, F.pad(present, (EDGES, 0), value=True))
         chosen: Tensor = self.out(self.dropout(states[:, 1:-1][blanks]))
         return chosen

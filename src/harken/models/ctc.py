@@ -1,20 +1,15 @@
-"""Connectionist temporal classification: one symbol a frame, all alignments of a text at once.
+"""Connectionist temporal classification (CTC).
 
     P(text) = sum over paths of  product over t of  softmax(W h_t + b)[path_t]
 
-A path has a symbol or the blank at every frame; it says a text when its repeated symbols are taken
-once and its blanks dropped. So n symbols need n frames, and one more wherever two neighbors are
-equal: only a blank tells them from one symbol that lasts.
+A path has a symbol or the blank at every frame. Its text is the path with repeated symbols merged
+and blanks removed. So n symbols need n frames, and one more between equal neighbors.
 
-The loss takes scores and leaves their gradient where they stood, as `layers/losses.py` does: with
-a wide vocabulary the scores of a batch are the largest thing there is, and PyTorch's own loss holds
-four of them.
-
-The blank is one of the V symbols, whichever no text contains: a padding or an end symbol will do,
-and a decoder can then share the numbers of the rest. Searching for texts is in `decode/`.
+The loss overwrites the logits with their gradient, like `layers/losses.py`, since PyTorch's CTC
+loss holds four tensors of their size. The blank is one of the V symbols, such as padding, that no
+text contains.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +20,14 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
+from harken.layers.embedding import OutputLinear
 from harken.layers.losses import MANY, save_in_place, saved_in_place
-from harken.layers.output import OutputLinear
 from harken.models.initialize import initialize
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CTCConfig:
-    """The read-out of an encoder's states."""
+    """The CTC head of an encoder."""
 
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the states, in training
 
@@ -47,18 +42,18 @@ class CTC(nn.Module):
         self, config: CTCConfig, width: int, symbols: int, *, blank: int, seed: int
     ) -> None:
         super().__init__()
-        assert 0 <= blank < symbols, f"blank {blank} is none of {symbols} symbols"
+        assert 0 <= blank < symbols, f"expected a blank below {symbols}, got {blank}"
         self.blank = blank
         self.dropout = Dropout(config.dropout)
         self.ctc_head = OutputLinear(width, symbols)
         initialize(self, 1, seed)
 
     def forward(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
-        """For a search; in training the loss normalizes."""
+        """Return log-probabilities, for search."""
         return self.logits(states).log_softmax(dim=-1)
 
     def logits(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
-        """In single precision at the least: a sum over a thousand frames needs the bits."""
+        """Return the logits in at least float32, since the loss sums over many frames."""
         logits: Tensor = self.ctc_head(self.dropout(states))
         return logits.float() if logits.dtype.itemsize < 4 else logits
 
@@ -66,48 +61,54 @@ class CTC(nn.Module):
 def fits(
     present: Bool[Tensor, "B T"], targets: Int[Tensor, "B text"], written: Bool[Tensor, "B text"]
 ) -> Bool[Tensor, "B"]:
-    """Rows with frames enough for their target; one that has too few is said by no path."""
+    """Return which rows have enough frames for their target."""
     repeated = (targets[:, 1:] == targets[:, :-1]) & written[:, 1:]
     return written.sum(dim=1) + repeated.sum(dim=1) <= present.sum(dim=1)
 
 
 def ctc_loss(
-    scores: Float[Tensor, "B T V"],
+    logits: Float[Tensor, "B T V"],
     present: Bool[Tensor, "B T"],
     targets: Int[Tensor, "B text"],
     written: Bool[Tensor, "B text"],
     *,
     blank: int,
 ) -> Float[Tensor, ""]:
-    """-log P of every target, summed over the rows that `fits`; the others add nothing.
+    """Return the sum of -log P of the targets of all rows that `fits`; `logits` are overwritten.
 
-    `scores` must be nobody else's, and are overwritten. Frames and targets stand flush left.
+    Padding of frames and targets is on the right.
     """
-    assert not ((targets == blank) & written).any(), "the blank cannot be written"
+    assert not ((targets == blank) & written).any(), "targets must not contain the blank"
     rows = fits(present, targets, written)
     if not rows.all():
-        scores, present, targets, written = (
-            part[rows] for part in (scores, present, targets, written)
+        logits, present, targets, written = (
+            tensor[rows] for tensor in (logits, present, targets, written)
         )
-    if scores.numel() == 0:
-        return scores.sum()
+    if logits.numel() == 0:
+        return logits.sum()
     lengths = present.sum(dim=1), written.sum(dim=1)
-    losses: Tensor = _Alignments.apply(scores, targets, *lengths, blank)[0]  # type: ignore[no-untyped-call]
+    losses: Tensor = _CTCLoss.apply(logits, targets, *lengths, blank)[0]  # type: ignore[no-untyped-call]
     return losses.sum()
 
 
-class _Alignments(torch.autograd.Function):
-    """Some rows at a time, each with the gradient that follows from it."""
+CTC_ELEMENTS = 1 << 20  # logits that are processed at a time on a CPU: some megabytes
+
+
+class _CTCLoss(torch.autograd.Function):
+    """Computes the losses of some rows at a time, together with their gradient."""
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, targets: Tensor, frames: Tensor, symbols: Tensor, blank: int
+        ctx: Any, logits: Tensor, targets: Tensor, frames: Tensor, symbols: Tensor, blank: int
     ) -> Any:
-        learning, losses = ctx.needs_input_grad[0], []
-        for rows in _together(scores):
-            logs = scores[rows].log_softmax(dim=-1).requires_grad_(learning)
-            with torch.set_grad_enabled(learning):
-                found = F.ctc_loss(
+        needs_grad, losses = ctx.needs_input_grad[0], []
+        elements = CTC_ELEMENTS if logits.device.type == "cpu" else MANY
+        count = max(1, elements // max(1, logits[0].numel()))
+        for start in range(0, len(logits), count):
+            rows = slice(start, start + count)
+            logs = logits[rows].log_softmax(dim=-1).requires_grad_(needs_grad)
+            with torch.set_grad_enabled(needs_grad):
+                loss = F.ctc_loss(
                     logs.transpose(0, 1),
                     targets[rows],
                     input_lengths=frames[rows],
@@ -115,23 +116,14 @@ class _Alignments(torch.autograd.Function):
                     blank=blank,
                     reduction="none",
                 )
-            losses.append(found.detach())
-            if learning:
-                # Of each frame it sums to nothing, so it is that of the scores as it stands.
-                (scores[rows],) = torch.autograd.grad(found, logs, torch.ones_like(found))
-        save_in_place(ctx, scores)
-        return torch.cat(losses), scores
+            losses.append(loss.detach())
+            if needs_grad:
+                # It sums to zero over each frame, so it is also the gradient of the logits.
+                (logits[rows],) = torch.autograd.grad(loss, logs, torch.ones_like(loss))
+        save_in_place(ctx, logits)
+        return torch.cat(losses), logits
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
         (gradient,) = saved_in_place(ctx)
         return gradient.mul_(upstream[:, None, None]), None, None, None, None
-
-
-TOGETHER = 1 << 20  # scores that a CPU works on at a time: some megabytes
-
-
-def _together(scores: Tensor) -> Iterator[slice]:
-    together = TOGETHER if scores.device.type == "cpu" else MANY
-    rows = max(1, together // max(1, scores[0].numel()))
-    return (slice(start, start + rows) for start in range(0, len(scores), rows))

@@ -4,17 +4,16 @@ Transformer:
 
     B T  --embed-->  B T J  --L blocks: t <= i, then cross-attention, then feed-forward-->  B T J
 
-RNN with attention, over time or over the places of an image:
+RNN with attention:
 
     a[t]   = softmax over the memory of  h[t-1] . W_key M        (a rectangular bilinear score)
-    V[t]   = sum of a[t] M                                       (no value matrix)
+    V[t]   = sum of a[t] M                                       (no value projection)
     h[t]   = CELL(h[t-1], V[t], e[w_t])
     P(w_{t+1}) = softmax over w of  e[w] . W_auto h[t]           (tied to the embeddings)
 
-h[0] comes from a right-to-left RNN over the source. The attention of step t enters h[t] and so
-decides w_{t+1}: it is credited to that word, and a start symbol gives the first word an attention.
-Any attention of `MultiHead` can replace the score above. For speech, `location` adds the previous
-weights: score + v . tanh(q + k + U f), with f a convolution of the weights of the step before.
+The attention of step t enters h[t] and so predicts w_{t+1}; a start symbol precedes the first word.
+Any `MultiHead` can replace the score above. For speech, `location` adds a score that depends on the
+previous weights: v . tanh(q + k + U f), with f a convolution of the weights of the last step.
 
 `init_state` projects the memory once; the state holds its keys and values.
 """
@@ -36,14 +35,16 @@ from harken.attention.positions import PositionConfig, SinusoidConfig, model_wid
 from harken.attention.scores import MergedConfig
 from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
-from harken.layers.embedding import TokenEmbedding
+from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.output import OutputLinear
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
-from harken.layers.stack import Stack, StackState
-from harken.layers.transformer import Memory
+from harken.layers.transformer import Memory, Stack, StackState
 from harken.models.initialize import initialize
+from harken.models.inputs import Present, TokenIds
+
+Encoded = Float[Tensor, "B M memory"]
+MemoryMask = Bool[Tensor, "B M"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,17 +52,15 @@ class TransformerDecoderConfig:
     """Causal Transformer blocks with cross-attention."""
 
     kind: Literal["transformer"] = "transformer"
-    layers: int = bounded(3, at_least=1, at_most=MAX_LAYERS)
-    width: int = bounded(256, at_least=1)  # J
-    max_length: int = bounded(
-        256, at_least=2
-    )  # the longest output, and memory where a score needs it
-    attention: MultiHeadConfig = MultiHeadConfig()
-    position: PositionConfig = SinusoidConfig()
-    feedforward: FeedForwardConfig = FeedForwardConfig()
-    norm: NormConfig = NormConfig()
-    dropout: float = bounded(0.1, at_least=0.0, below=1.0)
-    tie_embeddings: bool = True
+    layers: int = bounded(3, at_least=1, at_most=MAX_LAYERS)  # number of blocks
+    width: int = bounded(256, at_least=1)  # width J of embeddings and states
+    max_length: int = bounded(256, at_least=2)  # longest output (and memory, for some scores)
+    attention: MultiHeadConfig = MultiHeadConfig()  # self- and cross-attention
+    position: PositionConfig = SinusoidConfig()  # position kind of the output
+    feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
+    norm: NormConfig = NormConfig()  # kind and place of the norms
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of inputs and of each part's output
+    tie_embeddings: bool = True  # use the embedding table as output projection
 
     def __post_init__(self) -> None:
         if model_width(self.position, self.width) != self.width:
@@ -100,21 +99,19 @@ class TransformerDecoder(nn.Module):
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
-    def init_state(
-        self, memory: Float[Tensor, "B M memory"], present: Bool[Tensor, "B M"] | None = None
-    ) -> DecoderState:
+    def init_state(self, memory: Encoded, present: MemoryMask | None = None) -> DecoderState:
         """Return the state before any token."""
         empty = torch.zeros(memory.shape[0], 0, dtype=torch.long, device=memory.device)
         projected = self.stack.project_kv(memory)
         return DecoderState((), empty, empty.bool(), projected, all_present(memory, present))
 
-    def forward(self, tokens: Int[Tensor, "B T"], state: DecoderState) -> Float[Tensor, "B T J"]:
+    def forward(self, tokens: TokenIds, state: DecoderState) -> Float[Tensor, "B T J"]:
         """Return the states of whole rows, for training and scoring."""
         at = torch.arange(tokens.shape[1], device=tokens.device)[None]
         return self._run(tokens, at, at, CAUSAL, state)[0]
 
     def step(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: DecoderState
+        self, tokens: TokenIds, present: Present, state: DecoderState
     ) -> tuple[Float[Tensor, "B T J"], DecoderState]:
         """Return the states of new tokens; those that are not `present` are padding."""
         start = state.present.sum(dim=1, keepdim=True)
@@ -131,59 +128,56 @@ class TransformerDecoder(nn.Module):
 
     def _run(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: TokenIds,
         positions: Int[Tensor, "#B T"],
         key_positions: Int[Tensor, "#B S"],
         mask: Mask,
         state: DecoderState,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        own = attention_context(self.position, mask, positions, key_positions)
+        context = attention_context(self.position, mask, positions, key_positions)
         # Positions of target and memory are unrelated: no rotation, no bias.
         places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
-        cross = AttentionContext(
-            mask=padding_mask(state.memory_present),
-            query_positions=positions,
-            key_positions=places,
-        )
+        mask = padding_mask(state.memory_present)
+        cross = AttentionContext(mask=mask, query_positions=positions, key_positions=places)
         memory = [Memory(layer, cross) for layer in state.memory]
         embedded = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
-        states, layers = self.stack(embedded, own, state.layers or None, memory)
+        states, layers = self.stack(embedded, context, state.layers or None, memory)
         return states, layers
 
 
 BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), v_proj=False, out_proj=False)
-"""One head with W_key alone, as in the formula above."""
+"""The bilinear score above."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocationConfig:
-    """Location-sensitive attention, and the window around the center of the last attention."""
+    """Location-sensitive attention."""
 
-    channels: int = bounded(8, at_least=1)
-    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)
-    hidden: int = bounded(64, at_least=1)
-    window: int | None = bounded(None, at_least=1)  # places on either side of the center
+    channels: int = bounded(8, at_least=1)  # channels of the convolution over the last weights
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # its kernel size, in places
+    hidden: int = bounded(64, at_least=1)  # width of the tanh layer
+    window: int | None = bounded(None, at_least=1)  # visible places each side of the last center
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionRNNDecoderConfig:
-    """An RNN decoder; `width` is that of the word vectors."""
+    """An RNN decoder with attention."""
 
     kind: Literal["rnn"] = "rnn"
-    width: int = bounded(256, at_least=1)
-    hidden: int = bounded(256, at_least=1)
-    cell: RecurrentConfig = GRUConfig()
-    attention: MultiHeadConfig = BILINEAR
-    location: LocationConfig | None = None
-    max_length: int = bounded(1024, at_least=1)  # of the memory, where a score needs it
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
+    width: int = bounded(256, at_least=1)  # width of the word vectors
+    hidden: int = bounded(256, at_least=1)  # width of the state h
+    cell: RecurrentConfig = GRUConfig()  # the recurrent layers
+    attention: MultiHeadConfig = BILINEAR  # attention to the memory
+    location: LocationConfig | None = None  # location-sensitive attention, if any
+    max_length: int = bounded(1024, at_least=1)  # longest memory, for scores that need it
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the inputs of the recurrent layers
 
     def __post_init__(self) -> None:
         self.attention.check_even(self.hidden)
         if self.attention.score.distances:
             raise ValueError(
-                f"score {self.attention.score.kind!r} compares positions of one sequence, and an "
-                "RNN decoder attends to the memory only; choose score 'scaled'"
+                f"score {self.attention.score.kind!r} compares positions of one sequence, but an "
+                "RNN decoder attends only to the memory; choose score 'scaled'"
             )
         if self.cell.direction != "forward":
             raise ValueError(
@@ -225,7 +219,7 @@ class Location(nn.Module):
         self.memory_proj = nn.Linear(memory_width, config.hidden, bias=False)
         self.score_proj = nn.Linear(config.hidden, 1, bias=False)
 
-    def init_state(self, memory: Float[Tensor, "B M memory"]) -> LocationState:
+    def init_state(self, memory: Encoded) -> LocationState:
         """Return the state with all attention at the first place."""
         weights = memory.new_zeros(memory.shape[:2])
         weights[:, 0] = 1.0
@@ -278,10 +272,7 @@ class AttentionRNNDecoder(nn.Module):
         initialize(self, 1, seed)
 
     def init_state(
-        self,
-        memory: Float[Tensor, "B M memory"],
-        present: Bool[Tensor, "B M"] | None,
-        source: Float[Tensor, "B source"],
+        self, memory: Encoded, present: MemoryMask | None, source: Float[Tensor, "B source"]
     ) -> AttentionRNNState:
         """Return h[0], computed from the state of a right-to-left RNN at the first token."""
         zeros = self.cell.init_state(memory.shape[0])
@@ -291,19 +282,17 @@ class AttentionRNNDecoder(nn.Module):
         projected = self.attention.project_kv(memory)
         return AttentionRNNState(cell, projected, all_present(memory, present), location)
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], state: AttentionRNNState
-    ) -> Float[Tensor, "B T H"]:
+    def forward(self, tokens: TokenIds, state: AttentionRNNState) -> Float[Tensor, "B T H"]:
         """Return the states of whole rows, computed step by step."""
         return self.step(tokens, torch.ones_like(tokens, dtype=torch.bool), state)[0]
 
     def step(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: AttentionRNNState
+        self, tokens: TokenIds, present: Present, state: AttentionRNNState
     ) -> tuple[Float[Tensor, "B T H"], AttentionRNNState]:
         """Return the states of new tokens, none of which is padding."""
-        assert present.all(), "a step without a token would change h"
+        assert present.all(), "padding would change h"
         outputs = []
-        # One lookup for all steps: each has a gradient as large as the table.
+        # One lookup for all steps, since the gradient of each is as large as the table.
         for words in self.embedding(tokens).unbind(dim=1):
             output, state = self._step_word(words, state)
             outputs.append(output)
@@ -336,9 +325,7 @@ class AttentionRNNDecoder(nn.Module):
         return output, state._replace(cell=cell, location=location)
 
 
-def all_present(
-    memory: Float[Tensor, "B M memory"], present: Bool[Tensor, "B M"] | None
-) -> Bool[Tensor, "B M"]:
+def all_present(memory: Encoded, present: MemoryMask | None) -> MemoryMask:
     """Return `present`, or a mask without padding where it is None."""
     if present is not None:
         return present

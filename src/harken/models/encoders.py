@@ -5,15 +5,14 @@
     transformer         attention
     conformer           attention and convolutions
 
-A recipe chooses with `encoder.kind` or `encoder.kind`. Padding is on the right and changes nothing.
-Causal models are in `gpt.py`, `recurrent_lm.py` and `decoders.py`.
+Padding is on the right and changes nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.compatibility import check_choices
@@ -21,7 +20,7 @@ from harken.attention.context import attention_context, build_position
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, NoPositionConfig, PositionConfig
-from harken.attention.transformer_xl import TransformerXLConfig
+from harken.attention.scores import TransformerXLConfig
 from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.conformer import ConformerConfig
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
@@ -30,9 +29,9 @@ from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, Recurrent, RecurrentConfig, TanhConfig
-from harken.layers.stack import Stack
+from harken.layers.transformer import Stack
 from harken.models.initialize import initialize
-from harken.models.inputs import check_rows, check_shape
+from harken.models.inputs import Present, TokenIds, check_rows, check_shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,41 +39,36 @@ class TransformerEncoderConfig:
     """A stack of Transformer blocks."""
 
     kind: Literal["transformer"] = "transformer"
-    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
-    max_length: int = bounded(128, at_least=1)  # the longest input, in tokens
-    attention: MultiHeadConfig = MultiHeadConfig()
-    position: PositionConfig = LearnedConfig()
-    feedforward: FeedForwardConfig = FeedForwardConfig()
-    norm: NormConfig = NormConfig()
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
-    embedding_norm: bool = False  # a norm before the first block, as BERT has
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
+    max_length: int = bounded(128, at_least=1)  # longest input, in tokens
+    attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
+    position: PositionConfig = LearnedConfig()  # position kind
+    feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
+    norm: NormConfig = NormConfig()  # kind and place of the norms
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of inputs and of each part's output
+    embedding_norm: bool = False  # whether to normalize the inputs of the first block, as in BERT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConformerEncoderConfig:
-    """A stack of Conformer blocks; by default distances enter through the score alone."""
+    """A stack of Conformer blocks."""
 
     kind: Literal["conformer"] = "conformer"
-    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)
-    max_length: int = bounded(1024, at_least=1)  # the longest input, in tokens
-    attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())
-    position: PositionConfig = NoPositionConfig()
-    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")
-    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise, in tokens
-    convolution_norm: Literal["batch", "layer"] = "batch"
-    dropout: float = bounded(0.1, at_least=0.0, below=1.0)
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
+    max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
+    attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
+    position: PositionConfig = NoPositionConfig()  # position kind, in addition to the score's
+    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both halves
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # tokens of the depthwise convolution
+    convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of inputs and of each part's output
 
     def __post_init__(self) -> None:
         self.block()  # checks the kernel when the recipe is read
 
     def block(self) -> ConformerConfig:
-        return ConformerConfig(
-            attention=self.attention,
-            feedforward=self.feedforward,
-            kernel=self.kernel,
-            convolution_norm=self.convolution_norm,
-            dropout=self.dropout,
-        )
+        names = (field.name for field in fields(ConformerConfig))
+        return ConformerConfig(**{name: getattr(self, name) for name in names})
 
 
 EncoderConfig = (
@@ -89,7 +83,7 @@ EncoderConfig = (
 
 
 def check_encoder(config: EncoderConfig, width: int) -> None:
-    """Raise if the choices do not fit inputs of this width."""
+    """Raise an error if the config does not fit inputs of this width."""
     if isinstance(config, TransformerEncoderConfig | ConformerEncoderConfig):
         check_choices(config.attention, config.position, width, config.max_length)
     elif isinstance(config, GatedConvolutionConfig) and config.causal:
@@ -109,6 +103,9 @@ def build_encoder(config: EncoderConfig, width: int) -> "Encoder":
     return ConvEncoder(config, width)
 
 
+Inputs = Float[Tensor, "B T J"]
+
+
 class TransformerEncoder(nn.Module):
     """Transformer blocks without a causal mask; padding may be on either side."""
 
@@ -121,9 +118,7 @@ class TransformerEncoder(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.stack = Stack(config, config.layers, self.width, config.max_length)
 
-    def forward(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T H"]:
+    def forward(self, inputs: Inputs, present: Present | None = None) -> Float[Tensor, "B T H"]:
         if present is None:
             positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
         else:
@@ -147,9 +142,7 @@ class ConformerEncoder(nn.Module):
             config.block().build(self.width, config.max_length) for _ in range(config.layers)
         )
 
-    def forward(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T H"]:
+    def forward(self, inputs: Inputs, present: Present | None = None) -> Float[Tensor, "B T H"]:
         positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
         context = attention_context(self.position, padding_mask(present), positions, positions)
         states: Tensor = self.dropout(self.position.embed(inputs, positions[..., None]))
@@ -168,9 +161,7 @@ class RNNEncoder(nn.Module):
         self.recurrent: Recurrent = config.build(width)
         self.width, self.layers = self.recurrent.width, config.layers
 
-    def forward(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T H"]:
+    def forward(self, inputs: Inputs, present: Present | None = None) -> Float[Tensor, "B T H"]:
         return cast(Tensor, self.recurrent(inputs, present)[0])
 
 
@@ -184,9 +175,7 @@ class ConvEncoder(nn.Module):
         self.convolutions = config.build(width)
         self.width, self.layers = width, config.layers
 
-    def forward(
-        self, inputs: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T H"]:
+    def forward(self, inputs: Inputs, present: Present | None = None) -> Float[Tensor, "B T H"]:
         return cast(Tensor, self.convolutions(inputs, present))
 
 
@@ -197,7 +186,7 @@ Encoder = TransformerEncoder | ConformerEncoder | RNNEncoder | ConvEncoder
 class TextEncoderConfig(TransformerEncoderConfig):
     """A Transformer encoder with token embeddings, such as BERT."""
 
-    width: int = bounded(256, at_least=1)  # J
+    width: int = bounded(256, at_least=1)  # width J of the embeddings
     segments: int = bounded(0, at_least=0)  # number of segment embeddings; 0 for none
 
     def __post_init__(self) -> None:
@@ -216,16 +205,12 @@ class TextEncoder(nn.Module):
         self.segment: nn.Embedding | None = None
         if config.segments > 0:
             self.segment = SegmentEmbedding(config.segments, config.width)
-        self.body = TransformerEncoder(config, config.width)
-        self.length, self.width = self.body.length, self.body.width
+        self.encoder = TransformerEncoder(config, config.width)
+        self.length, self.width = self.encoder.length, self.encoder.width
         initialize(self, config.layers, seed)
 
     def forward(
-        self,
-        tokens: Int[Tensor, "B T"],
-        *,
-        present: Bool[Tensor, "B T"] | None = None,
-        segments: Int[Tensor, "B T"] | None = None,
+        self, tokens: TokenIds, *, present: Present | None = None, segments: TokenIds | None = None
     ) -> Float[Tensor, "B T J"]:
         """Return the states; without `segments` every token is in segment 0."""
         check_rows("tokens", tokens, self.length)
@@ -235,7 +220,6 @@ class TextEncoder(nn.Module):
             check_shape("present", present, *tokens.shape)
         embedded: Tensor = self.embedding(tokens)
         if self.segment is not None:
-            embedded = embedded + self.segment(
-                torch.zeros_like(tokens) if segments is None else segments
-            )
-        return cast(Tensor, self.body(embedded, present))
+            segments = torch.zeros_like(tokens) if segments is None else segments
+            embedded = embedded + self.segment(segments)
+        return cast(Tensor, self.encoder(embedded, present))

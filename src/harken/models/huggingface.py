@@ -1,13 +1,12 @@
-"""Load a Hugging Face folder into Harken's own modules, with equal numbers.
+"""Load a Hugging Face folder into Harken's modules, with equal outputs.
 
-    config.json         -> GPTConfig or TextEncoderConfig    (bert, gpt2, llama; nothing else)
-    model.safetensors   -> renamed, split and turned     (or the shards of an index)
+    config.json         -> GPTConfig or TextEncoderConfig (bert, gpt2 and llama only)
+    model.safetensors   -> renamed, split and transposed weights (or the shards of an index)
 
-Loading is strict. A setting that Harken does not know could change the numbers, so it is refused
-unless it is off. Every weight of the model must be in the file in its shape, and every tensor of
-the file must be used or be a known extra. Nothing is executed: no pickle, no code of a config.
-Sizes are compared with the file before a model is built. Tokenizers, heads of BERT and dropout are
-not loaded.
+Loading is strict. An unknown setting could change the outputs, so it is refused unless it is off.
+Every weight of the model must be in the file in its shape, and every tensor of the file must be
+used or be a known extra. No pickle and no code of a config is run. Sizes are compared with the file
+before a model is built. Tokenizers, heads of BERT and dropout are not loaded.
 """
 
 import re
@@ -27,7 +26,14 @@ from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.models.encoders import TextEncoder, TextEncoderConfig
 from harken.models.gpt import GPT, GPTConfig
-from harken.models.huggingface_files import CONFIG, Settings, Stored, rotary_base, stored_in
+from harken.models.huggingface_files import (
+    CONFIG,
+    RESTORE,
+    Settings,
+    Stored,
+    rotary_base,
+    stored_in,
+)
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 ACTIVATIONS: dict[str, Any] = {
@@ -41,62 +47,59 @@ TIED = r"|lm_head\.weight"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedModel:
-    """A model with its weights, and what it was made from."""
+    """A model with its weights, and its source."""
 
     model: GPT | TextEncoder
     model_type: str
     config: GPTConfig | TextEncoderConfig
     vocabulary: int
-    used: tuple[str, ...]  # tensors of the file
+    used: tuple[str, ...]  # tensors of the file that are weights of the model
     unused: tuple[str, ...]  # known extras
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSource:
-    """Where a weight stands in the file, and what is done to it."""
+    """A tensor of the file and its conversion to a weight."""
 
     name: str
     shape: tuple[int, ...]  # as stored
-    turned: bool = False  # stored as (in, out)
-    third: int | None = None  # one of three that are fused along the last axis
+    transposed: bool = False  # stored as (in, out)
+    third: int | None = None  # index among three weights that are fused along the last axis
 
-    def take(self, stored: Tensor) -> Tensor:
+    def convert(self, stored: Tensor) -> Tensor:
         part = stored if self.third is None else stored.chunk(3, dim=-1)[self.third]
-        return part.T if self.turned else part
+        return part.T if self.transposed else part
 
 
 Renaming = Iterator[tuple[str, WeightSource]]
-"""(Harken's name, its source), one layer after the other and never all at once."""
+"""(Harken's name, its source), generated layer by layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightMap:
-    """What a config.json asks for; `extras` are tensors that may be left over."""
+    """The model that a config.json describes, and the names of its weights."""
 
     config: GPTConfig | TextEncoderConfig
     vocabulary: int
-    prefix: str  # that names of the file may have
+    prefix: str  # optional prefix of the names in the file
     renaming: Renaming
-    extras: re.Pattern[str]
+    extras: re.Pattern[str]  # tensors that may be left over
 
 
 def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel:
-    """The model of a folder; half precision is widened to `dtype`."""
+    """Load the model of a folder, converted to `dtype`."""
     settings = Settings.of(folder / CONFIG)
     model_type = settings.text("model_type", "")
     if model_type not in WEIGHT_MAPS:
         raise UserError(
             f"{settings.path}: unknown model_type "
             f"(expected one of {', '.join(WEIGHT_MAPS)}, got {model_type!r})",
-            fix="Harken reads these alone; convert the model to one of them",
+            fix="Harken loads only these types; convert the model to one of them",
         )
     try:
         weight_map = WEIGHT_MAPS[model_type](settings)
-    except ValueError as error:  # of the records: heads that do not divide a width
-        raise UserError(
-            f"{settings.path}: found sizes that do not fit ({error})",
-            fix="restore config.json from where the model came from",
-        ) from None
+    except ValueError as error:  # of a config class, such as heads that do not divide a width
+        raise UserError(f"{settings.path}: sizes do not fit ({error})", fix=RESTORE) from None
     settings.refuse_unknown()
 
     stored = _canonical(stored_in(folder), weight_map.prefix)
@@ -109,9 +112,9 @@ def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedMo
     for name in unused:
         if not weight_map.extras.fullmatch(name):
             raise UserError(
-                f"{stored[name].path}: found the tensor {stored[name].name!r} that Harken's "
-                f"{model_type} has no place for, wanted only weights of config.json's model",
-                fix="save the bare model without heads or adapters, or restore its config.json",
+                f"{stored[name].path}: Harken's {model_type} has no place for the tensor "
+                f"{stored[name].name!r} (expected only weights of the model in {CONFIG})",
+                fix=f"save the bare model without heads or adapters, or restore its {CONFIG}",
             )
     return LoadedModel(
         model=_fill(weight_map, sources, stored, dtype),
@@ -124,7 +127,7 @@ def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedMo
 
 
 def _canonical(stored: list[Stored], prefix: str) -> dict[str, Stored]:
-    """By one name, whichever of a class's names and spellings the file has."""
+    """Return the tensors by name, without the prefix and with the current names of norms."""
     named: dict[str, Stored] = {}
     for tensor in stored:
         name = tensor.name.removeprefix(prefix)
@@ -141,19 +144,19 @@ def _canonical(stored: list[Stored], prefix: str) -> dict[str, Stored]:
 
 
 def _check(source: WeightSource, stored: Mapping[str, Stored], folder: Path) -> None:
-    """A weight's source is there, in its shape, in floating-point numbers."""
-    found = stored.get(source.name)
-    if found is None:
+    """Raise an error unless the source is stored in its shape, as floating-point numbers."""
+    tensor = stored.get(source.name)
+    if tensor is None:
         raise UserError(
-            f"{folder}: found no tensor {source.name!r} in the weights, "
-            f"wanted one of shape {list(source.shape)}",
-            fix="download the weights that belong to this config.json",
+            f"{folder}: there is no tensor {source.name!r} of shape {list(source.shape)}",
+            fix=f"download the weights that belong to this {CONFIG}",
         )
-    if found.shape != source.shape or found.kind not in FLOATS:
+    if tensor.shape != source.shape or tensor.kind not in FLOATS:
         raise UserError(
-            f"{found.path}: found {found.name!r} of shape {list(found.shape)} in {found.kind}, "
-            f"wanted {list(source.shape)} in one of {', '.join(FLOATS)}",
-            fix="use the weights that belong to this config.json, not quantized",
+            f"{tensor.path}: {tensor.name!r} has the wrong shape or type (expected "
+            f"{list(source.shape)} in {', '.join(FLOATS)}, got {list(tensor.shape)} in "
+            f"{tensor.kind})",
+            fix=f"use the weights that belong to this {CONFIG}, not quantized",
         )
 
 
@@ -163,49 +166,42 @@ def _fill(
     stored: Mapping[str, Stored],
     dtype: torch.dtype,
 ) -> GPT | TextEncoder:
-    """Build without memory, then put the file's weights in place."""
+    """Build the model on the meta device, then assign the weights."""
     with torch.device("meta"):
         model = weight_map.config.build(weight_map.vocabulary, seed=0)
     weights = {
-        name: source.take(stored[source.name].read())
+        name: source.convert(stored[source.name].read())
         .to(dtype)
         .clone(memory_format=torch.contiguous_format)
         for name, source in sources.items()
     }
-    if (
-        isinstance(model, GPT)
-        and isinstance(weight_map.config, GPTConfig)
-        and weight_map.config.tie_embeddings
-    ):
-        _check_tie(weights["embedding.weight"], stored.get("lm_head.weight"))
-        weights["lm_head.weight"] = weights["embedding.weight"]
-        model.load_state_dict(weights, assign=True)
+    tied = isinstance(weight_map.config, GPTConfig) and weight_map.config.tie_embeddings
+    if tied:
+        embedding, head = weights["embedding.weight"], stored.get("lm_head.weight")
+        if head is not None and not torch.equal(head.read().to(dtype), embedding):
+            raise UserError(
+                f"{head.path}: {head.name!r} differs from the embeddings, but {CONFIG} sets "
+                "tie_word_embeddings",
+                fix="set tie_word_embeddings to false if the model was trained so",
+            )
+        weights["lm_head.weight"] = embedding
+    model.load_state_dict(weights, assign=True)
+    if isinstance(model, GPT) and tied:
         model.lm_head.weight = model.embedding.weight
-    else:
-        model.load_state_dict(weights, assign=True)
     return model
-
-
-def _check_tie(embedding: Tensor, lm_head: Stored | None) -> None:
-    if lm_head is not None and not torch.equal(lm_head.read().to(embedding.dtype), embedding):
-        raise UserError(
-            f"{lm_head.path}: found {lm_head.name!r} unlike the table of embeddings, wanted them "
-            "equal as config.json has tie_word_embeddings",
-            fix="set tie_word_embeddings to false if the model was trained so",
-        )
 
 
 # The three families
 
 
-def _linears(
-    of: str, to: str, maps: Mapping[str, str], sizes: tuple[int, int], *, bias: bool = True
+def _linear(
+    theirs: str, ours: str, sizes: tuple[int, int], *, bias: bool = True, transposed: bool = False
 ) -> Renaming:
-    """Maps of one size, (in, out), that are stored as PyTorch's own are."""
-    for theirs, ours in maps.items():
-        yield f"{to}.{ours}.weight", WeightSource(f"{of}.{theirs}.weight", sizes[::-1])
-        if bias:
-            yield f"{to}.{ours}.bias", WeightSource(f"{of}.{theirs}.bias", sizes[1:])
+    """Yield a linear layer of sizes (in, out), stored as (out, in) unless `transposed`."""
+    shape = sizes if transposed else sizes[::-1]
+    yield f"{ours}.weight", WeightSource(f"{theirs}.weight", shape, transposed)
+    if bias:
+        yield f"{ours}.bias", WeightSource(f"{theirs}.bias", sizes[1:])
 
 
 def _norm(theirs: str, ours: str, width: int, *, bias: bool = True) -> Renaming:
@@ -217,7 +213,7 @@ def _bert(settings: Settings) -> WeightMap:
     settings.only("position_embedding_type", "absolute")
     settings.only("is_decoder", False)
     settings.only("add_cross_attention", False)
-    settings.flag("tie_word_embeddings", True)  # of a head that is not read
+    settings.flag("tie_word_embeddings", True)  # of a head that is not loaded
     config = TextEncoderConfig(
         layers=settings.size("num_hidden_layers"),
         width=settings.size("hidden_size"),
@@ -241,26 +237,24 @@ def _bert_renaming(config: TextEncoderConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
     for ours, theirs, rows in (
         ("embedding", "word", vocabulary),
-        ("body.position.tables.0", "position", config.max_length),
+        ("encoder.position.tables.0", "position", config.max_length),
         ("segment", "token_type", config.segments),
     ):
-        yield (
-            f"{ours}.weight",
-            WeightSource(f"embeddings.{theirs}_embeddings.weight", (rows, width)),
-        )
+        name = f"embeddings.{theirs}_embeddings.weight"
+        yield f"{ours}.weight", WeightSource(name, (rows, width))
     yield from _norm("embeddings.LayerNorm", "encoder.norm", width)
-    attention = {
-        "attention.self.query": "attention.score.q_proj",
-        "attention.self.key": "attention.score.k_proj",
-        "attention.self.value": "attention.v_proj",
-        "attention.output.dense": "attention.out_proj",
-    }
     for layer in range(config.layers):
-        of, to = f"encoder.layer.{layer}", f"body.stack.blocks.{layer}"
-        yield from _linears(of, to, attention, (width, width))
+        of, to = f"encoder.layer.{layer}", f"encoder.stack.blocks.{layer}"
+        for theirs, ours, sizes in (
+            ("attention.self.query", "attention.score.q_proj", (width, width)),
+            ("attention.self.key", "attention.score.k_proj", (width, width)),
+            ("attention.self.value", "attention.v_proj", (width, width)),
+            ("attention.output.dense", "attention.out_proj", (width, width)),
+            ("intermediate.dense", "feedforward.up_proj", (width, inner)),
+            ("output.dense", "feedforward.down_proj", (inner, width)),
+        ):
+            yield from _linear(f"{of}.{theirs}", f"{to}.{ours}", sizes)
         yield from _norm(f"{of}.attention.output.LayerNorm", f"{to}.attention_norm", width)
-        yield from _linears(of, to, {"intermediate.dense": "feedforward.up_proj"}, (width, inner))
-        yield from _linears(of, to, {"output.dense": "feedforward.down_proj"}, (inner, width))
         yield from _norm(f"{of}.output.LayerNorm", f"{to}.feedforward_norm", width)
 
 
@@ -296,16 +290,15 @@ def _gpt2_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
         yield from _norm(f"{of}.ln_1", f"{to}.attention_norm", width)
         yield from _norm(f"{of}.ln_2", f"{to}.feedforward_norm", width)
         for third, ours in enumerate(("score.q_proj", "score.k_proj", "v_proj")):
-            fused, own = f"{of}.attn.c_attn", f"{to}.attention.{ours}"
-            yield f"{own}.weight", WeightSource(f"{fused}.weight", (width, 3 * width), True, third)
-            yield f"{own}.bias", WeightSource(f"{fused}.bias", (3 * width,), False, third)
+            fused, name = f"{of}.attn.c_attn", f"{to}.attention.{ours}"
+            yield f"{name}.weight", WeightSource(f"{fused}.weight", (width, 3 * width), True, third)
+            yield f"{name}.bias", WeightSource(f"{fused}.bias", (3 * width,), False, third)
         for theirs, ours, sizes in (
             ("attn.c_proj", "attention.out_proj", (width, width)),
             ("mlp.c_fc", "feedforward.up_proj", (width, inner)),
             ("mlp.c_proj", "feedforward.down_proj", (inner, width)),
         ):
-            yield f"{to}.{ours}.weight", WeightSource(f"{of}.{theirs}.weight", sizes, True)
-            yield f"{to}.{ours}.bias", WeightSource(f"{of}.{theirs}.bias", sizes[1:])
+            yield from _linear(f"{of}.{theirs}", f"{to}.{ours}", sizes, transposed=True)
     yield from _norm("ln_f", "stack.norm", width)
     if not config.tie_embeddings:
         yield "lm_head.weight", WeightSource("lm_head.weight", (vocabulary, width))
@@ -314,7 +307,7 @@ def _gpt2_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
 def _llama(settings: Settings) -> WeightMap:
     settings.choice("hidden_act", {"silu": 0, "swish": 0}, "silu")
     width, heads = settings.size("hidden_size"), settings.size("num_attention_heads")
-    each = settings.size("head_dim", max(1, width // heads))
+    head_width = settings.size("head_dim", max(1, width // heads))
     config = GPTConfig(
         layers=settings.size("num_hidden_layers"),
         width=width,
@@ -322,8 +315,8 @@ def _llama(settings: Settings) -> WeightMap:
         attention=MultiHeadConfig(
             heads=heads,
             kv_heads=settings.size("num_key_value_heads", heads),
-            head_width=each,
-            key_width=each,
+            head_width=head_width,
+            key_width=head_width,
             bias=settings.flag("attention_bias", False),
         ),
         position=RotaryConfig(base=rotary_base(settings)),
@@ -343,29 +336,27 @@ def _llama(settings: Settings) -> WeightMap:
 
 def _llama_renaming(config: GPTConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
-    each = cast(int, config.attention.head_width)
-    joined = each * config.attention.heads
-    shared = each * cast(int, config.attention.kv_heads)
+    head_width = cast(int, config.attention.head_width)
+    joined = head_width * config.attention.heads
+    shared = head_width * cast(int, config.attention.kv_heads)
     yield "embedding.weight", WeightSource("embed_tokens.weight", (vocabulary, width))
-    by_size = [
-        ({"self_attn.q_proj": "attention.score.q_proj"}, (width, joined)),
-        ({"self_attn.k_proj": "attention.score.k_proj"}, (width, shared)),
-        ({"self_attn.v_proj": "attention.v_proj"}, (width, shared)),
-        ({"self_attn.o_proj": "attention.out_proj"}, (joined, width)),
-    ]
-    # silu(widen) * gate: the map inside silu, which they call the gate, is our widen.
-    widening = {"mlp.gate_proj": "feedforward.up_proj", "mlp.up_proj": "feedforward.gate_proj"}
-    narrowing = {"mlp.down_proj": "feedforward.down_proj"}
     for layer in range(config.layers):
         of, to = f"layers.{layer}", f"stack.blocks.{layer}"
         yield from _norm(f"{of}.input_layernorm", f"{to}.attention_norm", width, bias=False)
         after = f"{of}.post_attention_layernorm"
         yield from _norm(after, f"{to}.feedforward_norm", width, bias=False)
-        for maps, sizes in by_size:
-            yield from _linears(of, to, maps, sizes, bias=config.attention.bias)
-        bias = config.feedforward.bias
-        yield from _linears(of, to, widening, (width, inner), bias=bias)
-        yield from _linears(of, to, narrowing, (inner, width), bias=bias)
+        for theirs, ours, sizes in (
+            ("self_attn.q_proj", "attention.score.q_proj", (width, joined)),
+            ("self_attn.k_proj", "attention.score.k_proj", (width, shared)),
+            ("self_attn.v_proj", "attention.v_proj", (width, shared)),
+            ("self_attn.o_proj", "attention.out_proj", (joined, width)),
+            # Harken computes silu(up_proj) * gate_proj, Llama silu(gate_proj) * up_proj.
+            ("mlp.gate_proj", "feedforward.up_proj", (width, inner)),
+            ("mlp.up_proj", "feedforward.gate_proj", (width, inner)),
+            ("mlp.down_proj", "feedforward.down_proj", (inner, width)),
+        ):
+            part = config.feedforward if theirs.startswith("mlp") else config.attention
+            yield from _linear(f"{of}.{theirs}", f"{to}.{ours}", sizes, bias=part.bias)
     yield from _norm("norm", "stack.norm", width, bias=False)
     if not config.tie_embeddings:
         yield "lm_head.weight", WeightSource("lm_head.weight", (vocabulary, width))

@@ -1,8 +1,7 @@
-"""The files of a Hugging Face folder, read with mistrust: settings, and where each tensor stands.
+"""The files of a Hugging Face folder: settings, and the headers of the weights.
 
-Settings are asked for one by one; one that nobody asked for could change the numbers, so it is
-refused unless it is off or known to say nothing of them. Of weights only headers are read here.
-What the settings and names mean is in `huggingface.py`.
+`Settings` records which keys are read. Any other key could change the outputs, so it is refused
+unless it is off or known not to matter. `huggingface.py` interprets settings and names.
 """
 
 import json
@@ -24,8 +23,9 @@ LARGEST_CONFIG = 2**20  # bytes
 LARGEST_INDEX = 2**24
 LARGEST_SIZE = 2**31 - 1
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+RESTORE = "restore config.json from the source of the model"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
-FITS: dict[str, Callable[[Any], bool]] = {
+VALID: dict[str, Callable[[Any], bool]] = {
     "a string": lambda value: isinstance(value, str),
     "true or false": lambda value: isinstance(value, bool),
     "a whole number above 0": lambda value: type(value) is int and 0 < value <= LARGEST_SIZE,
@@ -33,7 +33,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
 }
 T = TypeVar("T")
 
-# Settings that say nothing of the numbers: notes, training, generation, heads that are not read.
+# Settings that do not change the outputs: notes, training, generation, heads that are not loaded.
 INERT = re.compile(
     r"_.*|transformers.*|architectures|name_or_path|(torch_)?dtype|use_bfloat16|torchscript"
     r"|finetuning_task|task_specific_params|problem_type|tokenizer_class|prefix|directionality"
@@ -47,32 +47,32 @@ INERT = re.compile(
 
 
 def _brief(value: object) -> str:
-    """Write a value for a message, however long and deep it is."""
+    """Return a short text for a value of any length and depth."""
     return reprlib.repr(value)[:80]
 
 
 class Settings:
-    """A JSON object whose keys are asked for one by one, so that those never asked for show."""
+    """A JSON object that records which keys are read."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.path, self.values = path, values
-        self.asked: set[str] = set()
+        self.known: set[str] = set()
 
     @classmethod
     def of(cls, path: Path) -> "Settings":
         return cls(path, read_object(path, LARGEST_CONFIG))
 
-    def get(self, key: str, wanted: str, default: Any) -> Any:
-        """A value of a kind, or the default where it is absent or null."""
-        self.asked.add(key)
+    def get(self, key: str, expected: str, default: Any) -> Any:
+        """Return a value of a type in `VALID`, or the default if it is absent or null."""
+        self.known.add(key)
         value = self.values.get(key)
         if value is None and default is not None:
             return default
-        if not FITS[wanted](value):
-            found = "nothing" if value is None else _brief(value)
+        if not VALID[expected](value):
             raise UserError(
-                f"{self.path}: found {found} for {key!r}, wanted {wanted}",
-                fix=f"restore {CONFIG} from where the model came from",
+                f"{self.path}: {key!r} has a wrong value (expected {expected}, got "
+                f"{'nothing' if value is None else _brief(value)})",
+                fix=RESTORE,
             )
         return value
 
@@ -95,28 +95,27 @@ class Settings:
         return choices[value]
 
     def only(self, key: str, value: object) -> None:
-        """A setting that Harken has one value of; absent means that value."""
-        self.asked.add(key)
+        """Raise an error unless a setting is absent or has the only value that Harken supports."""
+        self.known.add(key)
         if self.values.get(key) not in (None, value):
             raise self.unsupported(key, json.dumps(value))
 
-    def unsupported(self, key: str, wanted: str) -> UserError:
+    def unsupported(self, key: str, expected: str) -> UserError:
         return UserError(
-            f"{self.path}: found {key!r} = {_brief(self.values[key])}, "
-            f"which Harken cannot compute, wanted {wanted}",
-            fix="use another model; altering config.json would alter its answers",
+            f"{self.path}: Harken does not support this value of {key!r} "
+            f"(expected {expected}, got {_brief(self.values[key])})",
+            fix="use another model; editing config.json would change its outputs",
         )
 
     def refuse_unknown(self) -> None:
         for key, value in self.values.items():
             off = value is None or value is False or value == {} or value == []
-            if off or key in self.asked or INERT.fullmatch(key):
-                continue
-            raise UserError(
-                f"{self.path}: found the setting {key!r} = {_brief(value)}, wanted "
-                "none that Harken does not know: it could change what the model computes",
-                fix="remove it from config.json if you are sure that it does not",
-            )
+            if not (off or key in self.known or INERT.fullmatch(key)):
+                raise UserError(
+                    f"{self.path}: unknown setting {key!r} = {_brief(value)}; it could change what "
+                    "the model computes",
+                    fix="remove it from config.json if you are sure that it does not",
+                )
 
 
 def read_object(path: Path, max_bytes: int) -> dict[str, Any]:
@@ -131,34 +130,31 @@ def read_object(path: Path, max_bytes: int) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(
             f"{shown(path)}: this is not a JSON object (got {type(values).__name__})",
-            fix=f"restore {path.name} from where the model came from",
+            fix=f"restore {path.name} from the source of the model",
         )
     return values
 
 
 def rotary_base(settings: Settings) -> float:
-    """Return `rope_theta` from wherever a config has it; raise if rotary angles are scaled."""
+    """Return `rope_theta` of a config; raise an error if the rotary angles are scaled."""
     base = settings.number("rope_theta", 10000.0)
     given = "rope_theta" in settings.values
     for key in ("rope_scaling", "rope_parameters"):
-        settings.asked.add(key)
-        inside = settings.values.get(key) or {}
-        if not isinstance(inside, dict):
+        settings.known.add(key)
+        options = settings.values.get(key) or {}
+        if not isinstance(options, dict):
             raise settings.unsupported(key, "null or an object")
-        kind = inside.get("rope_type", inside.get("type", "default"))
-        strange = inside.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-        if kind != "default" or strange or inside.get("partial_rotary_factor", 1.0) != 1.0:
+        kind = options.get("rope_type", options.get("type", "default"))
+        unknown = options.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+        if kind != "default" or unknown or options.get("partial_rotary_factor", 1.0) != 1.0:
             raise settings.unsupported(key, "rotary positions that are not scaled")
-        if "rope_theta" in inside:
-            own = Settings(settings.path, inside).number("rope_theta", base)
-            if given and own != base:
-                raise settings.unsupported(key, f"the rope_theta {base} that stands beside it")
-            base, given = own, True
+        if "rope_theta" in options:
+            nested = Settings(settings.path, options).number("rope_theta", base)
+            if given and nested != base:
+                raise settings.unsupported(key, f"rope_theta {base}, as at the top level")
+            base, given = nested, True
     if base <= 1:
-        raise UserError(
-            f"{settings.path}: found rope_theta {base}, wanted more than 1",
-            fix="restore config.json from where the model came from",
-        )
+        raise UserError(f"{settings.path}: rope_theta must be above 1 (got {base})", fix=RESTORE)
     return base
 
 
@@ -186,46 +182,48 @@ class Stored:
 
 
 def stored_in(folder: Path) -> list[Stored]:
-    """Names, shapes and kinds of all tensors; no weight is read."""
+    """Return names, shapes and types of all tensors; no weight is read."""
     if is_file(folder / WEIGHTS):
         return _header(folder / WEIGHTS)
-    if not is_file(folder / INDEX):
+    index = folder / INDEX
+    if not is_file(index):
         pickled = sorted(path.name for kind in PICKLED for path in folder.glob(kind))
         if pickled:
             raise UserError(
-                f"{folder / pickled[0]}: found pickled weights alone, which could run any code, "
-                f"wanted {WEIGHTS}",
+                f"{folder / pickled[0]}: pickled weights could run any code (expected {WEIGHTS})",
                 fix="convert to safetensors: load the model with transformers where you trust it, "
                 "and save_pretrained(folder, safe_serialization=True)",
             )
         raise UserError(
-            f"{folder / WEIGHTS}: found no such file, wanted the model's weights",
+            f"{folder / WEIGHTS}: file not found (expected the model's weights)",
             fix=f"download {WEIGHTS} or {INDEX} and its shards",
         )
-    index = folder / INDEX
-    places = read_object(index, LARGEST_INDEX).get("weight_map")
-    whole = isinstance(places, dict) and all(isinstance(one, str) for one in places.values())
-    if not isinstance(places, dict) or not whole or not places:
+    shards = read_object(index, LARGEST_INDEX).get("weight_map")
+    if (
+        not isinstance(shards, dict)
+        or not shards
+        or not all(isinstance(shard, str) for shard in shards.values())
+    ):
         raise UserError(
-            f"{index}: found no 'weight_map' of tensors to files, wanted one",
-            fix=f"restore {INDEX} from where the model came from",
+            f"{index}: there is no 'weight_map' from tensors to files",
+            fix=f"restore {INDEX} from the source of the model",
         )
-    found: list[Stored] = []
-    for shard in sorted(set(places.values())):
+    tensors: list[Stored] = []
+    for shard in sorted(set(shards.values())):
         if not re.fullmatch(r"[\w.-]+\.safetensors", shard) or not is_file(folder / shard):
             raise UserError(
-                f"{index}: found {shard!r}, wanted the name of a safetensors file in this folder",
+                f"{index}: {shard!r} is not the name of a safetensors file in this folder",
                 fix="download every shard into the folder",
             )
-        found += _header(folder / shard)
-    wrong = {(one.name, one.path.name) for one in found} ^ set(places.items())
+        tensors += _header(folder / shard)
+    wrong = {(tensor.name, tensor.path.name) for tensor in tensors} ^ set(shards.items())
     if wrong:
         name, shard = min(wrong)
         raise UserError(
-            f"{index}: found that {name!r} is in one of the index and {shard}, wanted it in both",
+            f"{index}: {name!r} must be both in the index and in {shard} (got one of the two)",
             fix="download the index and all shards of the same version",
         )
-    return found
+    return tensors
 
 
 def _header(path: Path) -> list[Stored]:

@@ -1,7 +1,6 @@
-"""First weights: small and normal, with the paths into the residual stream scaled down by depth.
+"""Initial weights: small and normal; projections to the residual stream are scaled by depth.
 
-A residual stream that sums 2L terms of equal size grows as sqrt(2L); scaling what each layer adds
-by 1 / sqrt(2L) keeps its size at the start, as GPT-2 does.
+The residual stream sums 2L terms, so they are scaled by 1 / sqrt(2L), as in GPT-2.
 """
 
 import math
@@ -9,15 +8,13 @@ import math
 import torch
 from torch import nn
 
-from harken.attention.residual import ResidualLinear
-from harken.attention.scores import INITIAL_STD, Score
+from harken.attention.multihead import ResidualLinear
+from harken.attention.query_key import Score
+from harken.attention.scores import INITIAL_STD
 
 
 def initialize(model: nn.Module, layers: int, seed: int) -> None:
-    """Draw every weight from one seeded stream, whatever was drawn before.
-
-    Modules of PyTorch are initialized here; a score initializes the parameters it holds itself.
-    """
+    """Draw every weight from one seeded stream; scores initialize their own parameters."""
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
@@ -27,16 +24,14 @@ def initialize(model: nn.Module, layers: int, seed: int) -> None:
         elif isinstance(module, Score):
             module.reset_parameters(generator)
         elif isinstance(module, nn.RNNBase):
-            # PyTorch's own choice, from our stream: small enough for a step to keep its size.
+            bound = module.hidden_size**-0.5  # PyTorch's default
             for parameter in module.parameters(recurse=False):
-                reach = module.hidden_size**-0.5
-                nn.init.uniform_(parameter, -reach, reach, generator=generator)
+                nn.init.uniform_(parameter, -bound, bound, generator=generator)
         elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.ConvTranspose1d):
             nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5), generator=generator)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-    shrink = 1.0 / math.sqrt(2 * layers)
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, ResidualLinear):
-                module.weight.mul_(shrink)
+                module.weight.mul_(1.0 / math.sqrt(2 * layers))

@@ -1,17 +1,16 @@
 """Speech recognition by CTC, by attention, or by both.
 
-    frames B S F  --front-->  B M J  --encoder-->  memory B M H
+    frames B S F  --frontend-->  B M J  --encoder-->  memory B M H
     memory  --CTC-->  B M V                       a symbol or the blank per place
     memory, symbols so far  --decoder-->  B T V
 
-The encoder is any of `encoders.py`. The blank is symbol 0, the vocabulary's padding. With
-`memory_ms`, an RNN decoder attends only to this much sound around its last attention.
+The blank is symbol 0, the vocabulary's padding.
 """
 
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.config import bounded
@@ -28,7 +27,7 @@ from harken.models.encoders import (
     check_encoder,
 )
 from harken.models.initialize import initialize
-from harken.models.inputs import check_length, check_rows, check_shape
+from harken.models.inputs import Present, TokenIds, check_length, check_rows, check_shape
 from harken.models.seq2seq import (
     DecoderConfig,
     EncoderOutput,
@@ -42,42 +41,40 @@ BLANK = 0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecognizerConfig:
-    """A speech recognizer; `width` is that of the front's outputs."""
+    """A speech recognizer."""
 
     kind: Literal["recognizer"] = "recognizer"
-    width: int = bounded(144, at_least=1)
-    frontend: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()
-    encoder: EncoderConfig = ConformerEncoderConfig()
-    ctc: bool = True
-    decoder: DecoderConfig | None = None
-    # The attention window of an RNN decoder, both sides.
+    width: int = bounded(144, at_least=1)  # width of the frontend's outputs
+    frontend: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()  # from frames to tokens
+    encoder: EncoderConfig = ConformerEncoderConfig()  # the encoder
+    ctc: bool = True  # whether the model has a CTC head
+    decoder: DecoderConfig | None = None  # the attention decoder, if any
+    # Milliseconds of sound that an RNN decoder attends to, around its last attention.
     attention_window_ms: float | None = bounded(None, above=0.0, at_most=1e9)
-    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the front's outputs
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the frontend's outputs
 
     def __post_init__(self) -> None:
         check_encoder(self.encoder, self.width)
         if not self.ctc and self.decoder is None:
             raise ValueError("a recognizer needs ctc, a decoder or both; choose one")
-        if self.attention_window_ms is not None and not isinstance(
-            self.decoder, AttentionRNNDecoderConfig
-        ):
-            raise ValueError("memory_ms is a window of the RNN decoder; set decoder.kind = 'rnn'")
+        rnn = isinstance(self.decoder, AttentionRNNDecoderConfig)
+        if self.attention_window_ms is not None and not rnn:
+            raise ValueError("attention_window_ms needs an RNN decoder; set decoder.kind = 'rnn'")
         if self.decoder is not None:
-            check_memory(self.decoder, getattr(self.encoder, "length", None))
+            check_memory(self.decoder, getattr(self.encoder, "max_length", None))
 
     def build(self, vocabulary: int, features: int, hop_ms: float, seed: int) -> "SpeechRecognizer":
         """Build for frames of `features` numbers, one every `hop_ms`."""
         return SpeechRecognizer(self, vocabulary, features, hop_ms, seed)
 
     def windowed(self, hop_ms: float) -> DecoderConfig | None:
-        """Return the decoder's config with `memory_ms` as places of the memory."""
-        if self.attention_window_ms is None or not isinstance(
-            self.decoder, AttentionRNNDecoderConfig
-        ):
-            return self.decoder
-        places = max(1, round(self.attention_window_ms / (2 * hop_ms * self.frontend.subsampling)))
-        location = replace(self.decoder.location or LocationConfig(), window=places)
-        return replace(self.decoder, location=location)
+        """Return the decoder's config with the attention window in places of the memory."""
+        decoder, window_ms = self.decoder, self.attention_window_ms
+        if window_ms is None or not isinstance(decoder, AttentionRNNDecoderConfig):
+            return decoder
+        places = max(1, round(window_ms / (2 * hop_ms * self.frontend.subsampling)))
+        location = replace(decoder.location or LocationConfig(), window=places)
+        return replace(decoder, location=location)
 
 
 class RecognizerOutput(NamedTuple):
@@ -89,18 +86,18 @@ class RecognizerOutput(NamedTuple):
 
 
 class SpeechRecognizer(Seq2Seq):
-    """Front, encoder, and CTC, a decoder or both."""
+    """Frontend, encoder, and CTC, a decoder or both."""
 
     def __init__(
         self, config: RecognizerConfig, vocabulary: int, features: int, hop_ms: float, seed: int
     ) -> None:
         super().__init__()
         self.features = features
-        self.front = config.frontend.build(features, config.width)
+        self.frontend = config.frontend.build(features, config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = build_encoder(config.encoder, config.width)
-        # Attention blocks start with a norm. To other encoders the front's small initial outputs
-        # would look like silence, and they would learn to emit blanks only.
+        # Attention blocks start with a norm. Without one, other encoders would learn to emit only
+        # blanks, because the frontend's initial outputs are small.
         attends = isinstance(self.encoder, TransformerEncoder | ConformerEncoder)
         self.norm = nn.Identity() if attends else nn.LayerNorm(config.width)
         width, layers = self.encoder.width, self.encoder.layers
@@ -113,7 +110,7 @@ class SpeechRecognizer(Seq2Seq):
             self.decoder = self.build_decoder(decoder, vocabulary, self.encoder, width, seed)
             self.max_target, layers = decoder.max_length, max(layers, decoder_layers(decoder))
         limit = self.encoder.length
-        self.max_frames = None if limit is None else limit * self.front.stride
+        self.max_frames = None if limit is None else limit * self.frontend.stride
         initialize(self, layers, seed)
 
     @property
@@ -124,7 +121,7 @@ class SpeechRecognizer(Seq2Seq):
 
     def encode(self, frames: Float[Tensor, "B S F"], present: Bool[Tensor, "B S"]) -> EncoderOutput:
         """Return the memory that CTC and the decoder read."""
-        tokens = self.front(frames, present)
+        tokens = self.frontend(frames, present)
         states = self.encoder(self.dropout(self.norm(tokens.tokens)), tokens.present)
         return EncoderOutput(states, tokens.present)
 
@@ -137,9 +134,9 @@ class SpeechRecognizer(Seq2Seq):
         self,
         frames: Float[Tensor, "B S F"],
         present: Bool[Tensor, "B S"],
-        target: Int[Tensor, "B T"],
+        target: TokenIds,
         *,
-        at: Bool[Tensor, "B T"] | None = None,
+        at: Present | None = None,
     ) -> RecognizerOutput:
         """Return the logits of CTC, and of the token after each of `target` (or only `at`)."""
         check_shape("frames", frames, "batch", "time", self.features)

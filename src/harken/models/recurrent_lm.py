@@ -10,81 +10,80 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.scores import INITIAL_STD
 from harken.config import bounded
 from harken.layers.convolution import CausalConvolutionConfig, Convolutions, GatedConvolutionConfig
-from harken.layers.embedding import TokenEmbedding
-from harken.layers.output import OutputLinear
+from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
 from harken.models.gpt import GPTConfig
 from harken.models.initialize import initialize
-from harken.models.inputs import check_rows
+from harken.models.inputs import Present, TokenIds, check_rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecurrentLMConfig:
-    """`dropout` is applied before and after the recurrence."""
+    """A recurrent language model."""
 
     kind: Literal["rnn"] = "rnn"
-    width: int = bounded(256, at_least=1)  # J of the embeddings
-    cell: RecurrentConfig = LSTMConfig(layers=2)
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
-    tie_embeddings: bool = False  # the output projection is the embedding table
+    width: int = bounded(256, at_least=1)  # width J of the embeddings
+    cell: RecurrentConfig = LSTMConfig(layers=2)  # the recurrent layers
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of embeddings and of states
+    tie_embeddings: bool = False  # use the embedding table as output projection
 
     def __post_init__(self) -> None:
         if self.cell.direction != "forward":
             raise ValueError(
-                f"direction {self.cell.direction!r} sees later tokens; "
-                "set cell.direction = 'forward'"
+                f"cell.direction: {self.cell.direction!r} sees later tokens; set it to 'forward'"
             )
         hidden = self.cell.hidden_width(self.width)
         if self.tie_embeddings and hidden != self.width:
             raise ValueError(
                 f"states of width {hidden} cannot be multiplied with embeddings of width "
-                f"{self.width}; set tied = false, or leave out cell.hidden"
+                f"{self.width}; set tie_embeddings = false, or leave out cell.hidden"
             )
 
     def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
-        body = self.cell.build(self.width)
-        return FixedStateLM(self, body, body.width, self.cell.layers, vocabulary, seed)
+        backbone = self.cell.build(self.width)
+        return FixedStateLM(self, backbone, backbone.width, self.cell.layers, vocabulary, seed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConvLMConfig:
-    """`dropout` is applied before and after the convolutions."""
+    """A convolutional language model."""
 
     kind: Literal["cnn"] = "cnn"
-    width: int = bounded(256, at_least=1)  # J
+    width: int = bounded(256, at_least=1)  # width J of embeddings and states
+    # The causal convolutions.
     convolutions: CausalConvolutionConfig | GatedConvolutionConfig = CausalConvolutionConfig(
         layers=6
     )
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)
-    tie_embeddings: bool = False  # the output projection is the embedding table
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of embeddings and of states
+    tie_embeddings: bool = False  # use the embedding table as output projection
 
     def __post_init__(self) -> None:
         if isinstance(self.convolutions, GatedConvolutionConfig) and not self.convolutions.causal:
             raise ValueError("a centered kernel sees later tokens; set convolutions.causal = true")
 
     def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
-        body, layers = self.convolutions.build(self.width), self.convolutions.layers
-        return FixedStateLM(self, body, self.width, layers, vocabulary, seed)
+        backbone, layers = self.convolutions.build(self.width), self.convolutions.layers
+        return FixedStateLM(self, backbone, self.width, layers, vocabulary, seed)
 
 
 LanguageModelConfig = GPTConfig | RecurrentLMConfig | ConvLMConfig
 
 
 class FixedStateLM(nn.Module):
-    """Embeddings, a recurrence or causal convolutions, and an output projection."""
+    """Embeddings, recurrent layers or causal convolutions, and an output projection."""
 
     length: int | None = None
 
     def __init__(
         self,
         config: RecurrentLMConfig | ConvLMConfig,
-        body: Recurrent | Convolutions,
+        backbone: Recurrent | Convolutions,
         state_width: int,
         layers: int,
         vocabulary: int,
@@ -92,7 +91,7 @@ class FixedStateLM(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding = TokenEmbedding(vocabulary, config.width)
-        self.body = body
+        self.backbone = backbone
         self.dropout = nn.Dropout(config.dropout)
         self.lm_head = OutputLinear(state_width, vocabulary, bias=False)
         initialize(self, layers, seed)
@@ -106,11 +105,11 @@ class FixedStateLM(nn.Module):
 
     def forward(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: TokenIds,
         *,
-        positions: Int[Tensor, "B T"] | None = None,
-        documents: Int[Tensor, "B T"] | None = None,
-        at: Bool[Tensor, "B T"] | None = None,
+        positions: TokenIds | None = None,
+        documents: TokenIds | None = None,
+        at: Present | None = None,
     ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
         """Return the logits of the next token at every position, or only where `at` is true."""
         if positions is not None or documents is not None:
@@ -118,11 +117,11 @@ class FixedStateLM(nn.Module):
         states = self.states(tokens)
         return self.logits(states if at is None else states[at])
 
-    def states(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T J"]:
+    def states(self, tokens: TokenIds) -> Float[Tensor, "B T J"]:
         """Return the states of whole rows."""
         check_rows("tokens", tokens)
         embedded = self.dropout(self.embedding(tokens))
-        outputs = self.body(embedded)
+        outputs = self.backbone(embedded)
         return cast(Tensor, self.dropout(outputs[0] if isinstance(outputs, tuple) else outputs))
 
     def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
@@ -131,15 +130,14 @@ class FixedStateLM(nn.Module):
 
     def init_state(self, batch: int, device: torch.device) -> Any:
         """Return the state before any token, on the device of the weights."""
-        return self.body.init_state(batch)
+        return self.backbone.init_state(batch)
 
     def step(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
+        self, tokens: TokenIds, present: Present, state: Any
     ) -> tuple[Float[Tensor, "B T J"], Any]:
         """Return the states of new tokens; those that are not `present` are padding."""
         embedded = self.dropout(self.embedding(tokens))
-        # The recurrence is faster without a mask, and a search steps without padding.
-        padding = None if bool(present.all()) else present
-        run = self.body.step if isinstance(self.body, Convolutions) else self.body
-        states, after = run(embedded, padding, state)
-        return self.dropout(states), after
+        mask = None if bool(present.all()) else present  # steps are faster without a mask
+        run = self.backbone.step if isinstance(self.backbone, Convolutions) else self.backbone
+        states, state = run(embedded, mask, state)
+        return self.dropout(states), state

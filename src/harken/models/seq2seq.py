@@ -3,12 +3,10 @@
     source B M  --embed, encoder-->  memory B M H  --init_state-->  state
     state, target so far B T  --decoder-->  B T J  --logits-->  B T V
 
-`Seq2Seq` is shared with `captioner.py` and `recognizer.py`. `EncoderDecoder` is text to text, with
-any encoder and either decoder. With `share_embeddings`, source,
-target and output share one embedding table.
+`Seq2Seq` is also the base of `captioner.py` and `recognizer.py`; `EncoderDecoder` is text to text.
 
-The RNN decoder's h[0] is computed from the state of a right-to-left RNN at the first place of the
-memory, or from the mean of the memory if the encoder has no such RNN.
+The RNN decoder's h[0] is computed from the first state of a right-to-left RNN encoder, or from the
+mean of the memory for other encoders.
 """
 
 from dataclasses import dataclass
@@ -36,19 +34,21 @@ from harken.models.encoders import (
     check_encoder,
 )
 from harken.models.initialize import initialize
-from harken.models.inputs import check_rows, check_shape
+from harken.models.inputs import Present, TokenIds, check_rows, check_shape
 from harken.models.state import select_rows
 
-MAX_SOURCE = 1024  # tokens, for an encoder that has no limit of its own
+MAX_SOURCE = 1024  # tokens, for an encoder without a limit
 NARROW = FeedForwardConfig(activation="relu", expansion=2.0)
 """With strong dropout, the best size for tens of thousands of sentence pairs."""
 
+Source = Int[Tensor, "B M"]
+SourcePresent = Bool[Tensor, "B M"]
 DecoderConfig = TransformerDecoderConfig | AttentionRNNDecoderConfig
 Decoder = TransformerDecoder | AttentionRNNDecoder
 
 
 def check_memory(config: DecoderConfig, max_memory: int | None) -> None:
-    """Raise if a score has fewer positions than the longest memory; None means no limit."""
+    """Raise an error if a score has fewer positions than the longest memory (None: no limit)."""
     if not config.attention.score.per_position:
         return
     if max_memory is None or max_memory > config.max_length:
@@ -102,7 +102,7 @@ class Seq2Seq(nn.Module):
         return self.decoder.init_state(memory, present, source)
 
     def step(
-        self, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"], state: Any
+        self, tokens: TokenIds, present: Present, state: Any
     ) -> tuple[Float[Tensor, "B T J"], Any]:
         """Return the decoder's states for new tokens, and the state after them."""
         assert self.decoder is not None
@@ -123,16 +123,18 @@ class Seq2Seq(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderDecoderConfig:
-    """The width of word vectors is the decoder's `width`."""
+    """An encoder-decoder; the width of word vectors is the decoder's `width`."""
 
     kind: Literal["encoder-decoder"] = "encoder-decoder"
+    # The encoder.
     encoder: EncoderConfig = TransformerEncoderConfig(
         max_length=256, position=RotaryConfig(), feedforward=NARROW, dropout=0.3
     )
+    # The decoder.
     decoder: DecoderConfig = TransformerDecoderConfig(
         layers=4, width=128, position=RotaryConfig(), feedforward=NARROW, dropout=0.3
     )
-    share_embeddings: bool = True  # one embedding table for both sides
+    share_embeddings: bool = True  # use one embedding table for source and target
     dropout: float = bounded(0.3, at_least=0.0, below=1.0)  # of the source's word vectors
 
     def __post_init__(self) -> None:
@@ -142,7 +144,7 @@ class EncoderDecoderConfig:
     @property
     def max_source(self) -> int:
         """The longest source, in tokens."""
-        return getattr(self.encoder, "length", None) or MAX_SOURCE
+        return getattr(self.encoder, "max_length", None) or MAX_SOURCE
 
     def build(self, vocabulary: int, seed: int) -> "EncoderDecoder":
         return EncoderDecoder(self, vocabulary, seed)
@@ -167,26 +169,21 @@ class EncoderDecoder(Seq2Seq):
         self.max_source, self.max_target = self.encoder.length, config.decoder.max_length
         initialize(self, max(decoder_layers(config.decoder), self.encoder.layers), seed)
 
-    def init_state(self, source: Int[Tensor, "B M"], present: Bool[Tensor, "B M"]) -> Any:
+    def init_state(self, source: Source, present: SourcePresent) -> Any:
         """Encode the source, and return the decoder's state before any token."""
         table = self.decoder.embedding if self.embedding is None else self.embedding
         memory: Tensor = self.encoder(self.dropout(table(source)), present)
         return super().init_state(memory, present)
 
     def forward(
-        self,
-        source: Int[Tensor, "B M"],
-        present: Bool[Tensor, "B M"],
-        target: Int[Tensor, "B T"],
-        *,
-        at: Bool[Tensor, "B T"] | None = None,
+        self, source: Source, present: SourcePresent, target: TokenIds, *, at: Present | None = None
     ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
         """Return the logits of the token after each of `target`, or only where `at` is true."""
         states = self.states(source, present, target)
         return self.logits(states if at is None else states[at])
 
     def states(
-        self, source: Int[Tensor, "B M"], present: Bool[Tensor, "B M"], target: Int[Tensor, "B T"]
+        self, source: Source, present: SourcePresent, target: TokenIds
     ) -> Float[Tensor, "B T J"]:
         """Return the decoder's states for a known target."""
         check_rows("source", source, self.max_source)

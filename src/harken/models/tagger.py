@@ -1,9 +1,8 @@
 """Tagger: words and their spellings -> logits of tags, one per word.
 
-    x_t = [word vector; features of its characters]    h = body(x)    o_t = softmax(W h_t)
+    x_t = [word vector; features of its characters]    h = encoder(x)    o_t = softmax(W h_t)
 
-With `encoder.kind = "tanh"` and no characters this is h_t = tanh(U x_t + V h_{t-1}). The features
-of the characters are computed once for each distinct word of a batch:
+The features of the characters are computed once for each distinct word of a batch:
 
     cnn     max over places of relu(convolution of the character vectors)
     lstm    the last states of both directions, concatenated
@@ -12,12 +11,10 @@ of the characters are computed once for each distinct word of a batch:
 Word vectors can be pretrained with CBOW, whose output projection R is used for nothing else:
 
     c_t = mean of x_s over 0 < |s - t| <= window        p(w at t) = softmax(R c_t)
-
-Windows of long texts are in `batch/words.py` and `tasks/tag.py`.
 """
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -26,22 +23,25 @@ from torch import Tensor, nn
 
 from harken.config import MAX_KERNEL, bounded
 from harken.layers.dropout import Dropout
-from harken.layers.output import OutputLinear
+from harken.layers.embedding import OutputLinear
 from harken.layers.recurrent import LSTMConfig
 from harken.models.encoders import EncoderConfig, build_encoder, check_encoder
 from harken.models.initialize import initialize
-from harken.models.inputs import check_rows, check_shape
+from harken.models.inputs import Present, TokenIds, check_rows, check_shape
+
+Letters = Int[Tensor, "N letters"]
+LettersPresent = Bool[Tensor, "N letters"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CBOWConfig:
-    """The largest distance of a context word."""
+    """Pretraining of word vectors with CBOW."""
 
-    window: int = bounded(2, at_least=1)
+    window: int = bounded(2, at_least=1)  # largest distance of a context word
 
 
 def context_means(
-    vectors: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"], window: int
+    vectors: Float[Tensor, "B T J"], present: Present, window: int
 ) -> Float[Tensor, "B T J"]:
     """Return the mean of the vectors around each position without its own; zeros if none."""
     time = vectors.shape[1]
@@ -62,9 +62,7 @@ class CBOW(nn.Module):
         self.window = config.window
         self.lm_head = OutputLinear(width, words, bias=False)
 
-    def forward(
-        self, vectors: Float[Tensor, "B T J"], present: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "N V"]:
+    def forward(self, vectors: Float[Tensor, "B T J"], present: Present) -> Float[Tensor, "N V"]:
         """Return the logits of the word at each present position, row by row."""
         means = context_means(vectors, present, self.window)
         return cast(Tensor, self.lm_head(means[present]))
@@ -75,20 +73,17 @@ class NoCharactersConfig:
     """Word vectors only."""
 
     kind: Literal["none"] = "none"
-
-    @property
-    def width(self) -> int:
-        return 0
+    width: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CharacterCNNConfig:
-    """Features of endings, capitals, digits, wherever they are in the word."""
+    """The maximum over the word of a convolution over its characters."""
 
     kind: Literal["cnn"] = "cnn"
-    width: int = bounded(128, at_least=1)  # of the features
+    width: int = bounded(128, at_least=1)  # number of features
     embedding_width: int = bounded(32, at_least=1)  # width of a character's vector
-    kernel: int = bounded(5, at_least=1, at_most=MAX_KERNEL)  # characters
+    kernel: int = bounded(5, at_least=1, at_most=MAX_KERNEL)  # kernel size, in characters
 
     def build(self, characters: int) -> "CharacterCNN":
         return CharacterCNN(self, characters)
@@ -99,7 +94,7 @@ class CharacterLSTMConfig:
     """The last states of a bidirectional LSTM."""
 
     kind: Literal["lstm"] = "lstm"
-    width: int = bounded(128, at_least=2)  # of the features: half from each direction
+    width: int = bounded(128, at_least=2)  # number of features, half from each direction
     embedding_width: int = bounded(32, at_least=1)  # width of a character's vector
 
     def __post_init__(self) -> None:
@@ -118,16 +113,17 @@ class TaggerConfig:
     """A tagger."""
 
     kind: Literal["tagger"] = "tagger"
-    width: int = bounded(320, at_least=1)  # J; includes the features of characters
-    characters: CharactersConfig = CharacterCNNConfig()
+    width: int = bounded(320, at_least=1)  # width J of word vector and character features together
+    characters: CharactersConfig = CharacterCNNConfig()  # features of the characters
+    # The encoder over the words.
     encoder: EncoderConfig = LSTMConfig(layers=2, hidden=256, direction="both", dropout=0.4)
-    dropout: float = bounded(0.5, at_least=0.0, below=1.0)  # before and after the body
+    dropout: float = bounded(0.5, at_least=0.0, below=1.0)  # of the encoder's inputs and outputs
 
     def __post_init__(self) -> None:
         if self.characters.width >= self.width:
             raise ValueError(
-                f"characters take {self.characters.width} of a width of {self.width} and leave "
-                "none to the word; make width larger, or characters.width smaller"
+                f"width: expected more than characters.width ({self.characters.width}), "
+                f"got {self.width}"
             )
         check_encoder(self.encoder, self.width)
 
@@ -158,13 +154,11 @@ class CharacterCNN(nn.Module):
         self.kernel = nn.Conv1d(config.embedding_width, config.width, config.kernel)
         self.edges = (config.kernel - 1) // 2, config.kernel // 2
 
-    def forward(
-        self, spellings: Int[Tensor, "N letters"], spelt: Bool[Tensor, "N letters"]
-    ) -> Float[Tensor, "N width"]:
+    def forward(self, spellings: Letters, spelt: LettersPresent) -> Float[Tensor, "N width"]:
         """Return the features; zeros beyond the ends of a word mark its edges."""
         letters = self.embedding(spellings).masked_fill(~spelt[..., None], 0.0)
         window = F.pad(letters.transpose(1, 2), self.edges)
-        # No feature is negative, so that zeros at padding are never the maximum.
+        # No feature is negative, so zeros at padding do not change the maximum.
         features = self.kernel(window).relu().masked_fill(~spelt[:, None], 0.0)
         return cast(Tensor, features.amax(dim=-1))
 
@@ -178,9 +172,7 @@ class CharacterLSTM(nn.Module):
         both = LSTMConfig(hidden=config.width // 2, direction="both")
         self.recurrent = both.build(config.embedding_width)
 
-    def forward(
-        self, spellings: Int[Tensor, "N letters"], spelt: Bool[Tensor, "N letters"]
-    ) -> Float[Tensor, "N width"]:
+    def forward(self, spellings: Letters, spelt: LettersPresent) -> Float[Tensor, "N width"]:
         _, state = self.recurrent(self.embedding(spellings), spelt)
         return cast(Tensor, state.hidden.flatten(1))
 
@@ -204,21 +196,21 @@ class Tagger(nn.Module):
         if not isinstance(config.characters, NoCharactersConfig):
             self.characters = config.characters.build(characters)
         self.neighbors = CBOW(neighbors, word_width, words) if neighbors else None
-        self.body = build_encoder(config.encoder, config.width)
+        self.encoder = build_encoder(config.encoder, config.width)
         self.dropout = Dropout(config.dropout)
-        self.classifier = OutputLinear(self.body.width, tags)
-        self.length = self.body.length
-        initialize(self, self.body.layers, seed)
+        self.classifier = OutputLinear(self.encoder.width, tags)
+        self.length = self.encoder.length
+        initialize(self, self.encoder.layers, seed)
 
     def forward(
         self,
-        rows: Int[Tensor, "B T"],
-        forms: Int[Tensor, "B T"] | None = None,
-        spellings: Int[Tensor, "N letters"] | None = None,
-        spelt: Bool[Tensor, "N letters"] | None = None,
-        present: Bool[Tensor, "B T"] | None = None,
+        rows: TokenIds,
+        forms: TokenIds | None = None,
+        spellings: Letters | None = None,
+        spelt: LettersPresent | None = None,
+        present: Present | None = None,
         *,
-        words_at: Bool[Tensor, "B T"] | None = None,
+        words_at: Present | None = None,
     ) -> Float[Tensor, "B T tags"] | Float[Tensor, "targets words"]:
         """Return the logits of each word's tag; `forms` is the index of each word's spelling.
 
@@ -236,5 +228,5 @@ class Tagger(nn.Module):
         if self.characters is not None:
             features: Tensor = self.characters(spellings, spelt)
             vectors = torch.cat((vectors, features[forms]), dim=-1)
-        states: Tensor = self.body(self.dropout(vectors), present)
+        states: Tensor = self.encoder(self.dropout(vectors), present)
         return cast(Tensor, self.classifier(self.dropout(states)))

@@ -136,7 +136,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
 
     def attention(self, text: str) -> AttentionExample | None:
         """Attention of the decoder as it writes about one picture, or decides to write nothing."""
-        picture, front = self._loader()(text), self.model.front
+        picture, front = self._loader()(text), self.model.frontend
         ((best,),) = self._search(picture)
         outputs = best.tokens or [END]
         pixels = self._encode(picture)
@@ -184,7 +184,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         self, examples: Sequence[CaptionExample], outputs: Sequence[Sequence[int]]
     ) -> list[ImageAttention]:
         """Where each word of these captions attends: the mean of the last layer's heads."""
-        model, front, attention = self.model.eval(), self.model.front, []
+        model, front, attention = self.model.eval(), self.model.frontend, []
         centers = grid_centers(front.columns, front.rows, front.stride, front.offset)
         for start in range(0, len(examples), BATCH_SIZE):
             texts = outputs[start : start + BATCH_SIZE]

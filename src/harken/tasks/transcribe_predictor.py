@@ -151,7 +151,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         with torch.inference_mode():
             count = self._encode([frames]).memory.shape[1]
         places = [f"{self._seconds(place + 0.5):.2f} s" for place in range(count)]
-        front, sound = self.model.front, self.filterbank
+        front, sound = self.model.frontend, self.filterbank
         view = AudioView(
             spectrogram=frames.numpy(),
             frame_seconds=sound.hop_ms / 1000,
@@ -295,7 +295,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
 
     def _seconds(self, place: float, first: int = 0) -> float:
         """The time of the edge before an encoder state; half a state on, of its middle."""
-        front = self.model.front
+        front = self.model.frontend
         frame = first + front.offset + front.stride * (place - 0.5)
         return max(0.0, self.filterbank.seconds_of(frame))
 

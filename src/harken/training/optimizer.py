@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from harken.config import bounded
-from harken.layers.output import OutputLinear
+from harken.layers.embedding import OutputLinear
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ROUNDS = 5
