@@ -89,8 +89,9 @@ def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[
     if isinstance(recipe.data.dev, float):
         counts["dev"] = f"share held out: {counts['dev']}"
         counts["train"] = f"{counts['train']} kept"
-    if hasattr(recipe.data, "read"):
-        counts["read"] = f"{sum(1 for _ in read_lines(recipe.data.read)):,} texts, one per line"
+    if hasattr(recipe.data, "pretrain"):
+        texts = sum(1 for _ in read_lines(recipe.data.pretrain))
+        counts["pretrain"] = f"{texts:,} texts, one per line"
     return counts
 
 

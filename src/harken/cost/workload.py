@@ -125,10 +125,10 @@ def workload(
 def default_vocabulary(recipe: Recipe) -> tuple[int, bool]:
     """Entries of the vocabulary, and whether the recipe states them."""
     encode: Any = recipe.encode
-    units = getattr(encode, "units", encode)
-    if isinstance(units, CharactersConfig):
+    tokenizer = getattr(encode, "tokenizer", encode)
+    if isinstance(tokenizer, CharactersConfig):
         return CHARACTERS, False
-    size = getattr(units, "size", None)
+    size = getattr(tokenizer, "vocab_size", None)
     return (WORDS, False) if size is None else (int(size), True)
 
 

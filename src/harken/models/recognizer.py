@@ -63,7 +63,7 @@ class RecognizerConfig:
         ):
             raise ValueError("memory_ms is a window of the RNN decoder; set decoder.kind = 'rnn'")
         if self.decoder is not None:
-            check_memory(self.decoder, getattr(self.encoder, "length", None))
+            check_memory(self.decoder, getattr(self.encoder, "max_length", None))
 
     def build(self, vocabulary: int, features: int, hop_ms: float, seed: int) -> "SpeechRecognizer":
         """Build for frames of `features` numbers, one every `hop_ms`."""

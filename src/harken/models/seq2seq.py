@@ -142,7 +142,7 @@ class EncoderDecoderConfig:
     @property
     def max_source(self) -> int:
         """The longest source, in tokens."""
-        return getattr(self.encoder, "length", None) or MAX_SOURCE
+        return getattr(self.encoder, "max_length", None) or MAX_SOURCE
 
     def build(self, vocabulary: int, seed: int) -> "EncoderDecoder":
         return EncoderDecoder(self, vocabulary, seed)
