@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from harken.augment.affine import RandomAffineConfig, random_affine
-from harken.batch.bucketing import seeded
+from harken.batch.bucketing import rng
 
 BATCH, CHANNELS, ROWS, COLUMNS = 5, 3, 7, 11
 PICTURES = torch.rand(
@@ -32,9 +32,9 @@ def moved(config: RandomAffineConfig, *drawn: float, pictures: Tensor = PICTURES
 
 
 def test_a_still_camera_changes_nothing_and_draws_nothing() -> None:
-    random = seeded(3)
+    random = rng(3)
     assert random_affine(PICTURES, RandomAffineConfig(), random) is PICTURES
-    assert random.random() == seeded(3).random()
+    assert random.random() == rng(3).random()
 
 
 @pytest.mark.parametrize(("across", "down"), [(1, 0), (-2, 0), (0, 1), (3, -2)])
@@ -76,7 +76,7 @@ def test_zooming_in_makes_a_square_larger() -> None:
 def test_the_same_generator_draws_the_same_moves_and_each_picture_its_own() -> None:
     config = RandomAffineConfig(translate=0.2, degrees=10.0, scale=0.2)
     alike = PICTURES[:1].expand(BATCH, -1, -1, -1)
-    ours = random_affine(alike, config, seeded(3))
-    assert torch.equal(ours, random_affine(alike, config, seeded(3)))
-    assert not torch.allclose(ours, random_affine(alike, config, seeded(4)))
+    ours = random_affine(alike, config, rng(3))
+    assert torch.equal(ours, random_affine(alike, config, rng(3)))
+    assert not torch.allclose(ours, random_affine(alike, config, rng(4)))
     assert len({one.sum().item() for one in ours}) == BATCH

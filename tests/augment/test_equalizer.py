@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from harken.augment.equalizer import RandomEqualizerConfig, equalize
-from harken.batch.bucketing import seeded
+from harken.batch.bucketing import rng
 
 BATCH, TIMES, BANDS = 211, 5, 23
 FRAMES = torch.randn(BATCH, TIMES, BANDS, generator=torch.Generator().manual_seed(1)).double()
@@ -12,7 +12,7 @@ PRESENT = torch.arange(TIMES)[None] < torch.tensor([TIMES, 3])[torch.arange(BATC
 
 
 def curves(config: RandomEqualizerConfig) -> torch.Tensor:
-    return equalize(FRAMES, PRESENT, config, seeded(3)) - FRAMES
+    return equalize(FRAMES, PRESENT, config, rng(3)) - FRAMES
 
 
 def test_a_curve_is_the_same_at_all_times_and_padding_is_left() -> None:
@@ -24,9 +24,9 @@ def test_a_curve_is_the_same_at_all_times_and_padding_is_left() -> None:
 
 
 def test_no_strength_changes_nothing_and_draws_nothing() -> None:
-    random = seeded(3)
+    random = rng(3)
     assert equalize(FRAMES, PRESENT, RandomEqualizerConfig(), random) is FRAMES
-    assert random.random() == seeded(3).random()
+    assert random.random() == rng(3).random()
 
 
 def test_only_the_slow_waves_are_in_a_curve() -> None:
@@ -43,5 +43,5 @@ def test_only_the_slow_waves_are_in_a_curve() -> None:
 def test_the_same_generator_draws_the_same_curves() -> None:
     config = RandomEqualizerConfig(strength=0.3)
     assert torch.equal(curves(config), curves(config))
-    other = equalize(FRAMES, PRESENT, config, seeded(4)) - FRAMES
+    other = equalize(FRAMES, PRESENT, config, rng(4)) - FRAMES
     assert not torch.allclose(other, curves(config))

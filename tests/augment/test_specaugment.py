@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harken.augment.specaugment import SpecAugmentConfig, augment, spans
-from harken.batch.bucketing import seeded
+from harken.batch.bucketing import rng
 
 OFF: dict[str, Any] = {"time_masks": 0, "frequency_masks": 0}
 LENGTHS = [31, 17, 1, 0, 7]
@@ -50,7 +50,7 @@ def test_masks_are_the_mean_of_what_is_there_and_leave_something(
         frequency_width=frequency_width,
     )
     before = frames.clone()
-    masked = augment(frames, present, config, seeded(seed))
+    masked = augment(frames, present, config, rng(seed))
     assert torch.equal(frames, before)
     for row, new, length in zip(frames, masked, lengths, strict=True):
         assert (new[length:] == -77).all()
@@ -73,7 +73,7 @@ def test_one_mask_is_one_stretch_and_every_width_is_as_likely() -> None:
         time_masks=1, time_width=6, time_ratio=0.5, frequency_masks=0, frequency_width=0
     )
     frames, present = drawn([17] * 4001, features=1)
-    hidden = (augment(frames, present, config, seeded(5)) != frames)[..., 0].numpy()
+    hidden = (augment(frames, present, config, rng(5)) != frames)[..., 0].numpy()
     edges = np.abs(np.diff(hidden.astype(int), axis=1, prepend=0, append=0)).sum(axis=1)
     assert set(edges) == {0, 2}
     widths = np.bincount(hidden.sum(axis=1), minlength=7)
@@ -89,13 +89,13 @@ def test_one_mask_is_one_stretch_and_every_width_is_as_likely() -> None:
 def test_the_share_bounds_short_utterances_and_the_width_long_ones() -> None:
     config = SpecAugmentConfig(time_masks=1, time_width=5, time_ratio=0.3, frequency_masks=0)
     frames, present = drawn([7] * 500 + [97] * 500, features=1)
-    widths = (augment(frames, present, config, seeded(1)) != frames)[..., 0].sum(dim=1)
+    widths = (augment(frames, present, config, rng(1)) != frames)[..., 0].sum(dim=1)
     assert (int(widths[:500].max()), int(widths[500:].max())) == (2, 5)
 
 
 def test_a_row_that_masks_would_cover_keeps_a_place() -> None:
     sizes = np.array([13, 2, 1, 0])
-    hidden = spans(sizes, sizes, 50, 13, seeded(0))
+    hidden = spans(sizes, sizes, 50, 13, rng(0))
     assert hidden.sum(axis=1).max() <= 12
     assert all(not row[size:].any() for row, size in zip(hidden, sizes, strict=True))
     assert (sizes - hidden.sum(axis=1) >= np.minimum(sizes, 1)).all()
@@ -105,7 +105,7 @@ def test_a_row_that_masks_would_cover_keeps_a_place() -> None:
 def test_normalized_frames_are_masked_with_zeros() -> None:
     frames, present = drawn([31])
     frames = frames - frames.mean(dim=1, keepdim=True)
-    masked = augment(frames, present, SpecAugmentConfig(), seeded(2))
+    masked = augment(frames, present, SpecAugmentConfig(), rng(2))
     changed = masked != frames
     assert changed.any()
     assert masked[changed].abs().max() < 1e-12
@@ -113,15 +113,15 @@ def test_normalized_frames_are_masked_with_zeros() -> None:
 
 def test_nothing_asked_for_nothing_done() -> None:
     frames, present = drawn(LENGTHS)
-    random = seeded(1)
+    random = rng(1)
     assert augment(frames, present, SpecAugmentConfig(**OFF), random) is frames
-    assert random.integers(1 << 40) == seeded(1).integers(1 << 40)
+    assert random.integers(1 << 40) == rng(1).integers(1 << 40)
 
 
 def test_a_resumed_run_draws_the_same() -> None:
     frames, present = drawn(LENGTHS)
     config = SpecAugmentConfig(time_warp=5)
-    one, other, later = (augment(frames, present, config, seeded(7, step)) for step in (1, 1, 2))
+    one, other, later = (augment(frames, present, config, rng(7, step)) for step in (1, 1, 2))
     assert torch.equal(one, other)
     assert not torch.equal(one, later)
 
@@ -133,7 +133,7 @@ def test_a_warp_is_two_lines(lengths: list[int], seed: int) -> None:
     most = 5
     _, present = drawn(lengths)
     time = torch.arange(max(lengths), dtype=torch.float64).expand(len(lengths), -1)[..., None]
-    warped = augment(time, present, SpecAugmentConfig(time_warp=most, **OFF), seeded(seed))
+    warped = augment(time, present, SpecAugmentConfig(time_warp=most, **OFF), rng(seed))
     for row, length in zip(warped[..., 0], lengths, strict=True):
         assert torch.equal(row[length:], time[0, length:, 0])
         if length < 5:  # neither of two parts could give way
@@ -152,7 +152,7 @@ def test_warps_reach_as_far_as_they_may() -> None:
     lengths = [31] * 2000
     _, present = drawn(lengths)
     time = torch.arange(31, dtype=torch.float64).expand(2000, -1)[..., None]
-    warped = augment(time, present, SpecAugmentConfig(time_warp=3, **OFF), seeded(1))
+    warped = augment(time, present, SpecAugmentConfig(time_warp=3, **OFF), rng(1))
     shifts = (warped - time).abs().amax(dim=(1, 2))
     # The point itself lies on a place, so the greatest distance is the whole number drawn.
     assert {round(one) for one in shifts.tolist()} == {0, 1, 2, 3}

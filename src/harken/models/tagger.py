@@ -13,7 +13,7 @@ Word vectors can be pretrained with CBOW, whose output projection R is used for 
 
     c_t = mean of x_s over 0 < |s - t| <= window        p(w at t) = softmax(R c_t)
 
-Windows of long texts are in `batch/words.py` and `tasks/tag.py`.
+Windows of long texts are in `batch/tagging.py` and `tasks/tag.py`.
 """
 
 from dataclasses import dataclass
