@@ -182,7 +182,7 @@ def test_ignored_signals_stay_ignored() -> None:
     [
         "training.runtime.device=cuda",  # not on this machine
         "data.train=missing.txt",
-        "encode={kind='bpe',vocab_size=260}",  # see below: the vocabulary cannot be fitted
+        "encode={kind='bpe',vocab_size=260}",  # see below: the vocabulary cannot be vocabulary
     ],
 )
 def test_a_failed_start_leaves_the_folder_free(

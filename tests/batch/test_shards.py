@@ -187,5 +187,5 @@ def test_a_wrong_header_is_damage(tmp_path: Path, kind: Kind, header: str) -> No
 def test_tokens_are_not_frames(tmp_path: Path) -> None:
     for (write, _, document), (_, other, _) in (KINDS.values(), reversed(KINDS.values())):
         write(tmp_path / "shards", [document(3)])
-        with pytest.raises(Failure, match="(tokens|frames)-00000"):
+        with pytest.raises(Failure, match="s-00000"):
             other(tmp_path / "shards")

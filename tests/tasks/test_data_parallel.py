@@ -16,7 +16,8 @@ from harken.training.loop import Stage
 
 CPU = torch.device("cpu")
 DECODERS = {
-    kind: f"model.decoder={{kind='{kind}',width=16,length=64}}" for kind in ("rnn", "transformer")
+    kind: f"model.decoder={{kind='{kind}',width=16,max_length=64}}"
+    for kind in ("rnn", "transformer")
 }
 CASES = [
     *((task, ()) for task in TASKS),
