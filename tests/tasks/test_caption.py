@@ -132,7 +132,7 @@ def test_feature_maps_with_names_and_lists(tmp_path: Path) -> None:
     )
     sets = [
         *SMALL[:-1],
-        "encode.images={kind='maps',columns=5,rows=3,channels=7}",
+        "encode.images={kind='features',columns=5,rows=3,channels=7}",
         "model.frontend.kind=features",
         RNN_DECODER,
     ]

@@ -109,7 +109,7 @@ class CaptionRecipe:
         projection = isinstance(self.model.frontend, FeatureProjectionConfig)
         if not (self.data.features is not None) == maps == projection:
             raise ValueError(
-                "data.features, encode.images.kind = 'maps' and model.frontend.kind = 'features' "
+                "data.features, encode.images.kind = 'features' and model.frontend.kind = 'features' "
                 "require each other; set all of them or none"
             )
         if maps and not self.training.captions.random_affine.still:
