@@ -117,7 +117,7 @@ def test_an_option_that_suits_no_input_is_told_once(
     files = [f"{number}.wav" for number in range(40)]
     for name in files:
         shutil.copy("a.wav", name)
-    _, errors = predict(capsys, untrained_run("transcribe"), *files, "--by", "attention", code=2)
+    _, errors = predict(capsys, untrained_run("transcribe"), *files, "--mode", "attention", code=2)
     assert len(errors) == 1
     assert "search.mode" in errors[0]
 

@@ -50,7 +50,7 @@ OF_A_FILE = (
 OF_A_TASK = (
     "predict runs/{task} text.txt --nbest 0",
     "predict runs/{task} text.txt --beam 0",
-    "predict runs/{task} text.txt --by foo",
+    "predict runs/{task} text.txt --mode foo",
     "predict runs/{task} text.txt --temperature nan",
     "evaluate runs/{task} --split dev --data text.txt",
     "evaluate runs/{task} --split test",

@@ -169,12 +169,12 @@ def test_times_are_in_order(run_of: Any, spoken: Path) -> None:
 def test_decoding_modes(run_of: Any, spoken: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(run_of("conformer, both").folder)
     for mode in ("ctc", "attention", "both"):
-        assert main(["evaluate", folder, "--by", mode, "--beam", "3", "--json"]) == 0
+        assert main(["evaluate", folder, "--mode", mode, "--beam", "3", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["n"] == 4
-    assert main(["evaluate", str(run_of("conformer, ctc").folder), "--by", "attention"]) == 2
+    assert main(["evaluate", str(run_of("conformer, ctc").folder), "--mode", "attention"]) == 2
     assert "the model has no attention" in capsys.readouterr().err
-    assert main(["evaluate", folder, "--by", "ear"]) == 2
-    assert "--by: unknown value 'ear'" in capsys.readouterr().err
+    assert main(["evaluate", folder, "--mode", "ear"]) == 2
+    assert "--mode: unknown value 'ear'" in capsys.readouterr().err
 
 
 def test_conditions_next_to_the_clean_sound(
@@ -294,7 +294,7 @@ def test_times_and_conditions_need_a_recognizer(
     assert [name for name, task in TASKS.items() if task.inputs == "sounds"] == ["transcribe"]
     assert main(["predict", str(small_run), "--times"]) == 2
     assert "speech recognizer, got" in capsys.readouterr().err
-    for option in (["--condition", "quiet"], ["--by", "ctc"]):
+    for option in (["--condition", "quiet"], ["--mode", "ctc"]):
         assert main(["evaluate", str(small_run), *option]) == 2
         assert "speech recognizer, got" in capsys.readouterr().err
 

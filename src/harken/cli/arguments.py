@@ -71,7 +71,7 @@ SEARCH: dict[str, tuple[type, str, str]] = {
     "top_k": (int, "N", "Sample from the N most probable tokens"),
     "top_p": (float, "P", "Sample from the most probable tokens of total probability P"),
     "seed": (int, "N", "Seed of the samples"),
-    "by": (str, "MODE", "Decoding mode of a speech recognizer: ctc, attention or both"),
+    "mode": (str, "MODE", "Decoding mode of a speech recognizer: ctc, attention or both"),
     "ctc_weight": (float, "X", "Weight of CTC in the mode both"),
 }
 

@@ -72,7 +72,7 @@ def evaluate(parser: argparse.ArgumentParser) -> None:
     """Compute the metrics of a run on a split of its recipe or on other files."""
     add_run(parser)
     add_data_options(parser)
-    add_search_options(parser, ("beam", "by", "ctc_weight"))
+    add_search_options(parser, ("beam", "mode", "ctc_weight"))
     add, text = parser.add_argument, "Also evaluate on changed audio, see below (repeatable)"
     add("--condition", action="append", default=[], metavar="KIND:AMOUNT", help=text)
     add_json(parser, device=True)
@@ -85,7 +85,7 @@ examples:
   harken evaluate runs/demo --split test --beam 8 --json
   harken evaluate runs/demo --data more-questions.tsv
   harken evaluate runs/translate --source test.en --target test.de
-  harken evaluate runs/speech --split test --by ctc --beam 8
+  harken evaluate runs/speech --split test --mode ctc --beam 8
   harken evaluate runs/speech --condition noise:10 --condition reverb:0.4 --condition talker:5
 """
 
@@ -95,7 +95,7 @@ def compare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folders", nargs="+", type=Path, metavar="RUN", help="Run folders, two or more")
     add_data_options(parser)
-    add_search_options(parser, ("beam", "by", "ctc_weight"))
+    add_search_options(parser, ("beam", "mode", "ctc_weight"))
     add("--rows", metavar="KEY", help="Print a table with a row per value of this recipe key")
     add("--columns", metavar="KEY", help="Recipe key of the columns of this table")
     add("--metric", metavar="NAME", help="Metric of this table (default: the first of the task)")
