@@ -122,7 +122,7 @@ def test_a_text_too_short_to_split_is_rejected(
 
 
 def test_a_window_longer_than_the_model_is_rejected(recipe_path: Path) -> None:
-    with pytest.raises(UserError, match="is more than model.max_length"):
+    with pytest.raises(UserError, match=r"is more than model\.max_length"):
         recipe_of(recipe_path, *GPT, "training.window=12")
     assert recipe_of(recipe_path, *GPT, "training.window=7").window == 7
     assert recipe_of(recipe_path, *GPT).window == LENGTH

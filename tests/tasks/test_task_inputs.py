@@ -24,7 +24,10 @@ LINES = [f"the {color} {animal} sees a river ." for color in ["red", "blue"] for
 TAGGED = "".join(f"{line.split()[1]}\tADJ\n{line.split()[2]}\tNOUN\n\n" for line in LINES)
 CHARACTERS = "encode.kind=characters"
 GPT = ("model.layers=1", "model.width=12", "model.attention.heads=2")
-TRANSFORMER_DECODER = "{kind='transformer',layers=1,width=12,max_length=21,attention={heads=2},position={kind='learned'}}"
+TRANSFORMER_DECODER = (
+    "{kind='transformer',layers=1,width=12,max_length=21,attention={heads=2},"
+    "position={kind='learned'}}"
+)
 RNN_DECODER = "{kind='rnn',width=12,hidden=12}"
 SPOKEN = (
     "encode.filterbank.sample_rate=8000",

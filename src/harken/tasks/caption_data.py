@@ -109,8 +109,8 @@ class CaptionRecipe:
         projection = isinstance(self.model.frontend, FeatureProjectionConfig)
         if not (self.data.features is not None) == maps == projection:
             raise ValueError(
-                "data.features, encode.images.kind = 'features' and model.frontend.kind = 'features' "
-                "require each other; set all of them or none"
+                "data.features, encode.images.kind = 'features' and model.frontend.kind = "
+                "'features' require each other; set all of them or none"
             )
         if maps and not self.training.captions.random_affine.still:
             raise ValueError("training.captions.random_affine applies to images, not feature maps")
