@@ -117,12 +117,7 @@ def packed_batch(
     counted = index + 1 >= first_targets[owner]
     targets = np.where(counted, sequences.values[source + 1], IGNORE_INDEX)
     # Padding is a document of its own (-1), so that it attends only to padding.
-    columns = (
-        (filler, sequences.values[source]),
-        (IGNORE_INDEX, targets),
-        (0, index),
-        (-1, owner),
-    )
+    columns = ((filler, sequences.values[source]), (IGNORE_INDEX, targets), (0, index), (-1, owner))
     parts = []
     for default, values in columns:
         part = np.full((int(row.max(initial=-1)) + 1, capacity), default, dtype=np.int64)

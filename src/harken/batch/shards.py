@@ -26,11 +26,7 @@ SHARD_NUMBERS = 1 << 25  # 128 MiB of float32
 
 
 def write_shards(
-    folder: Path,
-    documents: Iterable[Numbers],
-    vocabulary: int,
-    *,
-    shard_tokens: int = SHARD_TOKENS,
+    folder: Path, documents: Iterable[Numbers], vocabulary: int, *, shard_tokens: int = SHARD_TOKENS
 ) -> None:
     """Write documents of tokens to shards, in constant memory."""
     number_type = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)

@@ -134,11 +134,7 @@ def rotate(documents: TitledTexts, max_length: int, generator: np.random.Generat
 
 
 def shuffle(
-    documents: TitledTexts,
-    chunk: float,
-    max_length: int,
-    mask: int,
-    generator: np.random.Generator,
+    documents: TitledTexts, chunk: float, max_length: int, mask: int, generator: np.random.Generator
 ) -> Ragged:
     """Shuffle random chunks of each text after its title, a mask before each, then truncate it."""
     texts, titles = documents

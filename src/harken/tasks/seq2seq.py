@@ -58,14 +58,7 @@ def search_outputs(
     """Return the best outputs for each row of source tokens or encoder states."""
     stepper, limit = Seq2SeqStepper(model, END), max_tokens(model, search)
     return generate(
-        stepper,
-        source,
-        present,
-        search=search,
-        end=END,
-        max_tokens=limit,
-        nbest=nbest,
-        keys=keys,
+        stepper, source, present, search=search, end=END, max_tokens=limit, nbest=nbest, keys=keys
     )
 
 

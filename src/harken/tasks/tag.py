@@ -327,11 +327,7 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
         )
 
     def stages(
-        self,
-        recipe: TagRecipe,
-        splits: Splits[Sentence],
-        vocabulary: WordVocabulary,
-        cache: Path,
+        self, recipe: TagRecipe, splits: Splits[Sentence], vocabulary: WordVocabulary, cache: Path
     ) -> list[Stage[Tagger]]:
         train, ids = splits["train"], {tag: index for index, tag in enumerate(vocabulary.tags)}
         tags = [np.array([ids[tag] for tag in item.tags], dtype=np.int64) for item in train]
