@@ -329,8 +329,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
                 pack=pretrain.pack,
                 seed=recipe.seed,
             )
-            batch = pretraining.batch
-            stages.insert(0, stage("reading", pretrain, batch, answer_loss, dev_accuracy))
+            batches = pretraining.batch
+            stages.insert(0, stage("reading", pretrain, batches, answer_loss, dev_accuracy))
         return stages
 
     def probe_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> ProbeSizes:

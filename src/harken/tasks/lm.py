@@ -203,7 +203,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         recipe = replace(self.recipe, search=search)
         sampling = LanguageModelPredictor(recipe, self.splits, self.vocabulary, self.model)
         return Table(
-            title="Held-out beginnings, continued by samples at temperature 0.8",
+            title="Continuations of held-out text, sampled at temperature 0.8",
             header=("held-out text", "continued by the model"),
             rows=[(sample.input, sample.output) for sample in sampling.predict(prompts)],
         )

@@ -1,11 +1,11 @@
 """Batched search, and what encoder-decoders share: loss, teacher forcing and attention views."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from harken.batch.padding import Seq2SeqBatch, pad
 from harken.batch.ragged import Numbers, ragged
@@ -85,10 +85,10 @@ def search_tokens(
     )
 
 
-def cross_entropy_loss(smoothing: float) -> Callable[[Any, Seq2SeqBatch], Tensor]:
+def cross_entropy_loss(smoothing: float) -> Callable[[nn.Module, Seq2SeqBatch], Tensor]:
     """Return a loss with label smoothing, summed over the targets."""
 
-    def loss(model: EncoderDecoder | Captioner, batch: Seq2SeqBatch) -> Tensor:
+    def loss(model: nn.Module, batch: Seq2SeqBatch) -> Tensor:
         source, present, inputs, targets = batch
         encoder_inputs = (source,) if present is None else (source, present)
         return target_losses(model, targets, *encoder_inputs, inputs, smoothing=smoothing).sum()

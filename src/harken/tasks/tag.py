@@ -69,7 +69,7 @@ dropout = {model.dropout}
 
 [training.tags]
 steps = {training.tags.steps}
-batch_tokens = {training.tags.batch_tokens}    # words of one step
+batch_tokens = {training.tags.batch_tokens}    # words per batch
 evaluate_every = {training.tags.evaluate_every}    # steps; the best on dev is kept; 0: the last
 """
 
