@@ -76,6 +76,7 @@ class CaptionStage(StageConfig):
     """Training on images and captions."""
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    # Optimizer and learning rate.
     optimizer: OptimizerConfig = MuonConfig(
         lr=0.01, conv_kernels=True, fallback=AdamWConfig(lr=0.003)
     )

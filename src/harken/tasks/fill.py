@@ -91,7 +91,7 @@ class FillTraining(StageConfig):
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
     steps: int = bounded(900, at_least=0, at_most=MAX_STEPS)  # optimizer steps
-    optimizer: OptimizerConfig = AdamWConfig(lr=3e-3)
+    optimizer: OptimizerConfig = AdamWConfig(lr=3e-3)  # optimizer, learning rate
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)  # words per batch
     mask_ratio: float = bounded(0.15, above=0.0, at_most=1.0)  # share of words, if kind is "masked"
 

@@ -86,7 +86,7 @@ class VectorsConfig(StageConfig):
     """Word vectors by CBOW; 0 steps leave the stage out."""
 
     steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # optimizer steps
-    optimizer: OptimizerConfig = AdamWConfig(lr=5e-3, weight_decay=0.0)
+    optimizer: OptimizerConfig = AdamWConfig(lr=5e-3, weight_decay=0.0)  # optimizer, learning rate
     batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)  # words per batch
     cbow: CBOWConfig = CBOWConfig()  # context of a word
 
@@ -96,7 +96,7 @@ class TagsConfig(StageConfig):
     """Training of the tagger."""
 
     steps: int = bounded(1600, at_least=0, at_most=MAX_STEPS)  # optimizer steps
-    optimizer: OptimizerConfig = AdamWConfig(lr=2e-3, weight_decay=0.01)
+    optimizer: OptimizerConfig = AdamWConfig(lr=2e-3, weight_decay=0.01)  # optimizer, learning rate
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)  # words per batch
     # a: a word with training count c is replaced by the unknown word with probability a / (a + c)
     unk_dropout: float = bounded(1.0, at_least=0.0, at_most=1e6)

@@ -54,6 +54,7 @@ class TranscribeStage(StageConfig):
     """Training on utterances: augmentation and loss."""
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    # Optimizer and learning rate.
     optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.005))
     batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)  # frames per batch
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # of CTC, if there is a decoder

@@ -107,6 +107,7 @@ class TranslateStage(StageConfig):
     """Training on pairs of sentences."""
 
     steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    # Optimizer and learning rate.
     optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.003))
     batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)  # tokens of the longer side
     label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # share of the target mass
