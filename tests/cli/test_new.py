@@ -199,8 +199,8 @@ def test_the_language_of_a_translation_is_in_its_name(
         ("tag labels.tsv labels.tsv", "labels.tsv: the first column holds whole sentences"),
         ("tag words.tsv", "words.tsv: no blank lines between sentences"),
         ("tag train.conllu words.tsv", "the file is one sentence of 600 words"),
-        ("translate labels.tsv", "labels.tsv: expected translations, got labels (2 different values"),
-        ("translate train.en labels.txt", "labels.txt: expected translations, got labels (2 different"),
+        ("translate labels.tsv", "labels.tsv: expected translations, got labels (2 "),
+        ("translate train.en labels.txt", "labels.txt: expected translations, got labels (2 "),
     ],
 )
 def test_files_that_will_not_do(
