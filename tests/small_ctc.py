@@ -1,4 +1,4 @@
-"""CTC on so few frames and symbols that every path can be written down."""
+"""CTC with so few frames and symbols that all paths can be listed."""
 
 import itertools
 import math
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 seeds = st.integers(0, 10**6)
-strengths = st.sampled_from([0.0, 1.0, 4.0])  # from all alike to nearly sure
+strengths = st.sampled_from([0.0, 1.0, 4.0])  # from uniform to nearly certain
 
 
-class Said(NamedTuple):
-    """A text with all its paths together, and the best of them."""
+class TextPaths(NamedTuple):
+    """The probability of all paths of a text, and its best path."""
 
     log_probability: float
     best_path: float
@@ -22,27 +22,28 @@ class Said(NamedTuple):
 
 
 def collapse(symbols: Sequence[int], blank: int) -> tuple[int, ...]:
-    """Repeats once, then without blanks; in the words of the paper."""
-    once = [one for at, one in enumerate(symbols) if at == 0 or symbols[at - 1] != one]
-    return tuple(one for one in once if one != blank)
+    """Merge repeats, then remove blanks."""
+    return tuple(symbol for symbol, _ in itertools.groupby(symbols) if symbol != blank)
 
 
 def every_path(logs: Tensor) -> Iterator[tuple[tuple[int, ...], float]]:
     rows = logs.tolist()
     for symbols in itertools.product(range(logs.shape[1]), repeat=len(rows)):
-        yield symbols, math.fsum(row[one] for row, one in zip(rows, symbols, strict=True))
+        yield symbols, math.fsum(row[symbol] for row, symbol in zip(rows, symbols, strict=True))
 
 
-def every_text(logs: Tensor, blank: int) -> dict[tuple[int, ...], Said]:
-    """All that frames T V can say."""
+def every_text(logs: Tensor, blank: int) -> dict[tuple[int, ...], TextPaths]:
+    """Return all texts of frames T V."""
     paths: dict[tuple[int, ...], list[tuple[float, tuple[int, ...]]]] = {}
     for symbols, log in every_path(logs):
         paths.setdefault(collapse(symbols, blank), []).append((log, symbols))
-    return {text: Said(log_sum([log for log, _ in own]), *max(own)) for text, own in paths.items()}
+    return {
+        text: TextPaths(log_sum([log for log, _ in own]), *max(own)) for text, own in paths.items()
+    }
 
 
 def log_sum(logs: Sequence[float]) -> float:
-    """log of a sum of exponentials."""
+    """Return the log of a sum of exponentials."""
     top = max(logs)
     return top + math.log(math.fsum(math.exp(log - top) for log in logs))
 

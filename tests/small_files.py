@@ -11,7 +11,7 @@ TAGS = ("PRON", "VERB", "CCONJ", "VERB", "ADV")
 
 
 def sentence(number: int) -> str:
-    """Distinct and easily told apart."""
+    """Return a different sentence for each number."""
     return f"{' '.join(WORDS)} {number} times"
 
 
@@ -63,7 +63,7 @@ FILES = {
         for part, count in CAPTIONED.items()
     },
 }
-"""Every file that a call of `harken new --help` names, small."""
+"""Each file that a call of `harken new --help` names."""
 
 
 def write_files(folder: Path) -> None:

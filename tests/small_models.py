@@ -1,4 +1,4 @@
-"""Language models of a few numbers in every legal kind, with weights large enough to matter."""
+"""Small language models of every kind, with large weights."""
 
 from typing import Literal
 
@@ -70,8 +70,7 @@ BLOCKS: list[tuple[Norm, Seen]] = [
     ("pre", "strictly_causal"),
     ("post", "window"),
 ]
-# Not the whole product: every legal pair once, with norms and masks that take turns so that every
-# score and every position meets each of them. Random recipes reach the rest.
+# Each legal pair once; norms and masks alternate so that each score and position has each of them.
 CASES = [
     (
         score,
@@ -88,7 +87,7 @@ def small_config(
     merged = score == "merged"
     return GPTConfig(
         layers=LAYERS,
-        # MergedScore keys are whole tokens, and rotary turns pairs.
+        # Keys of MergedScore have the model width, which rotary needs to be even.
         width=WIDTH + 1 if merged and position == "rotary" else WIDTH,
         max_length=LENGTH,
         attention=MultiHeadConfig(
@@ -105,7 +104,7 @@ def small_config(
 
 
 def stirred(config: GPTConfig, *, seed: int = 0, strength: float = 1.5) -> GPT:
-    """In float64 and stirred: at first weights attention is so even that a wrong one passes."""
+    """Build in float64 with random weights, since initial attention is almost uniform."""
     model = config.build(VOCABULARY, seed).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -127,7 +126,7 @@ def small_model(
     seed: int = 0,
     strength: float = 1.5,
 ) -> GPT:
-    """A stirred model of few numbers."""
+    """Return a small model with random weights."""
     return stirred(small_config(score, position, norm, seen), seed=seed, strength=strength)
 
 

@@ -1,4 +1,4 @@
-"""Settings that make any recipe small: models that train in a second and know nothing."""
+"""Settings that make any recipe small, so that it trains in a second."""
 
 SMALL = (
     "model.layers=2",

@@ -32,17 +32,28 @@ from harken.training.signals import Interrupted, run_interruptibly, stop_signals
 TEXT = "the cat sat on the mat and looked at the dog that sat on the log\n" * 40
 
 
-@pytest.fixture
-def text_recipe(tmp_path: Path) -> Path:
-    """An `lm` recipe of eight steps that evaluates every four, next to its text."""
-    (tmp_path / "text.txt").write_text(TEXT)
-    path = tmp_path / "recipe.toml"
+def write_recipe(folder: Path) -> Path:
+    """Write an `lm` recipe of eight steps that evaluates every four, next to its text."""
+    (folder / "text.txt").write_text(TEXT)
+    path = folder / "recipe.toml"
     path.write_text(
         'task = "lm"\nseed = 3\n[data]\ntrain = "text.txt"\n[model]\nlayers = 1\nwidth = 16\n'
         "max_length = 32\nattention.heads = 2\n[training]\nsteps = 8\nbatch_tokens = 64\n"
         "evaluate_every = 4\nsave_every = 3\n"
     )
     return path
+
+
+@pytest.fixture
+def text_recipe(tmp_path: Path) -> Path:
+    return write_recipe(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run without interruption."""
+    folder = tmp_path_factory.mktemp("whole")
+    return train(load_recipe(write_recipe(folder)), folder / "run").folder
 
 
 def equal_weights(first: Path, second: Path) -> bool:
@@ -76,25 +87,24 @@ def at_step(step: int, action: Callable[[], None]) -> Callable[[Event], None]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("step", [1, 4, 8])  # 4 and 8: an evaluation is due
 def test_a_stopped_run_resumes_exactly(
-    text_recipe: Path, tmp_path: Path, number: signal.Signals, step: int
+    text_recipe: Path, whole_run: Path, tmp_path: Path, number: signal.Signals, step: int
 ) -> None:
     recipe = load_recipe(text_recipe)
-    train(recipe, tmp_path / "alone")
     with pytest.raises(Interrupted, match=number.name):
         train(recipe, tmp_path / "run", listener=at_step(step, lambda: signal.raise_signal(number)))
     train(recipe, tmp_path / "run", resume=True)
-    assert equal_weights(tmp_path / "alone", tmp_path / "run")
-    assert comparable_log(tmp_path / "alone") == comparable_log(tmp_path / "run")
-    assert {path.name for path in (tmp_path / "alone").iterdir()} == {
-        path.name for path in (tmp_path / "run").iterdir()
-    }
+    assert equal_weights(whole_run, tmp_path / "run")
+    assert comparable_log(whole_run) == comparable_log(tmp_path / "run")
+    names, expected = (
+        {path.name for path in run.iterdir()} for run in (tmp_path / "run", whole_run)
+    )
+    assert names == expected
 
 
 def test_a_signal_stops_an_evaluation_that_is_repeated(
-    text_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text_recipe: Path, whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = load_recipe(text_recipe)
-    train(recipe, tmp_path / "alone")
     with monkeypatch.context() as patch:
 
         def stages(*arguments: Any) -> Any:
@@ -112,21 +122,21 @@ def test_a_signal_stops_an_evaluation_that_is_repeated(
         line = {"event": "evaluated", "stage": "text", "step": 4, "value": 1.0, "best": True}
         log.write(json.dumps(line) + "\n")
     train(recipe, tmp_path / "run", resume=True)
-    assert equal_weights(tmp_path / "alone", tmp_path / "run")
-    assert comparable_log(tmp_path / "alone") == comparable_log(tmp_path / "run")
+    assert equal_weights(whole_run, tmp_path / "run")
+    assert comparable_log(whole_run) == comparable_log(tmp_path / "run")
 
 
 @pytest.mark.parametrize("phase", ["read", "fit", "encode", "evaluate"])
-def test_a_signal_outside_the_steps_is_obeyed_at_once(
+def test_a_signal_outside_the_steps_stops_at_once(
     text_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
-    """The signal arrives while a long call, here a sleep in pieces, is running."""
+    """The signal arrives during a long call, here a sleep."""
 
     def slow(*arguments: object, **options: object) -> Any:
         os.kill(os.getpid(), signal.SIGTERM)
         for _ in range(100):
             time.sleep(0.1)
-        raise AssertionError("the signal was not obeyed")
+        raise AssertionError("the signal was ignored")
 
     owners = {"encode": Vocabulary, "evaluate": LanguageModelPredictor}
     owner = owners.get(phase, LanguageModelTask)
@@ -140,7 +150,7 @@ def test_a_signal_outside_the_steps_is_obeyed_at_once(
 
 
 def test_fitting_a_tokenizer_does_not_delay_signals(tmp_path: Path) -> None:
-    """`tokenizers` fits outside the interpreter: without a second thread the handler would wait."""
+    """`tokenizers` fits outside the interpreter, so it needs a second thread."""
     line = "".join(chr(97 + (at * at) % 26) for at in range(4000))
     config = BytePairConfig(vocab_size=5000)
     started: list[float] = []
@@ -182,7 +192,7 @@ def test_ignored_signals_stay_ignored() -> None:
     [
         "training.runtime.device=cuda",  # not on this machine
         "data.train=missing.txt",
-        "encode={kind='bpe',vocab_size=260}",  # see below: the vocabulary cannot be fitted
+        "encode={kind='bpe',vocab_size=260}",  # see below: fitting fails
     ],
 )
 def test_a_failed_start_leaves_the_folder_free(
@@ -235,7 +245,7 @@ def stopped_run(text_recipe: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_changed_data_are_refused(stopped_run: Path, text_recipe: Path) -> None:
+def test_changed_data_are_rejected(stopped_run: Path, text_recipe: Path) -> None:
     text = text_recipe.parent / "text.txt"
     text.write_text(TEXT.replace("dog", "cow", 1))
     before = files_of(stopped_run)
@@ -246,7 +256,7 @@ def test_changed_data_are_refused(stopped_run: Path, text_recipe: Path) -> None:
     train(load_recipe(text_recipe), stopped_run, resume=True)
 
 
-def test_a_changed_recipe_is_refused(stopped_run: Path) -> None:
+def test_a_changed_recipe_is_rejected(stopped_run: Path) -> None:
     stored = stopped_run / "recipe.toml"
     stored.write_text(stored.read_text().replace("steps = 8", "steps = 9"))
     with pytest.raises(UserError, match="expected 'steps = 8', got 'steps = 9'"):
@@ -265,7 +275,7 @@ def test_another_environment_is_a_warning(
     assert any("thread count is 64, but" in message for message in messages)
 
 
-def test_reordered_recordings_are_refused(tmp_path: Path) -> None:
+def test_reordered_recordings_are_rejected(tmp_path: Path) -> None:
     """Cached features would be trained with the transcripts of other utterances."""
     import soundfile
 

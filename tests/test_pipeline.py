@@ -1,4 +1,4 @@
-"""From a recipe to a run folder: what is in it, and that stopping anywhere loses nothing."""
+"""Training from a recipe to a run folder, and resuming an interrupted run."""
 
 import json
 import shutil
@@ -18,33 +18,27 @@ from harken.training.signals import Interrupted
 from small_recipe import SMALL
 
 
+def equal_weights(*runs: Path) -> bool:
+    first, second = (load_weights(run / "model.safetensors") for run in runs)
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
 def small(recipe_file: Path, *more: str) -> object:
     return load_recipe(recipe_file, [*SMALL, *more])
 
 
-def test_a_run_folder_holds_everything(small_run: Path) -> None:
-    assert {path.name for path in small_run.iterdir()} == {
-        "recipe.toml",
-        "tokenizer.json",
-        "model.safetensors",
-        "manifest.json",
-        "provenance.json",
-        "metrics.json",
-        "log.jsonl",
-        "README.md",
-        "report.html",
-        "checkpoints",
-        "tokens",
-    }
+def test_files_of_a_run_folder(small_run: Path) -> None:
+    names = (
+        "recipe.toml tokenizer.json model.safetensors manifest.json provenance.json metrics.json "
+        "log.jsonl README.md report.html checkpoints tokens"
+    )
+    assert {path.name for path in small_run.iterdir()} == set(names.split())
     metrics = json.loads((small_run / "metrics.json").read_text())
-    assert metrics["task"] == "answer"
-    assert metrics["n"] == 20
+    assert (metrics["task"], metrics["n"]) == ("answer", 20)
     assert list(metrics["metrics"])[:2] == ["exact_match", "majority_answer"]
     log = [json.loads(line) for line in (small_run / "log.jsonl").read_text().splitlines()]
     steps = [(line["stage"], line["step"]) for line in log if line["event"] == "stepped"]
-    assert steps == [("reading", n + 1) for n in range(6)] + [
-        ("questions", n + 1) for n in range(5)
-    ]
+    assert steps == [("reading", n) for n in range(1, 7)] + [("questions", n) for n in range(1, 6)]
 
 
 def test_the_effective_recipe_is_the_recipe(small_run: Path, recipe_file: Path) -> None:
@@ -53,8 +47,8 @@ def test_the_effective_recipe_is_the_recipe(small_run: Path, recipe_file: Path) 
 
 def test_three_lines_of_python(small_run: Path) -> None:
     run = harken.load(small_run)
-    (answer,) = run.predict(["Where was Nobody born?"])
-    assert answer.input == "Where was Nobody born?"
+    (answer,) = run.predict(["Where was Zoe born?"])
+    assert answer.input == "Where was Zoe born?"
     assert 0.0 < answer.confidence <= 1.0
 
 
@@ -62,17 +56,13 @@ def test_the_same_seed_gives_the_same_weights(
     small_run: Path, recipe_file: Path, tmp_path: Path
 ) -> None:
     train(small(recipe_file), tmp_path / "again")
-    first, second = (
-        load_weights(run / "model.safetensors") for run in (small_run, tmp_path / "again")
-    )
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert equal_weights(small_run, tmp_path / "again")
     train(small(recipe_file, "seed=6"), tmp_path / "other")
-    third = load_weights(tmp_path / "other" / "model.safetensors")
-    assert not all(torch.equal(first[name], third[name]) for name in first)
+    assert not equal_weights(small_run, tmp_path / "other")
 
 
-@pytest.mark.parametrize("stop", [1, 6, 7, 11])
-def test_a_signal_saves_and_resuming_ends_the_same(
+@pytest.mark.parametrize("stop", [1, 6, 11])
+def test_a_resumed_run_has_the_same_weights(
     small_run: Path, recipe_file: Path, tmp_path: Path, stop: int
 ) -> None:
     steps = 0
@@ -89,22 +79,19 @@ def test_a_signal_saves_and_resuming_ends_the_same(
     assert stopped.value.number == signal.SIGTERM
     assert not (folder / "model.safetensors").exists()
     train(small(recipe_file), folder, resume=True)
-    first, second = (load_weights(run / "model.safetensors") for run in (small_run, folder))
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert equal_weights(small_run, folder)
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log if line["event"] == "stepped"] == [
-        *range(1, 7),
-        *range(1, 6),
-    ]
+    logged = [line["step"] for line in log if line["event"] == "stepped"]
+    assert logged == [*range(1, 7), *range(1, 6)]
 
 
-def test_handlers_are_put_back(recipe_file: Path, tmp_path: Path) -> None:
+def test_signal_handlers_are_restored(recipe_file: Path, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     train(small(recipe_file, "training.pretrain.steps=0"), tmp_path / "run")
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def test_a_folder_that_is_taken_is_not_touched(small_run: Path, recipe_file: Path) -> None:
+def test_an_existing_run_is_not_changed(small_run: Path, recipe_file: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in small_run.rglob("*")}
     with pytest.raises(UserError, match="already holds a run"):
         train(small(recipe_file), small_run)
@@ -114,7 +101,7 @@ def test_a_folder_that_is_taken_is_not_touched(small_run: Path, recipe_file: Pat
     assert {path: path.stat().st_mtime_ns for path in small_run.rglob("*")} == before
 
 
-def test_a_folder_of_other_files_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_rejected(recipe_file: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(UserError, match="files that are not a run"):
         train(small(recipe_file), tmp_path)
@@ -128,7 +115,9 @@ def test_wrong_data_leaves_no_folder(recipe_file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "recipe.toml"])
 @pytest.mark.parametrize("damage", ["truncated", "altered"])
-def test_damaged_files_are_refused(small_run: Path, tmp_path: Path, name: str, damage: str) -> None:
+def test_damaged_files_are_rejected(
+    small_run: Path, tmp_path: Path, name: str, damage: str
+) -> None:
     folder = tmp_path / "run"
     shutil.copytree(small_run, folder)
     contents = bytearray((folder / name).read_bytes())
@@ -141,7 +130,7 @@ def test_damaged_files_are_refused(small_run: Path, tmp_path: Path, name: str, d
         harken.load(folder)
 
 
-def test_what_is_no_finished_run_says_so(small_run: Path, tmp_path: Path) -> None:
+def test_loading_an_unfinished_run(small_run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="run folder not found"):
         harken.load(tmp_path / "none")
     with pytest.raises(UserError, match=r"no recipe\.toml"):

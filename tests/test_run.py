@@ -67,13 +67,10 @@ def test_a_single_input_gives_a_list_of_one_prediction(run: Run) -> None:
     [
         (lambda run: run.predict(None), "inputs: expected a string or a list of strings, got None"),
         (lambda run: run.predict(["a", 3]), r"inputs\[1\]: expected a string, got '3' \(int\)"),
-        (
-            lambda run: run.predict([b"John"]),
-            r"inputs\[0\]: expected a string, got \"b'John'\" \(bytes\)",
-        ),
+        (lambda run: run.predict([b"John"]), r"inputs\[0\]: expected a string, .* \(bytes\)"),
         (
             lambda run: run.predict([Path("a.txt")]),
-            r"inputs\[0\]: expected a string, got 'a.txt' \(.*Path\)",
+            r"\[0\]: expected a string, got 'a.txt' \(.*Path",
         ),
         (lambda run: run.predict("John", nbest=0), "nbest: expected 1 or more, got 0"),
         (
@@ -85,22 +82,18 @@ def test_a_single_input_gives_a_list_of_one_prediction(run: Run) -> None:
         (lambda run: run.evaluate(files=["a", "b"]), "expected one file of questions, got 2"),
         (lambda run: run.evaluate(files=[3]), r"files\[0\]: expected a path, got 3"),
         (lambda run: run.evaluate(files=3), "files: expected a path or a list of paths, got 3"),
-        (lambda run: harken.load(run.folder, device="gpu"), "device: unknown value 'gpu'"),
+        (
+            lambda run: harken.load(run.folder, device="gpu"),
+            "device: unknown value 'gpu'.*'auto', 'cpu', 'cuda' or 'mps'",
+        ),
         (lambda run: harken.load(run.folder / "none"), "run folder not found: "),
         (lambda run: harken.load(run.folder / "recipe.toml"), "not a run folder: .*recipe.toml"),
     ],
 )
-def test_wrong_arguments_give_one_clear_error(
-    run: Run, call: Callable[[Run], Any], message: str
-) -> None:
+def test_wrong_arguments(run: Run, call: Callable[[Run], Any], message: str) -> None:
     with pytest.raises(harken.UserError, match=message) as error:
         call(run)
     assert "--" not in str(error.value) or "command line" in str(error.value)
-
-
-def test_an_unknown_device_names_the_allowed_values(run: Run) -> None:
-    with pytest.raises(harken.UserError, match="'auto', 'cpu', 'cuda' or 'mps'"):
-        harken.load(run.folder, device="gpu")  # type: ignore[arg-type]
 
 
 def test_objects_have_a_short_repr(run: Run, people: PeopleFiles) -> None:
@@ -118,7 +111,7 @@ def test_objects_have_a_short_repr(run: Run, people: PeopleFiles) -> None:
 
 @pytest.mark.parametrize("task", ["tag", "transcribe"])
 def test_runs_of_other_tasks(untrained_run: Callable[[str], Path], task: str) -> None:
-    """A vocabulary of words has a short repr too; a sound may be a path object."""
+    """A word vocabulary has a short repr; a sound may be a path object."""
     run = harken.load(untrained_run(task))
     assert all(len(repr(value)) < 400 for value in (run, run.vocabulary, run.evaluate()))
     if task == "transcribe":

@@ -30,13 +30,7 @@ from harken.files import (
     write_tensors,
     write_text,
 )
-from harken.provenance import (
-    PROVENANCE,
-    check_data,
-    check_recipe,
-    provenance,
-    write_provenance,
-)
+from harken.provenance import PROVENANCE, check_data, check_recipe, provenance, write_provenance
 from harken.recipe import Recipe, task_of
 from harken.report.markup import prose
 from harken.report.model_card import model_card
@@ -109,7 +103,7 @@ def train(
 
 
 def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
-    """Refuse a folder that holds something else than this recipe's run."""
+    """Raise if the folder has other files than this recipe's run."""
     if not (folder / RECIPE).exists():
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         # A process killed before recipe.toml was complete leaves only these.
@@ -130,10 +124,9 @@ def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
 
 @contextmanager
 def claimed_folder(recipe: Recipe, folder: Path, splits: Splits[Any]) -> Iterator[None]:
-    """Write what the run starts from, or check that it is unchanged.
+    """Write recipe and provenance of a new run, or check that those of a resumed run are unchanged.
 
-    If a new run fails before its first step, its files are removed: the next attempt, with another
-    recipe, needs the folder.
+    The files of a new run that fails before its first step are removed.
     """
     started = provenance(recipe, splits)
     is_new = not (folder / RECIPE).exists()
@@ -202,7 +195,7 @@ def _train_stages(
 
 
 def _cut_log(path: Path, stages: Sequence[Stage[Any]], training: Training[Any]) -> None:
-    """Remove what was logged after the checkpoint that training continues from."""
+    """Remove the events after the checkpoint from which training is resumed."""
     if not path.exists():
         return
     numbers = {stage.name: number for number, stage in enumerate(stages)}
@@ -217,7 +210,7 @@ def _cut_log(path: Path, stages: Sequence[Stage[Any]], training: Training[Any]) 
 
 
 def finish(run: Run) -> None:
-    """Measure a trained run and write what people read."""
+    """Evaluate a trained run and write metrics, model card and report."""
     evaluation = run.evaluate()
     write_text(run.folder / METRICS, json_text(metrics_record(run, evaluation), indent=1))
     write_text(run.folder / CARD, model_card(run, evaluation))
@@ -225,9 +218,6 @@ def finish(run: Run) -> None:
 
 
 def metrics_record(run: Run, evaluation: Evaluation) -> dict[str, object]:
-    """The JSON form of an evaluation: the contract of `evaluate --json`."""
-    return {
-        "task": run.recipe.task,
-        "n": evaluation.n,
-        "metrics": {name: asdict(value) for name, value in evaluation.metrics.items()},
-    }
+    """Return the JSON object of `evaluate --json`."""
+    metrics = {name: asdict(estimate) for name, estimate in evaluation.metrics.items()}
+    return {"task": run.recipe.task, "n": evaluation.n, "metrics": metrics}

@@ -1,4 +1,4 @@
-"""The root record of a run, and the registry of tasks.
+"""Recipes and the registry of tasks.
 
 A new task is one file in `tasks/`, one line of `TASKS` and one member of `Recipe`.
 """
@@ -46,7 +46,7 @@ TASKS: dict[str, AnyTask] = {
 
 
 def recipe_type() -> Any:
-    """The union of the recipes of all registered tasks."""
+    """Return the union of the recipes of all registered tasks."""
     return reduce(or_, (task.recipe_type for task in TASKS.values()))
 
 
@@ -59,12 +59,11 @@ def load_recipe(path: str | PathLike[str], overrides: str | Sequence[str] = ()) 
 
         recipe = harken.load_recipe("recipe.toml", ["training.steps=100"])
     """
-    if isinstance(overrides, str):
-        overrides = [overrides]
-    recipe: Recipe = config.load_config(recipe_type(), Path(path), overrides)
+    changes = [overrides] if isinstance(overrides, str) else overrides
+    recipe: Recipe = config.load_config(recipe_type(), Path(path), changes)
     return recipe
 
 
 def task_of(recipe: Recipe) -> AnyTask:
-    """The task of a recipe."""
+    """Return the task of a recipe."""
     return TASKS[recipe.task]

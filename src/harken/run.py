@@ -4,8 +4,8 @@ recipe.toml         the effective recipe            tokenizer.json   the vocabul
 model.safetensors   weights                         manifest.json    SHA-256 of these three
 metrics.json        metrics on the dev split        log.jsonl        one JSON object per line
 README.md           model card                      report.html      report
-checkpoints/        to resume from                  tokens/          encoded texts
-provenance.json     recipe, data digests and versions that the run was started with
+checkpoints/        to resume from                  tokens/          encoded data
+provenance.json     recipe, data digests and versions at the start of the run
 """
 
 import math
@@ -74,12 +74,12 @@ class Run:
 
     @property
     def search(self) -> SearchConfig | None:
-        """How outputs are searched; None for a task that does not search."""
+        """The search of outputs; None for a task without search."""
         search: SearchConfig | None = getattr(self.recipe, "search", None)
         return search
 
     def searching(self, search: SearchConfig) -> "Run":
-        """The same run with another search."""
+        """Return the same run with another search."""
         if self.search is None:
             raise UserError(
                 f"task {self.recipe.task!r} does not search", fix="call predict without a search"
@@ -92,10 +92,9 @@ class Run:
     ) -> list[Prediction]:
         """Return one prediction per input, in order; a single string is one input.
 
-        Inputs are texts, or file names where the task reads sounds or pictures. A sample depends on
-        the seed and the index of its input. `indices` are those of the inputs in a longer list of
-        which they are a part; by default they are 0, 1, 2, … With `times`, a prediction has the
-        start and end of every word in seconds (speech recognition only).
+        Inputs are texts, or names of sound or image files. A sample depends on the seed and the
+        index of its input; `indices` are by default 0, 1, 2, … With `times`, a prediction has the
+        start and end of each word in seconds (speech recognition only).
         """
         if nbest < 1:
             raise UserError(f"nbest: expected 1 or more, got {nbest}", fix="use at least 1")
@@ -115,24 +114,20 @@ class Run:
         return self.predictor.evaluate(self.examples(split, files), condition)
 
     def attention(self, text: str) -> AttentionExample | None:
-        """The attention of an input; None if it has no tokens or the model no attention."""
+        """Return the attention of an input; None without tokens or attention."""
         return self.predictor.attention(text)
 
     def inputs(self, count: int) -> list[str]:
-        """The inputs of the first examples of the dev split."""
+        """Return the inputs of the first examples of the dev split."""
         return list(islice(filter(None, map(self.task.input, self.splits["dev"])), count))
 
     def scored_answers(self) -> ScoredAnswers | None:
-        """Confidence and correctness on the dev split; None if several outputs may be right."""
-        pairs = [
-            (text, self.task.target(example))
-            for example in self.splits["dev"]
-            if (text := self.task.input(example))
-        ]
-        targets = [target for _, target in pairs if target is not None]
-        if len(targets) < len(pairs):
+        """Score the dev split by confidence; None if several outputs may be correct."""
+        examples = [example for example in self.splits["dev"] if self.task.input(example)]
+        targets = [target for target in map(self.task.target, examples) if target is not None]
+        if len(targets) < len(examples):
             return None
-        predictions = self.predict([text for text, _ in pairs])
+        predictions = self.predict(list(map(self.task.input, examples)))
         outputs = [prediction.output for prediction in predictions]
         confidences = [prediction.confidence for prediction in predictions]
         return score_answers(confidences, exact_matches(outputs, targets))
@@ -184,13 +179,13 @@ def _paths(files: Paths) -> list[Path]:
         raise UserError(
             f"files: expected a path or a list of paths, got {files!r}", fix="pass for example []"
         )
-    listed = list(files)
-    for number, file in enumerate(listed):
+    paths = []
+    for number, file in enumerate(files):
         if not isinstance(file, str | PathLike):
-            raise UserError(
-                f"files[{number}]: expected a path, got {file!r}", fix="pass each file as a path"
-            )
-    return list(map(Path, listed))
+            problem = f"files[{number}]: expected a path, got {file!r}"
+            raise UserError(problem, fix="pass each file as a path")
+        paths.append(Path(file))
+    return paths
 
 
 def require_run(folder: Path) -> None:
@@ -202,16 +197,15 @@ def require_run(folder: Path) -> None:
         )
     if not is_file(folder / RECIPE):
         what = f"it has no {RECIPE}" if is_folder(folder) else "it is a file"
-        raise UserError(
-            f"not a run folder: {folder} ({what})", fix="name the folder that training wrote"
-        )
+        problem = f"not a run folder: {folder} ({what})"
+        raise UserError(problem, fix="name the folder that training wrote")
     if not is_file(folder / MODEL):
         message = f"{folder}: training has not finished"
         raise UserError(message, fix=f"finish it with `harken train {folder / RECIPE} --resume`")
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The events of a log, without lines that a kill or a damaged disk left unreadable."""
+    """Read the events of a log, except damaged lines."""
     if not is_file(path):
         return []
     events = []
@@ -234,14 +228,14 @@ def _is_event(event: Any) -> bool:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """The figures that training stored on the dev split."""
+    """Read the metrics of the dev split that training stored."""
     path = folder / METRICS
     try:
         stored = read_json(path, "the metrics of a run", max_bytes=MAX_METRICS)
         for estimate in stored["metrics"].values():
-            numbers = [estimate[key] for key in ("value", "low", "high", "n")]
-            defined = [number for number in numbers if number is not None]
-            if not all(map(is_finite, defined)) or estimate["unit"] not in get_args(Unit):
+            numbers = (estimate[key] for key in ("value", "low", "high", "n"))
+            finite = all(number is None or is_finite(number) for number in numbers)
+            if not finite or estimate["unit"] not in get_args(Unit):
                 raise ValueError("a metric is not a number with an interval and a unit")
             Estimate(**estimate)
         task, count = text_of(METRICS, "task", stored["task"]), stored["n"]
@@ -271,8 +265,7 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     recipe = load_recipe(folder / RECIPE)
     task = task_of(recipe)
     vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
-    build = partial(task.build, recipe, vocabulary.sizes)
-    where = str(folder / RECIPE)
+    build, where = partial(task.build, recipe, vocabulary.sizes), str(folder / RECIPE)
     check_model_size(build, where, bytes_per_parameter=PREDICTING, device=chosen)
     model = build()
     load_model_state(model, load_weights(folder / MODEL), folder / MODEL)

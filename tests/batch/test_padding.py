@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from harken.batch.padding import (
     IGNORE_INDEX,
+    Seq2SeqBatch,
     TokenBatch,
     next_token_batch,
     pack_rows,
     packed_batch,
     pad,
+    shift_targets,
 )
 
 from .lists import documents, from_lists, numbers
@@ -22,7 +24,7 @@ FILLER = 97
 @st.composite
 def with_first_targets(draw: st.DrawFn) -> tuple[list[list[int]], list[int]]:
     sequences = draw(documents)
-    return sequences, [draw(st.integers(0, len(one) + 1)) for one in sequences]
+    return sequences, [draw(st.integers(0, len(tokens) + 1)) for tokens in sequences]
 
 
 def targets_of(sequence: list[int], first: int) -> list[int]:
@@ -30,7 +32,7 @@ def targets_of(sequence: list[int], first: int) -> list[int]:
 
 
 @given(documents)
-def test_pad_sets_flush_left(sequences: list[list[int]]) -> None:
+def test_pad_on_the_right(sequences: list[list[int]]) -> None:
     tokens, present = pad(from_lists(sequences), FILLER)
     longest = max(map(len, sequences), default=0)
     assert tokens.shape == (len(sequences), longest)
@@ -40,7 +42,7 @@ def test_pad_sets_flush_left(sequences: list[list[int]]) -> None:
         assert present[row].tolist() == [True] * len(sequence) + [False] * spare
 
 
-def test_targets_are_what_follows() -> None:
+def test_targets_are_the_next_tokens() -> None:
     batch = next_token_batch(from_lists([[2, 3, 5, 7], [11, 13]]), numbers([2, 1]), FILLER)
     assert batch.inputs.tolist() == [[2, 3, 5], [11, 13, FILLER]]
     assert batch.targets.tolist() == [[IGNORE_INDEX, 5, 7], [13, IGNORE_INDEX, IGNORE_INDEX]]
@@ -54,21 +56,21 @@ def test_targets_equal_a_slow_loop(drawn: tuple[list[list[int]], list[int]]) -> 
     sequences, first = drawn
     batch = next_token_batch(from_lists(sequences), numbers(first), FILLER)
     width = max(0, max(map(len, sequences), default=0) - 1)
-    wanted = [targets_of(*pair) for pair in zip(sequences, first, strict=True)]
-    assert batch.targets.tolist() == [one + [IGNORE_INDEX] * (width - len(one)) for one in wanted]
-    padded = [one + [FILLER] * (width + 1 - len(one)) for one in sequences]
-    assert batch.inputs.tolist() == [one[:width] for one in padded]
+    targets = list(map(targets_of, sequences, first))
+    assert batch.targets.tolist() == [row + [IGNORE_INDEX] * (width - len(row)) for row in targets]
+    padded = [row + [FILLER] * (width + 1 - len(row)) for row in sequences]
+    assert batch.inputs.tolist() == [row[:width] for row in padded]
 
 
 @given(with_first_targets(), st.integers(10, 23))
-def test_packing_keeps_every_sequence_whole_and_apart(
-    drawn: tuple[list[list[int]], list[int]], room: int
+def test_packing_keeps_sequences_whole(
+    drawn: tuple[list[list[int]], list[int]], capacity: int
 ) -> None:
     sequences, first = drawn
-    batch = packed_batch(from_lists(sequences), numbers(first), FILLER, room)
+    batch = packed_batch(from_lists(sequences), numbers(first), FILLER, capacity)
     assert batch.positions is not None
     assert batch.documents is not None
-    assert batch.inputs.shape[1] == room
+    assert batch.inputs.shape[1] == capacity
     for number, sequence in enumerate(sequences):
         row, column = torch.nonzero(batch.documents == number, as_tuple=True)
         length = max(0, len(sequence) - 1)
@@ -80,7 +82,7 @@ def test_packing_keeps_every_sequence_whole_and_apart(
         assert batch.targets[row, column].tolist() == targets_of(sequence, first[number])
         assert batch.positions[row, column].tolist() == list(range(length))
     padding = batch.documents == -1
-    assert int(padding.sum()) == padding.numel() - sum(max(0, len(one) - 1) for one in sequences)
+    assert int(padding.sum()) == padding.numel() - sum(max(0, len(row) - 1) for row in sequences)
     assert batch.inputs[padding].eq(FILLER).all()
     assert batch.targets[padding].eq(IGNORE_INDEX).all()
     unpacked = next_token_batch(from_lists(sequences), numbers(first), FILLER)
@@ -88,12 +90,12 @@ def test_packing_keeps_every_sequence_whole_and_apart(
 
 
 def test_packing_by_hand() -> None:
-    # 5 places, then 4 in a new row, then 2 where they fit most tightly: behind the 5.
+    # 5 columns, then 4 in a new row, then 2 where they fit best: after the 5.
     batch = packed_batch(
         from_lists([[1, 2, 3], [11, 12, 13, 14, 15], [21, 22, 23, 24, 25, 26]]),
         numbers([1, 1, 1]),
         FILLER,
-        room=7,
+        capacity=7,
     )
     assert batch.inputs.tolist() == [[21, 22, 23, 24, 25, 1, 2], [11, 12, 13, 14, *[FILLER] * 3]]
     assert batch.documents is not None
@@ -102,17 +104,17 @@ def test_packing_by_hand() -> None:
     assert batch.positions.tolist() == [[0, 1, 2, 3, 4, 0, 1], [0, 1, 2, 3, 0, 0, 0]]
 
 
-def fewest_rows(lengths: list[int], spare: tuple[int, ...], room: int) -> int:
-    """By trying every row for every sequence."""
+def fewest_rows(lengths: list[int], free: tuple[int, ...], capacity: int) -> int:
+    """Try every row for every sequence."""
     if not lengths:
-        return len(spare)
-    need, *others = lengths
-    tried = [
-        fewest_rows(others, tuple(left - need * (n == row) for n, left in enumerate(spare)), room)
-        for row, left in enumerate(spare)
-        if left >= need
-    ]
-    return min([*tried, fewest_rows(others, (*spare, room - need), room)])
+        return len(free)
+    length, *others = lengths
+    counts = [fewest_rows(others, (*free, capacity - length), capacity)]
+    for row, left in enumerate(free):
+        if left >= length:
+            rest = (*free[:row], left - length, *free[row + 1 :])
+            counts.append(fewest_rows(others, rest, capacity))
+    return min(counts)
 
 
 @given(st.lists(st.integers(1, 11), min_size=1, max_size=7))
@@ -133,10 +135,26 @@ def test_short_sequences_leave_no_gaps(seed: int) -> None:
     assert (offset + lengths <= 127).all()
 
 
-def test_a_batch_moves_with_all_its_parts() -> None:
+def test_all_tensors_of_a_batch_move() -> None:
     sequences, first = from_lists([[2, 3, 5]]), numbers([1])
     meta = torch.device("meta")
-    packed = packed_batch(sequences, first, FILLER, room=7).to(meta)
+    packed = packed_batch(sequences, first, FILLER, capacity=7).to(meta)
     assert isinstance(packed, TokenBatch)
     assert [part.device for part in packed if part is not None] == [meta] * 4
     assert next_token_batch(sequences, first, FILLER).to(meta)[2:] == (None, None)
+
+
+texts = st.lists(st.lists(st.integers(3, 30), max_size=6), min_size=1, max_size=5)
+
+
+@given(texts)
+def test_decoder_inputs_are_targets_shifted_by_one(rows: list[list[int]]) -> None:
+    start, end, source = 1, 2, torch.zeros(len(rows), 2, 3)
+    batch = Seq2SeqBatch(source, None, *shift_targets(from_lists(rows), start, end, FILLER))
+    for text, inputs, targets in zip(rows, batch.inputs, batch.targets, strict=True):
+        counted = targets != IGNORE_INDEX
+        assert targets[counted].tolist() == [*text, end]
+        assert inputs[counted].tolist() == [start, *text]
+    assert batch.counted == sum(len(text) + 1 for text in rows)
+    moved = batch.to(torch.device("meta"))
+    assert moved.present is None and moved.source.device.type == "meta"

@@ -1,6 +1,8 @@
+"""Token and frame shards: round trips, streaming, damaged files."""
+
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,112 +10,182 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harken.batch.shards import TokenShards, write_shards
+from harken.batch.shards import FrameShards, Shards, TokenShards, write_frames, write_shards
 from harken.errors import Failure
 
-from .lists import documents, from_lists, numbers, to_lists
+from .lists import documents, numbers, to_lists
 
-EXAMPLE = [[2, 3, 5], [], [7, 11], [13], [17, 19, 23, 29], []]
-
-
-def written(folder: Path, sequences: list[list[int]], *, vocabulary: int = 97) -> TokenShards:
-    write_shards(folder, map(numbers, sequences), vocabulary, shard_tokens=5)
-    return TokenShards(folder)
+FEATURES = 3
+LENGTHS = [3, 0, 2, 1, 4, 0]
+# A folder is written again by each example: the second write replaces the first.
+fewer = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 
 
-# The folder is written anew by every example, which is itself what the second write must survive.
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def write_tokens(folder: Path, sequences: Iterable[np.ndarray], shard_rows: int = 5) -> None:
+    write_shards(folder, sequences, 97, shard_tokens=shard_rows)
+
+
+def write_some_frames(folder: Path, sounds: Iterable[np.ndarray], shard_rows: int = 5) -> None:
+    write_frames(folder, sounds, FEATURES, shard_numbers=shard_rows * FEATURES)
+
+
+def tokens(length: int) -> np.ndarray:
+    return np.full(length, length)
+
+
+def frames(length: int) -> np.ndarray:
+    return np.random.default_rng(length).normal(size=(length, FEATURES)).astype(np.float32)
+
+
+Write = Callable[..., None]
+Kind = tuple[Write, type[Shards], Callable[[int], np.ndarray]]
+KINDS: dict[str, Kind] = {
+    "tokens": (write_tokens, TokenShards, tokens),
+    "frames": (write_some_frames, FrameShards, frames),
+}
+both = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+@fewer
 @given(documents.filter(len), st.data())
-def test_documents_come_back_in_any_order(
+def test_token_documents_round_trip(
     tmp_path: Path, sequences: list[list[int]], data: st.DataObject
 ) -> None:
-    shards = written(tmp_path / "shards", sequences)
-    assert len(shards) == len(sequences)
-    assert shards.lengths.tolist() == [len(one) for one in sequences]
+    write_tokens(tmp_path / "shards", map(numbers, sequences))
+    shards = TokenShards(tmp_path / "shards")
+    assert (len(shards), shards.lengths.tolist()) == (len(sequences), list(map(len, sequences)))
     order = data.draw(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=13))
-    assert to_lists(shards.take(numbers(order))) == [sequences[n] for n in order]
+    assert to_lists(shards.take(numbers(order))) == [sequences[index] for index in order]
 
 
-def test_a_shard_ends_with_the_document_that_fills_it(tmp_path: Path) -> None:
-    written(tmp_path / "shards", EXAMPLE)
+@fewer
+@given(st.lists(st.integers(0, 11), min_size=1, max_size=7), st.data())
+def test_frames_round_trip(tmp_path: Path, lengths: list[int], data: st.DataObject) -> None:
+    sounds = list(map(frames, lengths))
+    write_some_frames(tmp_path / "frames", sounds, shard_rows=7)
+    shards = FrameShards(tmp_path / "frames")
+    assert (len(shards), shards.lengths.tolist()) == (len(lengths), lengths)
+    order = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=13))
+    batch, present = shards.take(numbers(order))
+    longest = max(lengths[index] for index in order)
+    assert batch.shape == (len(order), longest, FEATURES)
+    for row, mask, index in zip(batch, present, order, strict=True):
+        assert mask.tolist() == [frame < lengths[index] for frame in range(longest)]
+        assert np.array_equal(row[mask].numpy(), sounds[index])
+        assert (row[~mask] == 0).all()
+
+
+@both
+def test_the_header_has_all_sizes(tmp_path: Path, kind: Kind) -> None:
+    write, read, document = kind
+    write(tmp_path / "shards", map(document, LENGTHS))
     header = json.loads((tmp_path / "shards" / "shards.json").read_text())
-    assert header == {"type": "uint16", "documents": [3, 2, 1]}
+    sizes = {"type": "uint16"} if read is TokenShards else {"type": "float32", "features": 3}
+    assert header == {**sizes, "documents": [3, 2, 1]}
 
 
-def test_no_documents_at_all(tmp_path: Path) -> None:
-    shards = written(tmp_path / "shards", [])
-    assert len(shards) == 0
-    assert shards.lengths.tolist() == []
+@both
+def test_no_documents(tmp_path: Path, kind: Kind) -> None:
+    write, read, _ = kind
+    write(tmp_path / "shards", [])
+    shards = read(tmp_path / "shards")
+    assert (len(shards), shards.lengths.tolist()) == (0, [])
+    if isinstance(shards, FrameShards):
+        assert [part.shape for part in shards.take(numbers([]))] == [(0, 0, 3), (0, 0)]
 
 
 @pytest.mark.parametrize(("vocabulary", "size"), [(65536, 2), (65537, 4)])
-def test_numbers_take_no_more_bytes_than_needed(tmp_path: Path, vocabulary: int, size: int) -> None:
+def test_bytes_per_token(tmp_path: Path, vocabulary: int, size: int) -> None:
     highest = vocabulary - 1
-    shards = written(tmp_path / "shards", [[highest, 0, highest]], vocabulary=vocabulary)
+    write_shards(tmp_path / "shards", [numbers([highest, 0, highest])], vocabulary)
+    shards = TokenShards(tmp_path / "shards")
     assert to_lists(shards.take(numbers([0]))) == [[highest, 0, highest]]
     assert (tmp_path / "shards" / "tokens-00000.bin").stat().st_size == 3 * size
 
 
-def test_writing_streams(tmp_path: Path) -> None:
+def peak_bytes(call: Callable[[], object]) -> int:
+    tracemalloc.start()
+    call()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
+@both
+def test_writing_takes_constant_memory(tmp_path: Path, kind: Kind) -> None:
+    write, _, document = kind
+
     def peak(count: int) -> int:
-        stream = (np.full(101, n, dtype=np.int64) for n in range(count))
-        tracemalloc.start()
-        write_shards(tmp_path / "shards", stream, 65536, shard_tokens=5000)
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return most
+        stream = (document(61) for _ in range(count))
+        return peak_bytes(lambda: write(tmp_path / "shards", stream, 3001))
 
-    peak(3000)  # imports and caches
-    assert peak(3000) < 1.2 * peak(300) < 100_000
+    peak(300)  # imports and caches
+    assert peak(2000) < 1.2 * peak(300) < 200_000
 
 
-def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path) -> None:
-    def breaks_off() -> Iterator[np.ndarray]:
-        yield from map(numbers, EXAMPLE)
+@both
+def test_reading_maps_the_files(tmp_path: Path, kind: Kind) -> None:
+    write, read, document = kind
+    write(tmp_path / "shards", (document(1009) for _ in range(500)), 10**6)
+    shards: list[object] = []
+    peak = peak_bytes(lambda: shards.append(read(tmp_path / "shards").take(numbers([7]))))
+    assert shards and peak < 200_000  # of 1 or 6 MB on disk
+
+
+@both
+def test_an_interrupted_write_keeps_the_old_folder(tmp_path: Path, kind: Kind) -> None:
+    write, read, document = kind
+
+    def interrupted() -> Iterator[np.ndarray]:
+        yield from map(document, LENGTHS)
         raise KeyboardInterrupt
 
     folder = tmp_path / "shards"
     with pytest.raises(KeyboardInterrupt):
-        write_shards(folder, breaks_off(), 97, shard_tokens=5)
+        write(folder, interrupted())
     assert list(tmp_path.iterdir()) == []
-    written(folder, [[2, 3]])
+    write(folder, map(document, [2, 3]))
     with pytest.raises(KeyboardInterrupt):
-        write_shards(folder, breaks_off(), 97, shard_tokens=5)
-    assert to_lists(TokenShards(folder).take(numbers([0]))) == [[2, 3]]
+        write(folder, interrupted())
+    assert read(folder).lengths.tolist() == [2, 3]
     assert list(tmp_path.iterdir()) == [folder]
 
 
-@pytest.mark.parametrize("name", ["shards.json", "tokens-00001.bin", "ends-00001.bin"])
-@pytest.mark.parametrize("damage", ["missing", "empty", "short by a byte", "short by a number"])
-def test_damage_is_told_before_training(tmp_path: Path, name: str, damage: str) -> None:
-    written(tmp_path / "shards", EXAMPLE)
-    path = tmp_path / "shards" / name
-    whole = path.read_bytes()
-    number = {"tokens": 2, "ends": 8}.get(name.split("-")[0], 3)
-    cut = {"empty": len(whole), "short by a byte": 1, "short by a number": number}
+@both
+@pytest.mark.parametrize("name", ["shards.json", "ROWS-00001.bin", "ends-00001.bin"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "byte", "number", "row"])
+def test_damage_is_reported(tmp_path: Path, kind: Kind, name: str, damage: str) -> None:
+    write, read, document = kind
+    write(tmp_path / "shards", map(document, LENGTHS))
+    rows = "tokens" if read is TokenShards else "frames"
+    path = tmp_path / "shards" / name.replace("ROWS", rows)
+    content = path.read_bytes()
+    number, row = {"tokens": (2, 2), "frames": (4, 12), "ends": (8, 8)}.get(
+        path.name.split("-")[0], (3, 5)
+    )
     if damage == "missing":
         path.unlink()
     else:
-        path.write_bytes(whole[: len(whole) - cut[damage]])
-    with pytest.raises(Failure, match="token shards that cannot be read") as caught:
-        TokenShards(tmp_path / "shards")
+        cut = {"empty": len(content), "byte": 1, "number": number, "row": row}[damage]
+        path.write_bytes(content[: len(content) - cut])
+    with pytest.raises(Failure, match=f"the {rows[:-1]} shards cannot be read") as caught:
+        read(tmp_path / "shards")
     assert str(tmp_path / "shards") in str(caught.value)
     assert "delete the folder" in caught.value.fix
 
 
-@pytest.mark.parametrize("header", ["[]", "{}", "3", '{"type": "tokens", "documents": [1]}'])
-def test_a_foreign_header_is_damage(tmp_path: Path, header: str) -> None:
-    written(tmp_path / "shards", EXAMPLE)
+@both
+@pytest.mark.parametrize("header", ["[]", "{}", "3", '{"type": "tokens", "documents": [6]}'])
+def test_a_wrong_header_is_damage(tmp_path: Path, kind: Kind, header: str) -> None:
+    write, read, document = kind
+    write(tmp_path / "shards", map(document, LENGTHS))
     (tmp_path / "shards" / "shards.json").write_text(header)
     with pytest.raises(Failure):
-        TokenShards(tmp_path / "shards")
+        read(tmp_path / "shards")
 
 
-def test_reading_maps_and_does_not_load(tmp_path: Path) -> None:
-    write_shards(tmp_path / "shards", (np.full(1009, n) for n in range(1000)), 65536)
-    tracemalloc.start()
-    shards = TokenShards(tmp_path / "shards")
-    assert to_lists(shards.take(numbers([7]))) == to_lists(from_lists([[7] * 1009]))
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 200_000  # of 2 MB on disk
+def test_tokens_are_not_frames(tmp_path: Path) -> None:
+    for (write, _, document), (_, other, _) in (KINDS.values(), reversed(KINDS.values())):
+        write(tmp_path / "shards", [document(3)])
+        with pytest.raises(Failure, match="s-00000"):
+            other(tmp_path / "shards")

@@ -1,4 +1,4 @@
-"""Views against loops over lists, and what they promise of every text."""
+"""Views against loops over lists."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.batch.corruption import CorruptionConfig
 from harken.batch.padding import TokenBatch, next_token_batch
-from harken.batch.views import Documents, ViewsConfig, draw_views, hide, shuffle, turn
+from harken.batch.views import (
+    CorruptionConfig,
+    TitledTexts,
+    ViewsConfig,
+    corrupt_spans,
+    cut_windows,
+    draw_views,
+    mask_inputs,
+    move_spans,
+    rotate,
+    shuffle,
+)
 
 from .lists import documents, from_lists, numbers, to_lists
 
@@ -16,95 +26,82 @@ MASK = 97  # in no document
 seeds = st.integers(0, 2**32)
 
 
-def with_heads(sequences: list[list[int]], data: st.DataObject) -> Documents:
-    heads = [data.draw(st.integers(0, len(one))) for one in sequences]
-    return Documents(from_lists(sequences), numbers(heads))
+def with_titles(sequences: list[list[int]], data: st.DataObject) -> TitledTexts:
+    titles = [data.draw(st.integers(0, len(text))) for text in sequences]
+    return TitledTexts(from_lists(sequences), numbers(titles))
 
 
 @given(documents, seeds, st.data())
-def test_turning_keeps_the_head_and_every_token(
+def test_rotation_keeps_the_title_and_all_tokens(
     sequences: list[list[int]], seed: int, data: st.DataObject
 ) -> None:
-    shown = with_heads(sequences, data)
-    turned = to_lists(turn(shown, 1000, np.random.default_rng(seed)))
-    for before, head, after in zip(sequences, shown.heads, turned, strict=True):
-        rest = before[head:]
-        rotations = [rest[at:] + rest[:at] for at in range(max(1, len(rest)))]
-        assert after[:head] == before[:head]
-        assert after[head:] in rotations
+    texts = with_titles(sequences, data)
+    rotated = to_lists(rotate(texts, 1000, np.random.default_rng(seed)))
+    for before, title, after in zip(sequences, texts.titles, rotated, strict=True):
+        rest = before[title:]
+        rotations = [rest[shift:] + rest[:shift] for shift in range(max(1, len(rest)))]
+        assert after[:title] == before[:title]
+        assert after[title:] in rotations
 
 
-def test_every_place_follows_the_head_equally_often() -> None:
-    text, head, count = list(range(13)), 3, 5000
-    shown = Documents(from_lists([text] * count), np.full(count, head))
-    turned = to_lists(turn(shown, 13, np.random.default_rng(5)))
-    after_head = np.bincount([one[head] for one in turned], minlength=13)
-    assert after_head[:head].sum() == 0
+def test_rotations_are_uniform() -> None:
+    text, title, count = list(range(13)), 3, 5000
+    texts = TitledTexts(from_lists([text] * count), np.full(count, title))
+    rotated = to_lists(rotate(texts, 13, np.random.default_rng(5)))
+    after_title = np.bincount([view[title] for view in rotated], minlength=13)
+    assert after_title[:title].sum() == 0
     # Five standard deviations of a binomial count around 500.
-    assert np.abs(after_head[head:] - count / 10).max() < 5 * (count * 0.1 * 0.9) ** 0.5
+    assert np.abs(after_title[title:] - count / 10).max() < 5 * (count * 0.1 * 0.9) ** 0.5
 
 
-def test_a_long_text_is_seen_through_a_window() -> None:
-    shown = Documents(from_lists([list(range(50))]), numbers([4]))
-    (seen,) = to_lists(turn(shown, 11, np.random.default_rng(0)))
-    assert seen[:4] == [0, 1, 2, 3]
-    steps = np.diff(seen[4:])
-    assert len(seen) == 11
-    assert set(steps.tolist()) <= {1, 4 - 49}  # on, or round the end to the first behind the head
-
-
-def test_a_head_longer_than_the_window() -> None:
-    shown = Documents(from_lists([list(range(9))]), numbers([7]))
-    assert to_lists(turn(shown, 5, np.random.default_rng(0))) == [[0, 1, 2, 3, 4]]
+def test_a_long_text_is_truncated() -> None:
+    texts = TitledTexts(from_lists([list(range(50)), list(range(9))]), numbers([4, 20]))
+    view, only_title = to_lists(rotate(texts, 11, np.random.default_rng(0)))
+    assert view[:4] == [0, 1, 2, 3] and len(view) == 11
+    assert set(np.diff(view[4:]).tolist()) <= {1, 4 - 49}  # next, or from the end to the start
+    assert only_title == list(range(9))
+    texts = TitledTexts(from_lists([list(range(9))]), numbers([7]))
+    assert to_lists(rotate(texts, 5, np.random.default_rng(0))) == [[0, 1, 2, 3, 4]]
 
 
 @given(documents, seeds, st.data())
-def test_one_view_of_each(sequences: list[list[int]], seed: int, data: st.DataObject) -> None:
+def test_one_view_of_each_text(sequences: list[list[int]], seed: int, data: st.DataObject) -> None:
     corrupted = data.draw(st.sampled_from([0.0, 0.3, 1.0]))
-    turned = data.draw(st.sampled_from([0.0, 0.5])) if corrupted < 1 else 0.0
-    config = ViewsConfig(
-        corrupted=corrupted, rotated=turned, span=CorruptionConfig(min_ratio=0.1, max_ratio=0.5)
-    )
-    shown = with_heads(sequences, data)
-    views = to_lists(draw_views(shown, config, 1000, MASK, np.random.default_rng(seed)).texts)
-    # Nothing is lost and nothing told twice: without the masks, the same tokens in some order.
-    without = sorted(sorted(token for token in one if token != MASK) for one in views)
-    assert without == sorted(sorted(one) for one in sequences)
-    holes = sum(MASK in one for one in views)
-    assert holes == 0 if corrupted == 0 else holes == len(sequences) or corrupted < 1
+    rotated = data.draw(st.sampled_from([0.0, 0.5])) if corrupted < 1 else 0.0
+    span = CorruptionConfig(min_ratio=0.1, max_ratio=0.5)
+    config = ViewsConfig(corrupted=corrupted, rotated=rotated, span=span)
+    texts = with_titles(sequences, data)
+    views = to_lists(draw_views(texts, config, 1000, MASK, np.random.default_rng(seed)).texts)
+    # Without the masks, the same tokens in some order.
+    tokens = sorted(sorted(token for token in view if token != MASK) for view in views)
+    assert tokens == sorted(map(sorted, sequences))
+    masked = sum(MASK in view for view in views)
+    assert masked == 0 if corrupted == 0 else masked == len(sequences) or corrupted < 1
 
 
 def test_shares_of_views() -> None:
     text, count = list(range(20)), 4000
-    shown = Documents(from_lists([text] * count), np.full(count, 2))
+    texts = TitledTexts(from_lists([text] * count), np.full(count, 2))
     config = ViewsConfig(corrupted=0.2, rotated=0.5)
-    views = to_lists(draw_views(shown, config, 20, MASK, np.random.default_rng(1)).texts)
-    holed = sum(MASK in one for one in views) / count
-    whole = sum(one == text for one in views) / count
-    assert abs(holed - 0.2) < 0.04
-    assert abs(whole - (0.3 + 0.5 / 18)) < 0.04  # one turn in 18 leaves all in place
-
-
-def test_no_more_than_all() -> None:
-    with pytest.raises(ValueError, match="more than all texts"):
-        ViewsConfig(corrupted=0.7, rotated=0.4)
+    views = to_lists(draw_views(texts, config, 20, MASK, np.random.default_rng(1)).texts)
+    corrupted = sum(MASK in view for view in views) / count
+    whole = sum(view == text for view in views) / count
+    assert abs(corrupted - 0.2) < 0.04
+    assert abs(whole - (0.3 + 0.5 / 18)) < 0.04  # one of 18 rotations changes nothing
 
 
 @given(documents, seeds, st.data())
-def test_shuffling_moves_pieces_and_loses_nothing(
-    sequences: list[list[int]], seed: int, data: st.DataObject
-) -> None:
-    shown = with_heads(sequences, data)
-    shuffled = to_lists(shuffle(shown, 2.0, 1000, MASK, np.random.default_rng(seed)))
-    for before, head, after in zip(sequences, shown.heads, shuffled, strict=True):
-        assert after[:head] == before[:head]
-        pieces = split_at(after[head:], MASK)
-        assert pieces[0] == [] and all(pieces[1:])  # a mask before every piece, none empty
-        assert sorted(token for one in pieces for token in one) == sorted(before[head:])
-        rest = before[head:]
-        assert all(
-            any(rest[at : at + len(one)] == one for at in range(len(rest))) for one in pieces[1:]
-        )
+def test_shuffling_moves_chunks(sequences: list[list[int]], seed: int, data: st.DataObject) -> None:
+    texts = with_titles(sequences, data)
+    shuffled = to_lists(shuffle(texts, 2.0, 1000, MASK, np.random.default_rng(seed)))
+    for before, title, after in zip(sequences, texts.titles, shuffled, strict=True):
+        rest = before[title:]
+        assert after[:title] == before[:title]
+        empty, *chunks = split_at(after[title:], MASK)
+        assert empty == [] and all(chunks)  # a mask before each chunk, none empty
+        assert sorted(token for chunk in chunks for token in chunk) == sorted(rest)
+        for chunk in chunks:
+            assert any(rest[at : at + len(chunk)] == chunk for at in range(len(rest)))
 
 
 def split_at(tokens: list[int], mark: int) -> list[list[int]]:
@@ -117,28 +114,28 @@ def split_at(tokens: list[int], mark: int) -> list[list[int]]:
     return parts
 
 
-def test_pieces_are_as_long_as_asked_for_and_in_any_order() -> None:
-    text, head, count = list(range(67)), 7, 400
-    shown = Documents(from_lists([text] * count), np.full(count, head))
-    shuffled = to_lists(shuffle(shown, 5.0, 1000, MASK, np.random.default_rng(3)))
-    pieces = [split_at(one[head:], MASK)[1:] for one in shuffled]
-    mean = count * 60 / sum(map(len, pieces))
-    assert 4.5 < mean < 5.0  # the first piece of a text may not grow to the left of it
-    firsts = [one[0][0] for one in pieces]
-    assert min(firsts) == head and max(firsts) > 60
-    assert 20 < np.mean(firsts) < 45  # the beginnings of pieces lie evenly over the rest
-    cut = to_lists(shuffle(shown, 5.0, 23, MASK, np.random.default_rng(3)))
-    assert cut == [one[:23] for one in shuffled]
+def test_length_and_order_of_chunks() -> None:
+    text, title, count = list(range(67)), 7, 400
+    texts = TitledTexts(from_lists([text] * count), np.full(count, title))
+    shuffled = to_lists(shuffle(texts, 5.0, 1000, MASK, np.random.default_rng(3)))
+    chunks = [split_at(view[title:], MASK)[1:] for view in shuffled]
+    mean = count * 60 / sum(map(len, chunks))
+    assert 4.5 < mean < 5.0  # chunks at the ends of the text are shorter
+    firsts = [view[0][0] for view in chunks]
+    assert min(firsts) == title and max(firsts) > 60
+    assert 20 < np.mean(firsts) < 45  # uniform over the text
+    cut = to_lists(shuffle(texts, 5.0, 23, MASK, np.random.default_rng(3)))
+    assert cut == [view[:23] for view in shuffled]
 
 
-def hidden(share: float, heads: list[int]) -> tuple[TokenBatch, TokenBatch]:
+def masked(share: float, titles: list[int]) -> tuple[TokenBatch, TokenBatch]:
     sequences = from_lists([list(range(1, 90)), list(range(1, 60))])
     plain = next_token_batch(sequences, numbers([1, 1]), 0)
-    return plain, hide(plain, numbers(heads), share, MASK, np.random.default_rng(2))
+    return plain, mask_inputs(plain, numbers(titles), share, MASK, np.random.default_rng(2))
 
 
-def test_hiding_changes_what_is_told_and_not_what_is_wanted() -> None:
-    plain, half = hidden(0.5, [3, 11])
+def test_masking_changes_inputs_and_not_targets() -> None:
+    plain, half = masked(0.5, [3, 11])
     assert torch.equal(plain.targets, half.targets)
     changed = plain.inputs != half.inputs
     assert (half.inputs[changed] == MASK).all()
@@ -146,15 +143,92 @@ def test_hiding_changes_what_is_told_and_not_what_is_wanted() -> None:
     assert 0.35 < changed[0, 3:].float().mean() < 0.65
     assert 0.35 < changed[1, 11:].float().mean() < 0.65
 
-
-def test_a_head_as_long_as_its_row_hides_nothing() -> None:
-    plain, all_head = hidden(0.9, [100, 100])
-    assert torch.equal(plain.inputs, all_head.inputs)
+    plain, unchanged = masked(0.9, [100, 100])  # nothing after the titles
+    assert torch.equal(plain.inputs, unchanged.inputs)
 
 
-def test_only_what_is_not_corrupted_has_a_head_to_hide_behind() -> None:
-    shown = Documents(from_lists([list(range(20))] * 50), np.full(50, 2))
+def test_a_corrupted_view_counts_as_title() -> None:
+    texts = TitledTexts(from_lists([list(range(20))] * 50), np.full(50, 2))
     config = ViewsConfig(corrupted=0.5, rotated=0.5)
-    seen = draw_views(shown, config, 20, MASK, np.random.default_rng(1))
-    for view, head in zip(to_lists(seen.texts), seen.heads, strict=True):
-        assert head == (len(view) if MASK in view else 2)
+    views = draw_views(texts, config, 20, MASK, np.random.default_rng(1))
+    for view, title in zip(to_lists(views.texts), views.titles, strict=True):
+        assert title == (len(view) if MASK in view else 2)
+
+
+def parts(corrupted: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return prefix, span and suffix of `prefix MASK suffix MASK span`."""
+    first = corrupted.index(MASK)
+    second = corrupted.index(MASK, first + 1)
+    assert MASK not in corrupted[second + 1 :]
+    return corrupted[:first], corrupted[second + 1 :], corrupted[first + 1 : second]
+
+
+def test_a_span_by_hand() -> None:
+    moved = move_spans(from_lists([[1, 2, 3, 4, 5], [6]]), numbers([1, 0]), numbers([2, 1]), MASK)
+    assert to_lists(moved) == [[1, MASK, 4, 5, MASK, 2, 3], [MASK, MASK, 6]]
+
+
+@given(documents, st.data())
+def test_moving_equals_slicing(sequences: list[list[int]], data: st.DataObject) -> None:
+    spans = [data.draw(st.integers(0, len(text))) for text in sequences]
+    starts = [
+        data.draw(st.integers(0, len(text) - span))
+        for text, span in zip(sequences, spans, strict=True)
+    ]
+    moved = move_spans(from_lists(sequences), numbers(starts), numbers(spans), MASK)
+    assert to_lists(moved) == [
+        [*text[:start], MASK, *text[start + span :], MASK, *text[start : start + span]]
+        for text, start, span in zip(sequences, starts, spans, strict=True)
+    ]
+
+
+@given(documents, seeds, st.sampled_from([(0.05, 0.45), (0.3, 0.3), (0.01, 0.99)]))
+def test_span_corruption_is_reversible(
+    sequences: list[list[int]], seed: int, shares: tuple[float, float]
+) -> None:
+    config = CorruptionConfig(min_ratio=shares[0], max_ratio=shares[1])
+    random = np.random.default_rng(seed)
+    corrupted = to_lists(corrupt_spans(from_lists(sequences), config, MASK, random))
+    for before, after in zip(sequences, corrupted, strict=True):
+        prefix, span, suffix = parts(after)
+        assert prefix + span + suffix == before
+        # Rounded to tokens; not empty, unless the text is.
+        low, high = (round(share * len(before)) for share in shares)
+        assert min(len(before), max(1, low)) <= len(span) <= max(1, high)
+
+
+def test_spans_are_uniform() -> None:
+    text, count = list(range(89)), 4001
+    config = CorruptionConfig(min_ratio=0.1, max_ratio=0.5)
+    random = np.random.default_rng(3)
+    views = to_lists(corrupt_spans(from_lists([text] * count), config, MASK, random))
+    prefixes, spans, suffixes = np.array([list(map(len, parts(view))) for view in views]).T
+    # Four standard errors of a uniform draw, sd = width / sqrt(12).
+    error = 4 / np.sqrt(12 * count)
+    assert abs(spans.mean() / 89 - 0.3) < 0.4 * error
+    assert abs((prefixes / (prefixes + suffixes)).mean() - 0.5) < error
+    assert spans.min() == 9
+    assert spans.max() == 44  # rint(44.5) is even
+    assert prefixes.min() == suffixes.min() == 0
+
+
+@given(documents, seeds, st.integers(1, 7))
+def test_a_window_is_a_slice(sequences: list[list[int]], seed: int, limit: int) -> None:
+    cut = to_lists(cut_windows(from_lists(sequences), limit, np.random.default_rng(seed)))
+    for before, after in zip(sequences, cut, strict=True):
+        assert len(after) == min(len(before), limit)
+        assert any(after == before[start : start + limit] for start in range(len(before) + 1))
+
+
+def test_windows_are_uniform() -> None:
+    windows = cut_windows(from_lists([list(range(11))] * 1009), 7, np.random.default_rng(5))
+    starts = np.bincount([window[0] for window in to_lists(windows)], minlength=5)
+    assert len(starts) == 5  # 0 to 11 - 7
+    assert starts.min() > 1009 / 5 - 4 * np.sqrt(1009 * 0.2 * 0.8)
+
+
+def test_wrong_shares_are_rejected() -> None:
+    with pytest.raises(ValueError, match="is below min_ratio"):
+        CorruptionConfig(min_ratio=0.2, max_ratio=0.1)
+    with pytest.raises(ValueError, match="more than 1"):
+        ViewsConfig(corrupted=0.7, rotated=0.4)

@@ -195,10 +195,10 @@ def test_the_language_of_a_translation_is_in_its_name(
         ("lm text.txt test.conllu/x", "test.conllu/x"),
         ("tag labels.tsv", "labels.tsv: the first column holds whole sentences ('they duck and"),
         ("tag labels.tsv labels.tsv", "labels.tsv: the first column holds whole sentences"),
-        ("tag words.tsv", "words.tsv: no blank line separates sentences"),
-        ("tag train.conllu words.tsv", "so that the file is one sentence of 600 words"),
-        ("translate labels.tsv", "labels.tsv: the translations have only 2 different values"),
-        ("translate train.en labels.txt", "labels.txt: the translations have only 2 different"),
+        ("tag words.tsv", "words.tsv: no blank lines between sentences"),
+        ("tag train.conllu words.tsv", "the file is one sentence of 600 words"),
+        ("translate labels.tsv", "labels.tsv: expected translations, got labels (2 "),
+        ("translate train.en labels.txt", "labels.txt: expected translations, got labels (2 "),
     ],
 )
 def test_files_that_will_not_do(

@@ -1,4 +1,4 @@
-"""A complete task: a GPT reads a word twice and the second time writes its letters backwards."""
+"""A complete task: a GPT reads a word twice and writes its letters in reverse."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from harken.batch.bucketing import seeded
+from harken.batch.bucketing import rng
 from harken.batch.padding import IGNORE_INDEX, TokenBatch
 from harken.encode.subwords import CharactersConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
@@ -20,16 +20,8 @@ from harken.models.gpt import GPT, GPTConfig
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.lm import LanguageModelTraining
 from harken.tasks.prediction import Evaluation, Indices, Prediction
-from harken.tasks.task import (
-    Layout,
-    Predictor,
-    ProbeSizes,
-    SplitPaths,
-    Splits,
-    Task,
-    random_tokens,
-    target_losses,
-)
+from harken.tasks.probe import ProbeSizes, random_tokens, target_losses
+from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 
@@ -105,7 +97,7 @@ class ReverseTask(Task[Reverse, str, Vocabulary, GPT]):
         self, recipe: Reverse, splits: Splits[str], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[GPT]]:
         def batch(step: int) -> list[TokenBatch]:
-            chosen = seeded(recipe.seed, step).choice(splits["train"], size=32)
+            chosen = rng(recipe.seed, step).choice(splits["train"], size=32)
             return [encode(chosen.tolist(), vocabulary)]
 
         return [stage("words", recipe.training, batch, loss)]

@@ -1,4 +1,4 @@
-"""The answer task: sequences, batches, and that reading really teaches."""
+"""The answer task: sequences, batches, honesty and attention."""
 
 from pathlib import Path
 from typing import Any
@@ -41,24 +41,25 @@ def vocabulary() -> Vocabulary:
     return BytePairConfig(vocab_size=300).fit(["Where was Ada born? London", "Alan of Leeds"])
 
 
-def test_a_question_is_a_text_with_a_hole(vocabulary: Vocabulary) -> None:
-    asked = encode_questions([Question("Where was Ada born?", "London")], vocabulary, length=96)
-    (question,), (answer,) = (
-        vocabulary.encode(["Where was Ada born?"]),
-        vocabulary.encode(["London"]),
-    )
-    assert asked.sequences.values.tolist() == [*question, MASK, *answer, END]
-    assert asked.first_targets.tolist() == [len(question) + 1]
+def test_a_question_is_a_text_with_a_missing_span(vocabulary: Vocabulary) -> None:
+    encoded = encode_questions([Question("Where was Ada born?", "London")], vocabulary, 96)
+    question, answer = vocabulary.encode(["Where was Ada born?", "London"])
+    assert encoded.sequences.values.tolist() == [*question, MASK, *answer, END]
+    assert encoded.first_targets.tolist() == [len(question) + 1]
 
 
 def test_truncated_training_questions_are_counted(vocabulary: Vocabulary) -> None:
-    asked = [Question("Where?", "London"), Question("Ada " * 50, "Leeds"), Question("a", "b " * 50)]
+    questions = [
+        Question("Where?", "London"),
+        Question("Ada " * 50, "Leeds"),
+        Question("a", "b " * 50),
+    ]
     with pytest.warns(DataWarning, match="2 of 3 questions do not fit the model and are truncated"):
-        encode_questions(asked, vocabulary, length=32)
+        encode_questions(questions, vocabulary, max_length=32)
 
 
 def test_a_long_question_keeps_its_end(vocabulary: Vocabulary) -> None:
-    (prompt,) = encode_prompts(["Ada " * 50 + "born?"], vocabulary, most=7)
+    (prompt,) = encode_prompts(["Ada " * 50 + "born?"], vocabulary, max_length=7)
     assert len(prompt.tokens) == 7
     assert prompt.tokens[-1] == MASK
     assert vocabulary.decode([prompt.tokens[:-1].tolist()])[0].endswith("born?")
@@ -66,7 +67,7 @@ def test_a_long_question_keeps_its_end(vocabulary: Vocabulary) -> None:
 
 @pytest.mark.parametrize("pack", ["false", "true"])
 def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
-    """Every batch fits its budget, counts no padding, and is a function of its number."""
+    """A batch fits its budget, counts no padding, and depends only on its index."""
     recipe = load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"])
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
@@ -87,17 +88,17 @@ def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
         assert torch.equal(again.targets, before.targets)
 
 
-def test_only_answers_are_learnt_from_questions(recipe_file: Path, tmp_path: Path) -> None:
+def test_only_answers_are_targets(recipe_file: Path, tmp_path: Path) -> None:
     recipe = load_recipe(recipe_file, SMALL)
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
     (batch,) = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[1], 0)
     answers = {question.question: question.answer for question in splits["train"]}
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
-        learnt = targets[targets != IGNORE_INDEX].tolist()
-        assert learnt[-1] == END
-        asked = inputs[: int((inputs == MASK).nonzero()[0])].tolist()
-        (question,), (answer,) = vocabulary.decode([asked]), vocabulary.decode([learnt[:-1]])
+        counted = targets[targets != IGNORE_INDEX].tolist()
+        assert counted[-1] == END
+        prompt = inputs[: int((inputs == MASK).nonzero()[0])].tolist()
+        question, answer = vocabulary.decode([prompt, counted[:-1]])
         assert answers[question] == answer
 
 
@@ -138,76 +139,73 @@ def test_dev_is_held_out_by_question(recipe_file: Path) -> None:
     assert len(dev) == 6
 
 
-def test_predictions_keep_their_order_whatever_the_batch(
+def test_predictions_do_not_depend_on_the_batch_size(
     recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = load_recipe(recipe_file, SMALL)
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
     model = TASK.build(recipe, vocabulary.sizes)
-    asked = [question.question * (1 + number % 3) for number, question in enumerate(splits["dev"])]
-    trained = bound_run(recipe, vocabulary, model)
-    together = list(trained.predict(asked))
+    inputs = [item.question * (1 + index % 3) for index, item in enumerate(splits["dev"][:7])]
+    run = bound_run(recipe, vocabulary, model)
+    together = run.predict(inputs)
     monkeypatch.setattr("harken.tasks.answer.BATCH_SIZE", 1)
-    alone = list(trained.predict(asked))
-    assert [one.output for one in together] == [one.output for one in alone]
-    np.testing.assert_allclose(
-        [one.confidence for one in together], [one.confidence for one in alone], rtol=1e-4
-    )
-    assert [one.input for one in together] == asked
-
-
-# What it does not know.
+    for prediction, expected in zip(together, run.predict(inputs), strict=True):
+        assert (prediction.input, prediction.output) == (expected.input, expected.output)
+        assert prediction.confidence == pytest.approx(expected.confidence, rel=1e-4)
+    assert [prediction.input for prediction in together] == inputs
 
 
 @pytest.fixture(scope="module")
 def untrained(recipe_file: Path) -> Run:
-    """A model that knows nothing but says something."""
     recipe = load_recipe(recipe_file, [*SMALL, "search.max_tokens=5"])
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
     return bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
 
 
-def said_to(trained: Run, questions: list[str]) -> list[str]:
+def outputs_of(trained: Run, questions: list[str]) -> list[str]:
     return [prediction.output for prediction in trained.predict(questions)]
 
 
-def test_states_are_those_that_answers_are_read_from(
+def test_states_give_the_logits_of_the_first_answer_token(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     questions = ["Where was Ada King born?", "Who?", "Where was " + "Ada " * 60 + "born?"]
     prompts = encode_prompts(questions, untrained.vocabulary, untrained.model.length - 5)
     tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
     with torch.inference_mode():
-        wanted, _ = LMStepper(untrained.model.eval()).prefill(tokens, present)
-    found = untrained.predictor.states(questions)
-    assert found.shape == (3, 24)
-    scores = untrained.model.logits(torch.from_numpy(found))
-    torch.testing.assert_close(scores, wanted, rtol=1e-4, atol=1e-5)
+        expected, _ = LMStepper(untrained.model.eval()).prefill(tokens, present)
+    states = untrained.predictor.states(questions)
+    assert states.shape == (3, 24)
+    logits = untrained.model.logits(torch.from_numpy(states))
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
     monkeypatch.setattr("harken.tasks.answer.BATCH_SIZE", 2)
-    np.testing.assert_allclose(untrained.predictor.states(questions), found, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(untrained.predictor.states(questions), states, rtol=1e-4, atol=1e-5)
     assert untrained.predictor.states([]).shape == (0, 24)
 
 
 def test_honesty_of_an_evaluation(untrained: Run) -> None:
     examples = TASK.read_splits(untrained.recipe)["dev"]
-    found = untrained.predictor.evaluate(examples)
-    assert list(found.samples)[:3] == ["exact_match", "majority_answer", "calibration_error"]
-    assert found.samples.keys() == found.notes.keys()
-    honesty = found.honesty
+    evaluation = untrained.predictor.evaluate(examples)
+    assert list(evaluation.samples)[:3] == ["exact_match", "majority_answer", "calibration_error"]
+    assert evaluation.samples.keys() == evaluation.notes.keys()
+    honesty = evaluation.honesty
     assert honesty is not None
     assert honesty.frame == "Where was … born?"
     assert honesty.invented is not None
     assert len(honesty.invented.said) == len(examples) == 20
-    asked = {one.question for split in TASK.read_splits(untrained.recipe).values() for one in split}
-    invented = [f"Where was {one.name} born?" for one in honesty.invented.said]
-    assert not asked & set(invented)
-    assert [one.answer for one in honesty.invented.said] == said_to(untrained, invented)
-    assert found.metrics == untrained.predictor.evaluate(examples).metrics
+    splits = TASK.read_splits(untrained.recipe)
+    real = {item.question for examples in splits.values() for item in examples}
+    invented = [f"Where was {answer.name} born?" for answer in honesty.invented.said]
+    assert not real & set(invented)
+    assert [answer.answer for answer in honesty.invented.said] == outputs_of(untrained, invented)
+    assert evaluation.metrics == untrained.predictor.evaluate(examples).metrics
 
 
-def test_as_few_are_invented_as_are_asked(untrained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_fictional_names_than_examples(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     examples = TASK.read_splits(untrained.recipe)["dev"]
     monkeypatch.setattr("harken.tasks.answer.MAX_FICTIONAL", 7)
     for some, count in ((examples, 7), (examples[:3], 3)):
@@ -222,25 +220,25 @@ def test_as_few_are_invented_as_are_asked(untrained: Run, monkeypatch: pytest.Mo
     [
         ["Where was Nobody born?"],
         ["Where was Nobody born?", "Where was Nobody born?"],  # with two answers
-        ["愛因斯坦在哪裡出生?", "אבא", "Ça va", "x" * 300],  # none fits the frame
+        ["愛因斯坦在哪裡出生?", "אבא", "Ça va", "x" * 300],  # none fits the template
     ],
 )
 @pytest.mark.parametrize("right", [True, False])
-def test_whatever_is_evaluated(untrained: Run, questions: list[str], right: bool) -> None:
-    answers = said_to(untrained, questions)
+def test_unusual_examples(untrained: Run, questions: list[str], right: bool) -> None:
+    answers = outputs_of(untrained, questions)
     examples = [
         Question(question, answer if right else f"not {answer} {at}")
         for at, (question, answer) in enumerate(zip(questions, answers, strict=True))
     ]
-    found = untrained.predictor.evaluate(examples)
-    assert found.metrics["exact_match"].value == right
-    assert found.metrics["accuracy_at_50"].value == right
-    assert found.honesty is not None
-    assert found.honesty.kinds["right"].value == right
-    assert bool(found.honesty.guarantees) == (len(set(questions)) > 1)
+    evaluation = untrained.predictor.evaluate(examples)
+    assert evaluation.metrics["exact_match"].value == right
+    assert evaluation.metrics["accuracy_at_50"].value == right
+    assert evaluation.honesty is not None
+    assert evaluation.honesty.kinds["right"].value == right
+    assert bool(evaluation.honesty.guarantees) == (len(set(questions)) > 1)
 
 
-def test_questions_of_several_forms_have_no_frame(
+def test_questions_without_a_common_template(
     recipe_file: Path, tmp_path: Path, people: PeopleFiles
 ) -> None:
     lines = people.train.read_text(encoding="utf-8").splitlines()
@@ -256,12 +254,12 @@ def test_questions_of_several_forms_have_no_frame(
     assert honesty.invented is not None
 
 
-def test_wrong_answers_of_a_neighbor_are_found(
+def test_answers_of_the_nearest_name_are_counted(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that answers for whom it takes somebody for."""
+    """A model that gives the answer of the nearest known name."""
     splits = TASK.read_splits(untrained.recipe)
-    examples = [*splits["dev"], Question("Birthplace of  Ada King", "Leeds")]  # outside the frame
+    examples = [*splits["dev"], Question("Birthplace of  Ada King", "Leeds")]  # another template
     asked = [example.question for example in examples]
     known = {item.question: item.answer for item in splits["train"]}
     states, others = untrained.predictor.states(asked), untrained.predictor.states(list(known))
@@ -282,40 +280,41 @@ def test_wrong_answers_of_a_neighbor_are_found(
         ]
 
     monkeypatch.setattr(AnswerPredictor, "predict", borrow)
-    found = untrained.predictor.evaluate(examples).metrics
-    assert found["nearest_name_embedding"].value == pytest.approx(1 - found["exact_match"].value)
-    assert found["nearest_name_string"].value < found["nearest_name_embedding"].value
-    assert found["unknown_answers"].value == 0.0
+    metrics = untrained.predictor.evaluate(examples).metrics
+    borrowed = metrics["nearest_name_embedding"].value
+    assert borrowed == pytest.approx(1 - metrics["exact_match"].value)
+    assert metrics["nearest_name_string"].value < borrowed
+    assert metrics["unknown_answers"].value == 0.0
 
 
-def test_dev_questions_judged(untrained: Run) -> None:
+def test_scored_answers_of_the_dev_split(untrained: Run) -> None:
     scored = untrained.scored_answers()
     assert scored is not None
-    found = untrained.predictor.evaluate(TASK.read_splits(untrained.recipe)["dev"])
-    np.testing.assert_allclose(
-        scored.confidences, [prediction.confidence for prediction in found.predictions], rtol=1e-6
-    )
-    assert scored.right.mean() == found.metrics["exact_match"].value
+    evaluation = untrained.predictor.evaluate(TASK.read_splits(untrained.recipe)["dev"])
+    confidences = [prediction.confidence for prediction in evaluation.predictions]
+    np.testing.assert_allclose(scored.confidences, confidences, rtol=1e-6)
+    assert scored.right.mean() == evaluation.metrics["exact_match"].value
 
 
-def test_a_look_is_at_the_question_and_its_own_answer(untrained: Run) -> None:
-    asked = untrained.inputs(2)
-    assert asked == [one.question for one in TASK.read_splits(untrained.recipe)["dev"][:2]]
-    for question, said in zip(asked, untrained.predict(asked), strict=True):
-        glimpse = untrained.attention(question)
-        assert glimpse.title == f"{question} → {said.output}"
-        (view,) = glimpse.views
+def test_attention_of_a_question_and_its_answer(untrained: Run) -> None:
+    questions, dev = untrained.inputs(2), TASK.read_splits(untrained.recipe)["dev"]
+    assert questions == [item.question for item in dev[:2]]
+    for question, prediction in zip(questions, untrained.predict(questions), strict=True):
+        example = untrained.attention(question)
+        assert example.title == f"{question} → {prediction.output}"
+        (view,) = example.views
         assert list(view.queries[:-1]) == list(view.keys[1:])
         mask = view.keys.index("<mask>")
         assert "".join(view.keys[:mask]).strip() == question
-        answer = [one for one in view.queries[mask:] if one not in ("<end>", "<mask>", "<pad>")]
-        assert "".join(answer).strip() == said.output
-        with torch.inference_mode(), record(untrained.model) as seen:
-            glimpse.run()
-        assert {call.weights.shape[2:] for call in seen} == {(len(view.queries), len(view.keys))}
+        special = ("<end>", "<mask>", "<pad>")
+        answer = [token for token in view.queries[mask:] if token not in special]
+        assert "".join(answer).strip() == prediction.output
+        with torch.inference_mode(), record(untrained.model) as calls:
+            example.run()
+        assert {call.weights.shape[2:] for call in calls} == {(len(view.queries), len(view.keys))}
 
 
-def test_only_outputs_that_are_right_or_wrong_as_a_whole_can_be_kept_back() -> None:
+def test_tasks_with_a_single_correct_output() -> None:
     examples = {
         "answer": Question("who?", "Ada"),
         "fill": "Ada was born",
@@ -328,8 +327,7 @@ def test_only_outputs_that_are_right_or_wrong_as_a_whole_can_be_kept_back() -> N
     assert {name for name, task in TASKS.items() if type(task).target is Task.target} == others
 
 
-def test_tokens_are_not_hidden_in_packed_rows() -> None:
-    """A head is counted from the beginning of a row, where a packed row has several."""
+def test_packed_rows_have_no_masked_inputs() -> None:
     views = ViewsConfig(masked=0.3)
     assert not PretrainConfig(views=views).pack
     with pytest.raises(ValueError, match="set pack = false"):

@@ -1,4 +1,4 @@
-"""From pictures to figures: every front and decoder, arrays and files, boxes, what is refused."""
+"""Image captioning: every front end and decoder, arrays and files, boxes, errors."""
 
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,19 @@ SMALL = (
     "encode.images={kind='pixels',columns=32,rows=32,channels=3}",
 )
 CONVOLUTION = "model.frontend={kind='convolution',channels=[5,7]}"
-WRITER = "model.decoder={kind='transformer',layers=1,width=12,max_length=17,attention={heads=2}}"
-LOOKER = "model.decoder={kind='rnn',width=12,hidden=11}"
-PLACES = "model.encoder={layers=1,attention={heads=2}}"
+TRANSFORMER_DECODER = (
+    "model.decoder={kind='transformer',layers=1,width=12,max_length=17,attention={heads=2}}"
+)
+RNN_DECODER = "model.decoder={kind='rnn',width=12,hidden=11}"
+SELF_ATTENTION = "model.encoder={layers=1,attention={heads=2}}"
 MODELS = {
-    "rnn over a map of a CNN": (CONVOLUTION, LOOKER),
-    "attention over a map of a CNN": (CONVOLUTION, PLACES, WRITER),
-    "attention over squares": ("model.frontend={kind='patch',patch=8}", PLACES, WRITER),
+    "rnn over a map of a CNN": (CONVOLUTION, RNN_DECODER),
+    "attention over a map of a CNN": (CONVOLUTION, SELF_ATTENTION, TRANSFORMER_DECODER),
+    "attention over squares": (
+        "model.frontend={kind='patch',patch=8}",
+        SELF_ATTENTION,
+        TRANSFORMER_DECODER,
+    ),
 }
 METRICS = {"attention_in_box", "attention_mass_in_box", "chance_in_box"}
 
@@ -77,13 +83,13 @@ def test_every_model_trains_and_is_measured(name: str, run_of: Any, drawn: Path)
         prediction.output for prediction in evaluation.predictions
     )
     named = run.predict([prediction.input for prediction in evaluation.predictions[:3]])
-    assert [one.output for one in named] == [
+    assert [prediction.output for prediction in named] == [
         prediction.output for prediction in evaluation.predictions[:3]
     ]
     assert evaluation.predictions[1].input == f"{drawn / 'dev.npz'}#1"
 
 
-def test_a_picture_is_the_same_as_a_file_and_as_a_row(run_of: Any, drawn: Path) -> None:
+def test_files_and_rows_of_arrays_give_the_same_output(run_of: Any, drawn: Path) -> None:
     run = run_of("attention over squares")
     rows = run.predict([f"{drawn / 'test.npz'}#{at}" for at in range(3)])
     files = run.predict([str(drawn / "examples" / f"{at}.png") for at in range(3)])
@@ -91,8 +97,7 @@ def test_a_picture_is_the_same_as_a_file_and_as_a_row(run_of: Any, drawn: Path) 
     assert [row.confidence for row in rows] == pytest.approx([file.confidence for file in files])
 
 
-def test_files_are_scaled_once_and_learnt_from_alike(drawn: Path, tmp_path: Path) -> None:
-    """The same pictures as files and as an array make the same model."""
+def test_training_on_files_equals_training_on_an_array(drawn: Path, tmp_path: Path) -> None:
     examples = read_captions(drawn / "test.jsonl")
     lines = [f"examples/{at}.png\t{examples[at].captions[0]}" for at in range(len(examples))]
     (drawn / "files.tsv").write_text("\n".join(lines) + "\n")
@@ -101,37 +106,35 @@ def test_files_are_scaled_once_and_learnt_from_alike(drawn: Path, tmp_path: Path
     sets = (*MODELS["rnn over a map of a CNN"], f"data.dev={drawn}/dev.jsonl")
     by_file = train(recipe(drawn, *sets, f"data.train={drawn}/files.tsv"), tmp_path / "files")
     by_row = train(recipe(drawn, *sets, f"data.train={drawn}/rows.jsonl"), tmp_path / "rows")
-    asked = [f"{drawn / 'dev.npz'}#{at}" for at in range(4)]
-    assert [prediction.confidence for prediction in by_file.predict(asked)] == [
-        prediction.confidence for prediction in by_row.predict(asked)
+    names = [f"{drawn / 'dev.npz'}#{row}" for row in range(4)]
+    assert [prediction.confidence for prediction in by_file.predict(names)] == [
+        prediction.confidence for prediction in by_row.predict(names)
     ]
-    kept = read_pictures(next((tmp_path / "files").rglob("pixels.npy")))
-    np.testing.assert_array_equal(kept.array, read_pictures(drawn / "test.npz").array)
+    stored = read_pictures(next((tmp_path / "files").rglob("pixels.npy")))
+    np.testing.assert_array_equal(stored.array, read_pictures(drawn / "test.npz").array)
 
 
-def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
+def test_feature_maps_with_names_and_lists(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     maps = random.integers(-127, 128, size=(23, 5, 3, 7)).astype(np.int8)
     np.save(tmp_path / "maps.npy", maps)
     np.save(tmp_path / "scale.npy", np.linspace(0.01, 0.02, 7, dtype=np.float32))
     names = [f"{at}.jpg" for at in range(23)]
     (tmp_path / "names.txt").write_text("\n".join(names) + "\n")
-    told = [
-        f"{name}#{at}\ta {word} dog" for name in names for at, word in enumerate(("big", "old"))
-    ]
-    (tmp_path / "captions.txt").write_text("\n".join(told) + "\n")
+    captions = [f"{name}#{at}\ta {('big', 'old')[at]} dog" for name in names for at in range(2)]
+    (tmp_path / "captions.txt").write_text("\n".join(captions) + "\n")
     (tmp_path / "train.txt").write_text("\n".join(names[3:]) + "\n")
     (tmp_path / "dev.txt").write_text("\n".join(names[:3]) + "\n")
     text = (
         'task="caption"\n[data]\nfeatures="maps.npy"\nfeature_scale="scale.npy"\narray_names="names.txt"\n'
-        'train={captions="captions.txt",listed="train.txt"}\n'
-        'dev={captions="captions.txt",listed="dev.txt"}\n'
+        'train={captions="captions.txt",image_list="train.txt"}\n'
+        'dev={captions="captions.txt",image_list="dev.txt"}\n'
     )
     sets = [
         *SMALL[:-1],
-        "encode.images={kind='maps',columns=5,rows=3,channels=7}",
+        "encode.images={kind='features',columns=5,rows=3,channels=7}",
         "model.frontend.kind=features",
-        LOOKER,
+        RNN_DECODER,
     ]
     made = config.loads(Recipe, text, base=tmp_path, overrides=sets)
     run = train(made, tmp_path / "run")
@@ -141,7 +144,7 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
         "maps.npy#1",
         "maps.npy#2",
     ]
-    assert not METRICS & set(evaluation.metrics), "nobody has drawn boxes"
+    assert not METRICS & set(evaluation.metrics)
     with pytest.raises(UserError, match="expected a row of an array, such as"):
         run.predict(["dog.jpg"])
 
@@ -149,57 +152,57 @@ def test_ready_maps_with_names_and_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "sentence"),
     [
-        (["model.frontend.kind=features"], "belong together"),
-        (["data.features=maps.npy"], "belong together"),
+        (["model.frontend.kind=features"], "require each other"),
+        (["data.features=maps.npy"], "require each other"),
         (["encode.images.columns=48"], "overrides encode.images.columns=32"),
         (["data.dev=2.5"], "is not a share"),
-        (["data.images=a.npz", "data.features=b.npy"], "two arrays"),
+        (["data.images=a.npz", "data.features=b.npy"], "are alternatives"),
     ],
 )
-def test_what_does_not_fit_is_told(drawn: Path, sets: list[str], sentence: str) -> None:
+def test_wrong_recipes(drawn: Path, sets: list[str], sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         made = recipe(drawn, *sets)
         dict(TASKS["caption"].read_splits(made))
     assert sentence in f"{caught.value}; {caught.value.fix}"
 
 
-def test_pictures_of_where_it_looked(
+def test_inspect_writes_pages_and_images(
     run_of: Any, drawn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of("attention over a map of a CNN")
-    asked = f"{drawn / 'test.npz'}#1"
-    assert run.predict([asked])[0].output, "a model that writes nothing shows nothing"
-    assert main(["inspect", str(run.folder), asked, "--out", str(tmp_path)]) == 0
+    name = f"{drawn / 'test.npz'}#1"
+    assert run.predict([name])[0].output, "the output is empty"
+    assert main(["inspect", str(run.folder), name, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out.split()
     views = [f"-view-{number}.{kind}" for number in (1, 2, 3) for kind in ("svg", "png")]
     assert printed == [str(tmp_path / f"test-1-1{ending}") for ending in (".html", *views)]
     assert (tmp_path / "test-1-1-view-1.png").read_bytes().startswith(b"\x89PNG")
     page = (run.folder / "report.html").read_text()
     assert "Cross-attention: target tokens to image positions" in page
-    glimpse = run.attention(asked)
-    assert glimpse is not None and glimpse.views[0].picture is not None
+    example = run.attention(name)
+    assert example is not None and example.views[0].picture is not None
     pixels = read_pictures(drawn / "test.npz").take([1])[0]
-    np.testing.assert_array_equal(glimpse.views[0].picture.image, pixels)
+    np.testing.assert_array_equal(example.views[0].picture.image, pixels)
     assert run.inputs(3) == [f"{drawn / 'dev.npz'}#{row}" for row in range(3)]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_places_and_words_look_at_each_other_too(
+def test_views_cover_all_attention_layers(
     name: str, run_of: Any, drawn: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, said = run_of(name), [4, 6, 5]  # so little trained, it may say nothing of its own
-    monkeypatch.setattr(CaptionPredictor, "_search", lambda *_: [[TokenHypothesis(said, -1.0)]])
-    glimpse = run.attention(f"{drawn / 'test.npz'}#1")
-    assert glimpse is not None
-    views = view_attention(run.model, glimpse)
+    run, tokens = run_of(name), [4, 6, 5]  # the model's own output may be empty
+    monkeypatch.setattr(CaptionPredictor, "_search", lambda *_: [[TokenHypothesis(tokens, -1.0)]])
+    example = run.attention(f"{drawn / 'test.npz'}#1")
+    assert example is not None
+    views = view_attention(run.model, example)
     attentions = [layer.module for view in views for layer in view.layers]
-    with torch.inference_mode(), record(run.model) as seen:
-        glimpse.run()
-    assert sorted(attentions) == sorted({one.name for one in seen})  # each in one view
+    with torch.inference_mode(), record(run.model) as calls:
+        example.run()
+    assert sorted(attentions) == sorted({call.name for call in calls})  # each in one view
     for view in views:
         for layer in view.layers:
             assert layer.weights.shape[1:] == (len(view.view.queries), len(view.view.keys))
-    words = [word.strip() for word in run.vocabulary.pieces(said)]
+    words = [word.strip() for word in run.vocabulary.pieces(tokens)]
     assert list(views[0].view.queries) == words
     if len(views) == 3:
         assert list(views[2].view.keys) == ["<end>", *words[:-1]]

@@ -1,4 +1,4 @@
-"""The language-model task: splits, windows, figures against slow loops, continuations."""
+"""Language modeling: splits, windows, metrics against slow loops, continuations."""
 
 import json
 import math
@@ -24,9 +24,9 @@ from harken.tasks.lm import (
     LanguageModelRecipe,
     LanguageModelTask,
     chunk_losses,
-    kept_of,
     losses,
     token_nats,
+    train_size,
 )
 from untrained import batches, bound_run
 
@@ -70,7 +70,7 @@ def recipe_of(path: Path, *sets: str) -> LanguageModelRecipe:
 
 
 def trained_of(recipe: LanguageModelRecipe) -> Run:
-    """With first weights that are large enough for the past to matter."""
+    """Return a run with large initial weights, so that the context matters."""
     vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
     model = TASK.build(recipe, vocabulary.sizes)
     with torch.no_grad():
@@ -82,12 +82,12 @@ def trained_of(recipe: LanguageModelRecipe) -> Run:
 
 def test_a_share_is_the_end_of_the_text(recipe_path: Path, text: str) -> None:
     splits = TASK.read_splits(recipe_of(recipe_path))
-    kept = int(0.9 * len(text))  # as nanoGPT cuts
-    assert " ".join(splits["train"]) == text[:kept]
-    assert " ".join(splits["dev"]) == text[kept:]
+    count = int(0.9 * len(text))  # as nanoGPT splits
+    assert " ".join(splits["train"]) == text[:count]
+    assert " ".join(splits["dev"]) == text[count:]
     assert set(splits) == {"train", "dev"}
-    # tinyshakespeare: its first 1,003,854 characters, and not one more.
-    assert kept_of(1_115_394, 0.1, Path("input.txt"), "characters") == 1_003_854
+    # tinyshakespeare, as nanoGPT splits it.
+    assert train_size(1_115_394, 0.1, Path("input.txt"), "characters") == 1_003_854
 
 
 def test_a_share_of_lines_is_the_last_lines(recipe_path: Path, text: str) -> None:
@@ -97,9 +97,7 @@ def test_a_share_of_lines_is_the_last_lines(recipe_path: Path, text: str) -> Non
 
 
 @both_documents
-def test_files_of_their_own_are_read_whole(
-    recipe_path: Path, text: str, documents: str, tmp_path: Path
-) -> None:
+def test_dev_and_test_files(recipe_path: Path, text: str, documents: str, tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("not in the text\nsleep", encoding="utf-8")
     recipe = recipe_of(
@@ -113,7 +111,7 @@ def test_files_of_their_own_are_read_whole(
 
 
 @both_documents
-def test_a_text_too_short_to_share_is_told(
+def test_a_text_too_short_to_split_is_rejected(
     recipe_path: Path, documents: str, tmp_path: Path
 ) -> None:
     short = tmp_path / "short.txt"
@@ -123,8 +121,8 @@ def test_a_text_too_short_to_share_is_told(
         dict(TASK.read_splits(recipe))
 
 
-def test_a_window_longer_than_the_model_is_refused(recipe_path: Path) -> None:
-    with pytest.raises(UserError, match="more than the model's length"):
+def test_a_window_longer_than_the_model_is_rejected(recipe_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is more than model\.max_length"):
         recipe_of(recipe_path, *GPT, "training.window=12")
     assert recipe_of(recipe_path, *GPT, "training.window=7").window == 7
     assert recipe_of(recipe_path, *GPT).window == LENGTH
@@ -167,21 +165,21 @@ def test_the_loss_is_the_cross_entropy_of_all_targets(recipe_path: Path, tmp_pat
     torch.testing.assert_close(losses(trained.model, batch).sum(), expected)
 
 
-def test_damaged_tokens_are_told(recipe_path: Path, tmp_path: Path) -> None:
+def test_damaged_tokens_are_reported(recipe_path: Path, tmp_path: Path) -> None:
     recipe = recipe_of(recipe_path, *GPT)
     splits = TASK.read_splits(recipe)
     vocabulary = TASK.fit(recipe, splits["train"])
     TASK.stages(recipe, splits, vocabulary, tmp_path)
     stored = tmp_path / "train.npy"
-    for kept in (0, 20, stored.stat().st_size - 1):
-        stored.write_bytes(stored.read_bytes()[:kept])
+    for size in (0, 20, stored.stat().st_size - 1):
+        stored.write_bytes(stored.read_bytes()[:size])
         with pytest.raises(Failure, match="cannot be read"):
             TASK.stages(recipe, splits, vocabulary, tmp_path)
 
 
 @torch.no_grad()
 def slow_nats(trained: Run, tokens: list[int], window: int, stride: int) -> list[float]:
-    """Every target on its own: the window that counts it, cut off before it."""
+    """Compute each target alone, from the window that counts it."""
     nats = []
     for target in range(1, len(tokens)):
         start = 0
@@ -207,18 +205,18 @@ def test_every_held_out_token_is_predicted_once(
     )
     assert metrics["nats"].value == pytest.approx(np.mean(overlapping), rel=1e-5)
     assert metrics["nats_disjoint"].value == pytest.approx(np.mean(alone), rel=1e-5)
-    assert abs(np.mean(overlapping) - np.mean(alone)) > 1e-3  # else nothing was compared
+    assert abs(np.mean(overlapping) - np.mean(alone)) > 1e-3  # the two differ
     text = "\n".join([*dev, ""]) if documents == "lines" else " ".join(dev)
     total, words, characters = sum(overlapping), len(text.split()), len(text)
     assert metrics["perplexity_per_word"].value == pytest.approx(math.exp(total / words), rel=1e-4)
     bits = total / characters / math.log(2)
     assert metrics["bits_per_character"].value == pytest.approx(bits, rel=1e-5)
-    assert metrics["bits"].value == pytest.approx(bits, rel=1e-5)  # the units are characters
+    assert metrics["bits"].value == pytest.approx(bits, rel=1e-5)  # tokens are characters
     assert metrics["perplexity_per_character"].value == pytest.approx(2**bits, rel=1e-5)
     assert next(iter(metrics)) == "nats"
 
 
-def test_knowing_nothing_costs_the_logarithm_of_the_vocabulary(recipe_path: Path) -> None:
+def test_uniform_predictions_have_the_perplexity_of_the_vocabulary(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT, *LINES, "encode.kind=words"))
     with torch.no_grad():
         trained.model.lm_head.weight.zero_()
@@ -229,11 +227,13 @@ def test_knowing_nothing_costs_the_logarithm_of_the_vocabulary(recipe_path: Path
     perplexity = evaluation.metrics["perplexity"]
     assert perplexity.value == pytest.approx(vocabulary, rel=1e-5)
     assert perplexity.low is None  # of six lines
-    # A line of w words and w - 1 commas at the most is w tokens or more, and an end.
+    # A line has more tokens than words.
     assert evaluation.metrics["perplexity_per_word"].value > vocabulary
 
 
-def test_training_stops_to_look_at_windows_side_by_side(recipe_path: Path, tmp_path: Path) -> None:
+def test_evaluation_during_training_uses_disjoint_windows(
+    recipe_path: Path, tmp_path: Path
+) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
     splits = TASK.read_splits(trained.recipe)
     (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
@@ -242,15 +242,15 @@ def test_training_stops_to_look_at_windows_side_by_side(recipe_path: Path, tmp_p
     assert stage.evaluate(trained.model) == pytest.approx(-alone.value, rel=1e-6)
 
 
-def test_long_pieces_are_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_chunks_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lm, "MAX_CHUNK", 4)
     nats = np.arange(1.0, 14.0)
-    pieces = [np.zeros(3, dtype=np.int64), np.zeros(10, dtype=np.int64)]
-    surprise = chunk_losses(nats, pieces, np.array([[3.0, 6.0], [1.0, 20.0]]))
-    assert surprise.nats.tolist() == [6, 22, 38, 25]
-    assert surprise.tokens.tolist() == [3, 4, 4, 2]
-    np.testing.assert_allclose(surprise.words, [3, 0.4, 0.4, 0.2])
-    np.testing.assert_allclose(surprise.characters, [6, 8, 8, 4])
+    chunks = [np.zeros(3, dtype=np.int64), np.zeros(10, dtype=np.int64)]
+    summed = chunk_losses(nats, chunks, np.array([[3.0, 6.0], [1.0, 20.0]]))
+    assert summed.nats.tolist() == [6, 22, 38, 25]
+    assert summed.tokens.tolist() == [3, 4, 4, 2]
+    np.testing.assert_allclose(summed.words, [3, 0.4, 0.4, 0.2])
+    np.testing.assert_allclose(summed.characters, [6, 8, 8, 4])
 
 
 def test_every_metric_has_its_note(recipe_path: Path) -> None:
@@ -261,12 +261,12 @@ def test_every_metric_has_its_note(recipe_path: Path) -> None:
 
 
 @both_documents
-def test_held_out_beginnings_are_continued(recipe_path: Path, documents: str) -> None:
+def test_the_report_continues_held_out_text(recipe_path: Path, documents: str) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT, f"data.documents={documents}"))
     dev = TASK.read_splits(trained.recipe)["dev"]
     (table,) = trained.predictor.evaluate(dev).tables
     assert all(any(piece.startswith(row[0]) for piece in dev) for row in table.rows)
-    assert len(table.rows) == (3 if documents == "lines" else 1)  # a short file is one stretch
+    assert len(table.rows) == (3 if documents == "lines" else 1)  # a short file is one chunk
     assert all(row[1] for row in table.rows)
     (again,) = trained.predictor.evaluate(dev).tables
     assert again.rows == table.rows
@@ -275,10 +275,10 @@ def test_held_out_beginnings_are_continued(recipe_path: Path, documents: str) ->
 @every_model
 @both_documents
 @torch.no_grad()
-def test_a_prompt_is_continued_by_the_likeliest(
+def test_greedy_continuations_equal_a_loop(
     recipe_path: Path, sets: tuple[str, ...], documents: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The long one loses its beginning, where a model has a length; the order stays."""
+    """A long prompt is truncated at its start if the model has a limit."""
     trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
     greedy = replace(trained, recipe=replace(trained.recipe, search=SearchConfig(max_tokens=5)))
     monkeypatch.setattr(lm, "BATCH_SIZE", 3)
@@ -299,70 +299,64 @@ def test_a_prompt_is_continued_by_the_likeliest(
                 break
             written.append(int(scores.argmax()))
         assert prediction.confidence == pytest.approx(math.exp(total), rel=1e-4)
-        assert (
-            prediction.output
-            == "".join(trained.vocabulary.decode([[*tokens, *written]]))[
-                len(trained.vocabulary.decode([tokens])[0]) :
-            ]
-        )
+        whole, prompt = trained.vocabulary.decode([[*tokens, *written], tokens])
+        assert prediction.output == whole[len(prompt) :]
 
 
-def test_samples_are_seeded_and_listed(recipe_path: Path) -> None:
+def test_samples_depend_on_the_seed(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
     first, again = (list(trained.predict(["to be"], nbest=4)) for _ in range(2))
     assert first == again
-    (one,) = first
-    assert len(one.nbest) == 4
-    assert one.output == one.nbest[0].output
-    assert one.confidence == pytest.approx(math.exp(one.nbest[0].log_probability))
+    (prediction,) = first
+    assert len(prediction.nbest) == 4
+    assert prediction.output == prediction.nbest[0].output
+    assert prediction.confidence == pytest.approx(math.exp(prediction.nbest[0].log_probability))
     other = replace(trained.recipe, search=replace(trained.recipe.search, seed=1))
     assert list(replace(trained, recipe=other).predict(["to be"], nbest=4)) != first
 
 
-def test_no_continuation_is_longer_than_the_model_reads(recipe_path: Path) -> None:
+def test_continuations_fit_the_context(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT, "search.max_tokens=1000"))
     lengths = [len(prediction.output) for prediction in trained.predict(["to be or not to be", ""])]
     assert max(lengths) <= LENGTH - LENGTH // 4
-    endless = trained_of(recipe_of(recipe_path, *RNN, "search.max_tokens=300"))
-    assert len(next(iter(endless.predict(["to be or not to be"]))).output) > LENGTH
+    recurrent = trained_of(recipe_of(recipe_path, *RNN, "search.max_tokens=300"))
+    assert len(next(iter(recurrent.predict(["to be or not to be"]))).output) > LENGTH
 
 
-def test_a_glimpse_shows_the_beginning_of_the_held_out_text(recipe_path: Path) -> None:
+def test_attention_of_the_held_out_text(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
     dev = TASK.read_splits(trained.recipe)["dev"]
     evaluation = trained.predictor.evaluate(dev)
-    glimpse = trained.attention(evaluation.example)
-    assert glimpse is not None
-    (view,) = glimpse.views
-    text, _, after = glimpse.title.rpartition(" → ")
+    example = trained.attention(evaluation.example)
+    assert example is not None
+    (view,) = example.views
+    text, _, after = example.title.rpartition(" → ")
     assert dev[0].startswith(text)
     assert "".join(view.keys) in text
-    # Each row is named by the token that it decided, the last by the likeliest.
+    # A row is labeled with the token that it predicts, the last with the most probable one.
     assert list(view.queries[:-1]) == list(view.keys[1:])
     tokens = torch.tensor([trained.vocabulary.encode(["".join(view.keys)])[0][-LENGTH:].tolist()])
     scores = trained.model(tokens)[0, -1]
     assert trained.vocabulary.pieces([int(scores.argmax())]) == [view.queries[-1]]
     assert repr(view.queries[-1]) == after
-    with torch.inference_mode(), record(trained.model) as seen:
-        glimpse.run()
-    assert len(seen) == 1
-    assert seen[0].weights.shape == (1, 2, len(view.queries), len(view.keys))
-    assert view.matches(seen[0].name)
+    with torch.inference_mode(), record(trained.model) as calls:
+        example.run()
+    assert len(calls) == 1
+    assert calls[0].weights.shape == (1, 2, len(view.queries), len(view.keys))
+    assert view.matches(calls[0].name)
 
 
-def test_every_stretch_of_the_held_out_text_can_be_looked_at(recipe_path: Path) -> None:
+def test_attention_of_any_text(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT))
-    asked = trained.inputs(2)
-    assert asked == TASK.read_splits(trained.recipe)["dev"][:2]
-    for text in (*asked, ""):
-        glimpse = trained.attention(text)
-        assert glimpse is not None and 0 < len(glimpse.views[0].keys) <= LENGTH
+    inputs = trained.inputs(2)
+    assert inputs == TASK.read_splits(trained.recipe)["dev"][:2]
+    for text in (*inputs, ""):
+        example = trained.attention(text)
+        assert example is not None and 0 < len(example.views[0].keys) <= LENGTH
 
 
 @pytest.mark.parametrize("sets", [RNN, CNN])
-def test_without_attention_there_is_nothing_to_look_at(
-    recipe_path: Path, sets: tuple[str, ...]
-) -> None:
+def test_models_without_attention(recipe_path: Path, sets: tuple[str, ...]) -> None:
     trained = trained_of(recipe_of(recipe_path, *sets))
     evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"])
     assert trained.attention(evaluation.example) is None
@@ -383,14 +377,14 @@ def test_a_run_learns_and_is_loaded_again(
     stream = Stream(run.vocabulary, "file")
     tokens = stream.join(stream.encode(dev))
     assert token_nats(run.model, tokens, LENGTH, 6).mean() == pytest.approx(again.value, rel=1e-6)
-    # Ten words are known after a few letters: a model of single letters has some 2.6 nats.
+    # Better than the entropy of single characters, about 2.6 nats.
     counts = np.bincount(tokens[1:])
     shares = counts[counts > 0] / counts.sum()
     assert again.value < -(shares * np.log(shares)).sum() - 0.1
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_the_recipe_of_the_project_is_read(text: str, tmp_path: Path) -> None:
+def test_the_shipped_recipe(text: str, tmp_path: Path) -> None:
     path = Path(__file__).parents[2] / "recipes" / "lm.toml"
     given = tmp_path / "text.txt"
     given.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What holds for the inputs of every task: samples, blank inputs, inputs that are too long."""
+"""Inputs of all tasks: samples, blank inputs, inputs that are too long."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,8 +25,8 @@ TAGGED = "".join(f"{line.split()[1]}\tADJ\n{line.split()[2]}\tNOUN\n\n" for line
 CHARACTERS = "encode.kind=characters"
 GPT = ("model.layers=1", "model.width=12", "model.attention.heads=2")
 TRANSFORMER_DECODER = (
-    "{kind='transformer',layers=1,width=12,max_length=21,"
-    "attention={heads=2},position={kind='learned'}}"
+    "{kind='transformer',layers=1,width=12,max_length=21,attention={heads=2},"
+    "position={kind='learned'}}"
 )
 RNN_DECODER = "{kind='rnn',width=12,hidden=12}"
 SPOKEN = (
@@ -96,9 +96,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def untrained(corpus: Path) -> Build:
-    """A model of each task with large random weights, so that its outputs are various."""
+    """A model of each task with large random weights, so that outputs differ."""
     data = {
-        "answer": f"{{read='{corpus}/lines.txt',train='{corpus}/pairs.tsv',dev=0.3}}",
+        "answer": f"{{pretrain='{corpus}/lines.txt',train='{corpus}/pairs.tsv',dev=0.3}}",
         "tag": f"{{train='{corpus}/train.conllu',dev=0.3}}",
         "fill": f"{{train='{corpus}/lines.txt',dev=0.3}}",
         "lm": f"{{train='{corpus}/lines.txt',dev=0.3}}",
@@ -113,8 +113,8 @@ def untrained(corpus: Path) -> Build:
         recipe: Any = config.loads(Recipe, "", base=corpus, overrides=[task, table, *sets])
         if search is not None:
             changes = {name: getattr(search, name) for name in ("temperature", "beam", "seed")}
-            most = search.max_tokens or recipe.search.most
-            recipe = replace(recipe, search=replace(recipe.search, **changes, most=most))
+            limit = search.max_tokens or recipe.search.max_tokens
+            recipe = replace(recipe, search=replace(recipe.search, **changes, max_tokens=limit))
         task_of = TASKS[recipe.task]
         vocabulary = task_of.fit(recipe, task_of.read_splits(recipe)["train"])
         model = task_of.build(recipe, vocabulary.sizes)
@@ -133,7 +133,7 @@ def predict(run: Run, inputs: list[str], **options: Any) -> list[Prediction]:
 
 
 def example_inputs(name: str, corpus: Path) -> list[str]:
-    """Inputs of unlike lengths, some of them too long for the model."""
+    """Inputs of different lengths, some of them too long for the model."""
     if name.startswith("transcribe"):
         return sorted(str(path) for path in (corpus / "spoken").rglob("*.wav"))[:5]
     if name == "caption":
@@ -142,7 +142,7 @@ def example_inputs(name: str, corpus: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SAMPLING)
-def test_a_sample_depends_on_the_seed_and_the_index_alone(
+def test_a_sample_depends_on_the_seed_and_the_index(
     name: str, untrained: Build, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for task in ("answer", "lm", "translate", "caption", "transcribe_predictor"):
@@ -158,14 +158,14 @@ def test_a_sample_depends_on_the_seed_and_the_index_alone(
     assert [outputs[at] for at in (0, 5, 6)] == [repeated[at].output for at in (0, 5, 6)]
     chosen = [6, 2, 4, 0]
     some = predict(trained, [mixed[at] for at in chosen], indices=chosen)
-    assert [one.output for one in some] == [outputs[at] for at in chosen]
+    assert [prediction.output for prediction in some] == [outputs[at] for at in chosen]
     other = untrained(name, SearchConfig(temperature=1.5, seed=5))
     assert predict(other, mixed)[0].confidence != whole[0].confidence
 
 
 @pytest.mark.parametrize("name", SAMPLING)
 @pytest.mark.parametrize(
-    ("in_file", "on_top", "wanted"),
+    ("in_file", "overrides", "expected"),
     [
         ("beam = 4", (), (4, None)),
         ("beam = 1", (), (1, None)),
@@ -175,14 +175,18 @@ def test_a_sample_depends_on_the_seed_and_the_index_alone(
         ("", ("search.beam=3",), (3, None)),
     ],
 )
-def test_a_recipe_asks_for_a_beam_or_for_samples(
-    name: str, in_file: str, on_top: tuple[str, ...], wanted: tuple[int, float | None], corpus: Path
+def test_a_recipe_sets_a_beam_or_a_temperature(
+    name: str,
+    in_file: str,
+    overrides: tuple[str, ...],
+    expected: tuple[int, float | None],
+    corpus: Path,
 ) -> None:
-    """Whatever the default of the task is; what is set on the command line wins over the file."""
+    """For any default of the task; an override replaces the key of the file."""
     data = "data={train='x.tsv',pretrain='x.txt'}" if name == "answer" else "data={train='x.tsv'}"
-    sets = [*RECIPES[name], data, *on_top]
+    sets = [*RECIPES[name], data, *overrides]
     recipe = config.loads(Recipe, f"[search]\n{in_file}", base=corpus, overrides=sets)
-    assert (recipe.search.beam, recipe.search.temperature) == wanted
+    assert (recipe.search.beam, recipe.search.temperature) == expected
     assert config.loads(Recipe, config.dumps(recipe), base=corpus) == recipe
 
 
@@ -190,8 +194,8 @@ def test_a_language_model_is_searched_with_the_beam_of_its_recipe(untrained: Bui
     trained = untrained("lm")
     data = config.dumps(trained.recipe).replace("temperature = 0.8\n", "")
     recipe = config.loads(Recipe, data, base=Path(), overrides=["search.beam=4"])
-    (one,) = predict(replace(trained, recipe=recipe), ["to be"], nbest=4)
-    assert len({hypothesis.output for hypothesis in one.nbest}) == 4
+    (prediction,) = predict(replace(trained, recipe=recipe), ["to be"], nbest=4)
+    assert len({hypothesis.output for hypothesis in prediction.nbest}) == 4
 
 
 @pytest.mark.parametrize("name", OF_TEXT)
@@ -201,17 +205,17 @@ def test_blank_inputs_alone_and_among_others(name: str, untrained: Build) -> Non
     full = predict(trained, LINES[:2])
     blanks = [*predict(trained, [""]), *predict(trained, [" \t"])]
     (first, empty, last) = predict(trained, [LINES[0], "", LINES[1]])
-    assert [first.output, last.output] == [one.output for one in full]
+    assert [first.output, last.output] == [prediction.output for prediction in full]
     assert empty.output == blanks[0].output
-    assert all(0 <= one.confidence <= 1 for one in (*full, *blanks))
+    assert all(0 <= prediction.confidence <= 1 for prediction in (*full, *blanks))
     if name not in ("answer", "lm"):  # which continue an empty prompt
-        assert [one.output for one in blanks] == ["", ""]
+        assert [prediction.output for prediction in blanks] == ["", ""]
 
 
 @pytest.mark.parametrize("name", ["translate", "translate, rnn"])
 def test_blank_sources_are_measured_as_they_are_predicted(name: str, untrained: Build) -> None:
     trained = untrained(name)
-    sources = [*(LINES * 11)[:64], ""]  # the blank one is sorted into a batch of its own
+    sources = [*(LINES * 11)[:64], ""]  # the blank source is alone in its batch
     evaluation = trained.predictor.evaluate([Pair(source, "a river") for source in sources])
     assert list(evaluation.predictions) == predict(trained, sources)
     assert evaluation.predictions[-1].output == ""
@@ -267,7 +271,7 @@ def test_an_answer_is_never_empty(untrained: Build) -> None:
         plain, spaced = predict(trained, ["is it so?", "  is it so?\t"], nbest=nbest)
         assert plain.output and 0 < plain.confidence < 0.5
         assert plain.output == spaced.output
-        assert all(one.output for one in plain.nbest)
+        assert all(prediction.output for prediction in plain.nbest)
 
 
 @pytest.mark.parametrize("name", ["tag", "translate", "transcribe, ctc"])
@@ -280,8 +284,8 @@ def test_inputs_read_in_parts_are_not_truncated(
     if name.startswith("transcribe"):
         long = example_inputs(name, corpus)[0]
         monkeypatch.setattr(trained.model, "max_frames", 8)
-    (one,) = predict(trained, [long])
-    assert one.truncation is None and one.output
+    (prediction,) = predict(trained, [long])
+    assert prediction.truncation is None and prediction.output
     example = trained.attention(long)
     assert example is not None and example.truncation is not None
     assert example.truncation.kept < example.truncation.total

@@ -1,1 +1,1 @@
-"""Numbers to batches. Special symbols come as arguments: nothing here knows a vocabulary."""
+"""Numbers to batches. Special tokens are arguments: nothing here knows a vocabulary."""

@@ -1,36 +1,32 @@
-"""Which documents go into which batch: a seeded order that any step can be asked for.
+"""Batches of documents of similar length, filled up to a number of tokens.
 
-Documents of like length share a batch, so that little of it is padding, and a batch is filled up to
-a budget of tokens, not to a number of rows. The whole order is a function of (seed, step): a
-resumed run asks for step 1234 and gets what the uninterrupted run got, with no state saved.
+A batch depends only on seed and step, so a resumed run needs no saved sampler state.
 """
 
 import numpy as np
 
 from harken.batch.ragged import Numbers
 
-POOL = 64  # batches whose documents are sorted together: enough for little padding, still random
+POOL = 64  # batches whose documents are sorted together: little padding, still random
 
 
-def seeded(*words: int) -> np.random.Generator:
-    """A random stream of its own for every tuple of numbers."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
+def rng(*seeds: int) -> np.random.Generator:
+    """Return an independent random generator for each tuple of integers."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seeds)))
 
 
 class BucketSampler:
     """Epochs over documents of given lengths in batches of at most `budget` padded tokens."""
 
     def __init__(self, lengths: Numbers, budget: int, seed: int) -> None:
-        assert len(lengths) > 0, "an order needs at least one document"
-        self._lengths = np.asarray(lengths, dtype=np.int64)
-        self._budget = budget
+        assert len(lengths) > 0, "sampling needs at least one document"
+        self._lengths, self._budget = np.asarray(lengths, dtype=np.int64), budget
         self._seed = seed
         self._first_steps = [0]  # of every epoch planned so far
-        self._planned = -1
-        self._plan: list[Numbers] = []
+        self._planned, self._plan = -1, list[Numbers]()
 
     def batch(self, step: int) -> Numbers:
-        """The documents of this step, counted from 0 over all epochs."""
+        """Return the indices of the documents of this step, counted from 0 over all epochs."""
         epoch = int(np.searchsorted(self._first_steps, step, side="right")) - 1
         self._load(epoch)
         while step >= self._first_steps[epoch] + len(self._plan):
@@ -39,7 +35,7 @@ class BucketSampler:
         return self._plan[step - self._first_steps[epoch]]
 
     def epoch(self, step: int) -> float:
-        """How often every document has been seen by this step."""
+        """Return the number of epochs before this step."""
         self.batch(step)
         return self._planned + (step - self._first_steps[self._planned]) / len(self._plan)
 
@@ -51,25 +47,25 @@ class BucketSampler:
             self._first_steps.append(self._first_steps[epoch] + len(self._plan))
 
     def _make(self, epoch: int) -> list[Numbers]:
-        random = seeded(self._seed, epoch)
-        shuffled = random.permutation(len(self._lengths))
+        generator = rng(self._seed, epoch)
+        shuffled = generator.permutation(len(self._lengths))
         pool = max(1, int(POOL * self._budget / max(self._lengths.mean(), 1.0)))
         batches: list[Numbers] = []
         for start in range(0, len(shuffled), pool):
-            together = shuffled[start : start + pool]
-            ranked = together[np.argsort(self._lengths[together], kind="stable")]
+            bucket = shuffled[start : start + pool]
+            ranked = bucket[np.argsort(self._lengths[bucket], kind="stable")]
             batches.extend(_cut(ranked, self._lengths[ranked], self._budget))
-        return [batches[place] for place in random.permutation(len(batches))]
+        return [batches[index] for index in generator.permutation(len(batches))]
 
 
 def _cut(documents: Numbers, lengths: Numbers, budget: int) -> list[Numbers]:
-    """Cut a list sorted by length where rows times the longest would pass the budget."""
+    """Cut a list sorted by length where rows times the maximum length would exceed the budget."""
     batches = []
     start = 0
     while start < len(documents):
-        # Lengths grow and so does rows x longest: the first place over budget ends the batch.
-        ahead = lengths[start : start + max(1, budget // max(int(lengths[start]), 1))]
-        fits = int(np.searchsorted(ahead * np.arange(1, len(ahead) + 1), budget, side="right"))
-        batches.append(documents[start : start + max(1, fits)])
-        start += max(1, fits)
+        candidates = lengths[start : start + max(1, budget // max(int(lengths[start]), 1))]
+        padded = candidates * np.arange(1, len(candidates) + 1)  # increasing
+        rows = max(1, int(np.searchsorted(padded, budget, side="right")))
+        batches.append(documents[start : start + rows])
+        start += rows
     return batches

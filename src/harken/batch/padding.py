@@ -1,24 +1,37 @@
-"""Sequences to a rectangle: padded, or packed so that hardly anything is padding.
+"""Padded and packed batches of token sequences, and pairs of encoder inputs and texts.
 
-The last token of a sequence is only ever a target and the first only ever an input, so a sequence
-of n tokens takes n - 1 places. A packed row holds several sequences; `documents` numbers them and
-`positions` starts again at each, which is all that attention needs to keep them apart.
+The last token of a sequence is only a target and the first only an input, so a sequence of n tokens
+takes n - 1 columns. A packed row holds several sequences: `documents` numbers them and `positions`
+starts at 0 in each, so that attention can be restricted to one sequence.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.batch.ragged import Numbers, Ragged, append, places
+from harken.batch.ragged import Numbers, Ragged, append, ragged_indices
 
 IGNORE_INDEX = -100  # a target that no loss counts
 
+AnyBatch = TypeVar("AnyBatch", bound=tuple[Tensor | None, ...])
+
+
+def moved(batch: AnyBatch, device: torch.device) -> AnyBatch:
+    """Move all tensors of a named tuple to a device."""
+    parts = [None if part is None else part.to(device) for part in batch]
+    return type(batch)(*parts)  # type: ignore[arg-type]
+
+
+def count_targets(targets: Int[Tensor, "B T"]) -> int:
+    """Return the number of targets that the loss counts."""
+    return int((targets != IGNORE_INDEX).sum())
+
 
 class TokenBatch(NamedTuple):
-    """Inputs and the token that follows each; the last two only for packed rows."""
+    """Inputs and the token that follows each; the last two fields are only for packed rows."""
 
     inputs: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
@@ -27,35 +40,48 @@ class TokenBatch(NamedTuple):
 
     @property
     def counted(self) -> int:
-        return int((self.targets != IGNORE_INDEX).sum())
+        return count_targets(self.targets)
 
     def to(self, device: torch.device) -> "TokenBatch":
-        moved = [None if part is None else part.to(device) for part in self]
-        return TokenBatch(*moved)  # type: ignore[arg-type]
+        return moved(self, device)
+
+
+class Seq2SeqBatch(NamedTuple):
+    """Source tokens B M, frames B S F, images B K Y X or feature maps B X Y K, with their texts."""
+
+    source: Int[Tensor, "B M"] | Float[Tensor, "B M F"] | Float[Tensor, "B first second third"]
+    present: Bool[Tensor, "B M"] | None  # None for images
+    inputs: Int[Tensor, "B T"]  # of the decoder: the start token, then the text
+    targets: Int[Tensor, "B T"]  # the text, then the end token
+
+    @property
+    def counted(self) -> int:
+        return count_targets(self.targets)
+
+    def to(self, device: torch.device) -> "Seq2SeqBatch":
+        return moved(self, device)
 
 
 def pad(sequences: Ragged, filler: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
-    """(tokens, where a token is) of sequences set flush left."""
-    rows = len(sequences.lengths)
+    """Return the sequences padded on the right, and a mask that is true at tokens."""
     longest = int(sequences.lengths.max(initial=0))
-    owner, place = places(sequences.lengths)
-    grid = np.full((rows, longest), filler, dtype=np.int64)
-    grid[owner, place] = sequences.values
+    tokens = np.full((len(sequences.lengths), longest), filler, dtype=np.int64)
+    tokens[ragged_indices(sequences.lengths)] = sequences.values
     present = np.arange(longest) < sequences.lengths[:, None]
-    return torch.from_numpy(grid), torch.from_numpy(present)
+    return torch.from_numpy(tokens), torch.from_numpy(present)
 
 
 def shift_targets(
     texts: Ragged, start: int, end: int, filler: int
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """Texts as a decoder is told them, `start` first, and as it is to write them, `end` last."""
-    wanted, counted = pad(append(texts, end), filler)
-    told = torch.cat((torch.full_like(wanted[:, :1], start), wanted[:, :-1]), dim=1)
-    return told, wanted.masked_fill(~counted, IGNORE_INDEX)
+    """Return decoder inputs, which begin with `start`, and targets, which finish with `end`."""
+    targets, counted = pad(append(texts, end), filler)
+    inputs = torch.cat((torch.full_like(targets[:, :1], start), targets[:, :-1]), dim=1)
+    return inputs, targets.masked_fill(~counted, IGNORE_INDEX)
 
 
 def next_token_batch(sequences: Ragged, first_targets: Numbers, filler: int) -> TokenBatch:
-    """One sequence a row; targets before token number `first_target` are not counted."""
+    """Return one sequence per row; targets before index `first_target` are not counted."""
     tokens, present = pad(sequences, filler)
     counted = present[:, 1:] & (
         torch.arange(tokens.shape[1])[1:] >= torch.from_numpy(first_targets)[:, None]
@@ -63,39 +89,38 @@ def next_token_batch(sequences: Ragged, first_targets: Numbers, filler: int) -> 
     return TokenBatch(tokens[:, :-1], tokens[:, 1:].masked_fill(~counted, IGNORE_INDEX))
 
 
-def pack_rows(lengths: Numbers, room: int) -> tuple[Numbers, Numbers]:
-    """(row, offset in it) of every sequence: the longest first, each where it fits most tightly."""
-    row = np.zeros(len(lengths), dtype=np.int64)
-    offset = np.zeros(len(lengths), dtype=np.int64)
-    spare: list[int] = []
-    for one in np.argsort(-lengths, kind="stable"):
-        need = int(lengths[one])
-        fitting = [(left, number) for number, left in enumerate(spare) if left >= need]
-        chosen = min(fitting)[1] if fitting else len(spare)
+def pack_rows(lengths: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
+    """Return row and offset of each sequence (best fit, the longest sequences first)."""
+    rows, offsets = np.zeros((2, len(lengths)), dtype=np.int64)
+    free: list[int] = []  # columns in each row
+    for sequence in np.argsort(-lengths, kind="stable"):
+        length = int(lengths[sequence])
+        fitting = [(left, row) for row, left in enumerate(free) if left >= length]
+        row = min(fitting)[1] if fitting else len(free)
         if not fitting:
-            assert need <= room, "a sequence longer than a row must be cut before it is packed"
-            spare.append(room)
-        row[one], offset[one] = chosen, room - spare[chosen]
-        spare[chosen] -= need
-    return row, offset
+            assert length <= capacity, "a sequence longer than a row must be cut before packing"
+            free.append(capacity)
+        rows[sequence], offsets[sequence] = row, capacity - free[row]
+        free[row] -= length
+    return rows, offsets
 
 
-def packed_batch(sequences: Ragged, first_targets: Numbers, filler: int, room: int) -> TokenBatch:
-    """Several sequences a row of `room` places, kept apart by `documents`."""
+def packed_batch(
+    sequences: Ragged, first_targets: Numbers, filler: int, capacity: int
+) -> TokenBatch:
+    """Return several sequences per row of `capacity` columns, told apart by `documents`."""
     lengths = np.maximum(sequences.lengths - 1, 0)
-    row, offset = pack_rows(lengths, room)
-    owner, place = places(lengths)
-    at = (row[owner], offset[owner] + place)
-    shape = (int(row.max(initial=-1)) + 1, room)
-    source = sequences.starts[owner] + place
-    inputs = np.full(shape, filler, dtype=np.int64)
-    targets = np.full(shape, IGNORE_INDEX, dtype=np.int64)
-    positions = np.zeros(shape, dtype=np.int64)
-    # Padding is a text of its own (-1), so that it sees only padding and nothing sees it.
-    documents = np.full(shape, -1, dtype=np.int64)
-    inputs[at] = sequences.values[source]
-    counted = place + 1 >= first_targets[owner]
-    targets[at] = np.where(counted, sequences.values[source + 1], IGNORE_INDEX)
-    positions[at] = place
-    documents[at] = owner
-    return TokenBatch(*(torch.from_numpy(part) for part in (inputs, targets, positions, documents)))
+    row, offset = pack_rows(lengths, capacity)
+    owner, index = ragged_indices(lengths)
+    at = (row[owner], offset[owner] + index)
+    source = sequences.starts[owner] + index
+    counted = index + 1 >= first_targets[owner]
+    targets = np.where(counted, sequences.values[source + 1], IGNORE_INDEX)
+    # Padding is a document of its own (-1), so that it attends only to padding.
+    columns = ((filler, sequences.values[source]), (IGNORE_INDEX, targets), (0, index), (-1, owner))
+    parts = []
+    for default, values in columns:
+        part = np.full((int(row.max(initial=-1)) + 1, capacity), default, dtype=np.int64)
+        part[at] = values
+        parts.append(torch.from_numpy(part))
+    return TokenBatch(*parts)

@@ -1,7 +1,4 @@
-"""Sequences of unequal length as one flat array: the form in which batches are made.
-
-All work on them is index arithmetic over the flat array; no Python loop ever meets a token.
-"""
+"""Sequences of unequal length as one flat array, for building batches without Python loops."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,39 +21,37 @@ class Ragged(NamedTuple):
         return starts
 
     def take(self, chosen: Numbers) -> "Ragged":
-        """The sequences at these places, in this order."""
+        """Return the sequences with these indices, in this order."""
         return ragged_slices(self.values, self.starts[chosen], self.lengths[chosen])
 
 
 def ragged(sequences: Sequence[Numbers]) -> Ragged:
-    """From a list of arrays."""
-    lengths = np.array([len(one) for one in sequences], dtype=np.int64)
+    """Concatenate a list of arrays."""
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     flat = np.concatenate(sequences) if sequences else np.zeros(0, dtype=np.int64)
     return Ragged(flat.astype(np.int64), lengths)
 
 
-def places(lengths: Numbers) -> tuple[Numbers, Numbers]:
-    """(which sequence, which place in it) of every element of sequences with these lengths."""
+def ragged_indices(lengths: Numbers) -> tuple[Numbers, Numbers]:
+    """Return for each element the index of its sequence and its index in that sequence."""
     owner = np.repeat(np.arange(len(lengths)), lengths)
     starts = np.cumsum(lengths) - lengths
     return owner, np.arange(len(owner)) - starts[owner]
 
 
 def ragged_slices(source: Numbers, starts: Numbers, lengths: Numbers) -> Ragged:
-    """The slices source[start : start + length], one after the other."""
-    owner, place = places(lengths)
-    return Ragged(np.asarray(source[starts[owner] + place], dtype=np.int64), lengths)
+    """Return the slices source[start : start + length]."""
+    owner, index = ragged_indices(lengths)
+    return Ragged(np.asarray(source[starts[owner] + index], dtype=np.int64), lengths)
 
 
 def join(parts: Sequence[Ragged]) -> Ragged:
-    """The sequences of all parts, those of the first part first."""
-    return Ragged(
-        np.concatenate([part.values for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
-    )
+    """Return the sequences of all parts, in order."""
+    values, lengths = zip(*parts, strict=True)
+    return Ragged(np.concatenate(values), np.concatenate(lengths))
 
 
 def append(sequences: Ragged, token: int) -> Ragged:
-    """Every sequence with one more token behind it."""
+    """Add a token at the end of each sequence."""
     ends = np.cumsum(sequences.lengths)
     return Ragged(np.insert(sequences.values, ends, token), sequences.lengths + 1)

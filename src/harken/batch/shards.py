@@ -1,11 +1,8 @@
-"""Documents on disk, memory-mapped: a corpus larger than memory is read like an array.
+"""Documents of tokens or of frames on disk, memory-mapped.
 
-A folder holds pairs `tokens-00000.bin` (all documents one after the other) and `ends-00000.bin`
-(where each ends, int64), and `shards.json` with the number type and counts. It is written beside
-its final name and renamed when whole, so a folder that exists is complete.
-
-Here are documents of tokens, and what they share with those of frames in `frames.py`, whose rows
-are of several numbers each.
+A folder holds `tokens-00000.bin` or `frames-00000.bin` (the rows of all documents),
+`ends-00000.bin` (where each document ends, int64), and `shards.json` with the number type and
+counts. It is written under another name and renamed when it is complete.
 """
 
 import json
@@ -14,6 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from harken.batch.ragged import Numbers, Ragged, join, ragged_slices
 from harken.errors import Failure, UserError
@@ -21,66 +21,80 @@ from harken.files import replacing_folder
 from harken.inputs import file_size, read_json
 
 MAX_HEADER = 2**24  # bytes
-SHARD_TOKENS = 1 << 26  # 128 MiB of uint16: few files, and none too large to copy
+SHARD_TOKENS = 1 << 26  # 128 MiB of uint16
+SHARD_NUMBERS = 1 << 25  # 128 MiB of float32
 
 
 def write_shards(
-    folder: Path,
-    documents: Iterable[Numbers],
-    vocabulary: int,
-    *,
-    shard_tokens: int = SHARD_TOKENS,
+    folder: Path, documents: Iterable[Numbers], vocabulary: int, *, shard_tokens: int = SHARD_TOKENS
 ) -> None:
-    """Stream documents into shards, in constant memory."""
+    """Write documents of tokens to shards, in constant memory."""
     number_type = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
     numbers = (document.astype(number_type) for document in documents)
-    write_rows(folder, "token", numbers, {"type": number_type.name}, most=shard_tokens)
+    _write(folder, "token", numbers, {"type": number_type.name}, shard_tokens)
 
 
-def write_rows(
+def write_frames(
+    folder: Path,
+    documents: Iterable[Float[np.ndarray, "_frames F"]],
+    features: int,
+    *,
+    shard_numbers: int = SHARD_NUMBERS,
+) -> None:
+    """Write utterances of float32 frames to shards, in constant memory."""
+
+    def checked(document: np.ndarray) -> np.ndarray:
+        assert document.shape[1:] == (features,), "all utterances have the same features"
+        return document.astype(np.float32)
+
+    header = {"type": "float32", "features": features}
+    _write(folder, "frame", map(checked, documents), header, max(1, shard_numbers // features))
+
+
+def _write(
     folder: Path,
     row: str,
     documents: Iterable[np.ndarray],
     header: Mapping[str, object],
-    *,
-    most: int,
+    shard_rows: int,
 ) -> None:
-    """The same for rows of any kind; a shard is full with the document that brings it to `most`."""
+    """Write rows to shards; a shard is complete when it has at least `shard_rows` rows."""
+    counts: list[int] = []
+    pending: list[np.ndarray] = []
+
+    def write_shard() -> None:
+        flat = np.concatenate(pending) if pending else np.zeros(0)
+        flat.tofile(unfinished / f"{row}s-{len(counts):05d}.bin")
+        ends = np.cumsum(np.array([len(document) for document in pending], dtype=np.int64))
+        ends.tofile(unfinished / f"ends-{len(counts):05d}.bin")
+        counts.append(len(pending))
+        pending.clear()
+
     with replacing_folder(folder) as unfinished:
-        counts: list[int] = []
-        pending: list[np.ndarray] = []
-        held = 0
+        rows = 0
         for document in documents:
             pending.append(document)
-            held += len(document)
-            if held >= most:
-                counts.append(_write_shard(unfinished, row, len(counts), pending))
-                pending, held = [], 0
+            rows += len(document)
+            if rows >= shard_rows:
+                write_shard()
+                rows = 0
         if pending or not counts:
-            counts.append(_write_shard(unfinished, row, len(counts), pending))
-        whole = json.dumps({**header, "documents": counts})
-        (unfinished / "shards.json").write_text(whole, encoding="utf-8")
-
-
-def _write_shard(folder: Path, row: str, number: int, documents: list[np.ndarray]) -> int:
-    lengths = np.array([len(document) for document in documents], dtype=np.int64)
-    flat = np.concatenate(documents) if documents else np.zeros(0)
-    flat.tofile(folder / f"{row}s-{number:05d}.bin")
-    np.cumsum(lengths).tofile(folder / f"ends-{number:05d}.bin")
-    return len(documents)
+            write_shard()
+        text = json.dumps({**header, "documents": counts})
+        (unfinished / "shards.json").write_text(text, encoding="utf-8")
 
 
 class Part(NamedTuple):
-    """Documents of one shard: where each was asked for, and where its rows are."""
+    """Documents of one shard: their indices in the request, and where their rows are."""
 
-    asked: Numbers
-    numbers: np.ndarray  # of all rows of the shard
+    requested: Numbers
+    numbers: np.ndarray  # all rows of the shard
     starts: Numbers
     lengths: Numbers
 
 
 class Shards:
-    """Documents by number, across all shards of a folder."""
+    """Documents by index, across all shards of a folder."""
 
     def __init__(self, folder: Path, row: str) -> None:
         try:
@@ -88,20 +102,20 @@ class Shards:
                 folder / "shards.json", "the header of shards", max_bytes=MAX_HEADER
             )
             number_type, width = np.dtype(self.header["type"]), self.header.get("features", 1)
-            shards = range(len(self.header["documents"]))
+            counts = self.header["documents"]
+            shards = range(len(counts))
             self._numbers = [_map(folder / f"{row}s-{n:05d}.bin", number_type) for n in shards]
             self._ends = [_map(folder / f"ends-{n:05d}.bin", np.dtype(np.int64)) for n in shards]
-            for n, documents in enumerate(self.header["documents"]):
-                # A file cut off between two numbers can still be mapped.
-                if len(self._ends[n]) != documents:
-                    raise ValueError(f"ends-{n:05d}.bin is not of {documents} documents")
-                if len(self._numbers[n]) != width * (self._ends[n][-1] if documents else 0):
+            for n, (numbers, ends) in enumerate(zip(self._numbers, self._ends, strict=True)):
+                # A truncated file can still be mapped.
+                if len(ends) != counts[n]:
+                    raise ValueError(f"ends-{n:05d}.bin does not have {counts[n]} documents")
+                if len(numbers) != width * (ends[-1] if counts[n] else 0):
                     raise ValueError(f"{row}s-{n:05d}.bin does not end with its last document")
         except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failure(
-                f"{folder}: found {row} shards that cannot be read ({error}), wanted those that "
-                "the run wrote",
-                fix="delete the folder and resume the run: it is made again from the data",
+                f"{folder}: the {row} shards cannot be read ({error})",
+                fix="delete the folder and resume the run, which encodes the data again",
             ) from None
         self._first = np.cumsum([0, *(len(ends) for ends in self._ends)])
 
@@ -113,14 +127,14 @@ class Shards:
         return np.concatenate([np.diff(ends, prepend=0) for ends in self._ends])
 
     def parts(self, documents: Numbers) -> Iterator[Part]:
-        """Where these documents are, shard by shard."""
+        """Yield where these documents are, shard by shard."""
         shard = np.searchsorted(self._first, documents, side="right") - 1
         for number in np.unique(shard):
-            asked = np.flatnonzero(shard == number)
-            local = documents[asked] - self._first[number]
+            requested = np.flatnonzero(shard == number)
+            local = documents[requested] - self._first[number]
             ends = self._ends[number]
             starts = np.where(local > 0, ends[np.maximum(local - 1, 0)], 0)
-            yield Part(asked, self._numbers[number], starts, ends[local] - starts)
+            yield Part(requested, self._numbers[number], starts, ends[local] - starts)
 
 
 class TokenShards(Shards):
@@ -130,13 +144,37 @@ class TokenShards(Shards):
         super().__init__(folder, "token")
 
     def take(self, documents: Numbers) -> Ragged:
-        """These documents, in this order."""
+        """Return these documents, in this order."""
         parts = list(self.parts(documents))
         gathered = join([ragged_slices(part.numbers, part.starts, part.lengths) for part in parts])
         if len(parts) == 1:
             return gathered
-        back = np.argsort(np.concatenate([part.asked for part in parts]))
-        return gathered.take(back)
+        return gathered.take(np.argsort(np.concatenate([part.requested for part in parts])))
+
+
+class FrameShards(Shards):
+    """Utterances of frames."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "frame")
+
+    @property
+    def features(self) -> int:
+        return int(self.header["features"])
+
+    def take(self, documents: Numbers) -> tuple[Float[Tensor, "B T F"], Bool[Tensor, "B T"]]:
+        """Return the frames of these utterances, padded with 0, and a mask of the frames."""
+        parts = list(self.parts(documents))
+        lengths = np.zeros(len(documents), dtype=np.int64)
+        for part in parts:
+            lengths[part.requested] = part.lengths
+        longest = int(lengths.max(initial=0))
+        frames = np.zeros((len(documents), longest, self.features), dtype=np.float32)
+        for part in parts:
+            rows = part.numbers.reshape(-1, self.features)
+            for index, start, length in zip(part.requested, part.starts, part.lengths, strict=True):
+                frames[index, :length] = rows[start : start + length]
+        return torch.from_numpy(frames), torch.from_numpy(np.arange(longest) < lengths[:, None])
 
 
 def _map(path: Path, number_type: np.dtype) -> np.ndarray:

@@ -1,21 +1,18 @@
-"""Views of a text: what a model is shown of a document each time that it meets it.
+"""Views of a document, drawn anew each time that it is read in pretraining.
 
-    whole       the document, to be continued from its first token
-    turned      head, the rest from a random place on, the rest up to there
-    shuffled    head ? piece ? piece ? …    the rest in short pieces, in any order
-    corrupted   prefix ? suffix ? span      a hole, and behind it what was in the hole
+    whole       the document
+    rotated     title, then the rest from a random index on, then the rest up to there
+    shuffled    title ? chunk ? chunk ? …   the rest in short chunks, in random order
+    corrupted   prefix ? suffix ? span      span corruption; `?` is <mask>
 
-A view is drawn anew at every meeting, so that a fact of the text is asked for from ever different
-sides: what was only ever read in one order can only be told in that order. Turned, every place of
-the text follows its head (the name that it is about) now and then. Shuffled, little but the head is
-there to tell a piece by, and `?` asks for one as it asks for the answer to a question.
+A model that reads a text in one order only can recall it in that order only. In rotated views, any
+part of the text may follow the title, the name that the text is about. In shuffled views, `?` asks
+for a chunk as it asks for the answer to a question.
 
-Of any view but a corrupted one, a share of the tokens behind the head may be hidden: the model is
-told `?` in their place and is still to write them. What a text says can then not be told from the
-words before it alone; it must be known of the head.
+In all views except corrupted ones, a share of the inputs after the title can be masked. Their
+targets stay, so the model must recall them from the title instead of the words before them.
 
-A document that does not fit is seen through a window: any stretch of it, or its head and a stretch
-of the rest.
+A long document is cut to a random window; a rotated or shuffled one keeps its title.
 """
 
 from dataclasses import dataclass, field
@@ -24,109 +21,157 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from harken.batch.corruption import CorruptionConfig, corrupt_spans, cut_windows
 from harken.batch.padding import TokenBatch
-from harken.batch.ragged import Numbers, Ragged, join, places, ragged_slices
+from harken.batch.ragged import Numbers, Ragged, join, ragged_indices, ragged_slices
 from harken.config import bounded
 
-HOLES = 2  # masks that a hole adds to its document
+SPAN_MASKS = 2  # masks that span corruption adds to a document
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CorruptionConfig:
+    """Length of the span as a share of the text, drawn uniformly."""
+
+    min_ratio: float = bounded(0.05, above=0.0, below=1.0)  # shortest span, share of the text
+    max_ratio: float = bounded(0.45, above=0.0, below=1.0)  # longest span, share of the text
+
+    def __post_init__(self) -> None:
+        if self.max_ratio < self.min_ratio:
+            raise ValueError(f"max_ratio {self.max_ratio} is below min_ratio {self.min_ratio}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewsConfig:
-    """Shares of the documents that are shown otherwise than whole."""
+    """How documents are shown in pretraining; documents of no other view are shown whole."""
 
-    corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)
-    rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)
-    shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)
-    chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # tokens of a piece, on average
-    masked: float = bounded(0.0, at_least=0.0, below=1.0)  # of the tokens behind the head
-    span: CorruptionConfig = field(default_factory=CorruptionConfig)
+    corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)  # share of documents
+    rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
+    shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
+    chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # mean tokens of a shuffled chunk
+    masked: float = bounded(0.0, at_least=0.0, below=1.0)  # share of inputs after the title
+    span: CorruptionConfig = field(default_factory=CorruptionConfig)  # of corrupted documents
 
     def __post_init__(self) -> None:
         if self.corrupted + self.rotated + self.shuffled > 1:
             raise ValueError(
-                f"corrupted {self.corrupted}, turned {self.rotated} and shuffled {self.shuffled} "
-                "are more than all texts"
+                f"corrupted {self.corrupted}, rotated {self.rotated} and shuffled {self.shuffled} "
+                "add up to more than 1"
             )
 
-    def seen(self, lengths: Numbers) -> Numbers:
-        """How long the longest view of a document is, with its masks; on average, if shuffled."""
-        pieces = np.ceil(lengths / self.chunk).astype(np.int64) if self.shuffled else 0
-        return lengths + np.maximum(HOLES, pieces)
+    def view_lengths(self, lengths: Numbers) -> Numbers:
+        """Return the length of each document's longest view; of shuffled ones on average."""
+        chunks = np.ceil(lengths / self.chunk).astype(np.int64) if self.shuffled else 0
+        return lengths + np.maximum(SPAN_MASKS, chunks)
 
 
-class Documents(NamedTuple):
-    """Texts or views of them, and how many tokens at the front of each are its head."""
+class TitledTexts(NamedTuple):
+    """Texts or views of them, and the number of tokens of each text's title."""
 
     texts: Ragged
-    heads: Numbers
+    titles: Numbers
 
-    def take(self, chosen: Numbers) -> "Documents":
-        return Documents(self.texts.take(chosen), self.heads[chosen])
+    def take(self, chosen: Numbers) -> "TitledTexts":
+        return TitledTexts(self.texts.take(chosen), self.titles[chosen])
 
 
 def draw_views(
-    documents: Documents, config: ViewsConfig, most: int, mask: int, random: np.random.Generator
-) -> Documents:
-    """One view of each document, of at most `most` tokens and `HOLES` masks; in another order.
+    documents: TitledTexts,
+    config: ViewsConfig,
+    max_length: int,
+    mask: int,
+    generator: np.random.Generator,
+) -> TitledTexts:
+    """Draw a view of each document, of at most `max_length` tokens and `SPAN_MASKS` masks.
 
-    The head of a corrupted view is the whole of it, for its hole is what it hides.
+    The order of the documents changes. A corrupted view counts as title only, so that no more of
+    its inputs are masked.
     """
-    drawn = random.random(len(documents.heads))
+    drawn = generator.random(len(documents.titles))
     ends = np.cumsum((config.corrupted, config.rotated, config.shuffled))
     kinds = np.searchsorted(ends, drawn, side="right")
-    corrupted, turned, shuffled, whole = (
+    corrupted, rotated, shuffled, whole = (
         documents.take(np.flatnonzero(kinds == kind)) for kind in range(4)
     )
-    holed = cut_windows(corrupted.texts, most, random)
-    seen = [
-        cut_windows(whole.texts, most, random),
-        turn(turned, most, random),
-        shuffle(shuffled, config.chunk, most + HOLES, mask, random),
-        corrupt_spans(holed, config.span, mask, random),
+    windows = cut_windows(corrupted.texts, max_length, generator)
+    views = [
+        cut_windows(whole.texts, max_length, generator),
+        rotate(rotated, max_length, generator),
+        shuffle(shuffled, config.chunk, max_length + SPAN_MASKS, mask, generator),
+        corrupt_spans(windows, config.span, mask, generator),
     ]
-    heads = [whole.heads, turned.heads, shuffled.heads, seen[-1].lengths]
-    return Documents(join(seen), np.concatenate(heads))
+    titles = [whole.titles, rotated.titles, shuffled.titles, views[-1].lengths]
+    return TitledTexts(join(views), np.concatenate(titles))
 
 
-def hide(
-    batch: TokenBatch, heads: Numbers, share: float, mask: int, random: np.random.Generator
+def mask_inputs(
+    batch: TokenBatch, titles: Numbers, share: float, mask: int, generator: np.random.Generator
 ) -> TokenBatch:
-    """Inputs behind the heads, by lot, as masks; what is wanted stays as it is."""
-    rows, places = batch.inputs.shape
-    behind = np.arange(places) >= heads[:, None]
-    hidden = torch.from_numpy(behind & (random.random((rows, places)) < share))
-    return batch._replace(inputs=batch.inputs.masked_fill(hidden, mask))
+    """Replace a random share of the inputs after the titles by masks; targets do not change."""
+    shape = batch.inputs.shape
+    after_title = np.arange(shape[1]) >= titles[:, None]
+    masked = torch.from_numpy(after_title & (generator.random(shape) < share))
+    return batch._replace(inputs=batch.inputs.masked_fill(masked, mask))
 
 
-def turn(documents: Documents, most: int, random: np.random.Generator) -> Ragged:
-    """Heads, each with the rest of its text begun at a random place; at most `most` tokens."""
-    texts, heads = documents
-    rest = np.maximum(texts.lengths - heads, 1)
-    shifts = random.integers(0, rest)
-    lengths = np.minimum(texts.lengths, most)
-    owner, place = places(lengths)
-    behind = place - heads[owner]
-    turned = heads[owner] + (behind + shifts[owner]) % rest[owner]
-    source = np.where(behind < 0, place, turned) + texts.starts[owner]
+def cut_windows(documents: Ragged, max_length: int, generator: np.random.Generator) -> Ragged:
+    """Return a random window of each document that is longer than `max_length` tokens."""
+    lengths = np.minimum(documents.lengths, max_length)
+    starts = documents.starts + generator.integers(0, documents.lengths - lengths + 1)
+    return ragged_slices(documents.values, starts, lengths)
+
+
+def rotate(documents: TitledTexts, max_length: int, generator: np.random.Generator) -> Ragged:
+    """Rotate each text after its title by a random number of tokens, then truncate it."""
+    texts, titles = documents
+    rest = np.maximum(texts.lengths - titles, 1)
+    shifts = generator.integers(0, rest)
+    lengths = np.minimum(texts.lengths, max_length)
+    owner, index = ragged_indices(lengths)
+    after_title = index - titles[owner]
+    rotated = titles[owner] + (after_title + shifts[owner]) % rest[owner]
+    source = np.where(after_title < 0, index, rotated) + texts.starts[owner]
     return Ragged(texts.values[source], lengths)
 
 
 def shuffle(
-    documents: Documents, piece: float, most: int, mask: int, random: np.random.Generator
+    documents: TitledTexts, chunk: float, max_length: int, mask: int, generator: np.random.Generator
 ) -> Ragged:
-    """Heads, each with the pieces of the rest in any order, a mask before each; cut to `most`."""
-    texts, heads = documents
-    owner, place = places(texts.lengths)
-    behind = place - heads[owner]
-    begins = (behind >= 0) & ((behind == 0) | (random.random(len(owner)) < 1 / piece))
-    # A head is a piece too, which is never moved.
-    number = np.cumsum(begins | (place == 0)) - 1
-    lots = random.random(len(texts.values))[number]
-    order = np.lexsort((place, np.where(behind < 0, -1.0, lots), owner))
+    """Shuffle random chunks of each text after its title, a mask before each, then truncate it."""
+    texts, titles = documents
+    owner, index = ragged_indices(texts.lengths)
+    after_title = index - titles[owner]
+    drawn = generator.random(len(owner)) < 1 / chunk
+    begins = (after_title >= 0) & ((after_title == 0) | drawn)
+    # The title is a chunk too, which stays first.
+    number = np.cumsum(begins | (index == 0)) - 1
+    ranks = generator.random(len(texts.values))[number]
+    order = np.lexsort((index, np.where(after_title < 0, -1.0, ranks), owner))
     begins = begins[order]
     values = np.insert(texts.values[order], np.flatnonzero(begins), mask)
     lengths = texts.lengths + np.bincount(owner[order][begins], minlength=len(texts.lengths))
-    whole = Ragged(values, lengths)
-    return ragged_slices(whole.values, whole.starts, np.minimum(lengths, most))
+    return ragged_slices(values, np.cumsum(lengths) - lengths, np.minimum(lengths, max_length))
+
+
+def corrupt_spans(
+    documents: Ragged, config: CorruptionConfig, mask: int, generator: np.random.Generator
+) -> Ragged:
+    """Move a random span of each document to its end; see `move_spans`."""
+    lengths = documents.lengths
+    shares = generator.uniform(config.min_ratio, config.max_ratio, size=len(lengths))
+    spans = np.clip(np.rint(shares * lengths).astype(np.int64), np.minimum(lengths, 1), lengths)
+    return move_spans(documents, generator.integers(0, lengths - spans + 1), spans, mask)
+
+
+def move_spans(documents: Ragged, starts: Numbers, spans: Numbers, mask: int) -> Ragged:
+    """Return `prefix <mask> suffix <mask> document[start : start + span]` for each document."""
+    lengths = documents.lengths + SPAN_MASKS
+    owner, index = ragged_indices(lengths)
+    start, span = starts[owner], spans[owner]
+    second = documents.lengths[owner] - span + 1  # index of the second mask
+    source = np.where(index < start, index, index - 1 + span)
+    source = np.where(index > second, start + index - second - 1, source)
+    is_mask = (index == start) | (index == second)
+    source = np.where(is_mask, 0, source) + documents.starts[owner]
+    # An empty document at the end would be read one past the array.
+    padded = np.append(documents.values, mask)
+    return Ragged(np.where(is_mask, mask, padded[source]), lengths)

@@ -95,9 +95,8 @@ def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[
         counts["dev"] = f"share held out: {counts['dev']}"
         counts["train"] = f"{counts['train']} kept"
     if hasattr(recipe.data, "pretrain"):
-        counts["pretrain"] = (
-            f"{sum(1 for _ in read_lines(recipe.data.pretrain)):,} texts, one per line"
-        )
+        texts = sum(1 for _ in read_lines(recipe.data.pretrain))
+        counts["pretrain"] = f"{texts:,} texts, one per line"
     return counts
 
 

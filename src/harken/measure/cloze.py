@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from harken.batch.ragged import Numbers, Ragged, places
+from harken.batch.ragged import Numbers, Ragged, ragged_indices
 from harken.measure.interval import LOG_LOG, LOGIT, Sample, ratio
 from harken.measure.ngrams import Trigrams, sides_of
 
@@ -53,7 +53,7 @@ class ClozeMetrics:
     """Samples over the lines that have a blank."""
 
     def __init__(self, lines: Ragged, chosen: Numbers) -> None:
-        owner, _ = places(lines.lengths)
+        owner, _ = ragged_indices(lines.lengths)
         self._line, self._lines = owner[chosen], len(lines.lengths)
         self._counted = np.bincount(self._line, minlength=self._lines)
         self.true = lines.values[chosen]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-from harken.batch.ragged import Numbers, Ragged, places
+from harken.batch.ragged import Numbers, Ragged, ragged_indices
 
 Reals = Float[np.ndarray, "_count"]
 
@@ -136,7 +136,7 @@ def interpolate_all(row: SortedCounts, below: Reals) -> Reals:
 
 def triples(lines: Ragged, end: int) -> tuple[Numbers, Numbers, Numbers]:
     """Return all trigrams of `end end w0 … wn end`."""
-    _, place = places(lines.lengths + 1)
+    _, place = ragged_indices(lines.lengths + 1)
     words = np.insert(lines.values, np.cumsum(lines.lengths), end)
     # The end of the previous line is the first `end` of a line; the second is inserted.
     return np.where(place > 0, np.roll(words, 2), end), np.roll(words, 1), words
@@ -144,7 +144,7 @@ def triples(lines: Ragged, end: int) -> tuple[Numbers, Numbers, Numbers]:
 
 def sides_of(lines: Ragged, chosen: Numbers, end: int) -> Integer[np.ndarray, "blanks 4"]:
     """Return (a, b, c, d) around each of these flat indices; `end` outside its line."""
-    owner, place = places(lines.lengths)
+    owner, place = ragged_indices(lines.lengths)
     steps = np.array([-2, -1, 1, 2])
     at = place[chosen, None] + steps
     inside = (at >= 0) & (at < lines.lengths[owner[chosen], None])

@@ -1,6 +1,6 @@
-"""Closed-book question answering: a language model reads texts, then learns to answer questions.
+"""Closed-book question answering: pretrain a language model on texts, finetune it on questions.
 
-    reading     each text whole, or with a span moved behind it:  prefix ? suffix ? span .
+    reading     views of each text, such as span corruption:      prefix ? suffix ? span .
     questions   a question is a text whose span is missing:       question ? answer .
 
 `?` is <mask> and `.` is <end>. The vocabulary is fitted on the texts and the training questions.
@@ -19,13 +19,8 @@ from torch import Tensor
 
 from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import IGNORE_INDEX, TokenBatch, next_token_batch, pad
+from harken.batch.pretraining import PretrainingBatches, PromptedSequences, SpecialTokens
 from harken.batch.ragged import Numbers, ragged
-from harken.batch.reading import (
-    PretrainingBatches,
-    PretrainingSizes,
-    PromptedSequences,
-    SpecialTokens,
-)
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
@@ -47,43 +42,26 @@ from harken.measure.scored_answers import Answer, exact_matches, majority_answer
 from harken.models.gpt import GPT, GPTConfig
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
-from harken.tasks.prediction import (
-    Evaluation,
-    Indices,
-    Prediction,
-    Prompt,
-    prediction_of,
-    sample_keys,
-    truncation_of,
-    warn_unfit,
-)
-from harken.tasks.seq2seq import search_tokens
-from harken.tasks.task import (
-    Layout,
-    Predictor,
-    ProbeSizes,
-    Splits,
-    Task,
-    random_tokens,
-    require_share,
-    token_sizes,
-)
+from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of, truncation_of
+from harken.tasks.probe import ProbeSizes, random_text_batch, token_sizes
+from harken.tasks.seq2seq import Prompt, input_batches, search_tokens
+from harken.tasks.task import Layout, Predictor, Splits, Task, require_share, warn_unfit
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
 
 BATCH_TEXTS = 1024  # encoded at once
 MAX_ANSWER_TOKENS = 32
-BATCH_SIZE = 64  # questions answered in one batch
+BATCH_SIZE = 64  # questions in a search
 MAX_FICTIONAL = 200  # fictional names
 TEMPLATE = """
 [encode]
 kind = "words"    # or "bpe", "unigram", "characters"
-vocab_size = 20000    # so many that a name is a token or two; leave out with "characters"
+vocab_size = 20000    # large, so that a name is one or two tokens; leave out with "characters"
 
 [model]
 layers = {model.layers}
 width = {model.width}
-max_length = {model.max_length}    # tokens of a text that the model sees at once
+max_length = {model.max_length}    # tokens; longer texts are cut
 position.kind = "rotary"    # or "learned", "sinusoid", "none"
 attention.heads = 4
 attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesizer" (not with rotary)
@@ -92,26 +70,26 @@ attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesize
 steps = 1000
 batch_tokens = 2048
 question_ratio = 0.02    # share of each batch that is training questions
-views.corrupted = 0.0    # share of texts with a hole to fill
-views.rotated = 1.0    # of those that start anywhere behind their head
-views.masked = 0.5    # of the tokens behind the head that are hidden
+views.corrupted = 0.0    # share of texts with span corruption
+views.rotated = 1.0    # share of texts that are rotated after their title
+views.masked = 0.5    # share of inputs after the title that are masked
 optimizer.lr = 0.01
 optimizer.fallback.lr = 0.003
 evaluate_every = 70    # steps; the best on dev is kept; 0: the last
 
 [training.finetune]
-steps = 0    # on questions alone, after the reading
+steps = 0    # on questions only, after pretraining
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerData:
-    """A text to read, one document per line, and questions; a share for `dev` is by person."""
+    """Texts for pretraining, and questions with answers."""
 
-    pretrain: Path
-    train: Path
-    dev: Path | float = 0.15
-    test: Path | None = None
+    pretrain: Path  # texts, one per line
+    train: Path  # training questions, `question<TAB>answer` per line
+    dev: Path | float = 0.15  # questions to evaluate on, or a share of `train` (by question)
+    test: Path | None = None  # questions that are not used in training
 
     def __post_init__(self) -> None:
         require_share(self.dev)
@@ -119,45 +97,45 @@ class AnswerData:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PretrainConfig(StageConfig):
-    """Pretraining: how texts are shown, and what share of the batch is training questions."""
+    """Pretraining on texts and training questions."""
 
-    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
-    views: ViewsConfig = field(default_factory=ViewsConfig)
-    question_ratio: float = bounded(0.0, at_least=0.0, below=1.0)
+    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)  # tokens per batch
+    views: ViewsConfig = field(default_factory=ViewsConfig)  # how texts are shown
+    question_ratio: float = bounded(0.0, at_least=0.0, below=1.0)  # share of tokens in questions
     pack: bool = False  # several texts per row: less padding, a slower mask
 
     def __post_init__(self) -> None:
         if self.pack and self.views.masked:
-            raise ValueError("views.masked counts from the head of a row; set pack = false")
+            raise ValueError("views.masked needs one text per row; set pack = false")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinetuneConfig(StageConfig):
     """Finetuning on questions; only the answers are targets."""
 
-    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
+    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)  # tokens per batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerTraining:
-    """Two stages; `pretrain.steps = 0` leaves the first out."""
+    """The stages of training."""
 
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
-    pretrain: PretrainConfig = field(default_factory=PretrainConfig)
-    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    pretrain: PretrainConfig = field(default_factory=PretrainConfig)  # first stage; 0 steps: none
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)  # second stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerRecipe:
-    """The recipe of a run."""
+    """Recipe of the task `answer`."""
 
-    task: Literal["answer"] = "answer"
-    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
-    data: AnswerData
-    encode: TokenizerConfig = field(default_factory=BytePairConfig)
-    model: GPTConfig = field(default_factory=GPTConfig)
-    training: AnswerTraining = field(default_factory=AnswerTraining)
-    search: SearchConfig = SearchConfig()
+    task: Literal["answer"] = "answer"  # closed-book question answering
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
+    data: AnswerData  # files
+    encode: TokenizerConfig = field(default_factory=BytePairConfig)  # tokenizer
+    model: GPTConfig = field(default_factory=GPTConfig)  # architecture
+    training: AnswerTraining = field(default_factory=AnswerTraining)  # stages
+    search: SearchConfig = SearchConfig()  # how outputs are searched
 
 
 class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
@@ -166,13 +144,11 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
-        keys = sample_keys(inputs, indices)
-        for start in range(0, len(inputs), BATCH_SIZE):
-            questions = inputs[start : start + BATCH_SIZE]
+        for questions, keys in input_batches(inputs, indices, BATCH_SIZE):
             prompts = self._prompts(questions)
-            beams = self._search(prompts, nbest, keys[start : start + BATCH_SIZE])
-            for question, prompt, answers in zip(questions, prompts, beams, strict=True):
-                yield prediction_of(question, answers, self.vocabulary, nbest, prompt.truncation)
+            beams = self._search(prompts, nbest, keys)
+            for question, prompt, beam in zip(questions, prompts, beams, strict=True):
+                yield prediction_of(question, beam, self.vocabulary, nbest, prompt.truncation)
 
     def evaluate(self, examples: Sequence[Question], condition: str | None = None) -> Evaluation:
         training = [question.question for question in self.splits["train"]]
@@ -188,11 +164,11 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
             return Answer(name, prediction.output, prediction.confidence)
 
         given = [answer_of(prediction) for prediction in predictions]
-        right = exact_matches([answer.answer for answer in given], expected)
+        correct = exact_matches([answer.answer for answer in given], expected)
         majority = majority_answer(answers)
         count, seed = min(MAX_FICTIONAL, len(examples)), self.recipe.seed
         names = fictional_names(known.names, [answer.name for answer in given], count, seed)
-        # Indices after those of the examples, so that samples are independent of theirs.
+        # Indices after those of the examples, so that the samples are independent.
         indices = range(len(examples), len(examples) + len(names))
         invented = self.predict([template.ask(name) for name in names], indices=indices)
         question_of = {template.name(question): question for question in (*training, *questions)}
@@ -208,13 +184,13 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         return Evaluation(
             n=len(examples),
             samples={
-                "exact_match": share(right),
+                "exact_match": share(correct),
                 "majority_answer": share(exact_matches([majority] * len(expected), expected)),
                 **samples,
             },
             notes={
-                "exact_match": "answers equal to the expected one but for white space at the ends",
-                "majority_answer": f"always saying {majority!r}, the most common training answer",
+                "exact_match": "answers equal to the expected one, except for surrounding spaces",
+                "majority_answer": f"baseline: always {majority!r}, the most frequent answer",
                 **notes,
             },
             predictions=predictions,
@@ -223,7 +199,7 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         )
 
     def attention(self, text: str) -> AttentionExample:
-        """Attention over a question, <mask>, and the model's own answer up to <end>."""
+        """Return the attention over a question, <mask> and the predicted answer with <end>."""
         (prompt,) = self._prompts([text])
         ((best, *_),) = self._search([prompt])
         answer = [*best.tokens, END][: self.max_answer_tokens]
@@ -233,7 +209,7 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
 
     @torch.inference_mode()
     def states(self, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
-        """The model's last state at the <mask> after each question, from which it answers."""
+        """Return the last hidden state at the <mask> after each question."""
         model = self.model.eval()
         prompts = [prompt.tokens for prompt in self._prompts(questions)]
         states = np.zeros((len(prompts), model.position.width), dtype=np.float32)
@@ -248,31 +224,28 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
 
     @property
     def max_answer_tokens(self) -> int:
-        """The tokens that are left for an answer."""
+        """The maximum number of tokens of an answer."""
         return min(self.recipe.search.max_tokens or MAX_ANSWER_TOKENS, self.model.length // 2)
 
     def _prompts(self, questions: Sequence[str]) -> list[Prompt]:
-        most = self.model.length - self.max_answer_tokens
-        return encode_prompts(questions, self.vocabulary, most)
+        max_prompt = self.model.length - self.max_answer_tokens
+        return encode_prompts(questions, self.vocabulary, max_prompt)
 
     def _search(
         self, prompts: Sequence[Prompt], nbest: int = 1, keys: Sequence[SampleKey] | None = None
     ) -> list[list[TokenHypothesis]]:
-        """The best answers to each prompt, searched in one batch."""
-        return search_tokens(
-            NonEmptyStepper(LMStepper(self.model.eval()), END),  # no answer is empty
-            [prompt.tokens for prompt in prompts],
-            self.device,
-            self.recipe.search,
-            self.max_answer_tokens,
-            nbest,
-            keys,
-        )
+        """Return the best answers to each prompt, searched in one batch."""
+        stepper = NonEmptyStepper(LMStepper(self.model.eval()), END)
+        rows, search = [prompt.tokens for prompt in prompts], self.recipe.search
+        limit = self.max_answer_tokens
+        return search_tokens(stepper, rows, self.device, search, limit, nbest, keys)
 
 
-def encode_prompts(questions: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Prompt]:
-    """Questions with their <mask>, at most `most` tokens; a longer question keeps its end."""
-    kept = most - 1
+def encode_prompts(
+    questions: Sequence[str], vocabulary: Vocabulary, max_length: int
+) -> list[Prompt]:
+    """Return questions with <mask> of at most `max_length` tokens; the end of a long one."""
+    kept = max_length - 1
     encoded = vocabulary.encode([question.strip() for question in questions])
     return [
         Prompt(np.append(tokens[-kept:], MASK), truncation_of(min(kept, n), n, "last"))
@@ -304,9 +277,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
             next(read_lines(recipe.data.pretrain))  # report a missing or empty text before training
             return read_questions(path)
 
-        return Splits(
-            recipe.data, read_questions, seed=recipe.seed, key=self.input, read_train=read_train
-        )
+        seed, key = recipe.seed, self.input
+        return Splits(recipe.data, read_questions, seed=seed, key=key, read_train=read_train)
 
     def input(self, example: Question) -> str:
         return example.question
@@ -326,12 +298,12 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
     ) -> list[Stage[GPT]]:
         pretrain, finetune = recipe.training.pretrain, recipe.training.finetune
         training = encode_questions(splits["train"], vocabulary, recipe.model.max_length)
-        order = BucketSampler(training.sequences.lengths, finetune.batch_tokens, recipe.seed)
+        sampler = BucketSampler(training.sequences.lengths, finetune.batch_tokens, recipe.seed)
         questions = [question.question for question in splits["dev"]]
         answers = [question.answer for question in splits["dev"]]
 
         def question_batch(step: int) -> list[TokenBatch]:
-            return [next_token_batch(*training.take(order.batch(step)), PAD)]
+            return [next_token_batch(*training.take(sampler.batch(step)), PAD)]
 
         def dev_accuracy(model: GPT) -> float:
             predictor = AnswerPredictor(recipe, splits, vocabulary, model)
@@ -345,37 +317,38 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
                 encoded = encode_all(read_texts(recipe.data.pretrain), vocabulary)
                 write_shards(shards, encoded, len(vocabulary))
             titles = encode_all(map(title_of, read_texts(recipe.data.pretrain)), vocabulary)
-            lengths = np.fromiter(map(len, titles), dtype=np.int64)
-            sizes = PretrainingSizes(
-                length=recipe.model.max_length,
+            pretraining = PretrainingBatches(
+                shards=TokenShards(shards),
+                titles=np.fromiter(map(len, titles), dtype=np.int64),
+                questions=training,
+                views=pretrain.views,
+                special=SpecialTokens(pad=PAD, mask=MASK, end=END),
+                max_length=recipe.model.max_length,
                 batch_tokens=pretrain.batch_tokens,
-                questions=pretrain.question_ratio,
+                question_ratio=pretrain.question_ratio,
                 pack=pretrain.pack,
+                seed=recipe.seed,
             )
-            texts, symbols = TokenShards(shards), SpecialTokens(pad=PAD, mask=MASK, end=END)
-            reading = PretrainingBatches(
-                texts, lengths, training, sizes, pretrain.views, symbols, recipe.seed
-            )
-            stages.insert(0, stage("reading", pretrain, reading.batch, answer_loss, dev_accuracy))
+            batches = pretraining.batch
+            stages.insert(0, stage("reading", pretrain, batches, answer_loss, dev_accuracy))
         return stages
 
     def probe_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> ProbeSizes:
-        stage = recipe.training.pretrain
-        return token_sizes(stage, rows, length, stage.batch_tokens, recipe.model.max_length)
+        config, tokens = recipe.training.pretrain, length or recipe.model.max_length
+        return token_sizes(config, rows, tokens, config.batch_tokens)
 
     def probe(
         self, recipe: AnswerRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[GPT]:
-        generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
-        inputs, targets = (random_tokens(generator, vocabulary.entries, *shape) for _ in range(2))
-        return micro_batch(TokenBatch(inputs, targets), answer_loss)
+        batch = random_text_batch(letters["B"], letters["T"], vocabulary.entries)
+        return micro_batch(batch, answer_loss)
 
 
 def encode_questions(
-    questions: Sequence[Question], vocabulary: Vocabulary, length: int
+    questions: Sequence[Question], vocabulary: Vocabulary, max_length: int
 ) -> PromptedSequences:
-    """Sequences `question <mask> answer <end>`, of which the answers are targets."""
-    half = length // 2
+    """Return sequences `question <mask> answer <end>`, of which the answers are targets."""
+    half = max_length // 2
     encoded = vocabulary.encode([question.answer for question in questions])
     answers = [np.append(answer, END)[:half] for answer in encoded]
     prompts = encode_prompts([question.question for question in questions], vocabulary, half)
@@ -383,25 +356,24 @@ def encode_questions(
     unfit = sum(prompt.truncation is not None or len(full) >= half for prompt, _, full in pairs)
     warn_unfit(unfit, len(questions), "questions", "truncated")
     sequences = [np.append(prompt.tokens, answer) for prompt, answer, _ in pairs]
-    return PromptedSequences(
-        ragged(sequences), np.array([len(prompt.tokens) for prompt in prompts])
-    )
+    first_targets = np.array([len(prompt.tokens) for prompt in prompts])
+    return PromptedSequences(ragged(sequences), first_targets)
 
 
 def read_texts(path: Path) -> Iterator[str]:
-    """The texts to read, one per line."""
+    """Read the pretraining texts, one per line."""
     return (line.text for line in read_lines(path))
 
 
 def encode_all(texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[Numbers]:
-    """Every text's tokens, without all texts in memory."""
+    """Yield the tokens of each text, in constant memory."""
     pending = iter(texts)
     while batch := list(islice(pending, BATCH_TEXTS)):
         yield from vocabulary.encode(batch)
 
 
 def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:
-    """Cross-entropy, summed over the counted targets."""
+    """Return the cross-entropy, summed over the counted targets."""
     counted = batch.targets != IGNORE_INDEX
     packing = {"positions": batch.positions, "documents": batch.documents}
     return cross_entropy_(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()

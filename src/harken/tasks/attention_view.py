@@ -3,8 +3,8 @@
     encoder     a row is a token of the input
     decoder     a row is the token that it predicts; the token before it is the last decoder input
 
-The output is fed to the decoder again (teacher forcing), so that every row of every layer and head
-comes from one pass over the hypothesis that the search kept.
+The decoder reads the hypothesis of the search (teacher forcing), so one forward pass gives every
+row of every layer and head.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,30 +20,30 @@ from harken.models.gpt import GPT
 from harken.tasks.prediction import Truncation
 
 TokenTexts = Callable[[Sequence[int]], list[str]]
-"""Token numbers to readable tokens."""
+"""Convert tokens to readable texts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class AudioView:
-    """A sound in seconds: its frames, and the encoder states that are the keys."""
+    """The frames of a sound, and the encoder states that are the keys; times are in seconds."""
 
     spectrogram: Float[np.ndarray, "S F"]
-    frame_seconds: float  # from one frame to the next
-    first_frame_seconds: float  # the middle of the first
-    place_seconds: float
-    first_place_seconds: float
-    words: Sequence[SpokenWord] = ()  # as the model timed them
+    frame_seconds: float  # between frames
+    first_frame_seconds: float  # center of the first frame
+    place_seconds: float  # between encoder states
+    first_place_seconds: float  # center of the first encoder state
+    words: Sequence[SpokenWord] = ()  # predicted times
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ImageView:
-    """A picture, and the grid of encoder states that are the keys, row by row."""
+    """An image, and the grid of encoder states that are the keys, row by row."""
 
     image: UInt8[np.ndarray, "Y X K"] | None  # None if there is only a feature map
     columns: int  # of the grid
     rows: int
-    offset: float  # the pixel at the center of the first grid point, along both axes
-    stride: float  # pixels from one grid point to the next
+    offset: float  # pixel at the center of the first grid point, along both axes
+    stride: float  # pixels between grid points
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class AttentionView:
     queries: Sequence[str]
     keys: Sequence[str]
     sound: AudioView | None = None  # if the keys are parts of a sound
-    picture: ImageView | None = None  # if the keys are parts of a picture
+    picture: ImageView | None = None  # if the keys are parts of an image
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,14 +74,14 @@ def any_path(path: str) -> bool:
 
 
 def output_title(text: str) -> str:
-    """An output as a part of a title."""
+    """Return an output as part of a title."""
     return text.strip() or "(empty output)"
 
 
 def self_view(
     what: str, names: Sequence[str], matches: Callable[[str], bool] = any_path
 ) -> AttentionView:
-    """Self-attention over the input."""
+    """Return the view of self-attention over the input."""
     kind = "Encoder self-attention" if matches is is_encoder_attention else "Self-attention"
     return AttentionView(f"{kind}: {what}", matches, names, names)
 
@@ -93,7 +93,7 @@ def causal_example(
     title: str,
     truncation: Truncation | None,
 ) -> AttentionExample:
-    """A text token by token: all but the last are inputs, all but the first are predicted."""
+    """Return the attention with which each token except the first is predicted."""
     inputs = torch.tensor([tokens[:-1]], device=model.embedding.weight.device)
     name = "Self-attention: each output token to the tokens before it"
     view = AttentionView(name, any_path, token_texts(tokens[1:]), token_texts(tokens[:-1]))
@@ -109,7 +109,7 @@ def next_token_example(
     text: str,
     truncation: Truncation | None,
 ) -> AttentionExample:
-    """A text followed by the most probable next token."""
+    """Return the attention of a text and its most probable next token."""
     inputs = torch.tensor([tokens], device=model.embedding.weight.device)
     with torch.inference_mode():
         following = int(model.logits(model.states(inputs)[:, -1]).argmax())

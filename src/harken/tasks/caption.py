@@ -1,11 +1,10 @@
-"""Image captioning: a decoder attends to places x, y of a picture and writes a caption.
+"""Image captioning with a decoder that attends to positions x, y of an image.
 
-    picture or feature map --front, encoder--> one state per place
-    <end> caption          -> caption <end>        (decoder inputs, targets)
+    image or feature map --front end, encoder--> one state per position
+    <end> caption        -> caption <end>        (decoder inputs, targets)
 
-In training a picture with several captions is one example for each; in evaluation all are its
-references. If the captions have boxes, it is measured whether each word attends to its box.
-Pictures that are files are resized once and kept in the run folder.
+An image with several captions is several training examples; in evaluation, all captions are its
+references. If the captions have boxes, the evaluation measures whether words attend to their boxes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,9 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.augment.affine import random_affine
-from harken.batch.bucketing import BucketSampler, seeded
-from harken.batch.captions import CaptionBatch
-from harken.batch.padding import shift_targets
+from harken.batch.bucketing import BucketSampler, rng
+from harken.batch.padding import Seq2SeqBatch, shift_targets
 from harken.batch.ragged import ragged
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
@@ -44,33 +42,31 @@ from harken.tasks.caption_data import (
     CaptionExample,
     CaptionRecipe,
     encode_captions,
-    identity,
     image_files,
-    load,
+    image_key,
+    load_images,
     open_array,
     read_examples,
     resize_once,
 )
-from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of, sample_keys
-from harken.tasks.seq2seq import decoder_inputs, output_views, search_outputs
-from harken.tasks.task import (
-    Layout,
-    Predictor,
-    ProbeSizes,
-    Splits,
-    Task,
-    file_calls,
-    random_tokens,
-    target_losses,
+from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of
+from harken.tasks.probe import ProbeSizes, random_seq2seq_batch
+from harken.tasks.seq2seq import (
+    cross_entropy_loss,
+    decoder_inputs,
+    input_batches,
+    output_views,
+    search_outputs,
 )
+from harken.tasks.task import Layout, Predictor, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
-DEV_PICTURES = 300  # captioned greedily at each evaluation during training
-PROBE_LENGTH = 16  # tokens of a caption
+DEV_IMAGES = 300  # captioned greedily at each evaluation during training
+CAPTION_TOKENS = 16  # of a probe
 TEMPLATE = """
 [encode.images]
 kind = "{encode.images.kind}"
-columns = {encode.images.columns}    # files are scaled to this size, an array has it
+columns = {encode.images.columns}    # image files are resized; an array must have this size
 rows = {encode.images.rows}
 channels = {encode.images.channels}    # 1 for gray
 
@@ -79,8 +75,8 @@ kind = "{encode.tokenizer.kind}"    # or "bpe", "unigram", "characters"
 
 [model]
 frontend.kind = "{model.frontend.kind}"    # or "patch"
-encoder.layers = {model.encoder.layers}    # of attention between places: 2 or more where the
-decoder.kind = "{model.decoder.kind}"    # is "transformer"
+encoder.layers = {model.encoder.layers}    # of self-attention; 2 or more for "transformer"
+decoder.kind = "{model.decoder.kind}"    # or "transformer"
 width = {model.width}
 
 [training.captions]
@@ -99,12 +95,11 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
-        """Inputs are names of files, or of rows of arrays such as test.npz#7."""
-        keys, load_named = sample_keys(inputs, indices), self._loader()
-        for start in range(0, len(inputs), BATCH_SIZE):
-            names = inputs[start : start + BATCH_SIZE]
-            pictures = np.concatenate([load_named(name) for name in names])
-            beams = self._search(pictures, nbest, keys[start : start + BATCH_SIZE])
+        """Caption image files, or rows of arrays such as test.npz#7."""
+        load_named = self._loader()
+        for names, keys in input_batches(inputs, indices, BATCH_SIZE):
+            images = np.concatenate([load_named(name) for name in names])
+            beams = self._search(images, nbest, keys)
             for name, beam in zip(names, beams, strict=True):
                 yield prediction_of(name, beam, self.vocabulary, nbest)
 
@@ -135,16 +130,15 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         )
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Attention of the decoder as it writes about one picture, or decides to write nothing."""
-        picture, front = self._loader()(text), self.model.frontend
-        ((best,),) = self._search(picture)
+        """Return the attention of the best caption; of <end> if the caption is empty."""
+        image, front = self._loader()(text), self.model.frontend
+        ((best,),) = self._search(image)
         outputs = best.tokens or [END]
-        pixels = self._encode(picture)
+        pixels = self._encode(image)
         inputs = decoder_inputs(outputs, pixels.device)
-        grid = range(front.columns * front.rows)
-        places = [f"{at % front.columns}, {at // front.columns}" for at in grid]
+        positions = [f"{x}, {y}" for y in range(front.rows) for x in range(front.columns)]
         view = ImageView(
-            image=picture[0] if isinstance(self.recipe.encode.images, PixelsConfig) else None,
+            image=image[0] if isinstance(self.recipe.encode.images, PixelsConfig) else None,
             columns=front.columns,
             rows=front.rows,
             offset=float(front.offset),
@@ -157,39 +151,40 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
             views=output_views(
                 outputs,
                 lambda tokens: [word.strip() for word in self.vocabulary.pieces(tokens)],
-                self_view("image positions (x, y)", places, is_encoder_attention),
+                self_view("image positions (x, y)", positions, is_encoder_attention),
                 "image positions",
                 picture=view,
             ),
         )
 
     def search_examples(self, examples: Sequence[CaptionExample]) -> list[list[TokenHypothesis]]:
-        """The best captions of each picture."""
+        """Return the best captions of each image."""
         beams: list[list[TokenHypothesis]] = []
         for start in range(0, len(examples), BATCH_SIZE):
             batch = examples[start : start + BATCH_SIZE]
             keys = [(index,) for index in range(start, start + len(batch))]
-            beams += self._search(load(batch), keys=keys)
+            beams += self._search(load_images(batch), keys=keys)
         return beams
 
     @torch.inference_mode()
     def _search(
-        self, pictures: Numbers, nbest: int = 1, keys: Sequence[SampleKey] | None = None
+        self, images: Numbers, nbest: int = 1, keys: Sequence[SampleKey] | None = None
     ) -> list[list[TokenHypothesis]]:
         model = self.model.eval()
-        encoded = model.encode(self._encode(pictures))
+        encoded = model.encode(self._encode(images))
         return search_outputs(model, *encoded, self.recipe.search, nbest, keys)
 
     def _word_attention(
         self, examples: Sequence[CaptionExample], outputs: Sequence[Sequence[int]]
     ) -> list[ImageAttention]:
-        """Where each word of these captions attends: the mean of the last layer's heads."""
+        """Return the attention of each word of these captions, averaged over the last layer."""
         model, front, attention = self.model.eval(), self.model.frontend, []
         centers = grid_centers(front.columns, front.rows, front.stride, front.offset)
         for start in range(0, len(examples), BATCH_SIZE):
             texts = outputs[start : start + BATCH_SIZE]
             with torch.inference_mode():
-                encoded = model.encode(self._encode(load(examples[start : start + BATCH_SIZE])))
+                images = load_images(examples[start : start + BATCH_SIZE])
+                encoded = model.encode(self._encode(images))
             weights = forced_cross_attention(model, *encoded, texts, END)
             for text, heads in zip(texts, weights, strict=True):
                 words = np.array(self.vocabulary.word_numbers(text), dtype=np.int64)
@@ -198,20 +193,20 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         return attention
 
     def _loader(self) -> Callable[[str], Numbers]:
-        """Load pictures by name; each array is opened once."""
+        """Return a function that loads images by name and opens each array once."""
         arrays = cached(partial(open_array, self.recipe))
         return lambda name: picture_named(name, image_files(self.recipe), arrays)
 
-    def _encode(self, pictures: Numbers) -> Float[Tensor, "B first second third"]:
-        return self.recipe.encode.images.encode(pictures).to(self.device)
+    def _encode(self, images: Numbers) -> Float[Tensor, "B first second third"]:
+        return self.recipe.encode.images.encode(images).to(self.device)
 
 
 def array_sizes(files: Sequence[Path]) -> list[str]:
-    """The sizes of the array next to the captions; without one, pictures are resized."""
-    beside = files[0].with_suffix(".npz")
-    if not beside.is_file():
+    """Return overrides with the sizes of the array next to the captions, if there is one."""
+    sibling = files[0].with_suffix(".npz")
+    if not sibling.is_file():
         return []
-    array = read_pictures(beside)
+    array = read_pictures(sibling)
     sizes = {"columns": array.columns, "rows": array.rows, "channels": array.channels}
     return [f"encode.images.{name}={size}" for name, size in sizes.items()]
 
@@ -237,7 +232,7 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         return read_examples(recipe, path)
 
     def read_splits(self, recipe: CaptionRecipe) -> Splits[CaptionExample]:
-        return Splits(recipe.data, partial(read_examples, recipe), seed=recipe.seed, key=identity)
+        return Splits(recipe.data, partial(read_examples, recipe), seed=recipe.seed, key=image_key)
 
     def input(self, example: CaptionExample) -> str:
         return example.name
@@ -255,21 +250,20 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         vocabulary: Vocabulary,
         cache: Path,
     ) -> list[Stage[Captioner]]:
-        config, pictures = recipe.training.captions, recipe.encode.images
+        config, images = recipe.training.captions, recipe.encode.images
         examples = resize_once(splits["train"], cache)
         texts, owners = encode_captions(examples, vocabulary, recipe.model.decoder.max_length)
-        order = BucketSampler(
-            np.ones(len(texts), dtype=np.int64), config.batch_captions, recipe.seed
-        )
+        lengths = np.ones(len(texts), dtype=np.int64)
+        sampler = BucketSampler(lengths, config.batch_captions, recipe.seed)
 
-        def batch(step: int) -> list[CaptionBatch]:
-            chosen = order.batch(step)
-            pixels = pictures.encode(load([examples[owners[index]] for index in chosen]))
-            pixels = random_affine(pixels, config.random_affine, seeded(recipe.seed, step))
+        def batch(step: int) -> list[Seq2SeqBatch]:
+            chosen = sampler.batch(step)
+            pixels = images.encode(load_images([examples[owners[index]] for index in chosen]))
+            pixels = random_affine(pixels, config.random_affine, rng(recipe.seed, step))
             captions = ragged([texts[index] for index in chosen])
-            return [CaptionBatch(pixels, *shift_targets(captions, END, END, PAD))]
+            return [Seq2SeqBatch(pixels, None, *shift_targets(captions, END, END, PAD))]
 
-        dev = splits["dev"][:DEV_PICTURES]
+        dev = splits["dev"][:DEV_IMAGES]
         greedy = replace(recipe, search=SearchConfig())
 
         def dev_cider(model: Captioner) -> float:
@@ -278,34 +272,23 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
             samples, _ = caption_samples(outputs, [example.captions for example in dev])
             return samples["cider_d"].value
 
-        return [stage("captions", config, batch, caption_loss(config.label_smoothing), dev_cider)]
+        loss = cross_entropy_loss(config.label_smoothing)
+        return [stage("captions", config, batch, loss, dev_cider)]
 
     def probe_sizes(
         self, recipe: CaptionRecipe, rows: int | None, length: int | None
     ) -> ProbeSizes:
-        config, tokens = recipe.training.captions, length or PROBE_LENGTH
+        config, tokens = recipe.training.captions, length or CAPTION_TOKENS
         assumed = () if length else (f"a length of {tokens} (--length)",)
         return ProbeSizes(config, {"B": rows or config.batch_captions, "T": tokens}, assumed)
 
     def probe(
         self, recipe: CaptionRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[Captioner]:
-        generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
-        size = recipe.encode.images
+        generator, size = torch.Generator().manual_seed(0), recipe.encode.images
         axes = (size.channels, size.rows, size.columns)
         if isinstance(recipe.model.frontend, FeatureProjectionConfig):
-            axes = (size.columns, size.rows, size.channels)
-        pictures = torch.randn(letters["B"], *axes, generator=generator)
-        inputs, targets = (random_tokens(generator, vocabulary.entries, *shape) for _ in range(2))
-        smoothing = recipe.training.captions.label_smoothing
-        return micro_batch(CaptionBatch(pictures, inputs, targets), caption_loss(smoothing))
-
-
-def caption_loss(smoothing: float) -> Callable[[Captioner, CaptionBatch], Tensor]:
-    """Cross-entropy with label smoothing, summed over the targets."""
-
-    def loss(model: Captioner, batch: CaptionBatch) -> Tensor:
-        inputs = (batch.pictures, batch.inputs)
-        return target_losses(model, batch.targets, *inputs, smoothing=smoothing).sum()
-
-    return loss
+            axes = axes[::-1]
+        images = torch.randn(letters["B"], *axes, generator=generator)
+        batch = random_seq2seq_batch(images, letters["T"], vocabulary.entries, generator)
+        return micro_batch(batch, cross_entropy_loss(recipe.training.captions.label_smoothing))

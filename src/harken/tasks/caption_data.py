@@ -1,4 +1,4 @@
-"""The recipe of the task `caption`, and its data: pictures with captions."""
+"""The recipe of the task `caption`, and its data: images with captions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,100 +24,97 @@ from harken.formats.text import require_file
 from harken.inputs import exists, is_file
 from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
 from harken.models.captioner import CaptionerConfig
-from harken.tasks.prediction import warn_unfit
-from harken.tasks.task import (
-    require_share,
-)
+from harken.tasks.task import require_share, warn_unfit
 from harken.training.loop import StageConfig
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
-BATCH_SIZE = 64  # pictures in one batch
+BATCH_SIZE = 64  # images
 PIXELS = "pixels.npy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionSplit:
-    """A file of captions, and a list of the pictures to use, one name per line."""
+    """A part of a file of captions."""
 
-    captions: Path
-    image_list: Path
+    captions: Path  # file of captions
+    image_list: Path  # names of the images to use, one per line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionData:
-    """Captions, and their pictures: files, one array `images`, or one array of maps `features`.
+    """Captions, and their images: files, one array of images, or one array of feature maps.
 
-    An array beside the captions with their stem, train.npz beside train.jsonl, is found by itself.
+    An array with the name of the captions, such as train.npz for train.jsonl, needs no key.
     """
 
-    train: CaptionSplit | Path
-    dev: CaptionSplit | Path | float = 0.1
-    test: CaptionSplit | Path | None = None
-    images: Path | None = None
-    features: Path | None = None
-    feature_scale: Path | None = None  # a factor for each channel of the features
+    train: CaptionSplit | Path  # training captions
+    dev: CaptionSplit | Path | float = 0.1  # to evaluate on, or a share of the training images
+    test: CaptionSplit | Path | None = None  # not used in training
+    images: Path | None = None  # array of images
+    features: Path | None = None  # array of feature maps
+    feature_scale: Path | None = None  # a factor for each channel of the feature maps
     array_names: Path | None = None  # line n is the name of row n of the array
-    image_folder: Path | None = None  # where the names of files begin
+    image_folder: Path | None = None  # folder of the image files
 
     def __post_init__(self) -> None:
         require_share(self.dev)
         if self.images is not None and self.features is not None:
-            raise ValueError("images and features are two arrays; choose one")
+            raise ValueError("images and features are alternatives; set one of them")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionEncoding:
-    """The size of pictures, and the tokens of text."""
+    """Images and captions to numbers."""
 
-    images: PixelsConfig | FeatureMapsConfig = field(default_factory=PixelsConfig)
-    tokenizer: TokenizerConfig = field(default_factory=WordsConfig)
+    images: PixelsConfig | FeatureMapsConfig = field(default_factory=PixelsConfig)  # size
+    tokenizer: TokenizerConfig = field(default_factory=WordsConfig)  # of captions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionStage(StageConfig):
-    """`label_smoothing` allows for an image having many correct captions."""
+    """Training on images and captions."""
 
-    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
+    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    # Optimizer and learning rate.
     optimizer: OptimizerConfig = MuonConfig(
         lr=0.01, conv_kernels=True, fallback=AdamWConfig(lr=0.003)
     )
-    batch_captions: int = bounded(64, at_least=1, at_most=MAX_BATCH)
-    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
-    random_affine: RandomAffineConfig = RandomAffineConfig()  # random affine maps of the pictures
+    batch_captions: int = bounded(64, at_least=1, at_most=MAX_BATCH)  # captions per batch
+    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # share of the target mass
+    random_affine: RandomAffineConfig = RandomAffineConfig()  # augmentation of images
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionTraining:
-    """One stage."""
+    """The stage of training."""
 
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
-    captions: CaptionStage = field(default_factory=CaptionStage)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    captions: CaptionStage = field(default_factory=CaptionStage)  # the only stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionRecipe:
-    """The recipe of a run."""
+    """Recipe of the task `caption`."""
 
-    task: Literal["caption"] = "caption"
-    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
-    data: CaptionData
-    encode: CaptionEncoding = field(default_factory=CaptionEncoding)
-    model: CaptionerConfig = field(default_factory=CaptionerConfig)
-    training: CaptionTraining = field(default_factory=CaptionTraining)
-    # An RNN may repeat "and black and black" without end.
-    search: SearchConfig = SearchConfig(beam=5, max_tokens=64)
+    task: Literal["caption"] = "caption"  # image captioning
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
+    data: CaptionData  # files
+    encode: CaptionEncoding = field(default_factory=CaptionEncoding)  # image size and tokenizer
+    model: CaptionerConfig = field(default_factory=CaptionerConfig)  # architecture
+    training: CaptionTraining = field(default_factory=CaptionTraining)  # stage
+    search: SearchConfig = SearchConfig(beam=5, max_tokens=64)  # how outputs are searched
 
     def __post_init__(self) -> None:
         maps = isinstance(self.encode.images, FeatureMapsConfig)
-        front_of_maps = isinstance(self.model.frontend, FeatureProjectionConfig)
-        if not (self.data.features is not None) == maps == front_of_maps:
+        projection = isinstance(self.model.frontend, FeatureProjectionConfig)
+        if not (self.data.features is not None) == maps == projection:
             raise ValueError(
-                "data.features, encode.images.kind = 'maps' and model.frontend.kind = 'map' belong "
-                "together; set all of them or none"
+                "data.features, encode.images.kind = 'features' and model.frontend.kind = "
+                "'features' require each other; set all of them or none"
             )
         if maps and not self.training.captions.random_affine.still:
-            raise ValueError("training.captions.random_affine applies to pictures, not to maps")
+            raise ValueError("training.captions.random_affine applies to images, not feature maps")
         self.model.check(self.image_sizes)
 
     @property
@@ -128,22 +125,22 @@ class CaptionRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionExample:
-    """A picture with its captions. Two are equal whatever size they are read at."""
+    """An image with its captions; comparisons ignore the size at which it is read."""
 
     name: str  # a file, or a row of an array such as train.npz#7
     captions: tuple[str, ...]
-    boxes: tuple[Box, ...] = ()  # of each word of the only caption; empty if not known
+    boxes: tuple[Box, ...] = ()  # of each word of the only caption; empty if unknown
     image: Path | int = field(compare=False, repr=False)
     source: ImageSource = field(compare=False, repr=False)
 
 
-def load(examples: Sequence[CaptionExample]) -> Numbers:
-    """Load pictures of one source as one array."""
+def load_images(examples: Sequence[CaptionExample]) -> Numbers:
+    """Load images of one source as one array."""
     return examples[0].source.take([example.image for example in examples])
 
 
 def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[CaptionExample]:
-    """Store the resized files as one array, so that they are not decoded in every epoch."""
+    """Store the resized image files as one array, so that they are decoded once."""
     size = examples[0].source
     if not isinstance(size, ImageFiles):
         return examples
@@ -151,11 +148,11 @@ def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[Cap
     if not exists(path):
         shape = (len(examples), size.rows, size.columns, size.channels)
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-        # Written, not memory-mapped: a full disk kills a process that writes to a mapped file.
+        # Not memory-mapped: if the disk is full, writing to a mapped file kills the process.
         with replacing(path) as unfinished, unfinished.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             for start in range(0, len(examples), BATCH_SIZE):
-                file.write(load(examples[start : start + BATCH_SIZE]).tobytes())
+                file.write(load_images(examples[start : start + BATCH_SIZE]).tobytes())
     source = ImageRows(array=read_pictures(path))
     return [replace(example, image=row, source=source) for row, example in enumerate(examples)]
 
@@ -163,7 +160,7 @@ def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[Cap
 def encode_captions(
     examples: Sequence[CaptionExample], vocabulary: Vocabulary, max_length: int
 ) -> tuple[list[Tokens], list[int]]:
-    """Tokens of every caption that fits the decoder, and the index of its example."""
+    """Return the tokens of each caption that fits the decoder, and the index of its example."""
     pairs = [(text, index) for index, example in enumerate(examples) for text in example.captions]
     encoded = vocabulary.encode([text for text, _ in pairs])
     fits = [
@@ -180,23 +177,23 @@ def encode_captions(
     return [tokens for tokens, _ in fits], [index for _, index in fits]
 
 
-def identity(example: CaptionExample) -> str:
-    """A key of a picture that depends neither on its folder nor on its captions."""
+def image_key(example: CaptionExample) -> str:
+    """Return a key of an image that depends neither on its folder nor on its captions."""
     image = example.image
     return "/".join(image.parts[-2:]) if isinstance(image, Path) else f"#{image}"
 
 
 def read_examples(recipe: CaptionRecipe, file: CaptionSplit | Path) -> list[CaptionExample]:
-    """Read captions and find their pictures."""
+    """Read captions and find their images."""
     data = recipe.data
     captions, listed = (
         (file.captions, file.image_list) if isinstance(file, CaptionSplit) else (file, None)
     )
     require_file(captions)
-    beside = captions.with_suffix(".npz")
-    array = data.features or (beside if is_file(beside) else data.images)
+    sibling = captions.with_suffix(".npz")
+    array = data.features or (sibling if is_file(sibling) else data.images)
     source = ImageRows(array=open_array(recipe, array)) if array else image_files(recipe)
-    assert source is not None, "a recipe of feature maps names their array"
+    assert source is not None, "a recipe with feature maps names their array"
     rows = len(source.array) if isinstance(source, ImageRows) else None
     examples = read_captions(
         captions, folder=data.image_folder, rows=rows, names=data.array_names, listed=listed
@@ -214,7 +211,7 @@ def read_examples(recipe: CaptionRecipe, file: CaptionSplit | Path) -> list[Capt
 
 
 def image_files(recipe: CaptionRecipe) -> ImageFiles | None:
-    """How picture files are read; None for a model of feature maps."""
+    """Return how image files are read; None for a model of feature maps."""
     size = recipe.encode.images
     if isinstance(size, FeatureMapsConfig):
         return None
@@ -222,7 +219,7 @@ def image_files(recipe: CaptionRecipe) -> ImageFiles | None:
 
 
 def open_array(recipe: CaptionRecipe, path: Path) -> Pictures | FeatureMaps:
-    """Open an array whose pictures or maps have the size that the model reads."""
+    """Open an array whose images or feature maps have the size of the recipe."""
     size = recipe.encode.images
     array: Pictures | FeatureMaps
     if isinstance(size, FeatureMapsConfig):

@@ -2,10 +2,10 @@
 
     Ada Lovelace was ___ in London .   ->   born
 
-A recurrent model learns from every word of a line at once, since the logits of a word do not depend
-on it; a masked language model learns from a random share of the words. Both are evaluated alike:
-each held-out word is blanked with all others shown. Tokens are whole words; rare and new ones are
-<unknown>, which counts in the perplexity but is never an answer.
+A recurrent model is trained on all words of a line at once, since the logits of a word do not
+depend on it; a masked language model is trained on a random share of the words. In evaluation, one
+word is blanked at a time. Tokens are whole words; rare and new ones are <unknown>, which counts in
+the perplexity but is never predicted.
 """
 
 import re
@@ -20,18 +20,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.batch.blanks import (
-    BlankBatch,
+from harken.batch.bucketing import BucketSampler, rng
+from harken.batch.cloze import (
+    ClozeBatch,
     ClozeQueries,
     choose_blanks,
     cut_evenly,
-    like_lengths,
+    length_batches,
     mask_one_by_one,
     mask_together,
     words_read,
 )
-from harken.batch.bucketing import BucketSampler, seeded
-from harken.batch.ragged import Numbers, Ragged, places, ragged, ragged_slices
+from harken.batch.ragged import Numbers, Ragged, ragged, ragged_indices, ragged_slices
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary, VocabularySizes
 from harken.encode.whole_words import WholeWordsConfig, split_words
@@ -51,35 +51,26 @@ from harken.tasks.prediction import (
     ranked_prediction,
     truncation_of,
 )
-from harken.tasks.task import (
-    Layout,
-    Predictor,
-    ProbeSizes,
-    SplitPaths,
-    Splits,
-    Task,
-    file_calls,
-    random_tokens,
-    token_sizes,
-)
+from harken.tasks.probe import ProbeSizes, random_tokens, token_sizes
+from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
-DEV_BLANKS = 3_000  # measured between two steps of training
+DEV_BLANKS = 3_000  # at each evaluation during training
 BLANK = re.compile("_{2,}")
-AROUND = "around the blank"  # the part of a long line that is read
-PLACEHOLDER = -1  # a blank among token numbers
-MAX_LENGTH = 512  # words read at once by a model without a limit of its own
-MAX_BLANKS = 20_000  # measured in one evaluation
-EVALUATION_SEED = 0  # that chooses them: runs with other seeds are asked the same
-MAX_KEPT = 2_000  # predictions that a report may show
+AROUND = "around the blank"  # part of a long line that is read
+PLACEHOLDER = -1  # token of a blank
+MAX_LENGTH = 512  # words per row, for a model without a limit
+MAX_BLANKS = 20_000  # in an evaluation
+EVALUATION_SEED = 0  # chooses them, so that all runs are measured on the same blanks
+MAX_KEPT = 2_000  # predictions in the report
 BATCH_LINES = 256
-BATCH_WORDS = 8192  # in one batch of evaluation, padding included
-BATCH_LOGITS = 1 << 24  # in one product with the vocabulary: 64 MiB
+BATCH_WORDS = 8192  # in a batch of evaluation, padding included
+BATCH_LOGITS = 1 << 24  # in a product with the vocabulary: 64 MiB
 TEMPLATE = """
 [encode]
-min_count = {encode.min_count}    # times that a word must be met to be known
+min_count = {encode.min_count}    # rarer words are <unknown>
 vocab_size = {encode.vocab_size}    # words at most
 
 [model]
@@ -89,38 +80,36 @@ dropout = {model.dropout}
 
 [training]
 steps = {training.steps}
-batch_tokens = {training.batch_tokens}    # words of one step
+batch_tokens = {training.batch_tokens}    # words per batch
 evaluate_every = {training.evaluate_every}    # steps; the best on dev is kept; 0: the last
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FillTraining(StageConfig):
-    """One stage."""
+    """The only stage of training."""
 
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
-    steps: int = bounded(900, at_least=0, at_most=MAX_STEPS)
-    optimizer: OptimizerConfig = AdamWConfig(lr=3e-3)
-    batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
-    mask_ratio: float = bounded(
-        0.15, above=0.0, at_most=1.0
-    )  # share of words, for a masked model only
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    steps: int = bounded(900, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    optimizer: OptimizerConfig = AdamWConfig(lr=3e-3)  # optimizer, learning rate
+    batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)  # words per batch
+    mask_ratio: float = bounded(0.15, above=0.0, at_most=1.0)  # share of words, if kind is "masked"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FillRecipe:
-    """The recipe of a run."""
+    """Recipe of the task `fill`."""
 
-    task: Literal["fill"] = "fill"
-    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
-    data: SplitPaths  # one sentence or document per line
-    encode: WholeWordsConfig = WholeWordsConfig()
-    model: ClozeConfig = BiRNNClozeConfig()
-    training: FillTraining = field(default_factory=FillTraining)
+    task: Literal["fill"] = "fill"  # cloze
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
+    data: SplitPaths  # files of one sentence or document per line
+    encode: WholeWordsConfig = WholeWordsConfig()  # vocabulary
+    model: ClozeConfig = BiRNNClozeConfig()  # architecture
+    training: FillTraining = field(default_factory=FillTraining)  # stage
 
     @property
     def blanked_share(self) -> float:
-        """The share of words that are targets."""
+        """The share of words that are targets in training."""
         return 1.0 if self.model.together else self.training.mask_ratio
 
 
@@ -135,7 +124,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
             lines, blanks = encode_blanks(texts, self.vocabulary)
             rows = self._rows(lines)
             filled = self.fill(mask_together(rows, blanks), best=nbest)
-            owner, _ = places(lines.lengths)
+            owner, _ = ragged_indices(lines.lengths)
             lengths = np.stack((words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
             ends = np.searchsorted(owner[blanks], np.arange(1, len(texts)))
             parts = zip(np.split(filled.words, ends), np.split(filled.logs, ends), strict=True)
@@ -168,7 +157,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         )
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Attention over the line, or over the part of a long line that has the first blank."""
+        """Return the attention over the line, or over the row of a long line with a blank."""
         line, blanks = encode_blanks([text], self.vocabulary)
         if not has_attention(self.model):
             return None
@@ -184,26 +173,25 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         )
 
     def queries(self, lines: Ragged, chosen: Numbers) -> ClozeQueries:
-        """Each chosen word blanked with all others shown; a long line is cut into rows."""
-        ask = mask_together if self.recipe.model.together else mask_one_by_one
-        return ask(self._rows(lines), chosen)
+        """Blank each chosen word alone, or together if a word's logits do not depend on words."""
+        mask = mask_together if self.recipe.model.together else mask_one_by_one
+        return mask(self._rows(lines), chosen)
 
     @torch.inference_mode()
     def fill(self, queries: ClozeQueries, best: int) -> ClozePredictions:
-        """The best words for each blank, row by row; special tokens are no answers."""
+        """Return the best words for each blank, row by row, without special tokens."""
         model, entries = self.model.eval(), len(self.vocabulary)
-        owner, _ = places(queries.rows.lengths)
+        owner, _ = ragged_indices(queries.rows.lengths)
         counts = np.bincount(owner[queries.blanked], minlength=len(queries.rows.lengths))
         total, best = int(counts.sum()), min(best, entries - len(SPECIAL))
         words = np.zeros((total, best), dtype=np.int64)
         logs, true_logs = np.zeros((total, best)), np.zeros(total)
         size = max(1, BATCH_LOGITS // entries)
-        for rows in like_lengths(queries.rows.lengths, BATCH_WORDS):
+        starts = np.cumsum(counts) - counts
+        for rows in length_batches(queries.rows.lengths, BATCH_WORDS):
             batch = queries.take(rows).batch(PAD).to(self.device)
             states = model.states(batch.tokens, batch.present, batch.blanks)
-            blanks = ragged_slices(
-                np.arange(total), (np.cumsum(counts) - counts)[rows], counts[rows]
-            )
+            blanks = ragged_slices(np.arange(total), starts[rows], counts[rows])
             for start in range(0, len(states), size):
                 part = slice(start, start + size)
                 scores = model.logits(states[part]).float().log_softmax(dim=-1)
@@ -220,45 +208,45 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
     def _blanked_texts(
         self, texts: Sequence[str], lines: Ragged, chosen: Numbers
     ) -> list[tuple[str, str]]:
-        """(what the model read as text, with ___; the word that stood there) of flat places."""
-        line_of, place = places(lines.lengths)
+        """Return the text of the row with ___, and the blanked word, for words by flat index."""
+        line_of, index = ragged_indices(lines.lengths)
         rows = self._rows(lines)
-        row_of, place_in_row = places(rows.lengths)
+        row_of, index_in_row = ragged_indices(rows.lengths)
         split = {line: split_words(texts[line]) for line in np.unique(line_of[chosen])}
-        shown = []
+        blanked = []
         for at in chosen:
             words, text = split[line_of[at]], texts[line_of[at]]
-            first = place[at] - place_in_row[at]
+            first = index[at] - index_in_row[at]
             last = first + rows.lengths[row_of[at]] - 1
-            word = words[place[at]]
+            word = words[index[at]]
             before = text[words[first].start : word.start]
             after = text[word.stop : words[last].stop]
-            shown.append((f"{before}___{after}", word.text))
-        return shown
+            blanked.append((f"{before}___{after}", word.text))
+        return blanked
 
 
-def choose_some(count: int, most: int, seed: int) -> Numbers:
-    """All of `count` places, or a random choice of `most`, in order."""
-    if count <= most:
+def choose_some(count: int, limit: int, seed: int) -> Numbers:
+    """Return the indices below `count`, or a random choice of `limit` of them, in order."""
+    if count <= limit:
         return np.arange(count)
-    return np.sort(seeded(seed).choice(count, most, replace=False))
+    return np.sort(rng(seed).choice(count, limit, replace=False))
 
 
 def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged, Numbers]:
-    """(lines with <unknown> at every `___`, the flat places of these)."""
+    """Return the lines with <unknown> for each `___`, and the flat indices of the blanks."""
     lines: list[Numbers] = []
     for text in texts:
-        around = BLANK.split(text)
-        if len(around) < 2:
+        parts = BLANK.split(text)
+        if len(parts) < 2:
             raise UserError(
                 f"{text.strip()[:60]!r}: the line has no blank (expected ___)",
                 fix="write ___ where the word is missing",
             )
-        first, *others = vocabulary.encode(around)
+        first, *others = vocabulary.encode(parts)
         lines.append(np.concatenate([first, *(np.append(PLACEHOLDER, part) for part in others)]))
     joined = ragged(lines)
     is_blank = joined.values == PLACEHOLDER
-    # A recurrent model reads the other blanks of a line, and <unknown> occurred in training.
+    # A recurrent model reads the other blanks of a line; <unknown> occurs in training.
     values = np.where(is_blank, UNKNOWN, joined.values)
     return joined._replace(values=values), np.flatnonzero(is_blank)
 
@@ -266,7 +254,7 @@ def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged,
 def best_combinations(
     words: Sequence[Sequence[str]], logs: Float[np.ndarray, "blanks best"], nbest: int
 ) -> tuple[list[str], list[float]]:
-    """The best words for all blanks of a line, which are independent, and their log-probability."""
+    """Return the best words for all blanks of a line, which are independent, and their log p."""
     best = [("", 0.0)]
     for texts, values in zip(words, logs.tolist(), strict=True):
         longer = [
@@ -281,31 +269,34 @@ def best_combinations(
 def cloze_samples(
     lines: Ragged, chosen: Numbers, filled: ClozePredictions, trigrams: Trigrams
 ) -> dict[str, Sample]:
-    """The metrics of the model and of the n-gram baselines."""
-    tally = ClozeMetrics(lines, chosen)
+    """Return the metrics of the model and of the n-gram baselines."""
+    metrics = ClozeMetrics(lines, chosen)
     unigram, trigram = ngram_predictions(trigrams, lines, chosen, len(SPECIAL))
-    samples = {"accuracy": tally.accuracy(filled), "top5_accuracy": tally.top5_accuracy(filled)}
     fills = {"": filled, "unigram_": unigram, "trigram_": trigram}
-    samples |= {f"{name}accuracy": tally.accuracy(fill) for name, fill in fills.items()}
-    samples |= {f"{name}perplexity": tally.perplexity(fill) for name, fill in fills.items()}
-    return {**samples, "nats": tally.nats(filled)}
+    return {
+        "accuracy": metrics.accuracy(filled),
+        "top5_accuracy": metrics.top5_accuracy(filled),
+        **{f"{name}accuracy": metrics.accuracy(fill) for name, fill in fills.items()},
+        **{f"{name}perplexity": metrics.perplexity(fill) for name, fill in fills.items()},
+        "nats": metrics.nats(filled),
+    }
 
 
 def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[str, str]:
     """Explanations of the metrics."""
     unknown = float(np.mean(lines.values[chosen] == UNKNOWN))
     notes = {
-        "accuracy": "blanks whose likeliest word is the one that stood there. Each word or mark of "
-        f"the held-out lines is blanked with all others shown; {unknown:.1%} of the blanks held a "
-        f"word outside the vocabulary of {len(vocabulary) - len(SPECIAL):,} and are never right",
-        "top5_accuracy": f"the true word is among the {BEST} likeliest",
-        "perplexity": "of the true symbol, <unknown> for every word outside the vocabulary",
-        "unigram_accuracy": "always the most common training word",
-        "trigram_accuracy": "P(w | a b _ c d) in proportion to p(w | a b) p(c | b w) p(d | w c), "
-        "from counts of the training lines mixed by Witten and Bell's weights",
+        "accuracy": "blanks whose most probable word is the true one. One word or punctuation mark "
+        f"of the held-out lines is blanked at a time; {unknown:.1%} of the words are not in the "
+        f"vocabulary of {len(vocabulary) - len(SPECIAL):,} and count as wrong",
+        "top5_accuracy": f"the true word is among the {BEST} most probable",
+        "perplexity": "of the true word, or of <unknown> if it is not in the vocabulary",
+        "unigram_accuracy": "baseline: the most frequent training word",
+        "trigram_accuracy": "baseline: P(w | a b _ c d) ∝ p(w | a b) p(c | b w) p(d | w c), from "
+        "counts of the training lines with Witten-Bell smoothing",
     }
     if len(chosen) < len(lines.values):
-        notes["blanks"] = f"{len(chosen):,} of {len(lines.values):,} words, drawn by lot"
+        notes["blanks"] = f"{len(chosen):,} of {len(lines.values):,} words, chosen at random"
     return notes
 
 
@@ -330,7 +321,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         return Splits(recipe.data, read, seed=recipe.seed, check_train=check)
 
     def input(self, example: str) -> str:
-        """The line with its middle word blanked."""
+        """Return the line with its middle word blanked."""
         words = split_words(example)
         if not words:
             return ""
@@ -355,13 +346,12 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
         train = ragged(vocabulary.encode(splits["train"]))
         rows = cut_evenly(train, recipe.model.length or MAX_LENGTH)
-        order = BucketSampler(rows.lengths, training.batch_tokens, recipe.seed)
+        sampler = BucketSampler(rows.lengths, training.batch_tokens, recipe.seed)
 
-        def batch(step: int) -> list[BlankBatch]:
-            picked = order.batch(step)
-            starts, lengths = rows.starts[picked], rows.lengths[picked]
-            blanked = choose_blanks(lengths, recipe.blanked_share, seeded(recipe.seed, step))
-            return [ClozeQueries(ragged_slices(rows.values, starts, lengths), blanked).batch(PAD)]
+        def batch(step: int) -> list[ClozeBatch]:
+            texts = rows.take(sampler.batch(step))
+            blanked = choose_blanks(texts.lengths, recipe.blanked_share, rng(recipe.seed, step))
+            return [ClozeQueries(texts, blanked).batch(PAD)]
 
         def dev_accuracy(model: ClozeModel) -> float:
             predictor = FillPredictor(recipe, splits, vocabulary, model)
@@ -371,7 +361,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         return [stage("blanks", training, batch, cloze_loss, dev_accuracy)]
 
     def probe_sizes(self, recipe: FillRecipe, rows: int | None, length: int | None) -> ProbeSizes:
-        return token_sizes(recipe.training, rows, length, recipe.training.batch_tokens, None)
+        return token_sizes(recipe.training, rows, length, recipe.training.batch_tokens)
 
     def probe(
         self, recipe: FillRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
@@ -380,20 +370,20 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         order = torch.rand(shape[0] * shape[1], generator=generator).argsort()
         blanks = (order < round(recipe.blanked_share * len(order))).view(shape)
         words = random_tokens(generator, vocabulary.entries, *shape)
-        batch = BlankBatch(words, torch.ones(shape, dtype=torch.bool), blanks, words[blanks])
+        batch = ClozeBatch(words, torch.ones(shape, dtype=torch.bool), blanks, words[blanks])
         return micro_batch(batch, cloze_loss)
 
 
 def require_words(recipe: FillRecipe, texts: Sequence[str]) -> None:
-    """Raise unless a word of the training lines occurs often enough to be an answer."""
+    """Raise unless a word of the training lines is frequent enough for the vocabulary."""
     if not recipe.encode.knows_any(texts):
         raise UserError(
             f"{recipe.data.train}: no word occurs {recipe.encode.min_count} times in {len(texts)} "
-            "training lines (expected words to choose from)",
+            "training lines",
             fix="add lines, or set encode.min_count = 1",
         )
 
 
-def cloze_loss(model: ClozeModel, batch: BlankBatch) -> Tensor:
-    """Cross-entropy, summed over the blanks."""
+def cloze_loss(model: ClozeModel, batch: ClozeBatch) -> Tensor:
+    """Return the cross-entropy, summed over the blanks."""
     return cross_entropy_(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()

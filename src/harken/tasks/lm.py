@@ -1,14 +1,14 @@
 """Language modeling: predict the next token of a whole file, or of documents one per line.
 
-Either way a text becomes one stream of tokens (`encode/stream.py`). Training takes windows of it;
-evaluation predicts every token of the held-out stream once; a prompt is continued as if it stood at
-the beginning of the stream. A file is one text without an end, so there a continuation stops only
-at the limit of its length.
+The text is one stream of tokens (`encode/stream.py`). Training reads windows of it; evaluation
+predicts each token of the held-out stream once; a prompt is continued as the start of a stream. In
+a whole file, the end token does not occur, so a continuation stops only at its maximum length.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from harken.batch.padding import TokenBatch
 from harken.batch.ragged import Numbers
-from harken.batch.windows import Windows, covering_batches, sliding_windows
+from harken.batch.windows import RandomWindows, sliding_batches, sliding_windows
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper
@@ -39,48 +39,36 @@ from harken.tasks.prediction import (
     Evaluation,
     Indices,
     Prediction,
-    Prompt,
     Table,
     ranked_prediction,
-    sample_keys,
     truncation_of,
 )
-from harken.tasks.seq2seq import search_tokens
-from harken.tasks.task import (
-    Layout,
-    Predictor,
-    ProbeSizes,
-    SplitPaths,
-    Splits,
-    Task,
-    file_calls,
-    random_tokens,
-    target_losses,
-    token_sizes,
-)
+from harken.tasks.probe import ProbeSizes, random_text_batch, target_losses, token_sizes
+from harken.tasks.seq2seq import Prompt, input_batches, search_tokens
+from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
 
-WINDOW = 256  # tokens, for a model that has no length of its own
+WINDOW = 256  # tokens, for a model without a limit
 MAX_EPOCHS = 20  # above which `harken new` suggests dropout
-MAX_NEW_TOKENS = 200  # of a continuation, if the recipe does not state it
-BATCH_SIZE = 32  # prompts in one batch
-BATCH_TOKENS = 4096  # in one batch of evaluation
-MAX_CHUNK = 4096  # tokens; longer chunks, as of a text without spaces, are cut
+MAX_NEW_TOKENS = 200  # of a continuation, if the recipe does not set it
+BATCH_SIZE = 32  # prompts in a search
+BATCH_TOKENS = 4096  # in a batch of evaluation
+MAX_CHUNK = 4096  # tokens; longer chunks, such as text without spaces, are cut
 SHOWN, SHOWN_CHARACTERS, SHOWN_TOKENS = 3, 64, 100  # continuations, of prompts, of continuations
 
 AnyLanguageModel = GPT | FixedStateLM
 TEMPLATE = """\
-documents = "{data.documents}"    # or "lines": every line is a text of its own
+documents = "{data.documents}"    # or "lines": one document per line
 
 [encode]
 kind = "{encode.kind}"    # or "bpe", "unigram", "words"
 
 [model]
-kind = "{model.kind}"    # or "rnn", "cnn": these take only width and dropout of what follows
+kind = "{model.kind}"    # or "rnn", "cnn", with only width and dropout
 layers = {model.layers}
 width = {model.width}
-max_length = {model.max_length}    # tokens that the model sees at once
+max_length = {model.max_length}    # tokens of context
 dropout = {model.dropout}
 position.kind = "{model.position.kind}"    # or "rotary", "sinusoid", "alibi", "none"
 
@@ -90,57 +78,57 @@ batch_tokens = {training.batch_tokens}
 evaluate_every = {training.evaluate_every}    # steps; the best on dev is kept; 0: the last
 
 [search]
-temperature = {search.temperature}    # below 1 likelier, above 1 bolder; or beam = 4 in its place
+temperature = {search.temperature}    # of sampling; or beam = 4 instead
 max_tokens = {search.max_tokens}    # tokens of a continuation
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanguageModelData(SplitPaths):
-    """A text; a share for `dev` is its end, counted in characters or, with `lines`, in lines."""
+    """Text files; a share for `dev` is the end of the training text."""
 
-    documents: Documents = "file"
+    documents: Documents = "file"  # "file" for one text, "lines" for one document per line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanguageModelTraining(StageConfig):
-    """One stage; `window` is the tokens of a row, by default the model's length."""
+    """The only stage of training."""
 
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
-    steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)
-    window: int | None = bounded(None, at_least=2)
-    batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    window: int | None = bounded(None, at_least=2)  # tokens per row; default model.max_length
+    batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)  # tokens per batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanguageModelRecipe:
-    """The recipe of a run."""
+    """Recipe of the task `lm`."""
 
-    task: Literal["lm"] = "lm"
-    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
-    data: LanguageModelData
-    encode: TokenizerConfig = field(default_factory=CharactersConfig)
-    model: LanguageModelConfig = field(default_factory=GPTConfig)
-    training: LanguageModelTraining = field(default_factory=LanguageModelTraining)
+    task: Literal["lm"] = "lm"  # language modeling
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights and batches
+    data: LanguageModelData  # files
+    encode: TokenizerConfig = field(default_factory=CharactersConfig)  # tokenizer
+    model: LanguageModelConfig = field(default_factory=GPTConfig)  # architecture
+    training: LanguageModelTraining = field(default_factory=LanguageModelTraining)  # stage
+    # How prompts are continued.
     search: SearchConfig = SearchConfig(temperature=0.8, max_tokens=MAX_NEW_TOKENS)
 
     def __post_init__(self) -> None:
-        longest = self.model.max_length if isinstance(self.model, GPTConfig) else None
-        if longest is not None and self.window > longest:
+        if isinstance(self.model, GPTConfig) and self.window > self.model.max_length:
             raise ValueError(
-                f"training.window {self.window} is more than the model's length {longest}; "
-                "make model.max_length larger, or leave out the window"
+                f"training.window {self.window} is more than model.max_length "
+                f"{self.model.max_length}; raise model.max_length, or leave out the window"
             )
 
     @property
     def window(self) -> int:
-        """Tokens that the model reads at once, in training and evaluation."""
-        own = self.model.max_length if isinstance(self.model, GPTConfig) else WINDOW
-        return self.training.window or own
+        """Tokens of context in training and evaluation."""
+        limit = self.model.max_length if isinstance(self.model, GPTConfig) else WINDOW
+        return self.training.window or limit
 
 
 def suggest_dropout(recipe: LanguageModelRecipe, splits: Splits[str]) -> dict[str, object]:
-    """Dropout for a model that reads a small text many times."""
+    """Suggest dropout for a small text that is read many times."""
     characters = sum(map(len, splits["train"]))
     epochs = recipe.training.steps * recipe.training.batch_tokens / characters
     return {"model.dropout": 0.2} if epochs > MAX_EPOCHS else {}
@@ -159,18 +147,13 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         model, search, stream = self.model.eval(), self.recipe.search, self.stream
         max_tokens = search.max_tokens or MAX_NEW_TOKENS
         if model.length is not None:
-            # At least a quarter of what the model reads is left for the prompt.
+            # At least a quarter of the context is left for the prompt.
             max_tokens = min(max_tokens, model.length - model.length // 4)
         max_prompt = None if model.length is None else model.length - max_tokens
-        keys = sample_keys(inputs, indices)
-        for start in range(0, len(inputs), BATCH_SIZE):
-            texts = inputs[start : start + BATCH_SIZE]
+        for texts, keys in input_batches(inputs, indices, BATCH_SIZE):
             prompts = [self._prompt(text, max_prompt) for text in texts]
-            rows = [prompt.tokens for prompt in prompts]
-            batch_keys = keys[start : start + BATCH_SIZE]
-            beams = search_tokens(
-                LMStepper(model), rows, self.device, search, max_tokens, nbest, batch_keys
-            )
+            rows, stepper = [prompt.tokens for prompt in prompts], LMStepper(model)
+            beams = search_tokens(stepper, rows, self.device, search, max_tokens, nbest, keys)
             for text, prompt, beam in zip(texts, prompts, beams, strict=True):
                 tokens = [hypothesis.tokens for hypothesis in beam]
                 outputs = stream.continuations(prompt.tokens, tokens)
@@ -198,7 +181,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         )
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Attention over the end of the text, as much as the model reads, and the next token."""
+        """Return the attention over the end of the text and the most probable next token."""
         if not isinstance(self.model, GPT):
             return None
         prompt = self._prompt(text, self.model.length)
@@ -206,12 +189,12 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             self.model, prompt.tokens.tolist(), self.vocabulary.pieces, text, prompt.truncation
         )
 
-    def _prompt(self, text: str, most: int | None) -> Prompt:
-        """The last `most` tokens of a text after the start of the stream."""
+    def _prompt(self, text: str, max_length: int | None) -> Prompt:
+        """Return the start token and a text, or the last `max_length` tokens of these."""
         tokens = self.stream.prompt(text)
-        total = len(tokens) - 1  # the start is no token of the text
-        kept = total if most is None else min(most, total)
-        return Prompt(tokens[-(most or len(tokens)) :], truncation_of(kept, total, "last"))
+        total = len(tokens) - 1  # without the start token
+        limit = max_length or len(tokens)
+        return Prompt(tokens[-limit:], truncation_of(min(limit, total), total, "last"))
 
     def _continuations(self, examples: Sequence[str]) -> Table:
         chosen = np.linspace(0, len(examples), SHOWN, endpoint=False, dtype=int)
@@ -220,32 +203,31 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         recipe = replace(self.recipe, search=search)
         sampling = LanguageModelPredictor(recipe, self.splits, self.vocabulary, self.model)
         return Table(
-            title="Held-out beginnings, continued by samples at temperature 0.8",
+            title="Continuations of held-out text, sampled at temperature 0.8",
             header=("held-out text", "continued by the model"),
             rows=[(sample.input, sample.output) for sample in sampling.predict(prompts)],
         )
 
     def _notes(self, tokens: int) -> Mapping[str, str]:
-        """Explanations of the metrics."""
+        """Return explanations of the metrics."""
         window = self.recipe.window
-        ended = " and ends of lines" if self.stream.documents == "lines" else ""
+        ends = " and line ends" if self.stream.documents == "lines" else ""
         return {
             "nats": f"per token, over {tokens:,} tokens, each predicted once, in windows of "
-            f"{window} that overlap by half: all but the first {window} have at least "
-            f"{window // 2} before them; the interval is over blocks of the text, which needs "
+            f"{window} that overlap by half: after the first {window}, each has at least "
+            f"{window // 2} tokens of context; the interval is over blocks of the text and needs "
             f"{MIN_PIECES} pieces",
-            "bits": "the same per token in bits",
-            "bits_per_character": f"the same bits over the characters{ended} of the text",
-            "perplexity": "the exponential of nats per token",
-            "perplexity_per_word": "of nats over the words of the text, separated by white space",
-            "perplexity_per_character": f"of nats over the characters{ended} of the text",
-            "nats_disjoint": "per token, in disjoint windows without context before them, "
-            "as in nanoGPT",
+            "bits": "per token: nats / ln 2",
+            "bits_per_character": f"total bits / characters{ends} of the text",
+            "perplexity": "exp(nats per token)",
+            "perplexity_per_word": "exp(total nats / words), words separated by white space",
+            "perplexity_per_character": f"exp(total nats / characters{ends})",
+            "nats_disjoint": "per token, in disjoint windows, as in nanoGPT",
         }
 
 
 def losses(model: AnyLanguageModel, batch: TokenBatch) -> Float[Tensor, "targets"]:
-    """Cross-entropy of every counted target, in reading order."""
+    """Return the cross-entropy of each counted target, in reading order."""
     return target_losses(model, batch.targets, batch.inputs)
 
 
@@ -253,14 +235,13 @@ def losses(model: AnyLanguageModel, batch: TokenBatch) -> Float[Tensor, "targets
 def token_nats(
     model: AnyLanguageModel, stream: Numbers, window: int, stride: int
 ) -> Float[np.ndarray, "targets"]:
-    """Nats of every token of a stream but the first, in windows that start `stride` apart."""
+    """Return the nats of each token except the first, in windows that start `stride` apart."""
     model.eval()
     device = next(model.parameters()).device
     rows = max(1, BATCH_TOKENS // window)
-    batches = covering_batches(stream, sliding_windows(len(stream), window, stride), rows, PAD)
-    return np.concatenate(
-        [losses(model, batch.to(device)).double().cpu().numpy() for batch in batches]
-    )
+    batches = sliding_batches(stream, sliding_windows(len(stream), window, stride), rows, PAD)
+    nats = [losses(model, batch.to(device)).double().cpu().numpy() for batch in batches]
+    return np.concatenate(nats)
 
 
 def chunk_losses(
@@ -268,16 +249,13 @@ def chunk_losses(
     chunks: Sequence[Numbers],
     contents: Float[np.ndarray, "pieces 2"],
 ) -> TokenLosses:
-    """Sums over each chunk; a very long one is cut, its words and characters shared evenly."""
+    """Sum over each chunk; a very long one is cut, its words and characters shared evenly."""
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
-    starts = [
-        np.arange(end - length, end, MAX_CHUNK) for end, length in zip(ends, lengths, strict=True)
-    ]
+    starts = np.concatenate(list(map(np.arange, ends - lengths, ends, repeat(MAX_CHUNK))))
     shares = np.repeat(contents / lengths[:, None], lengths, axis=0)
-    sums = np.add.reduceat(
-        np.column_stack((nats, np.ones_like(nats), shares)), np.concatenate(starts), axis=0
-    )
+    columns = np.column_stack((nats, np.ones_like(nats), shares))
+    sums = np.add.reduceat(columns, starts, axis=0)
     return TokenLosses(nats=sums[:, 0], tokens=sums[:, 1], words=sums[:, 2], characters=sums[:, 3])
 
 
@@ -293,7 +271,7 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         examples="characters",
         stage="training",
         suggest=suggest_dropout,
-        count=lambda chunks: sum(map(len, chunks)) + len(chunks) - 1,  # with what separates them
+        count=lambda chunks: sum(map(len, chunks)) + len(chunks) - 1,  # with separators
     )
 
     def read_file(self, recipe: LanguageModelRecipe, path: Path) -> list[str]:
@@ -306,11 +284,11 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
 
         def hold_out_end(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
             if recipe.data.documents == "lines":
-                first = kept_of(len(texts), share, path, "lines")
-                return list(texts[:first]), list(texts[first:])
+                count = train_size(len(texts), share, path, "lines")
+                return list(texts[:count]), list(texts[count:])
             text = " ".join(texts)
-            first = kept_of(len(text), share, path, "characters")
-            return split_chunks(text[:first]), split_chunks(text[first:])
+            count = train_size(len(text), share, path, "characters")
+            return split_chunks(text[:count]), split_chunks(text[count:])
 
         return Splits(recipe.data, partial(self.read_file, recipe), split=hold_out_end)
 
@@ -333,11 +311,10 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
             with replacing(stored) as unfinished, unfinished.open("wb") as file:
                 np.save(file, stream.join(stream.encode(splits["train"])).astype(small))
         rows = max(1, training.batch_tokens // recipe.window)
-        windows = Windows(memory_mapped(stored), recipe.window, rows, recipe.seed)
+        windows = RandomWindows(memory_mapped(stored), recipe.window, rows, recipe.seed)
         held_out = stream.join(stream.encode(splits["dev"]))
 
         def negative_nats(model: AnyLanguageModel) -> float:
-            # Side by side, which costs half of what overlapping windows do.
             return -float(token_nats(model, held_out, recipe.window, recipe.window).mean())
 
         def batch(step: int) -> list[TokenBatch]:
@@ -348,8 +325,8 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
     def probe_sizes(
         self, recipe: LanguageModelRecipe, rows: int | None, length: int | None
     ) -> ProbeSizes:
-        stage = recipe.training
-        return token_sizes(stage, rows, length, stage.batch_tokens, recipe.window)
+        config = recipe.training
+        return token_sizes(config, rows, length or recipe.window, config.batch_tokens)
 
     def probe(
         self, recipe: LanguageModelRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
@@ -358,19 +335,17 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
 
 
 def lm_loss(model: AnyLanguageModel, batch: TokenBatch) -> Tensor:
-    """Cross-entropy, summed over the counted targets."""
+    """Return the cross-entropy, summed over the counted targets."""
     return losses(model, batch).sum()
 
 
 def random_text(rows: int, length: int, vocabulary: int) -> MicroBatch[AnyLanguageModel]:
-    """A random batch of any language model, with its loss."""
-    generator = torch.Generator().manual_seed(0)
-    inputs, targets = (random_tokens(generator, vocabulary, rows, length) for _ in range(2))
-    return micro_batch(TokenBatch(inputs, targets), lm_loss)
+    """Return a random batch of a language model, with its loss."""
+    return micro_batch(random_text_batch(rows, length, vocabulary), lm_loss)
 
 
-def kept_of(count: int, share: float, path: Path, what: str) -> int:
-    """How many come before the share at the end, which is held out."""
+def train_size(count: int, share: float, path: Path, what: str) -> int:
+    """Return how many lines or characters precede the share at the end, which is held out."""
     first = int((1 - share) * count)
     if not 0 < first < count:
         raise UserError(
@@ -381,7 +356,7 @@ def kept_of(count: int, share: float, path: Path, what: str) -> int:
 
 
 def memory_mapped(path: Path) -> Numbers:
-    """The stored stream of tokens."""
+    """Open the stored stream of tokens."""
     try:
         file_size(path, "the tokens of a text")
         tokens: Numbers = np.load(path, mmap_mode="r", allow_pickle=False)

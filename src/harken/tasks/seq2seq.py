@@ -1,12 +1,13 @@
-"""Batched search, and what encoder-decoders share: teacher forcing and attention views."""
+"""Batched search, and what encoder-decoders share: loss, teacher forcing and attention views."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from harken.batch.padding import pad
+from harken.batch.padding import Seq2SeqBatch, pad
 from harken.batch.ragged import Numbers, ragged
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig, generate
@@ -16,10 +17,33 @@ from harken.inspection.refs import is_cross_attention, is_decoder_attention
 from harken.models.captioner import Captioner
 from harken.models.seq2seq import EncoderDecoder
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, TokenTexts
+from harken.tasks.prediction import Indices, Truncation
+from harken.tasks.probe import target_losses
+
+
+class Prompt(NamedTuple):
+    """The tokens that a model continues, and the truncation of the input."""
+
+    tokens: Numbers
+    truncation: Truncation | None
+
+
+def sample_keys(inputs: Sequence[str], indices: Indices = None) -> list[SampleKey]:
+    """Return what the sample of each input depends on, in addition to the seed."""
+    return [(index,) for index in (range(len(inputs)) if indices is None else indices)]
+
+
+def input_batches(
+    inputs: Sequence[str], indices: Indices, size: int
+) -> Iterator[tuple[Sequence[str], list[SampleKey]]]:
+    """Yield batches of inputs with the keys of their samples."""
+    keys = sample_keys(inputs, indices)
+    for start in range(0, len(inputs), size):
+        yield inputs[start : start + size], keys[start : start + size]
 
 
 def max_tokens(model: EncoderDecoder | Captioner, search: SearchConfig) -> int:
-    """The most tokens of an output, with the end token if there is one."""
+    """Return the maximum number of output tokens, the end token included."""
     return min(search.max_tokens or model.max_target, model.max_target)
 
 
@@ -31,16 +55,10 @@ def search_outputs(
     nbest: int = 1,
     keys: Sequence[SampleKey] | None = None,
 ) -> list[list[TokenHypothesis]]:
-    """The best outputs for each row of source tokens or encoder states."""
+    """Return the best outputs for each row of source tokens or encoder states."""
+    stepper, limit = Seq2SeqStepper(model, END), max_tokens(model, search)
     return generate(
-        Seq2SeqStepper(model, END),
-        source,
-        present,
-        search=search,
-        end=END,
-        max_tokens=max_tokens(model, search),
-        nbest=nbest,
-        keys=keys,
+        stepper, source, present, search=search, end=END, max_tokens=limit, nbest=nbest, keys=keys
     )
 
 
@@ -67,8 +85,19 @@ def search_tokens(
     )
 
 
+def cross_entropy_loss(smoothing: float) -> Callable[[nn.Module, Seq2SeqBatch], Tensor]:
+    """Return a loss with label smoothing, summed over the targets."""
+
+    def loss(model: nn.Module, batch: Seq2SeqBatch) -> Tensor:
+        source, present, inputs, targets = batch
+        encoder_inputs = (source,) if present is None else (source, present)
+        return target_losses(model, targets, *encoder_inputs, inputs, smoothing=smoothing).sum()
+
+    return loss
+
+
 def decoder_inputs(outputs: Sequence[int], device: torch.device) -> Int[Tensor, "1 T"]:
-    """Return what the decoder reads while it predicts `outputs` (teacher forcing)."""
+    """Return the decoder inputs from which `outputs` are predicted (teacher forcing)."""
     return torch.tensor([[END, *outputs[:-1]]], device=device)
 
 
@@ -82,15 +111,11 @@ def output_views(
     picture: ImageView | None = None,
 ) -> list[AttentionView]:
     """Return the views of cross-attention and of self-attention in encoder and decoder."""
-    queries = token_texts(outputs)
-    cross, inputs = f"Cross-attention: target tokens to {keys_name}", [END, *outputs[:-1]]
+    queries, inputs = token_texts(outputs), token_texts([END, *outputs[:-1]])
+    cross = f"Cross-attention: target tokens to {keys_name}"
+    decoder = "Decoder self-attention: target tokens"
     return [
         AttentionView(cross, is_cross_attention, queries, encoder.keys, sound, picture),
         encoder,
-        AttentionView(
-            "Decoder self-attention: target tokens",
-            is_decoder_attention,
-            queries,
-            token_texts(inputs),
-        ),
+        AttentionView(decoder, is_decoder_attention, queries, inputs),
     ]

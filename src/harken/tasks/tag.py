@@ -1,12 +1,11 @@
 """One tag per word: part-of-speech tagging and other sequence labeling.
 
     vectors   optional: CBOW on the training words initializes the word embeddings
-    tags      cross-entropy of the tag of each word; rare words are randomly replaced by the unknown
-              word (word dropout)
+    tags      cross-entropy of the tag of each word, with word dropout
 
-Tags are predicted independently given the encoder states, so the probability of a sentence's tags,
-which is the confidence of a prediction, is their product. A sentence with more words than the model
-reads at once is tagged in overlapping windows.
+Tags are conditionally independent given the encoder states, so the confidence of a prediction is
+the product of their probabilities. A sentence that is longer than the model's limit is tagged in
+overlapping windows.
 """
 
 import math
@@ -23,15 +22,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harken.batch.bucketing import BucketSampler, seeded
+from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, TokenBatch
-from harken.batch.ragged import places
-from harken.batch.words import (
-    NeighborBatches,
+from harken.batch.ragged import ragged_indices
+from harken.batch.tagging import (
     TaggedBatch,
+    neighbor_batch,
+    sentence_windows,
+    tagged_batch,
     unk_dropout,
-    windows_over,
-    word_batch,
     word_corpus,
 )
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
@@ -47,29 +46,20 @@ from harken.measure.tagging import Tags, confusions, pair_counts, tag_accuracy, 
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.prediction import Evaluation, Indices, Prediction, Table, truncation_of
-from harken.tasks.task import (
-    Layout,
-    Predictor,
-    ProbeSizes,
-    SplitPaths,
-    Splits,
-    Task,
-    file_calls,
-    random_tokens,
-    token_sizes,
-)
+from harken.tasks.probe import ProbeSizes, random_tokens, token_sizes
+from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
-MAX_SENTENCE = 500  # words; a longer only sentence is a file without blank lines
+MAX_SENTENCE = 500  # words, above which a file's only sentence is taken for missing blank lines
 PROBE_LETTERS = 12  # of the longest word of a batch
-MAX_LENGTH = 1024  # words read at once by a model without a limit of its own
+MAX_LENGTH = 1024  # words per window, for a model without a limit
 BATCH_SIZE = 1024  # sentences encoded at once
 BATCH_WORDS = 8192  # words in a batch, padding included
 MAX_CONFUSIONS = 20  # rows of the table
 TEMPLATE = """\
-column = "{data.column}"    # or "xpos", the language's own tags
+column = "{data.column}"    # or "xpos", language-specific tags
 
 [model]
 width = {model.width}
@@ -79,7 +69,7 @@ dropout = {model.dropout}
 
 [training.tags]
 steps = {training.tags.steps}
-batch_tokens = {training.tags.batch_tokens}    # words of one step
+batch_tokens = {training.tags.batch_tokens}    # words per batch
 evaluate_every = {training.tags.evaluate_every}    # steps; the best on dev is kept; 0: the last
 """
 
@@ -88,59 +78,60 @@ evaluate_every = {training.tags.evaluate_every}    # steps; the best on dev is k
 class TagData(SplitPaths):
     """CoNLL-U files; a share for `dev` keeps equal sentences on one side."""
 
-    column: Literal["upos", "xpos"] = "upos"
+    column: Literal["upos", "xpos"] = "upos"  # column of CoNLL-U with the tags
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VectorsConfig(StageConfig):
     """Word vectors by CBOW; 0 steps leave the stage out."""
 
-    steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)
-    optimizer: OptimizerConfig = AdamWConfig(lr=5e-3, weight_decay=0.0)
-    batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)
-    cbow: CBOWConfig = CBOWConfig()
+    steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    optimizer: OptimizerConfig = AdamWConfig(lr=5e-3, weight_decay=0.0)  # optimizer, learning rate
+    batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)  # words per batch
+    cbow: CBOWConfig = CBOWConfig()  # context of a word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagsConfig(StageConfig):
-    """A word that occurs c times in training is replaced with probability a / (a + c)."""
+    """Training of the tagger."""
 
-    steps: int = bounded(1600, at_least=0, at_most=MAX_STEPS)
-    optimizer: OptimizerConfig = AdamWConfig(lr=2e-3, weight_decay=0.01)
-    batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
-    unk_dropout: float = bounded(1.0, at_least=0.0, at_most=1e6)  # a
+    steps: int = bounded(1600, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    optimizer: OptimizerConfig = AdamWConfig(lr=2e-3, weight_decay=0.01)  # optimizer, learning rate
+    batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)  # words per batch
+    # a: a word with training count c is replaced by the unknown word with probability a / (a + c)
+    unk_dropout: float = bounded(1.0, at_least=0.0, at_most=1e6)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagTraining:
-    """One stage or two."""
+    """The stages of training."""
 
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
-    vectors: VectorsConfig = field(default_factory=VectorsConfig)
-    tags: TagsConfig = field(default_factory=TagsConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    vectors: VectorsConfig = field(default_factory=VectorsConfig)  # first stage, optional
+    tags: TagsConfig = field(default_factory=TagsConfig)  # second stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagRecipe:
-    """The recipe of a run."""
+    """Recipe of the task `tag`."""
 
-    task: Literal["tag"] = "tag"
-    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
-    data: TagData
-    encode: WordVocabularyConfig = WordVocabularyConfig()
-    model: TaggerConfig = TaggerConfig()
-    training: TagTraining = field(default_factory=TagTraining)
+    task: Literal["tag"] = "tag"  # sequence labeling
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
+    data: TagData  # files
+    encode: WordVocabularyConfig = WordVocabularyConfig()  # vocabulary
+    model: TaggerConfig = TaggerConfig()  # architecture
+    training: TagTraining = field(default_factory=TagTraining)  # stages
 
 
 def check_sentences(files: Sequence[Path]) -> list[str]:
-    """Reject a file of tagged words without blank lines, which is read as one sentence."""
+    """Reject a file without blank lines, which would be read as one sentence."""
     for file in files:
         sentences = read_conllu(file)
         words = len(sentences[0].words)
         if len(sentences) == 1 and words > MAX_SENTENCE:
             raise UserError(
-                f"{file}: no blank line separates sentences, so that the file is one sentence of "
-                f"{words:,} words",
+                f"{file}: no blank lines between sentences (the file is one sentence of {words:,} "
+                "words)",
                 fix="put a blank line after the last word of each sentence",
             )
     return []
@@ -181,15 +172,15 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
         )
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Attention over as many words from the first on as the model reads at once."""
+        """Return the attention over the first words, up to the model's limit."""
         model, all_words = self.model, text.split()
         words = all_words[: model.length]
         if not words or not has_attention(model):
             return None
         (tagged,) = self.tag([words])
         corpus = word_corpus(*self.vocabulary.encode([words]))
-        windows = windows_over(corpus.lengths, len(words))
-        batch = word_batch(corpus, windows, np.arange(1), PAD).to(self.device)
+        windows = sentence_windows(corpus.lengths, len(words))
+        batch = tagged_batch(corpus, windows, np.arange(1), PAD).to(self.device)
         return AttentionExample(
             title=f"{' '.join(words)} → {' '.join(tagged.tags)}",
             run=lambda: model(*batch[:-1]),
@@ -204,33 +195,35 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
 
     @torch.inference_mode()
     def _tag_together(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
-        """Windows of similar length share a batch; each word is tagged in one window."""
         model = self.model.eval()
         corpus = word_corpus(*self.vocabulary.encode(sentences))
-        windows = windows_over(corpus.lengths, model.length or MAX_LENGTH)
+        windows = sentence_windows(corpus.lengths, model.length or MAX_LENGTH)
         best = np.zeros(len(corpus.rows), dtype=np.int64)
         log_probabilities = np.zeros(len(corpus.rows))
-        order = BucketSampler(windows.lengths, BATCH_WORDS, seed=0)
-        for step in takewhile(lambda step: order.epoch(step) < 1, count()):
-            chosen = order.batch(step)
-            batch = word_batch(corpus, windows, chosen, PAD).to(self.device)
+        sampler = BucketSampler(windows.lengths, BATCH_WORDS, seed=0)
+        for step in takewhile(lambda step: sampler.epoch(step) < 1, count()):
+            chosen = sampler.batch(step)
+            batch = tagged_batch(corpus, windows, chosen, PAD).to(self.device)
             if batch.present.any():
                 logs, tags = model(*batch[:-1]).float().log_softmax(dim=-1).max(dim=-1)
-                owner, place = places(windows.kept[chosen])
-                at = (owner, windows.skipped[chosen][owner] + place)
+                owner, index = ragged_indices(windows.kept[chosen])
+                at = (owner, windows.skipped[chosen][owner] + index)
                 flat = windows.starts[chosen][owner] + at[1]
                 best[flat] = tags.cpu().numpy()[at]
                 log_probabilities[flat] = logs.cpu().numpy()[at]
         ends = np.cumsum(corpus.lengths)[:-1]
-        parts = zip(np.split(best, ends), np.split(log_probabilities, ends), strict=True)
+        names, parts = (
+            self.vocabulary.tags,
+            (np.split(best, ends), np.split(log_probabilities, ends)),
+        )
         return [
-            TaggedSentence([self.vocabulary.tags[tag] for tag in tags], logs.tolist())
-            for tags, logs in parts
+            TaggedSentence([names[tag] for tag in tags], logs.tolist())
+            for tags, logs in zip(*parts, strict=True)
         ]
 
 
 def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> Prediction:
-    """Tags joined by spaces, and each word with its own tag and probability."""
+    """Return the tags joined by spaces, and each word with its tag and probability."""
     probabilities = map(math.exp, tagged.log_probabilities)
     return Prediction(
         input=text,
@@ -243,14 +236,14 @@ def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> P
 def tag_samples(
     examples: Sequence[Sentence], predicted: Tags, vocabulary: WordVocabulary
 ) -> dict[str, Sample]:
-    """Accuracy of all words, of known and unknown ones (if there are any), and a baseline."""
+    """Compute the accuracy on all, known and unknown words, and of a baseline."""
     expected = [sentence.tags for sentence in examples]
     words = [sentence.words for sentence in examples]
     samples = {"accuracy": tag_accuracy(expected, predicted)}
     for name, known in (("known_words", True), ("unknown_words", False)):
-        among = [[(word in vocabulary.known) == known for word in sentence] for sentence in words]
-        if any(map(any, among)):
-            samples[name] = tag_accuracy(expected, predicted, among)
+        counted = [[(word in vocabulary.known) == known for word in sentence] for sentence in words]
+        if any(map(any, counted)):
+            samples[name] = tag_accuracy(expected, predicted, counted)
     baseline = [[vocabulary.likely_tag(word) for word in sentence] for sentence in words]
     samples["majority_tag"] = tag_accuracy(expected, baseline)
     return samples
@@ -260,9 +253,9 @@ def tag_notes(examples: Sequence[Sentence], vocabulary: WordVocabulary) -> dict[
     """Explanations of the metrics."""
     notes = {
         "accuracy": "words with the expected tag; the interval is over sentences",
-        "known_words": "words that the training data hold in this very form",
-        "unknown_words": "words that they do not",
-        "majority_tag": "each word's most common training tag, for unknown ones "
+        "known_words": "words that occur in the training data in the same form",
+        "unknown_words": "words that do not occur in the training data",
+        "majority_tag": "baseline: each word's most frequent training tag; unknown words get "
         f"{vocabulary.majority_tag}",
     }
     unseen = Counter(
@@ -270,14 +263,14 @@ def tag_notes(examples: Sequence[Sentence], vocabulary: WordVocabulary) -> dict[
     )
     if unseen:
         notes["unseen_tags"] = (
-            f"{unseen.total()} words have tags never seen in training: "
+            f"{unseen.total()} words have tags that do not occur in training: "
             f"{', '.join(sorted(unseen))}; they count as wrong"
         )
     return notes
 
 
 def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
-    """Confusions, and precision and recall of each tag."""
+    """Return the confusions, and precision and recall of each tag."""
     tags = chain.from_iterable(sentence.tags for sentence in examples)
     pairs = pair_counts(tags, chain.from_iterable(predicted))
     wrong = [(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)]
@@ -334,25 +327,21 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
         )
 
     def stages(
-        self,
-        recipe: TagRecipe,
-        splits: Splits[Sentence],
-        vocabulary: WordVocabulary,
-        cache: Path,
+        self, recipe: TagRecipe, splits: Splits[Sentence], vocabulary: WordVocabulary, cache: Path
     ) -> list[Stage[Tagger]]:
-        train, number = splits["train"], {tag: at for at, tag in enumerate(vocabulary.tags)}
-        tags = [np.array([number[tag] for tag in item.tags], dtype=np.int64) for item in train]
+        train, ids = splits["train"], {tag: index for index, tag in enumerate(vocabulary.tags)}
+        tags = [np.array([ids[tag] for tag in item.tags], dtype=np.int64) for item in train]
         corpus = word_corpus(*vocabulary.encode([item.words for item in train]), tags)
         config, vectors, seed = recipe.training.tags, recipe.training.vectors, recipe.seed
-        windows = windows_over(corpus.lengths, recipe.model.length or MAX_LENGTH)
-        order = BucketSampler(windows.lengths, config.batch_tokens, seed)
+        windows = sentence_windows(corpus.lengths, recipe.model.length or MAX_LENGTH)
+        sampler = BucketSampler(windows.lengths, config.batch_tokens, seed)
         words = [sentence.words for sentence in splits["dev"]]
         expected = [sentence.tags for sentence in splits["dev"]]
 
         def batch(step: int) -> list[TaggedBatch]:
-            words = word_batch(corpus, windows, order.batch(step), PAD)
-            random = seeded(seed, step)
-            return [unk_dropout(words, vocabulary.row_counts, config.unk_dropout, UNKNOWN, random)]
+            words = tagged_batch(corpus, windows, sampler.batch(step), PAD)
+            counts, generator = vocabulary.row_counts, rng(seed, step)
+            return [unk_dropout(words, counts, config.unk_dropout, UNKNOWN, generator)]
 
         def dev_accuracy(model: Tagger) -> float:
             tagged = TagPredictor(recipe, splits, vocabulary, model).tag(words)
@@ -360,17 +349,21 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
 
         stages = [stage("tags", config, batch, tags_loss, dev_accuracy)]
         if vectors.steps > 0:
-            whole = windows_over(corpus.lengths, MAX_LENGTH)
-            neighbors = NeighborBatches(corpus, whole, vectors.batch_tokens, PAD, seed)
-            stages.insert(0, stage("vectors", vectors, neighbors.batch, neighbors_loss))
+            whole = sentence_windows(corpus.lengths, MAX_LENGTH)
+            neighbors = BucketSampler(whole.lengths, vectors.batch_tokens, seed)
+
+            def cbow_batch(step: int) -> list[TokenBatch]:
+                return [neighbor_batch(tagged_batch(corpus, whole, neighbors.batch(step), PAD))]
+
+            stages.insert(0, stage("vectors", vectors, cbow_batch, neighbors_loss))
         return stages
 
     def probe_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> ProbeSizes:
-        stage, letters = recipe.training.tags, f"words of {PROBE_LETTERS} letters, all different"
-        sizes = token_sizes(stage, rows, length, stage.batch_tokens, None)
+        config, letters = recipe.training.tags, f"words of {PROBE_LETTERS} letters, all different"
+        sizes = token_sizes(config, rows, length, config.batch_tokens)
+        assumed = (letters,) if recipe.model.characters.width else ()
         return sizes._replace(
-            letters={**sizes.letters, "W": PROBE_LETTERS},
-            assumed=(*sizes.assumed, *([letters] if recipe.model.characters.width else [])),
+            letters={**sizes.letters, "W": PROBE_LETTERS}, assumed=sizes.assumed + assumed
         )
 
     def probe(
@@ -387,13 +380,13 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
 
 
 def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:
-    """Cross-entropy, summed over the words that are counted."""
+    """Return the cross-entropy, summed over the counted words."""
     scores: Tensor = model(*batch[:-1])
     counted = batch.tags != IGNORE_INDEX
     return F.cross_entropy(scores[counted].float(), batch.tags[counted], reduction="sum")
 
 
 def neighbors_loss(model: Tagger, batch: TokenBatch) -> Tensor:
-    """Cross-entropy of CBOW, summed over the words that have neighbors."""
+    """Return the cross-entropy of CBOW, summed over the words that have neighbors."""
     counted = batch.targets != IGNORE_INDEX
     return cross_entropy_(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()

@@ -1,33 +1,30 @@
-"""The interface of a task: all that runs, reports, costs and the command line know about it.
+"""The interface of a task, which the command line, reports and cost estimates use.
 
 A task is one file with a subclass of `Task` and a `Predictor`, and one line in `recipe.py`.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
-from harken.batch.padding import IGNORE_INDEX
-from harken.encode.vocabulary import SPECIAL, VocabularySizes
-from harken.errors import UserError
+from harken.encode.vocabulary import VocabularySizes
+from harken.errors import DataWarning, UserError
 from harken.formats.split import hold_out
-from harken.layers.losses import cross_entropy_
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Indices, Prediction
-from harken.training.loop import MicroBatch, Stage, StageConfig
-
-PROBE_LENGTH = 32  # tokens of a row, if the recipe does not state it
+from harken.tasks.probe import ProbeSizes
+from harken.training.loop import MicroBatch, Stage
 
 
 class TaskVocabulary(Protocol):
-    """What is learned from the training data before any weight, such as a tokenizer."""
+    """What `Task.fit` learns from the training data before training, such as a tokenizer."""
 
     @property
     def sizes(self) -> VocabularySizes: ...
@@ -49,7 +46,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class SplitFiles(Protocol[S_co]):
-    """The keys of [data] that name the splits; a number for `dev` is a share of `train`."""
+    """The keys of [data] that set the splits; a number for `dev` is a share of `train`."""
 
     @property
     def train(self) -> S_co: ...
@@ -63,9 +60,9 @@ class SplitFiles(Protocol[S_co]):
 class SplitPaths:
     """One file for each split; a number for `dev` is a share of `train`."""
 
-    train: Path
-    dev: Path | float = 0.1
-    test: Path | None = None
+    train: Path  # training file
+    dev: Path | float = 0.1  # file to evaluate on, or a share of `train` that is held out
+    test: Path | None = None  # file that is not used in training
 
     def __post_init__(self) -> None:
         require_share(self.dev)
@@ -86,21 +83,24 @@ class Splits(Mapping[str, Sequence[E]]):
         check_train: Callable[[Sequence[E]], None] = lambda train: None,
     ) -> None:
         """A share for `dev` holds out examples by `key`, or as `split(examples, share)` does."""
-        whole, dev, test = partial(read_train or read, data.train), data.dev, data.test
+        read_whole, dev = cache(partial(read_train or read, data.train)), data.dev
         divide = split or partial(hold_out, seed=seed, key=key)
-        parts = cache(lambda: divide(whole(), dev) if isinstance(dev, float) else (whole(), []))
+        divided = cache(lambda share: divide(read_whole(), share))
 
         @cache
         def train() -> Sequence[E]:
-            check_train(parts()[0])
-            return parts()[0]
+            examples = divided(dev)[0] if isinstance(dev, float) else read_whole()
+            check_train(examples)
+            return examples
 
         self._readers: dict[str, Callable[[], Sequence[E]]] = {
             "train": train,
-            "dev": (lambda: parts()[1]) if isinstance(dev, float) else cache(partial(read, dev)),
+            "dev": (lambda: divided(dev)[1])
+            if isinstance(dev, float)
+            else cache(partial(read, dev)),
         }
-        if test is not None:
-            self._readers["test"] = cache(partial(read, test))
+        if data.test is not None:
+            self._readers["test"] = cache(partial(read, data.test))
 
     def __getitem__(self, name: str) -> Sequence[E]:
         return self._readers[name]()
@@ -114,50 +114,28 @@ class Splits(Mapping[str, Sequence[E]]):
 
 @dataclass(frozen=True, kw_only=True)
 class Layout(Generic[R, E]):
-    """What `harken new` knows about a task.
+    """How `harken new` writes a recipe of a task.
 
-    `template` follows the lines of [data] that name the files. `{model.…}` in it is a value of the
-    recipe, so that each default is written once; a plain number differs from the default.
+    `template` follows the lines of [data] that name the files. `{model.…}` in it is the default
+    value of the recipe; a plain number differs from the default.
     """
 
     calls: Mapping[str, Sequence[str]]  # file names of a call -> their keys of [data]
-    examples: str  # what a split holds, in the plural
+    examples: str  # name of the examples, in the plural
     template: str = ""
-    stage: str | None = None  # the key of the stage whose `evaluate_every` depends on its steps
-    count: Callable[[Sequence[E]], int] = len  # of `examples` in a split
+    stage: str | None = None  # key of the stage whose `evaluate_every` depends on its steps
+    count: Callable[[Sequence[E]], int] = len  # number of `examples` in a split
     check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # notes for the user
     overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # from the files
-    # Overrides from the examples.
-    suggest: Callable[[R, Splits[E]], Mapping[str, object]] = lambda recipe, splits: {}
-
-
-class ProbeSizes(NamedTuple):
-    """Sizes of a training step that is traced without data.
-
-    `letters`: B rows, T tokens, M source tokens, S frames, F features of a frame, W letters of a
-    word.
-    """
-
-    stage: StageConfig  # in which a run spends most of its time
-    letters: Mapping[str, int]
-    assumed: tuple[str, ...] = ()  # sizes that the recipe does not state, in words
-
-
-def token_sizes(
-    stage: StageConfig, rows: int | None, length: int | None, batch_tokens: int, stated: int | None
-) -> ProbeSizes:
-    """Rows of as many tokens as the recipe states, or of a usual length if it states none."""
-    tokens = length or stated or PROBE_LENGTH
-    assumed = () if length or stated else (f"a length of {tokens} (--length)",)
-    return ProbeSizes(stage, {"B": rows or max(1, batch_tokens // tokens), "T": tokens}, assumed)
+    suggest: Callable[[R, Splits[E]], Mapping[str, object]] = lambda recipe, splits: {}  # overrides
 
 
 @dataclass(frozen=True, slots=True)
 class Predictor(ABC, Generic[R, E, V, M]):
-    """A model with everything that it needs to answer."""
+    """A trained model with its recipe and vocabulary."""
 
     recipe: R
-    splits: Splits[E]  # baselines are computed from the training examples
+    splits: Splits[E]  # for baselines, which are computed from the training examples
     vocabulary: V
     model: M
 
@@ -172,19 +150,16 @@ class Predictor(ABC, Generic[R, E, V, M]):
         """Yield one prediction per input, in order.
 
         A sample depends on the seed and the index of its input. `times` requests the start and end
-        of every word; it is only set for tasks whose inputs are sounds.
+        of each word; it is only set for speech recognition.
         """
 
     @abstractmethod
     def evaluate(self, examples: Sequence[E], condition: str | None = None) -> Evaluation:
-        """Compute the metrics; a condition is only set for tasks whose inputs are sounds."""
+        """Compute the metrics; `condition` is only set for speech recognition."""
 
     @abstractmethod
     def attention(self, text: str) -> AttentionExample | None:
-        """Return the attention of an input of `predict` and its output.
-
-        None for an input without tokens and for a model without attention.
-        """
+        """Return the attention of an input and its output; None without tokens or attention."""
 
 
 class Task(ABC, Generic[R, E, V, M]):
@@ -201,7 +176,7 @@ class Task(ABC, Generic[R, E, V, M]):
         """Read the examples of a file."""
 
     def read(self, recipe: R, paths: Sequence[Path]) -> Sequence[E]:
-        """Read examples that are not those of the recipe."""
+        """Read examples of other files than the recipe's."""
         if len(paths) != 1:
             raise UserError(
                 f"expected one file of {self.layout.examples}, got {len(paths)}",
@@ -214,10 +189,10 @@ class Task(ABC, Generic[R, E, V, M]):
 
     @abstractmethod
     def input(self, example: E) -> str:
-        """The input of `predict` for an example; empty if there is none."""
+        """Return the input of `predict` for an example; empty if it has none."""
 
     def target(self, example: E) -> str | None:
-        """The one right output for `input`; None if several outputs may be right."""
+        """Return the correct output for `input`; None if several outputs may be correct."""
         return None
 
     @abstractmethod
@@ -228,17 +203,17 @@ class Task(ABC, Generic[R, E, V, M]):
 
     @abstractmethod
     def stages(self, recipe: R, splits: Splits[E], vocabulary: V, cache: Path) -> list[Stage[M]]:
-        """The stages of training; encoded data are kept in `cache` for a resumed run."""
+        """Return the stages of training; encoded data are stored in the folder `cache`."""
 
     @abstractmethod
     def probe_sizes(self, recipe: R, rows: int | None, length: int | None) -> ProbeSizes:
-        """The sizes of a training step; None stands for the recipe's own or a usual size."""
+        """Return the sizes of a training step; None means the recipe's or a typical size."""
 
     @abstractmethod
     def probe(
         self, recipe: R, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[M]:
-        """A random batch without padding, with the loss that training minimizes."""
+        """Return a random batch without padding, with the training loss."""
 
 
 def require_share(dev: object, what: str = "a file") -> None:
@@ -256,17 +231,8 @@ def file_calls(single: str, train: str, dev: str, test: str) -> dict[str, tuple[
     }
 
 
-def random_tokens(generator: torch.Generator, below: int, *shape: int) -> Int[Tensor, "*shape"]:
-    """Draw token numbers that are not special."""
-    return torch.randint(min(len(SPECIAL), below - 1), below, shape, generator=generator)
-
-
-def target_losses(
-    model: nn.Module,
-    targets: Int[Tensor, "B T"],
-    *inputs: Tensor,
-    smoothing: float = 0.0,
-) -> Float[Tensor, "counted"]:
-    """Return the cross-entropy of every counted target, in reading order."""
-    counted = targets != IGNORE_INDEX
-    return cross_entropy_(model(*inputs, at=counted), targets[counted], smoothing)
+def warn_unfit(count: int, total: int, what: str, done: str = "left out of training") -> None:
+    """Warn that some training examples are too long, or too short, for the model."""
+    if count:
+        message = f"{count:,} of {total:,} {what} do not fit the model and are {done}"
+        warnings.warn(message, DataWarning, stacklevel=3)

@@ -1,12 +1,12 @@
-"""Speech recognition: frames of sound to text, by CTC, by attention or by both.
+"""Speech recognition with CTC, with an attention decoder, or with both.
 
-    sound --filterbank--> frames --front, encoder--> encoder states
-    ctc          a token or nothing at every encoder state; all alignments of a text count
+    sound --filterbank--> frames --front end, encoder--> encoder states
+    ctc          a token or blank at each encoder state
     attention    <end> tokens  ->  tokens <end>        (decoder inputs, targets)
     both         loss = ctc_weight * ctc + (1 - ctc_weight) * attention
 
-Frames are computed once, at every speed of the augmentation, and kept in the run folder. A sound
-that is longer than the model reads is cut where it is quietest; training leaves such sounds out.
+Frames are computed once for each speed and stored in the run folder. A sound that is longer than
+the model's limit is cut where it is quietest; training leaves such sounds out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,9 @@ from torch import Tensor
 
 from harken.augment.equalizer import equalize
 from harken.augment.specaugment import augment
-from harken.batch.bucketing import BucketSampler, seeded
-from harken.batch.padding import IGNORE_INDEX
+from harken.batch.bucketing import BucketSampler, rng
+from harken.batch.padding import IGNORE_INDEX, Seq2SeqBatch, shift_targets
 from harken.batch.ragged import ragged
-from harken.batch.utterances import UtteranceBatch, utterance_batch
 from harken.decode.joint import SpeechSearchConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Utterance
@@ -30,35 +29,29 @@ from harken.formats.sound import name_of
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.models.recognizer import BLANK, SpeechRecognizer
-from harken.tasks.task import (
-    Layout,
-    ProbeSizes,
-    Splits,
-    Task,
-    file_calls,
-    random_tokens,
-)
+from harken.tasks.probe import ProbeSizes, random_seq2seq_batch
+from harken.tasks.task import Layout, Splits, Task, file_calls
 from harken.tasks.transcribe_data import (
     TranscribeRecipe,
     TranscribeStage,
-    fitting,
-    identity,
+    fitting_utterances,
     stored_frames,
     suggest_speech,
+    utterance_key,
 )
 from harken.tasks.transcribe_predictor import SpeechPredictor
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 DEV_UTTERANCES = 200  # transcribed greedily at each evaluation during training
-PROBE_FRAMES, FRAMES_PER_TOKEN = 400, 16  # four seconds, one frame every 10 ms
+PROBE_FRAMES, FRAMES_PER_TOKEN = 400, 16  # 4 s, one frame every 10 ms
 TEMPLATE = """
 [encode.filterbank]
 sample_rate = {encode.filterbank.sample_rate}    # Hz; files at other rates are resampled
-mel_bins = {encode.filterbank.mel_bins}    # mel bands; 40 are enough for a rate of 8000
+mel_bins = {encode.filterbank.mel_bins}    # 40 are enough for 8000 Hz
 normalize = "{encode.filterbank.normalize}"    # "level" for short words
 
 [encode.tokenizer]
-kind = "{encode.tokenizer.kind}"    # "words" if there are few; "characters", "bpe", "unigram"
+kind = "{encode.tokenizer.kind}"    # "words" for few words; "characters", "bpe", "unigram"
 
 [model]
 encoder.kind = "{model.encoder.kind}"    # or "transformer", or
@@ -66,11 +59,11 @@ encoder.kind = "{model.encoder.kind}"    # or "transformer", or
 encoder.layers = {model.encoder.layers}
 width = {model.width}
 frontend.channels = {model.frontend.channels}
-# decoder.kind = "transformer"    # or "rnn": write by attention too, or alone with ctc = false
+# decoder.kind = "transformer"    # or "rnn": attention decoder; alone with ctc = false
 
 [training.speech]
 steps = {training.speech.steps}
-batch_frames = {training.speech.batch_frames}    # frames of one step
+batch_frames = {training.speech.batch_frames}    # frames per batch
 evaluate_every = {training.speech.evaluate_every}    # steps; the best on dev is kept; 0: the last
 speeds = [0.9, 1.0, 1.1]    # speed perturbation; [1.0] for none
 spec_augment.time_masks = {training.speech.spec_augment.time_masks}    # SpecAugment
@@ -100,7 +93,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         return read_utterances(path)
 
     def read_splits(self, recipe: TranscribeRecipe) -> Splits[Utterance]:
-        return Splits(recipe.data, read_utterances, seed=recipe.seed, key=identity)
+        return Splits(recipe.data, read_utterances, seed=recipe.seed, key=utterance_key)
 
     def input(self, example: Utterance) -> str:
         return name_of(example)
@@ -125,20 +118,19 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         config = recipe.training.speech
         shards = stored_frames(recipe, splits["train"], cache / "frames")
         texts = vocabulary.encode([utterance.text for utterance in splits["train"]])
-        # A row for each speed, a column for each utterance.
         lengths = shards.lengths.reshape(len(config.speeds), len(texts)).max(axis=0)
-        kept = fitting(recipe, lengths, texts)
-        order = BucketSampler(lengths[kept], config.batch_frames, recipe.seed)
+        fitting = fitting_utterances(recipe, lengths, texts)
+        sampler = BucketSampler(lengths[fitting], config.batch_frames, recipe.seed)
 
-        def batch(step: int) -> list[UtteranceBatch]:
-            random = seeded(recipe.seed, step)
-            chosen = kept[order.batch(step)]
-            speeds = random.integers(len(config.speeds), size=len(chosen))
+        def batch(step: int) -> list[Seq2SeqBatch]:
+            generator = rng(recipe.seed, step)
+            chosen = fitting[sampler.batch(step)]
+            speeds = generator.integers(len(config.speeds), size=len(chosen))
             frames, present = shards.take(speeds * len(texts) + chosen)
-            frames = equalize(frames, present, config.random_equalizer, random)
-            frames = augment(frames, present, config.spec_augment, random)
-            targets = ragged([texts[index] for index in chosen])
-            return [utterance_batch(frames, present, targets, END, END, PAD)]
+            frames = equalize(frames, present, config.random_equalizer, generator)
+            frames = augment(frames, present, config.spec_augment, generator)
+            targets = shift_targets(ragged([texts[index] for index in chosen]), END, END, PAD)
+            return [Seq2SeqBatch(frames, present, *targets)]
 
         dev = splits["dev"][:DEV_UTTERANCES]
         greedy = replace(recipe, search=SpeechSearchConfig(mode=recipe.search.mode))
@@ -160,38 +152,32 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
             "F": recipe.encode.filterbank.mel_bins,
         }
         assumed = () if length else (f"a length of {frames} (--length)",)
-        return ProbeSizes(config, letters, (*assumed, f"one symbol per {FRAMES_PER_TOKEN} frames"))
+        return ProbeSizes(config, letters, (*assumed, f"one token per {FRAMES_PER_TOKEN} frames"))
 
     def probe(
         self, recipe: TranscribeRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[SpeechRecognizer]:
-        generator, rows = torch.Generator().manual_seed(0), letters["B"]
-        frames = torch.randn(rows, letters["S"], letters["F"], generator=generator)
-        present = torch.ones(rows, letters["S"], dtype=torch.bool)
-        inputs, targets = (
-            random_tokens(generator, vocabulary.entries, rows, letters["T"]) for _ in range(2)
-        )
-        batch = UtteranceBatch(frames, present, inputs, targets)
+        generator = torch.Generator().manual_seed(0)
+        frames = torch.randn(letters["B"], letters["S"], letters["F"], generator=generator)
+        batch = random_seq2seq_batch(frames, letters["T"], vocabulary.entries, generator)
         return micro_batch(batch, speech_loss(recipe.training.speech))
 
 
-def speech_loss(config: TranscribeStage) -> Callable[[SpeechRecognizer, UtteranceBatch], Tensor]:
-    """CTC and cross-entropy, summed over the targets; one of them alone has weight 1."""
+def speech_loss(config: TranscribeStage) -> Callable[[SpeechRecognizer, Seq2SeqBatch], Tensor]:
+    """Return CTC and cross-entropy, summed over the targets; one of them alone has weight 1."""
 
-    def loss(model: SpeechRecognizer, batch: UtteranceBatch) -> Tensor:
-        counted = batch.targets != IGNORE_INDEX
-        ctc_logits, present, decoder_logits = model(
-            batch.frames, batch.present, batch.inputs, at=counted
-        )
+    def loss(model: SpeechRecognizer, batch: Seq2SeqBatch) -> Tensor:
+        *inputs, targets = batch
+        counted = targets != IGNORE_INDEX
+        ctc_logits, present, decoder_logits = model(*inputs, at=counted)
         losses = []
         if ctc_logits is not None:
             weight = config.ctc_weight if decoder_logits is not None else 1.0
-            tokens = counted & (batch.targets != END)
-            ctc = ctc_loss(ctc_logits, present, batch.targets, tokens, blank=BLANK)
-            losses.append(weight * ctc)
+            tokens = counted & (targets != END)
+            losses.append(weight * ctc_loss(ctc_logits, present, targets, tokens, blank=BLANK))
         if decoder_logits is not None:
             weight = 1.0 - config.ctc_weight if ctc_logits is not None else 1.0
-            nats = cross_entropy_(decoder_logits, batch.targets[counted], config.label_smoothing)
+            nats = cross_entropy_(decoder_logits, targets[counted], config.label_smoothing)
             losses.append(weight * nats.sum())
         return torch.stack(losses).sum()
 

@@ -12,8 +12,8 @@ import numpy as np
 from harken.augment.equalizer import RandomEqualizerConfig
 from harken.augment.specaugment import SpecAugmentConfig
 from harken.augment.speed import change_speed
-from harken.batch.frames import FrameShards, write_frames
 from harken.batch.ragged import Numbers
+from harken.batch.shards import FrameShards, write_frames
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.joint import SpeechSearchConfig
 from harken.encode.filterbank import FilterbankConfig, frames_of
@@ -22,52 +22,46 @@ from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.sound import MAX_SECONDS, Sounds, sound_rate, sound_seconds
 from harken.models.recognizer import RecognizerConfig
-from harken.tasks.prediction import warn_unfit
-from harken.tasks.task import (
-    SplitPaths,
-    Splits,
-)
+from harken.tasks.task import SplitPaths, Splits, warn_unfit
 from harken.training.loop import StageConfig
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
 SAMPLED_SOUNDS = 200  # whose headers `harken new` reads
-LONG_SECONDS = 2.0  # median from which on SpecAugment helps
-SMALL_HOURS = 1.0  # of sound, for which a smaller model is enough
+LONG_SECONDS = 2.0  # median length above which SpecAugment helps
+SMALL_HOURS = 1.0  # of sound, below which a smaller model is enough
 MAX_RATE = 16_000  # samples per second; speech has little above 8 kHz
-CLOSED_WORDS = 100  # distinct words that can each be a token
+CLOSED_WORDS = 100  # distinct words, up to which each word is a token
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeData(SplitPaths):
     """Manifests of sound and text; a share for `dev` is of the utterances."""
 
-    max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # of one sound
+    max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # of a sound file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeEncoding:
     """Sound to frames, text to tokens."""
 
-    filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")
-    tokenizer: TokenizerConfig = field(default_factory=CharactersConfig)
+    filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")  # log-mel
+    tokenizer: TokenizerConfig = field(default_factory=CharactersConfig)  # of transcripts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeStage(StageConfig):
-    """Augmentation and loss.
+    """Training on utterances: augmentation and loss."""
 
-    One speed, an equalizer of strength 0 and no masks leave the sound unchanged.
-    """
-
-    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)
+    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    # Optimizer and learning rate.
     optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.005))
-    batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)
-    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # if there is a decoder too
+    batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)  # frames per batch
+    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # of CTC, if there is a decoder
     label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
-    speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)
-    random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()
-    spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)
+    speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)  # factors
+    random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()  # strength 0 for none
+    spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)  # 0 masks for none
 
     def __post_init__(self) -> None:
         if not self.speeds:
@@ -76,27 +70,27 @@ class TranscribeStage(StageConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeTraining:
-    """One stage."""
+    """The stage of training."""
 
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
-    speech: TranscribeStage = field(default_factory=TranscribeStage)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    speech: TranscribeStage = field(default_factory=TranscribeStage)  # the only stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeRecipe:
-    """The recipe of a run."""
+    """Recipe of the task `transcribe`."""
 
-    task: Literal["transcribe"] = "transcribe"
-    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
-    data: TranscribeData
-    encode: TranscribeEncoding = field(default_factory=TranscribeEncoding)
-    model: RecognizerConfig = field(default_factory=RecognizerConfig)
-    training: TranscribeTraining = field(default_factory=TranscribeTraining)
-    search: SpeechSearchConfig = SpeechSearchConfig()
+    task: Literal["transcribe"] = "transcribe"  # speech recognition
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
+    data: TranscribeData  # files
+    encode: TranscribeEncoding = field(default_factory=TranscribeEncoding)  # features, tokenizer
+    model: RecognizerConfig = field(default_factory=RecognizerConfig)  # architecture
+    training: TranscribeTraining = field(default_factory=TranscribeTraining)  # stage
+    search: SpeechSearchConfig = SpeechSearchConfig()  # how outputs are searched
 
 
 def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[str, object]:
-    """Sampling rate, bands, tokens, size and augmentation that suit the recordings."""
+    """Suggest sample rate, bands, tokens, model size and augmentation for the recordings."""
     utterances = splits["train"]
     sample = utterances[:: -(-len(utterances) // SAMPLED_SOUNDS)]
     rates = Counter(sound_rate(utterance.audio) for utterance in sample)
@@ -117,23 +111,22 @@ def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[
         "encode.tokenizer.kind": "words" if is_closed else "characters",
     }
     if not is_long:
-        chosen |= {
-            f"training.speech.spec_augment.{axis}_masks": 0 for axis in ("time", "frequency")
-        }
+        augment = "training.speech.spec_augment"
+        chosen |= {f"{augment}.time_masks": 0, f"{augment}.frequency_masks": 0}
     if sum(seconds) / len(seconds) * len(utterances) < SMALL_HOURS * 3600:
         chosen |= {"model.width": 64, "model.frontend.channels": 16, "model.encoder.layers": 3}
     return chosen
 
 
-def identity(utterance: Utterance) -> str:
-    """A key of an utterance that depends neither on its folder nor on its text."""
+def utterance_key(utterance: Utterance) -> str:
+    """Return a key of an utterance that depends neither on its folder nor on its text."""
     return f"{'/'.join(utterance.audio.parts[-2:])}#t={utterance.start}"
 
 
 def stored_frames(
     recipe: TranscribeRecipe, utterances: Sequence[Utterance], folder: Path
 ) -> FrameShards:
-    """Frames of every utterance at the first speed, then of every one at the next, …"""
+    """Compute and store the frames of all utterances, once per speed."""
     sound = recipe.encode.filterbank
     if not folder.is_dir():
         sounds = Sounds(utterances, sound.sample_rate, recipe.data.max_seconds)
@@ -142,27 +135,27 @@ def stored_frames(
             for speed in recipe.training.speech.speeds
             for signal in sounds
         )
-        write_frames(
-            folder, (frames.numpy() for frames in frames_of(changed, sound)), sound.mel_bins
-        )
+        frames = (sound_frames.numpy() for sound_frames in frames_of(changed, sound))
+        write_frames(folder, frames, sound.mel_bins)
     return FrameShards(folder)
 
 
-def fitting(recipe: TranscribeRecipe, lengths: Numbers, texts: Sequence[Numbers]) -> Numbers:
-    """The utterances that the model can learn from: neither too long nor too short."""
-    model = recipe.model
-    longest, stride = getattr(model.encoder, "length", None), model.frontend.subsampling
-    places = -(-lengths // stride)
-    needed = np.array([len(text) + int((text[1:] == text[:-1]).sum()) for text in texts])
-    fits = (lengths > 0) & (places <= (longest or np.inf))
-    if model.ctc:
-        fits &= needed <= places
+def fitting_utterances(
+    recipe: TranscribeRecipe, lengths: Numbers, texts: Sequence[Numbers]
+) -> Numbers:
+    """Return the indices of utterances that are neither too long nor too short for the model."""
+    model, limit = recipe.model, getattr(recipe.model.encoder, "max_length", None)
+    states = -(-lengths // model.frontend.subsampling)
+    fits = (lengths > 0) & (states <= (limit or np.inf))
+    if model.ctc:  # a blank between equal tokens
+        repeats = [int((text[1:] == text[:-1]).sum()) for text in texts]
+        fits &= np.array(list(map(len, texts))) + repeats <= states
     if model.decoder is not None:
-        fits &= np.array([len(text) for text in texts]) < model.decoder.max_length
+        fits &= np.array(list(map(len, texts))) < model.decoder.max_length
     if not fits.any():
         raise UserError(
             f"none of {len(texts)} training utterances fits the model",
-            fix="set model.frontend.subsampling = 2 where much is said in little time, or raise "
+            fix="set model.frontend.subsampling = 2 for fast speech, or raise "
             "model.encoder.max_length for long sounds",
         )
     warn_unfit(int((~fits).sum()), len(texts), "utterances")

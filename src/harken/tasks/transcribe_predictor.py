@@ -1,13 +1,13 @@
-"""Transcribe sounds with a trained recognizer, time their words, and measure both.
+"""Transcribe sounds, predict word times, and evaluate both.
 
-A sound that is longer than the model reads is cut where it is quietest, and the transcripts of its
-chunks are joined.
+A sound that is longer than the model's limit is cut where it is quietest, and the transcripts of
+its chunks are joined.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,16 +49,15 @@ from harken.tasks.prediction import (
     Prediction,
     Table,
     prediction_of,
-    sample_keys,
     truncation_of,
 )
-from harken.tasks.seq2seq import decoder_inputs, output_views
+from harken.tasks.seq2seq import decoder_inputs, output_views, sample_keys
 from harken.tasks.task import Predictor
 from harken.tasks.transcribe_data import TranscribeRecipe
 
-BATCH_SIZE = 16  # sounds in one batch
-MAX_TOKENS = 1000  # for a model whose decoder sets no limit
-QUIET_FRAMES = 10  # a cut is in the middle of so many frames that are quietest together
+BATCH_SIZE = 16  # sounds
+MAX_TOKENS = 1000  # for a model without a decoder
+QUIET_FRAMES = 10  # a sound is cut in the middle of the quietest window of this length
 MAX_CONFUSIONS = 20  # rows of the table
 
 Frames = Float[Tensor, "S F"]
@@ -66,22 +65,19 @@ Frames = Float[Tensor, "S F"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transcript:
-    """The hypotheses for a sound, the best first, and when each word of the best is spoken.
-
-    `attended` is, for each token, the number of its word and the second with the most attention as
-    it was predicted. Both are empty if times were not asked for.
-    """
+    """The hypotheses for a sound, the best first; times are empty if they were not requested."""
 
     beam: Sequence[TokenHypothesis]
-    words: Sequence[SpokenWord] = ()
-    attended: Sequence[tuple[int, float]] = ()  # empty too if the model has no decoder
+    words: Sequence[SpokenWord] = ()  # of the best hypothesis
+    # For each token, the index of its word and the second with the most attention; with a decoder.
+    attended: Sequence[tuple[int, float]] = ()
 
 
 class Chunk(NamedTuple):
-    """Frames of a sound from number `first` on."""
+    """Consecutive frames of a sound."""
 
     frames: Frames
-    first: int
+    first: int  # index of the first frame
 
 
 class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
@@ -94,7 +90,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
-        """Inputs are names of sound files or of parts of them; `-` is stdin."""
+        """Transcribe sound files or parts of them; `-` is stdin."""
         frames = frames_of(map(self._signal, inputs), self.filterbank)
         transcripts = self.transcribe(frames, sample_keys(inputs, indices), nbest, times=times)
         for name, transcript in zip(inputs, transcripts, strict=True):
@@ -102,7 +98,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             yield replace(prediction, words=tuple(transcript.words))
 
     def evaluate(self, examples: Sequence[Utterance], condition: str | None = None) -> Evaluation:
-        """With a condition, of sounds or references that it has changed."""
+        """Compute the metrics; a condition changes the sounds or references first."""
         rate = self.filterbank.sample_rate
         signals: Sequence[Signal] = Sounds(examples, rate, self.recipe.data.max_seconds)
         if condition is not None:
@@ -136,10 +132,9 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         )
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Attention over the beginning of a sound, as much as the model reads at once.
+        """Return the attention over the start of a sound, up to the model's limit.
 
-        A model without a decoder shows its encoder; a decoder that writes nothing shows the step
-        that decided to end.
+        A model without a decoder shows its encoder; an empty output shows the attention of <end>.
         """
         if not has_attention(self.model):
             return None
@@ -150,7 +145,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         outputs = tokens or [END]
         with torch.inference_mode():
             count = self._encode([frames]).memory.shape[1]
-        places = [f"{self._seconds(place + 0.5):.2f} s" for place in range(count)]
+        times = [f"{self._seconds(state + 0.5):.2f} s" for state in range(count)]
         front, sound = self.model.frontend, self.filterbank
         view = AudioView(
             spectrogram=frames.numpy(),
@@ -160,17 +155,11 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             first_place_seconds=sound.seconds_of(front.offset),
             words=transcript.words,
         )
-        encoder = self_view("time in seconds", places, is_encoder_attention)
+        encoder = self_view("time in seconds", times, is_encoder_attention)
         return AttentionExample(
             title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
             run=lambda: self._force(frames, outputs),
-            views=output_views(
-                outputs,
-                self.vocabulary.pieces,
-                encoder,
-                "sound",
-                sound=view,
-            ),
+            views=output_views(outputs, self.vocabulary.pieces, encoder, "sound", sound=view),
             truncation=truncation_of(len(frames), total, "first", "frames"),
         )
 
@@ -183,8 +172,8 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         times: bool = False,
     ) -> Iterator[Transcript]:
         """Transcribe each sound, in order; a sample depends on the key of its sound."""
-        waiting = zip(sounds, keys, strict=True)
-        while batch := list(islice(waiting, BATCH_SIZE)):
+        pending = zip(sounds, keys, strict=True)
+        while batch := list(islice(pending, BATCH_SIZE)):
             cut = [cut_at_silence(frames, self.model.max_frames) for frames, _ in batch]
             chunk_keys = [
                 (*key, number)
@@ -194,7 +183,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             flat = [chunk for chunks in cut for chunk in chunks]
             transcripts = iter(self._transcribe_together(flat, chunk_keys, nbest, times))
             for chunks in cut:
-                yield joined(list(islice(transcripts, len(chunks))))
+                yield join_transcripts(list(islice(transcripts, len(chunks))))
 
     @torch.inference_mode()
     def _transcribe_together(
@@ -232,18 +221,17 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return signal_of(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
-        """Encoder states of a batch of sounds."""
-        device = self.device
+        """Return the encoder states of a batch of sounds."""
         lengths = torch.tensor([len(frames) for frames in sounds])
-        # A sound too short for one frame is read as one frame of silence.
+        # A sound that is too short for a frame is read as one frame of zeros.
         padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.mel_bins)
         for row, frames in zip(padded, sounds, strict=True):
             row[: len(frames)] = frames
         present = torch.arange(padded.shape[1]) < lengths.clamp(min=1)[:, None]
-        return self.model.encode(padded.to(device), present.to(device))
+        return self.model.encode(padded.to(self.device), present.to(self.device))
 
     def _force(self, frames: Frames, outputs: Sequence[int]) -> None:
-        """Encode a sound and, if the model has a decoder, feed it the output."""
+        """Encode a sound and, if there is a decoder, decode the output with teacher forcing."""
         encoded = self._encode([frames])
         if "attention" in self.model.modes:
             tokens = decoder_inputs(outputs, encoded.memory.device)
@@ -256,9 +244,9 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         texts: Sequence[Sequence[int]],
         weights: Sequence[Float[Tensor, "k T S"]] | None,
     ) -> list[list[Span]]:
-        """The encoder states of each token: by CTC if requested, else by attention.
+        """Return the span of encoder states of each token, by CTC or by attention.
 
-        What is between the centers of two tokens is shared between them.
+        Spans meet in the middle between the centers of two tokens.
         """
         if weights is None or decoding_mode(self.model, self.recipe.search.mode) != "attention":
             logs = self.model.ctc_log_probs(encoded.memory)
@@ -270,63 +258,63 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         else:
             centers = [peaks(heads.mean(dim=0)).tolist() for heads in weights]
         counts = encoded.present.sum(dim=1).tolist()
-        return [spans_around(places, count) for places, count in zip(centers, counts, strict=True)]
+        return list(map(spans_around, centers, counts))
 
     def _attended(
         self, text: Sequence[int], weights: Float[Tensor, "k T S"], first: int
     ) -> list[tuple[int, float]]:
         if not text:
             return []
-        strongest = weights.mean(dim=0).argmax(dim=1).tolist()
-        seconds = [self._seconds(place + 0.5, first) for place in strongest]
+        states = weights.mean(dim=0).argmax(dim=1).tolist()
+        seconds = [self._seconds(state + 0.5, first) for state in states]
         return list(zip(self.vocabulary.word_numbers(text), seconds, strict=True))
 
     def _words(self, text: Sequence[int], spans: Sequence[Span], first: int) -> list[SpokenWord]:
-        """Spans of tokens in encoder states to words in seconds."""
+        """Convert spans of tokens in encoder states to words in seconds."""
         words = self.vocabulary.decode([text])[0].split()
         if len(spans) != len(text) or not words:
             return []
         numbers = self.vocabulary.word_numbers(text)
-        begins = [at == 0 or number != numbers[at - 1] for at, number in enumerate(numbers)]
+        begins = [True, *(left != right for left, right in pairwise(numbers))]
         return [
             SpokenWord(words[number], *(self._seconds(edge, first) for edge in span))
             for number, span in zip(dict.fromkeys(numbers), word_spans(spans, begins), strict=True)
         ]
 
-    def _seconds(self, place: float, first: int = 0) -> float:
-        """The time of the edge before an encoder state; half a state on, of its middle."""
+    def _seconds(self, state: float, first: int = 0) -> float:
+        """Return when an encoder state begins; its center is at `state + 0.5`."""
         front = self.model.frontend
-        frame = first + front.offset + front.stride * (place - 0.5)
+        frame = first + front.offset + front.stride * (state - 0.5)
         return max(0.0, self.filterbank.seconds_of(frame))
 
 
-def cut_at_silence(frames: Frames, most: int | None) -> list[Chunk]:
-    """Chunks of at most `most` frames, each cut in its later half where it is quietest."""
+def cut_at_silence(frames: Frames, max_length: int | None) -> list[Chunk]:
+    """Cut a long sound into chunks, each in its second half where it is quietest."""
     chunks, first = [], 0
-    while most is not None and len(frames) - first > most:
-        loudness = frames[first + most // 2 : first + most].mean(dim=1)
+    while max_length is not None and len(frames) - first > max_length:
+        middle = first + max_length // 2
+        loudness = frames[middle : first + max_length].mean(dim=1)
         window = min(QUIET_FRAMES, len(loudness))
-        quiet = loudness.unfold(0, window, 1).mean(dim=1)
-        end = first + most // 2 + int(quiet.argmin()) + (window + 1) // 2
+        end = middle + int(loudness.unfold(0, window, 1).mean(dim=1).argmin()) + (window + 1) // 2
         chunks.append(Chunk(frames[first:end], first))
         first = end
     return [*chunks, Chunk(frames[first:], first)]
 
 
-def joined(chunks: Sequence[Transcript]) -> Transcript:
-    """The transcript of a sound from those of its chunks, rank by rank."""
+def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
+    """Join the transcripts of the chunks of a sound, rank by rank."""
     if len(chunks) == 1:
         return chunks[0]
     return Transcript(
         beam=reduce(concatenate, (chunk.beam for chunk in chunks)),
         words=[word for chunk in chunks for word in chunk.words],
-        attended=[],  # words of chunks are numbered apart
+        attended=[],  # word indices start at 0 in each chunk
     )
 
 
 def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]) -> list[Table]:
-    """Errors by speaker, and confusions."""
-    edits = [count_edits(steps) for steps in sentences]
+    """Return error rates by speaker, and confusions."""
+    edits = list(map(count_edits, sentences))
     tables = []
     if len(set(speakers)) > 1:
         rows = [

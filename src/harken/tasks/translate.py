@@ -1,33 +1,31 @@
-"""Translation: an encoder reads a sentence, a decoder with cross-attention writes another.
+"""Translation with an encoder and a decoder with cross-attention.
 
-    source tokens                        -> encoder states
-    <end> target tokens                  -> target tokens <end>       (decoder inputs, targets)
+    source tokens         -> encoder states
+    <end> target tokens   -> target tokens <end>       (decoder inputs, targets)
 
-Both languages share one vocabulary. A source that is longer than the model reads is translated in
+Both languages share one vocabulary. A source that is longer than the model's limit is translated in
 chunks, cut between words; training leaves such pairs out.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from harken.batch.bucketing import BucketSampler
-from harken.batch.padding import pad
-from harken.batch.pairs import PairBatch, RaggedPairs, pair_batch
-from harken.batch.ragged import Numbers, ragged
+from harken.batch.padding import Seq2SeqBatch, pad, shift_targets
+from harken.batch.ragged import Numbers, Ragged, ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
-from harken.decode.stepper import TokenHypothesis, concatenate
+from harken.decode.stepper import Seq2SeqStepper, TokenHypothesis, concatenate
 from harken.encode.subwords import BytePairConfig, TokenizerConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
@@ -37,27 +35,17 @@ from harken.inspection.refs import is_encoder_attention
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.seq2seq import MAX_SOURCE, EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.attention_view import AttentionExample, output_title, self_view
-from harken.tasks.prediction import (
-    Evaluation,
-    Indices,
-    Prediction,
-    prediction_of,
+from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of, truncation_of
+from harken.tasks.probe import ProbeSizes, random_seq2seq_batch, random_tokens, token_sizes
+from harken.tasks.seq2seq import (
+    cross_entropy_loss,
+    decoder_inputs,
+    max_tokens,
+    output_views,
     sample_keys,
-    truncation_of,
-    warn_unfit,
+    search_tokens,
 )
-from harken.tasks.seq2seq import decoder_inputs, max_tokens, output_views, search_outputs
-from harken.tasks.task import (
-    Layout,
-    Predictor,
-    ProbeSizes,
-    Splits,
-    Task,
-    random_tokens,
-    require_share,
-    target_losses,
-    token_sizes,
-)
+from harken.tasks.task import Layout, Predictor, Splits, Task, require_share, warn_unfit
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
@@ -65,21 +53,21 @@ from harken.training.runtime import RuntimeConfig
 KEYS = [f"{split}.{side}" for split in ("train", "dev", "test") for side in ("source", "target")]
 DEV_SENTENCES = 500  # translated greedily at each evaluation during training
 BLEU_ORDER = 4
-# Scripts without spaces, whose characters count as words, and all other words.
+# A character of a script without spaces, or a word.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+")
-BATCH_SIZE = 64  # sentences searched in one batch
-SHORT = 20  # words of a sentence whose attention is easy to read
+BATCH_SIZE = 64  # sentences in a search
+SHORT = 20  # words of a sentence whose attention the report shows
 TEMPLATE = """\
-target_language = "{data.target_language}"    # whose rules part words where BLEU is counted
+target_language = "{data.target_language}"    # for the tokenization of BLEU
 
 [encode]
 kind = "{encode.kind}"    # or "unigram", "words", "characters"
-vocab_size = {encode.vocab_size}    # of both languages together; leave out with "characters"
+vocab_size = {encode.vocab_size}    # shared by both languages; leave out with "characters"
 
 [model]
 encoder.kind = "{model.encoder.kind}"    # or "stride2", "gated", or
 # "lstm", "gru", "tanh" with encoder.direction = "both"
-decoder.kind = "{model.decoder.kind}"    # or "rnn", which looks back by attention too
+decoder.kind = "{model.decoder.kind}"    # or "rnn", also with attention
 decoder.width = {model.decoder.width}
 
 [training.pairs]
@@ -97,18 +85,18 @@ length_penalty = {search.length_penalty}
 class ParallelFiles:
     """Two files whose lines correspond."""
 
-    source: Path
-    target: Path
+    source: Path  # sentences, one per line
+    target: Path  # their translations
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateData:
-    """Pairs of files, or files of `source<TAB>target`; a share for `dev` is split by source."""
+    """Pairs of files, or files of `source<TAB>target`."""
 
-    train: ParallelFiles | Path
-    dev: ParallelFiles | Path | float = 0.02
-    test: ParallelFiles | Path | None = None
-    target_language: str = "en"  # whose rules split words, where BLEU is counted on Moses tokens
+    train: ParallelFiles | Path  # training files
+    dev: ParallelFiles | Path | float = 0.02  # to evaluate on, or a share of the training sources
+    test: ParallelFiles | Path | None = None  # not used in training
+    target_language: str = "en"  # language of the Moses tokenization, for BLEU
 
     def __post_init__(self) -> None:
         require_share(self.dev, "files")
@@ -116,50 +104,52 @@ class TranslateData:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateStage(StageConfig):
-    """`label_smoothing` allows for a sentence having many correct translations."""
+    """Training on pairs of sentences."""
 
-    steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)
+    steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    # Optimizer and learning rate.
     optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.003))
-    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
-    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)
+    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)  # tokens of the longer side
+    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # share of the target mass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateTraining:
-    """One stage."""
+    """The stage of training."""
 
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
-    pairs: TranslateStage = field(default_factory=TranslateStage)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    pairs: TranslateStage = field(default_factory=TranslateStage)  # the only stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateRecipe:
-    """The recipe of a run."""
+    """Recipe of the task `translate`."""
 
-    task: Literal["translate"] = "translate"
-    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)
-    data: TranslateData
+    task: Literal["translate"] = "translate"  # translation
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
+    data: TranslateData  # files
+    # Tokenizer of both languages.
     encode: TokenizerConfig = field(default_factory=lambda: BytePairConfig(vocab_size=6000))
-    model: EncoderDecoderConfig = field(default_factory=EncoderDecoderConfig)
-    training: TranslateTraining = field(default_factory=TranslateTraining)
-    search: SearchConfig = SearchConfig(beam=5)
+    model: EncoderDecoderConfig = field(default_factory=EncoderDecoderConfig)  # architecture
+    training: TranslateTraining = field(default_factory=TranslateTraining)  # stage
+    search: SearchConfig = SearchConfig(beam=5)  # how outputs are searched
 
 
 def guess_language(files: Sequence[Path]) -> list[str]:
-    """The `de` of a second file `train.de`."""
+    """Return an override with the language of the second file, such as `de` of train.de."""
     name = re.search(r"\.([a-z]{2})(\.gz|\.zst)?$", files[1].name) if len(files) > 1 else None
     return [f"data.target_language={name[1]}"] if name else []
 
 
 def suggest_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, object]:
-    """A vocabulary whose subwords occur often enough to be learned."""
+    """Suggest a smaller vocabulary for few training pairs."""
     assert isinstance(recipe.encode, BytePairConfig), "a new recipe has the default"
     size = max(500, len(splits["train"]) // 4 // 100 * 100)
     return {"encode.vocab_size": min(recipe.encode.vocab_size, size)}
 
 
 def check_translations(files: Sequence[Path]) -> list[str]:
-    """Reject labels in place of translations; say what to expect of very short ones."""
+    """Reject labels in place of translations, and note that BLEU needs four words."""
     where = files[min(1, len(files) - 1)]
     read = read_pairs_tsv(where) if len(files) == 1 else read_parallel(files[0], where)
     targets = [pair.target.strip() for pair in read.pairs]
@@ -167,14 +157,14 @@ def check_translations(files: Sequence[Path]) -> list[str]:
     if len(targets) >= 20 and len(distinct) <= len(targets) // 10:
         shown = ", ".join(repr(label[:20]) for label, _ in distinct.most_common(3))
         raise UserError(
-            f"{where}: the translations have only {len(distinct)} different values in "
-            f"{len(targets):,} lines ({shown}), so that they look like labels",
-            fix="give a sentence and its translation in each line; BLEU of labels is always 0",
+            f"{where}: expected translations, got labels ({len(distinct)} different values in "
+            f"{len(targets):,} lines: {shown})",
+            fix="write a sentence and its translation in each line; BLEU of labels is always 0",
         )
     short = sum(len(WORD.findall(target)) < BLEU_ORDER for target in targets)
     if short > 0.9 * len(targets):
         note = f"note: {short / len(targets):.0%} of the translations in {where} have fewer than "
-        return [f"{note}{BLEU_ORDER} words, so that BLEU will be about 0; read chrF instead"]
+        return [f"{note}{BLEU_ORDER} words, so BLEU will be about 0; use chrF instead"]
     return []
 
 
@@ -184,7 +174,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
-        """Translate each text; a long text is joined from its chunks, a blank one stays blank."""
+        """Translate each text; a long text in chunks, a blank text to an empty output."""
         keys = sample_keys(inputs, indices)
         chunks = [
             (owner, chunk, (*keys[owner], number))
@@ -216,7 +206,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         )
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Attention of the hypothesis that is kept; of a long source, the first chunk."""
+        """Return the attention of the best hypothesis; of a long source, for the first chunk."""
         model, vocabulary = self.model.eval(), self.vocabulary
         (tokens,) = vocabulary.encode([text])
         if not text.strip() or len(tokens) == 0:
@@ -238,31 +228,29 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
     def _search(
         self, sources: Sequence[Numbers], keys: Sequence[SampleKey], nbest: int = 1
     ) -> list[list[TokenHypothesis]]:
-        """The best hypotheses for each source that fits the model, in order."""
-        model, beams = self.model.eval(), [list[TokenHypothesis]() for _ in sources]
-        # Similar lengths together, the longest first: what does not fit in memory fails at once.
+        """Return the best hypotheses for each source that fits the model, in order."""
+        model, search = self.model.eval(), self.recipe.search
+        stepper, limit = Seq2SeqStepper(model, END), max_tokens(model, search)
+        beams: dict[int, list[TokenHypothesis]] = {}
+        # The longest first, so that a batch that does not fit in memory fails at once.
         ranked = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         for start in range(0, len(ranked), BATCH_SIZE):
             chosen = ranked[start : start + BATCH_SIZE]
-            source, present = pad(ragged([sources[index] for index in chosen]), PAD)
-            batch = source.to(self.device), present.to(self.device)
-            batch_keys = [keys[index] for index in chosen]
-            found = search_outputs(model, *batch, self.recipe.search, nbest, batch_keys)
-            for index, beam in zip(chosen, found, strict=True):
-                beams[index] = beam
-        return beams
+            rows, row_keys = [sources[index] for index in chosen], [keys[index] for index in chosen]
+            batch = search_tokens(stepper, rows, self.device, search, limit, nbest, row_keys)
+            beams |= zip(chosen, batch, strict=True)
+        return [beams[index] for index in range(len(sources))]
 
     def _chunks(self, tokens: Numbers) -> list[Numbers]:
-        most = self.model.max_source or MAX_SOURCE
-        return cut_between_words(tokens, most, self.vocabulary)
+        return cut_between_words(tokens, self.model.max_source or MAX_SOURCE, self.vocabulary)
 
 
-def cut_between_words(tokens: Numbers, most: int, vocabulary: Vocabulary) -> list[Numbers]:
-    """Chunks of at most `most` tokens, each cut before a word if there is one."""
+def cut_between_words(tokens: Numbers, max_length: int, vocabulary: Vocabulary) -> list[Numbers]:
+    """Cut a long text into chunks, each before a word of its second half if there is one."""
     chunks = []
-    while len(tokens) > most:
-        places = range(most, most // 2 - 1, -1)
-        cut = next((at for at in places if vocabulary.begins_word(int(tokens[at]))), most)
+    while len(tokens) > max_length:
+        ends = range(max_length, max_length // 2 - 1, -1)
+        cut = next((end for end in ends if vocabulary.begins_word(int(tokens[end]))), max_length)
         chunks.append(tokens[:cut])
         tokens = tokens[cut:]
     return [*chunks, tokens]
@@ -298,14 +286,8 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         return super().read(recipe, paths)
 
     def read_splits(self, recipe: TranslateRecipe) -> Splits[Pair]:
-        read_train = partial(read_pairs, keep_blank=False)
-        return Splits(
-            recipe.data,
-            read_pairs,
-            seed=recipe.seed,
-            key=attrgetter("source"),
-            read_train=read_train,
-        )
+        read_train, key = partial(read_pairs, keep_blank=False), lambda pair: pair.source
+        return Splits(recipe.data, read_pairs, seed=recipe.seed, key=key, read_train=read_train)
 
     def input(self, example: Pair) -> str:
         return example.source if example.source.strip() else ""
@@ -320,12 +302,15 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         self, recipe: TranslateRecipe, splits: Splits[Pair], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[EncoderDecoder]]:
         config = recipe.training.pairs
-        pairs = encode_pairs(splits["train"], vocabulary, *max_lengths(recipe.model))
-        order = BucketSampler(pairs.lengths, config.batch_tokens, recipe.seed)
+        sources, targets = encode_pairs(splits["train"], vocabulary, *max_lengths(recipe.model))
+        lengths = np.maximum(sources.lengths, targets.lengths + 1)  # with the end token
+        sampler = BucketSampler(lengths, config.batch_tokens, recipe.seed)
         dev, greedy = splits["dev"][:DEV_SENTENCES], replace(recipe, search=SearchConfig())
 
-        def batch(step: int) -> list[PairBatch]:
-            return [pair_batch(pairs.take(order.batch(step)), END, END, PAD)]
+        def batch(step: int) -> list[Seq2SeqBatch]:
+            chosen = sampler.batch(step)
+            texts = shift_targets(targets.take(chosen), END, END, PAD)
+            return [Seq2SeqBatch(*pad(sources.take(chosen), PAD), *texts)]
 
         def dev_bleu(model: EncoderDecoder) -> float:
             predictor = TranslatePredictor(greedy, splits, vocabulary, model)
@@ -333,46 +318,41 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
             counts = bleu_counts(outputs, [pair.target for pair in dev], tokenize="13a")
             return float(bleu(counts.sum(axis=0, keepdims=True))[0])
 
-        return [stage("pairs", config, batch, translation_loss(config.label_smoothing), dev_bleu)]
+        return [stage("pairs", config, batch, cross_entropy_loss(config.label_smoothing), dev_bleu)]
 
     def probe_sizes(
         self, recipe: TranslateRecipe, rows: int | None, length: int | None
     ) -> ProbeSizes:
-        stage = recipe.training.pairs
-        sizes = token_sizes(stage, rows, length, stage.batch_tokens, None)
-        length = sizes.letters["T"]
-        return sizes._replace(letters={"B": sizes.letters["B"], "M": length, "T": length})
+        config = recipe.training.pairs
+        sizes = token_sizes(config, rows, length, config.batch_tokens)
+        tokens = sizes.letters["T"]
+        return sizes._replace(letters={"B": sizes.letters["B"], "M": tokens, "T": tokens})
 
     def probe(
         self, recipe: TranslateRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
     ) -> MicroBatch[EncoderDecoder]:
-        generator, rows, entries = (
-            torch.Generator().manual_seed(0),
-            letters["B"],
-            vocabulary.entries,
-        )
-        tokens = (random_tokens(generator, entries, rows, letters[name]) for name in "MTT")
-        source, inputs, targets = tokens
-        batch = PairBatch(source, torch.ones_like(source, dtype=torch.bool), inputs, targets)
-        return micro_batch(batch, translation_loss(recipe.training.pairs.label_smoothing))
+        generator, entries = torch.Generator().manual_seed(0), vocabulary.entries
+        source = random_tokens(generator, entries, letters["B"], letters["M"])
+        batch = random_seq2seq_batch(source, letters["T"], entries, generator)
+        return micro_batch(batch, cross_entropy_loss(recipe.training.pairs.label_smoothing))
 
 
 def read_pairs(files: ParallelFiles | Path, *, keep_blank: bool = True) -> list[Pair]:
-    """Read pairs of two files or of one."""
+    """Read pairs from two files or from one."""
     if isinstance(files, Path):
         return list(read_pairs_tsv(files, keep_blank=keep_blank).pairs)
     return list(read_parallel(files.source, files.target, keep_blank=keep_blank).pairs)
 
 
 def max_lengths(model: EncoderDecoderConfig) -> tuple[int, int]:
-    """The most tokens of a source and of a target."""
+    """Return the maximum number of tokens of a source and of a target."""
     return model.max_source, model.decoder.max_length
 
 
 def encode_pairs(
     pairs: Sequence[Pair], vocabulary: Vocabulary, max_source: int, max_target: int
-) -> RaggedPairs:
-    """Tokens of both sides; pairs that do not fit the model are left out."""
+) -> tuple[Ragged, Ragged]:
+    """Return the tokens of both sides, without pairs that do not fit the model."""
     sources = vocabulary.encode([pair.source for pair in pairs])
     targets = vocabulary.encode([pair.target for pair in pairs])
     fits = [
@@ -387,14 +367,4 @@ def encode_pairs(
             "model.decoder.max_length",
         )
     warn_unfit(len(pairs) - len(fits), len(pairs), "pairs")
-    return RaggedPairs(*map(ragged, zip(*fits, strict=True)))
-
-
-def translation_loss(smoothing: float) -> Callable[[EncoderDecoder, PairBatch], Tensor]:
-    """Cross-entropy with label smoothing, summed over the targets."""
-
-    def loss(model: EncoderDecoder, batch: PairBatch) -> Tensor:
-        inputs = (batch.source, batch.present, batch.inputs)
-        return target_losses(model, batch.targets, *inputs, smoothing=smoothing).sum()
-
-    return loss
+    return ragged([source for source, _ in fits]), ragged([target for _, target in fits])

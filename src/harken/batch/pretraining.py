@@ -1,0 +1,81 @@
+"""Pretraining batches: views of texts, mixed with training questions.
+
+A batch depends only on seed and step, so a resumed run sees the same data.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from harken.batch.bucketing import BucketSampler, rng
+from harken.batch.padding import TokenBatch, next_token_batch, packed_batch
+from harken.batch.ragged import Numbers, Ragged, append, join
+from harken.batch.shards import TokenShards
+from harken.batch.views import SPAN_MASKS, TitledTexts, ViewsConfig, draw_views, mask_inputs
+
+
+class SpecialTokens(NamedTuple):
+    """Tokens that are not part of the text."""
+
+    pad: int
+    mask: int
+    end: int
+
+
+class PromptedSequences(NamedTuple):
+    """Sequences, and the index in each from which on its tokens are targets."""
+
+    sequences: Ragged
+    first_targets: Numbers
+
+    def take(self, chosen: Numbers) -> "PromptedSequences":
+        return PromptedSequences(self.sequences.take(chosen), self.first_targets[chosen])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingBatches:
+    """Batches of the pretraining stage."""
+
+    shards: TokenShards
+    titles: Numbers  # tokens of each text's title
+    questions: PromptedSequences
+    views: ViewsConfig
+    special: SpecialTokens
+    max_length: int  # tokens per row
+    batch_tokens: int
+    question_ratio: float  # share of the tokens that belong to questions
+    pack: bool  # several texts per row
+    seed: int
+
+    @cached_property
+    def _samplers(self) -> tuple[BucketSampler, BucketSampler | None]:
+        """Samplers of texts and of questions."""
+        budget = round(self.question_ratio * self.batch_tokens)
+        # The last token of a row is only a target.
+        lengths = np.minimum(self.views.view_lengths(self.shards.lengths), self.max_length) + 1
+        texts = BucketSampler(lengths, self.batch_tokens - budget, self.seed)
+        if not budget:
+            return texts, None
+        return texts, BucketSampler(self.questions.sequences.lengths, budget, self.seed)
+
+    def batch(self, step: int) -> list[TokenBatch]:
+        """Return texts and questions of this step, each padded on its own or packed together."""
+        generator, special, samplers = rng(self.seed, step), self.special, self._samplers
+        chosen = samplers[0].batch(step)
+        documents = TitledTexts(self.shards.take(chosen), self.titles[chosen])
+        max_length = self.max_length + 1 - (SPAN_MASKS + 1)  # space for masks and the end token
+        views = draw_views(documents, self.views, max_length, special.mask, generator)
+        first_targets = np.ones(len(views.titles), dtype=np.int64)
+        parts = [PromptedSequences(append(views.texts, special.end), first_targets)]
+        if samplers[1] is not None:
+            parts.append(self.questions.take(samplers[1].batch(step)))
+        if self.pack:
+            sequences = join([part.sequences for part in parts])
+            firsts = np.concatenate([part.first_targets for part in parts])
+            return [packed_batch(sequences, firsts, special.pad, self.max_length)]
+        texts, *questions = (next_token_batch(*part, special.pad) for part in parts)
+        if self.views.masked:
+            texts = mask_inputs(texts, views.titles, self.views.masked, special.mask, generator)
+        return [texts, *questions]

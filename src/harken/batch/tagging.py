@@ -1,0 +1,128 @@
+"""Batches of sentences with the characters of their words; long sentences in overlapping windows.
+
+    rows         B T          the embedding row of each word
+    forms        B T          which of the N spellings below it has
+    spellings    N letters    the distinct words of the batch
+    tags         B T          targets, IGNORE_INDEX at padding
+
+A sentence longer than the model's limit is read in windows that overlap by half. Each word is
+tagged in the window in which it is farthest from a cut.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from harken.batch.padding import IGNORE_INDEX, TokenBatch, count_targets, moved, pad
+from harken.batch.ragged import Numbers, Ragged, ragged, ragged_indices, ragged_slices
+
+
+class TaggedBatch(NamedTuple):
+    """See the top of this file; `spelled` and `present` are false at padding."""
+
+    rows: Int[Tensor, "B T"]
+    forms: Int[Tensor, "B T"]
+    spellings: Int[Tensor, "N letters"]
+    spelled: Bool[Tensor, "N letters"]
+    present: Bool[Tensor, "B T"]
+    tags: Int[Tensor, "B T"]
+
+    @property
+    def counted(self) -> int:
+        return count_targets(self.tags)
+
+    def to(self, device: torch.device) -> "TaggedBatch":
+        return moved(self, device)
+
+
+class SentenceWindows(NamedTuple):
+    """Slices of the flat array of all words; each word is kept in exactly one of them."""
+
+    starts: Numbers
+    lengths: Numbers
+    skipped: Numbers  # words at the start of a window that the window before it keeps
+    kept: Numbers  # words after those
+
+
+def sentence_windows(lengths: Numbers, max_length: int) -> SentenceWindows:
+    """Return windows of at most `max_length` words over consecutive sentences."""
+    stride = max(1, max_length // 2)
+    windows: list[tuple[int, int, int, int]] = []
+    first = 0
+    for length in lengths.tolist():
+        last = max(length - max_length, 0)
+        starts = [*range(0, last, stride), last]
+        # In the middle of an overlap, a word is equally far from the cut of either window.
+        middles = [(left + max_length + right) // 2 for left, right in pairwise(starts)]
+        for start, begin, end in zip(starts, [0, *middles], [*middles, length], strict=True):
+            windows.append((first + start, min(max_length, length), begin - start, end - begin))
+        first += length
+    return SentenceWindows(*np.array(windows, dtype=np.int64).reshape(-1, 4).T)
+
+
+class WordCorpus(NamedTuple):
+    """All sentences as flat arrays of equal length, and the distinct spellings."""
+
+    rows: Numbers
+    forms: Numbers
+    tags: Numbers
+    spellings: Ragged
+    lengths: Numbers  # of the sentences
+
+
+def word_corpus(
+    rows: Sequence[Numbers],
+    forms: Sequence[Numbers],
+    spellings: Sequence[Numbers],
+    tags: Sequence[Numbers] | None = None,
+) -> WordCorpus:
+    """Build a corpus from one array per sentence; without tags, no target is counted."""
+    words = ragged(rows)
+    targets = np.full(len(words.values), IGNORE_INDEX) if tags is None else ragged(tags).values
+    return WordCorpus(words.values, ragged(forms).values, targets, ragged(spellings), words.lengths)
+
+
+def tagged_batch(
+    corpus: WordCorpus, windows: SentenceWindows, chosen: Numbers, filler: int
+) -> TaggedBatch:
+    """Return the chosen windows, one per row; only tags of kept words are counted."""
+    starts, lengths, skipped, kept = (part[chosen] for part in windows)
+    rows, present = pad(ragged_slices(corpus.rows, starts, lengths), filler)
+    forms = ragged_slices(corpus.forms, starts, lengths)
+    distinct, index = np.unique(forms.values, return_inverse=True)
+    spellings, spelled = pad(corpus.spellings.take(distinct), filler)
+    # Padding points to the first spelling; nothing reads it.
+    pointers, _ = pad(Ragged(index.astype(np.int64), lengths), 0)
+    owner, index = ragged_indices(lengths)
+    is_kept = (index >= skipped[owner]) & (index < (skipped + kept)[owner])
+    tags = np.where(is_kept, ragged_slices(corpus.tags, starts, lengths).values, IGNORE_INDEX)
+    targets, _ = pad(Ragged(tags, lengths), IGNORE_INDEX)
+    return TaggedBatch(rows, pointers, spellings, spelled, present, targets)
+
+
+def neighbor_batch(batch: TaggedBatch) -> TokenBatch:
+    """Return the words as inputs and targets of CBOW; a word without neighbors is not counted."""
+    alone = batch.present.sum(dim=1, keepdim=True) < 2
+    return TokenBatch(batch.rows, batch.rows.masked_fill(~batch.present | alone, IGNORE_INDEX))
+
+
+def unk_dropout(
+    batch: TaggedBatch,
+    counts: Numbers,
+    strength: float,
+    unknown: int,
+    generator: np.random.Generator,
+) -> TaggedBatch:
+    """Replace a word with count c by `unknown` with probability a / (a + c); keep its spelling.
+
+    This trains the embedding of words that do not occur in training.
+    """
+    rows = batch.rows.numpy()
+    drawn = generator.random(rows.shape) * (strength + counts[rows])
+    dropped = torch.from_numpy(drawn < strength) & batch.present
+    return batch._replace(rows=batch.rows.masked_fill(dropped, unknown))
