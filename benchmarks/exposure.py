@@ -26,7 +26,7 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.relative import RotaryConfig
 from harken.batch.views import ViewsConfig
 from harken.encode.subwords import WordsConfig
-from harken.measure.interval import Estimate, shown, shown_interval
+from harken.measure.interval import Estimate, format_interval, format_value
 from harken.models.gpt import GPTConfig
 from harken.pipeline import train
 from harken.run import RECIPE, read_metrics
@@ -116,7 +116,7 @@ def main() -> None:
         metrics = read_metrics(run)["metrics"]
         for name in ("exact_match", "majority_answer"):
             metric = Estimate(**metrics[name])
-            value = f"{shown(metric.value, metric.unit):>8}  {shown_interval(metric)}"
+            value = f"{format_value(metric.value, metric.unit):>8}  {format_interval(metric)}"
             print(f"{condition.slug:16} {name:18} {value}", flush=True)
 
 

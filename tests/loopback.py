@@ -12,7 +12,7 @@ class Trick:
     """What to do wrong in one answer."""
 
     status: int | None = None  # answer with this and nothing else
-    headers: dict[str, str] = field(default_factory=dict)  # instead of, or beside, the right ones
+    headers: dict[str, str] = field(default_factory=dict)  # replace or extend the correct ones
     cut: int | None = None  # hang up after so many bytes of the body
     silent: float = 0.0  # seconds before the first byte
     endless: bool = False  # no length, and more bytes than there are

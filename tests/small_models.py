@@ -61,8 +61,8 @@ LEGAL = [
     if conflict(SCORES[score], POSITIONS[position]) is None
 ]
 Norm = Literal["pre", "post"]
-Seen = Literal["causal", "strictly_causal", "window"]
-BLOCKS: list[tuple[Norm, Seen]] = [
+MaskCase = Literal["causal", "strictly_causal", "window"]
+BLOCKS: list[tuple[Norm, MaskCase]] = [
     ("pre", "causal"),
     ("post", "strictly_causal"),
     ("pre", "window"),
@@ -82,7 +82,7 @@ CASES = [
 
 
 def small_config(
-    score: str = "scaled", position: str = "learned", norm: Norm = "pre", seen: Seen = "causal"
+    score: str = "scaled", position: str = "learned", norm: Norm = "pre", seen: MaskCase = "causal"
 ) -> GPTConfig:
     merged = score == "merged"
     return GPTConfig(
@@ -121,7 +121,7 @@ def small_model(
     score: str = "scaled",
     position: str = "learned",
     norm: Norm = "pre",
-    seen: Seen = "causal",
+    seen: MaskCase = "causal",
     *,
     seed: int = 0,
     strength: float = 1.5,

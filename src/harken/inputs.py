@@ -49,18 +49,18 @@ def file_size(path: Path, expected: str = "a file", *, max_bytes: int | None = N
     except (OSError, ValueError) as error:
         raise _unreadable(path, expected, error) from error
     if stat.S_ISDIR(status.st_mode):
-        message = f"{shown(path)}: this is a folder (expected {expected})"
+        message = f"{short_path(path)}: this is a folder (expected {expected})"
         raise UserError(message, fix="name a file inside it")
     if not stat.S_ISREG(status.st_mode):
         kind = FILE_TYPES.get(stat.S_IFMT(status.st_mode), "a special file")
         raise UserError(
-            f"{shown(path)}: this is {kind} (expected {expected})",
+            f"{short_path(path)}: this is {kind} (expected {expected})",
             fix="write the data to a file and name that, or read standard input with `-`",
         )
     if max_bytes is not None and status.st_size > max_bytes:
         limit = f"expected {expected} of at most {max_bytes:,}"
         raise UserError(
-            f"{shown(path)}: the file has {status.st_size:,} bytes ({limit})", fix=CHECK
+            f"{short_path(path)}: the file has {status.st_size:,} bytes ({limit})", fix=CHECK
         )
     return status.st_size
 
@@ -77,7 +77,7 @@ def read_input(path: Path, expected: str = "a file", *, max_bytes: int) -> bytes
             raise _unreadable(path, expected, error) from error
     if len(content) > max_bytes:
         problem = f"the file has more than {max_bytes:,} bytes (expected {expected})"
-        raise UserError(f"{shown(path)}: {problem}", fix=CHECK)
+        raise UserError(f"{short_path(path)}: {problem}", fix=CHECK)
     return content
 
 
@@ -87,7 +87,7 @@ def read_json(path: Path, expected: str = "a JSON file", *, max_bytes: int) -> A
     try:
         return parsed(content.decode("utf-8"))
     except ERRORS as error:  # UnicodeDecodeError is a ValueError
-        message = f"{shown(path)}: invalid JSON ({str(error)[:200]}, expected {expected})"
+        message = f"{short_path(path)}: invalid JSON ({str(error)[:200]}, expected {expected})"
         raise UserError(message, fix="restore the file from a copy") from error
 
 
@@ -106,7 +106,7 @@ def exists(path: Path) -> bool:
     return _mode(path) != 0
 
 
-def shown(path: Path) -> str:
+def short_path(path: Path) -> str:
     """Return the path for a message; the middle of a very long path is left out."""
     text, half = str(path), MAX_SHOWN // 2
     return text if len(text) <= MAX_SHOWN else f"{text[:half]}…{text[-half:]}"
@@ -139,7 +139,7 @@ def safetensors_header(path: Path) -> dict[str, TensorInfo]:
                 f"the weights cannot be read ({str(error)[:200]}, expected a safetensors file)"
             )
             raise Failure(
-                f"{shown(path)}: {problem}",
+                f"{short_path(path)}: {problem}",
                 fix="restore the file from a copy, or download it again "
                 "(a file of about 130 bytes is a Git LFS pointer)",
             ) from None
@@ -190,7 +190,7 @@ def _unreadable(path: Path, expected: str, error: OSError | ValueError) -> UserE
     else:
         reason = getattr(error, "strerror", None) or error
         problem, fix = f"the file cannot be read ({reason})", "check its permissions"
-    return UserError(f"{shown(path)}: {problem} (expected {expected})", fix=fix)
+    return UserError(f"{short_path(path)}: {problem} (expected {expected})", fix=fix)
 
 
 def _similar_name(path: Path) -> str:

@@ -25,7 +25,7 @@ from torch import nn
 from harken.config import MAX_STEPS
 from harken.decode.search import SearchConfig
 from harken.errors import Failure, UserError
-from harken.inputs import exists, is_file, is_folder, open_input, read_json, shown
+from harken.inputs import exists, is_file, is_folder, open_input, read_json, short_path
 from harken.measure.interval import Estimate, Unit
 from harken.measure.scored_answers import ScoredAnswers, exact_matches, score_answers
 from harken.recipe import AnyTask, Recipe, load_recipe, task_of
@@ -192,7 +192,7 @@ def require_run(folder: Path) -> None:
     """Raise unless the folder holds a finished run."""
     if not exists(folder):
         raise UserError(
-            f"run folder not found: {shown(folder)}",
+            f"run folder not found: {short_path(folder)}",
             fix="check the name, or train a model with `harken train RECIPE.toml`",
         )
     if not is_file(folder / RECIPE):

@@ -13,7 +13,7 @@ from harken.augment.interference import (
     room_response,
     spoken_part,
 )
-from harken.synthetic.draws import rng
+from harken.synthetic.draws import keyed_rng
 
 RATE = 7919
 
@@ -104,14 +104,14 @@ def test_the_spoken_part_has_unit_power() -> None:
 
 
 def test_pink_noise_falls_by_3_decibels_per_octave() -> None:
-    random = rng("noise")
+    random = keyed_rng("noise")
     pink = np.mean([octaves(pink_noise(RATE, random), RATE) for _ in range(31)], axis=0)
     np.testing.assert_allclose(np.diff(pink), -3.01, atol=0.5)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1009, 1024])
 def test_size_and_power_of_noise(size: int) -> None:
-    noise = pink_noise(size, rng(size))
+    noise = pink_noise(size, keyed_rng(size))
     assert noise.shape == (size,)
     assert np.isfinite(noise).all()
     assert noise.any()
@@ -124,14 +124,14 @@ def test_size_and_power_of_noise(size: int) -> None:
 @pytest.mark.parametrize("rate", [8000, 16000])
 @pytest.mark.parametrize("seconds", [0.05, 0.1, 0.4, 1.3])
 def test_decay_time_of_rooms(seconds: float, rate: int) -> None:
-    times = [decay_time(room_response(seconds, rate, rng(seed)), rate) for seed in range(23)]
+    times = [decay_time(room_response(seconds, rate, keyed_rng(seed)), rate) for seed in range(23)]
     np.testing.assert_allclose(times, seconds, rtol=0.15)
     assert np.mean(times) == pytest.approx(seconds, rel=0.03)
     assert np.std(times) > 0  # the rooms differ
 
 
 def test_half_of_the_energy_is_direct_sound() -> None:
-    response = room_response(0.3, RATE, rng(3))
+    response = room_response(0.3, RATE, keyed_rng(3))
     assert np.sum(response**2) == pytest.approx(1.0)
     assert response[0] ** 2 == pytest.approx(0.5)
 

@@ -93,7 +93,7 @@ def test_joined_words_have_times_and_speakers_of_their_own(
 
 def test_made_words_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parts = printed(
-        capsys, "spoken", "--utterances", 10, "--speakers", 5, "--out", tmp_path / "out"
+        capsys, "speech", "--utterances", 10, "--speakers", 5, "--out", tmp_path / "out"
     )
     assert [len(read_utterances(part)) for part in parts] == [8, 1, 1]
 

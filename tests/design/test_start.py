@@ -49,7 +49,7 @@ def model_of(position=None, score=None, norm="layer", place="pre", **choices) ->
 
 
 def sites(model: GPT):
-    return stack_sites(model.stack, model.position, model.length, model.order)
+    return stack_sites(model.stack, model.position, model.length, model.mask_kind)
 
 
 @torch.no_grad()
@@ -142,7 +142,7 @@ def test_frozen_head_can_be_changed_in_eval_mode() -> None:
 @pytest.mark.parametrize(
     ("position", "message"),
     [
-        (LearnedConfig(), "contents of their own size"),
+        (LearnedConfig(), "learned vectors"),
         (NoPositionConfig(), "nothing"),
         (AlibiConfig(), "fixed bias"),
         (RelativeConfig(), "one table for all layers"),

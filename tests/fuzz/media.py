@@ -14,7 +14,6 @@ import soundfile
 from PIL import Image
 
 from fuzz.mutators import HUGE, mutate_bytes, mutate_parts
-from harken.formats import picture as picture_module
 from harken.formats.arrays import read_maps, read_pictures
 from harken.formats.picture import decode_image, image_size, read_image
 from harken.formats.sound import read_sound, read_sound_stream, sound_seconds
@@ -38,7 +37,6 @@ PICTURES: dict[str, dict[str, object]] = {
     "BMP": {},
 }
 RATE, MAX_SECONDS, MAX_PIXELS = 16_000, 5.0, 2**20
-picture_module.MAX_PIXELS = MAX_PIXELS
 
 
 def sound(kind: str) -> bytes:

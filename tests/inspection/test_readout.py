@@ -52,7 +52,7 @@ def encoder_with(
         norm=NormConfig(place="post"),
     )
     model = config.build(53, seed=0).double()
-    score = model.encoder.stack.blocks[0].attention.score
+    score = model.backbone.stack.blocks[0].attention.score
     with torch.no_grad():
         model.embedding.weight.mul_(0.1 / model.embedding.weight.std())
         score.q_proj.weight.copy_(queries)
@@ -74,11 +74,11 @@ def shifted(offset: int, zeroed: int = 0) -> Tensor:
 def test_a_head_written_for_an_offset_is_read_as_that_offset(offset: int) -> None:
     own = torch.eye(WIDTH).double()
     model = encoder_with(SinusoidConfig(), shifted(offset), own)
-    read = reading(model, "encoder." + FIRST)
+    read = reading(model, "backbone." + FIRST)
     assert read.preferred.tolist() == [offset] and read.exact
     # A is key first and W~ query first: exchanged, they prefer -T.
     mistaken = encoder_with(SinusoidConfig(), own, shifted(offset))
-    assert reading(mistaken, "encoder." + FIRST).preferred.tolist() == [-offset]
+    assert reading(mistaken, "backbone." + FIRST).preferred.tolist() == [-offset]
     assert read.position.item() > 0.5 > read.content.item()
 
 
@@ -87,7 +87,7 @@ def test_a_head_written_for_a_band_is_read_as_wide_as_its_waves_fall() -> None:
     own, widths = torch.eye(WIDTH).double(), []
     for zeroed in range(3):
         model = encoder_with(SinusoidConfig(), shifted(3, zeroed), own)
-        read = reading(model, "encoder." + FIRST)
+        read = reading(model, "backbone." + FIRST)
         assert read.preferred.tolist() == [3]
         waves = BASE ** (-2 * torch.arange(zeroed, WIDTH // 2) / WIDTH)
         away = (read.offsets - 3)[:, None] * waves
@@ -101,15 +101,15 @@ def test_rotary_heads_are_read_from_their_mean_query_and_key(offset: int) -> Non
     model = encoder_with(
         RotaryConfig(), torch.zeros(WIDTH, WIDTH), torch.zeros(WIDTH, WIDTH), bias=True
     )
-    score = model.encoder.stack.blocks[0].attention.score
+    score = model.backbone.stack.blocks[0].attention.score
     key = torch.randn(WIDTH, generator=torch.Generator().manual_seed(1)).double()
-    there = model.encoder.position.rotation(torch.tensor([[[abs(offset)]]]))
+    there = model.backbone.position.rotation(torch.tensor([[[abs(offset)]]]))
     sign = 1 if offset < 0 else -1  # the query that is turned back by T meets the key T before
     turned = rotate(key[None, None, None], Rotation(there.cosine, sign * there.sine))
     with torch.no_grad():
         score.q_proj.bias.copy_(turned[0, 0, 0])
         score.k_proj.bias.copy_(key)
-    read = reading(model, "encoder." + FIRST)
+    read = reading(model, "backbone." + FIRST)
     assert read.preferred.tolist() == [offset]
     assert_close(read.position, torch.ones(1).double())
 
@@ -229,8 +229,8 @@ def test_tokens_come_down_the_path_of_norms() -> None:
         width=8, embedding_norm=True, segments=2, norm=NormConfig(place="post")
     )
     model = bert.build(7, seed=0)
-    assert norms(model, "encoder." + FIRST) == ["encoder.norm"]
-    path = input_path(model, "encoder." + FIRST)
+    assert norms(model, "backbone." + FIRST) == ["backbone.norm"]
+    path = input_path(model, "backbone." + FIRST)
     assert_close(path.table, model.embedding.weight + model.segment.weight[0])
 
 

@@ -26,8 +26,8 @@ from small_models import (
     LAYERS,
     LEGAL,
     WIDTH,
+    MaskCase,
     Norm,
-    Seen,
     small_config,
     small_model,
     stirred,
@@ -170,7 +170,12 @@ def test_a_custom_kernel_still_computes_the_output() -> None:
 @pytest.mark.parametrize("block", [1, 60, 1 << 20])
 @pytest.mark.parametrize(("score", "position", "norm", "seen"), CASES)
 def test_chosen_heads_and_steps_are_those_of_the_whole_table(
-    score: str, position: str, norm: Norm, seen: Seen, block: int, monkeypatch: pytest.MonkeyPatch
+    score: str,
+    position: str,
+    norm: Norm,
+    seen: MaskCase,
+    block: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By blocks of any size, for every score, mask and position, in packed rows."""
     model = small_model(score, position, norm, seen)

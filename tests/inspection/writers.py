@@ -58,7 +58,7 @@ class Writer:
 
     def prefix(self, item: int) -> list[int]:
         """Return the tokens before the generated ones."""
-        if isinstance(self.stepper, LMStepper):
+        if type(self.stepper) is LMStepper:
             tokens: list[int] = self.prompts[item, self.present[item]].tolist()
             return tokens
         return [START]

@@ -16,11 +16,11 @@ from harken.measure.interval import (
     Sample,
     autocorrelation_time,
     block_sums,
+    format_interval,
+    format_value,
     ratio,
     share,
     share_within,
-    shown,
-    shown_interval,
     signed,
     signed_interval,
 )
@@ -127,7 +127,7 @@ def test_one_example_has_no_interval(name: str) -> None:
     estimate = ONE[name].estimate()
     assert estimate.value is not None
     assert (estimate.low, estimate.high) == (None, None)
-    assert shown_interval(estimate) == "n/a"
+    assert format_interval(estimate) == "n/a"
 
 
 def test_nothing_counted_is_undefined() -> None:
@@ -136,7 +136,7 @@ def test_nothing_counted_is_undefined() -> None:
         mean_over_words("attention_in_box", [[], []]),
     ):
         assert sample.estimate() == Estimate(None, None, None, "share", 0)
-    assert shown(None, "share") == "n/a"
+    assert format_value(None, "share") == "n/a"
 
 
 def test_examples_that_do_not_differ_have_no_interval() -> None:
@@ -217,9 +217,9 @@ def test_a_metric_of_unequal_parts_stays_within_its_scale() -> None:
 
 
 def test_values_as_text() -> None:
-    assert shown(0.125, "error") == "12.5 %"
+    assert format_value(0.125, "error") == "12.5 %"
     assert signed(-0.125, "error") == "-12.5"
-    assert shown_interval(Estimate(0.5, 0.25, 0.75)) == "25.0 % - 75.0 %"
+    assert format_interval(Estimate(0.5, 0.25, 0.75)) == "25.0 % - 75.0 %"
     assert signed_interval(-0.01, 0.02, "share") == "-1.0 to +2.0"
     assert signed_interval(None, None, "nats") == "n/a"
 

@@ -165,7 +165,7 @@ def test_a_masked_model_reads_the_mask_between_two_ends() -> None:
     model = stirred(EVERY["masked transformer"])
     assert isinstance(model, MaskedLM)
     read = model.embedding(torch.tensor([[END, 5, MASK, 11, END]]))
-    state = model.encoder(read)[0, 2]
+    state = model.backbone(read)[0, 2]
     expected = model.embedding.weight @ (model.out.weight @ state)
     ours = scores_of(model, [5, 7, 11], [False, True, False])
     assert_close(ours[0], expected, rtol=0, atol=1e-12)

@@ -191,7 +191,7 @@ def test_agrees_with_pytorch() -> None:
     own = ours.state_dict()
     for number, block in enumerate(theirs.layers):
         assert isinstance(block, nn.TransformerEncoderLayer)
-        at = f"encoder.stack.blocks.{number}"
+        at = f"backbone.stack.blocks.{number}"
         for part in ("weight", "bias"):
             names = ("score.q_proj", "score.k_proj", "v_proj")
             fused = torch.cat([own[f"{at}.attention.{name}.{part}"] for name in names])
@@ -205,9 +205,9 @@ def test_agrees_with_pytorch() -> None:
             ):
                 getattr(module, part).copy_(own[f"{at}.{name}.{part}"])
     present = torch.arange(7) < torch.tensor([[4], [7]])
-    summed = own["embedding.weight"][TOKENS] + own["encoder.position.tables.0.weight"][:7]
+    summed = own["embedding.weight"][TOKENS] + own["backbone.position.tables.0.weight"][:7]
     entered = nn.functional.layer_norm(
-        summed, (width,), own["encoder.norm.weight"], own["encoder.norm.bias"], eps=1e-3
+        summed, (width,), own["backbone.norm.weight"], own["backbone.norm.bias"], eps=1e-3
     )
     expected = theirs(entered, src_key_padding_mask=~present)
     assert_close(ours(TOKENS, present=present)[present], expected[present], rtol=0, atol=1e-12)
@@ -216,9 +216,9 @@ def test_agrees_with_pytorch() -> None:
 @torch.no_grad()
 def test_the_entrance_is_normed_only_where_asked() -> None:
     plain = TextEncoderConfig(layers=1, width=12, max_length=7).build(VOCABULARY, seed=0)
-    assert not any(name.startswith(("encoder.norm.", "segment.")) for name in plain.state_dict())
+    assert not any(name.startswith(("backbone.norm.", "segment.")) for name in plain.state_dict())
     normed = TextEncoderConfig(layers=1, width=12, max_length=7, embedding_norm=True)
-    assert {"encoder.norm.weight", "encoder.norm.bias"} <= set(
+    assert {"backbone.norm.weight", "backbone.norm.bias"} <= set(
         normed.build(VOCABULARY, 0).state_dict()
     )
 

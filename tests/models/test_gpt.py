@@ -20,8 +20,8 @@ from small_models import (
     POSITIONS,
     VOCABULARY,
     WIDTH,
+    MaskCase,
     Norm,
-    Seen,
     small_config,
     small_model,
     stirred,
@@ -61,7 +61,7 @@ every_model = pytest.mark.parametrize(("score", "position", "norm", "seen"), CAS
 @every_model
 @torch.no_grad()
 def test_ragged_chunks_equal_each_row_alone(
-    score: str, position: str, norm: Norm, seen: Seen
+    score: str, position: str, norm: Norm, seen: MaskCase
 ) -> None:
     model = small_model(score, position, norm, seen)
     check_ragged_chunks(model, VOCABULARY, LENGTH, max_examples=4)

@@ -20,8 +20,8 @@ from small_models import (
     SCORES,
     VOCABULARY,
     WINDOW,
+    MaskCase,
     Norm,
-    Seen,
     small_config,
     small_model,
 )
@@ -78,14 +78,14 @@ def test_a_clash_is_refused_with_the_reason(score: str, position: str) -> None:
         small_config(score, position)
 
 
-def reach(seen: Seen) -> int:
+def reach(seen: MaskCase) -> int:
     """The farthest token back that a state knows of."""
     return WINDOW * LAYERS if seen == "window" else LENGTH
 
 
 @every_model
 @torch.no_grad()
-def test_later_tokens_change_nothing(score: str, position: str, norm: Norm, seen: Seen) -> None:
+def test_later_tokens_change_nothing(score: str, position: str, norm: Norm, seen: MaskCase) -> None:
     model = small_model(score, position, norm, seen).float()
 
     @given(seeds, st.integers(1, LENGTH - 1), st.integers(1, 3))
@@ -107,7 +107,7 @@ def test_later_tokens_change_nothing(score: str, position: str, norm: Norm, seen
 
 @every_model
 def test_gradients_do_not_reach_later_tokens(
-    score: str, position: str, norm: Norm, seen: Seen
+    score: str, position: str, norm: Norm, seen: MaskCase
 ) -> None:
     model, embedded = small_model(score, position, norm, seen), []
     model.embedding.register_forward_hook(lambda *call: embedded.append(call[-1]))
@@ -128,7 +128,7 @@ def test_padding_on_the_right_changes_nothing(
     score: str,
     position: str,
     norm: Norm,
-    seen: Seen,
+    seen: MaskCase,
     dtype: torch.dtype,
     tolerance: float,
     strength: float,
@@ -176,7 +176,7 @@ def test_a_packed_text_reads_as_if_alone(
     score: str,
     position: str,
     norm: Norm,
-    seen: Seen,
+    seen: MaskCase,
     dtype: torch.dtype,
     tolerance: float,
     strength: float,
@@ -204,7 +204,7 @@ def test_a_packed_text_reads_as_if_alone(
 @every_model
 @torch.no_grad()
 def test_packed_neighbors_do_not_see_each_other(
-    score: str, position: str, norm: Norm, seen: Seen
+    score: str, position: str, norm: Norm, seen: MaskCase
 ) -> None:
     model = small_model(score, position, norm, seen).float()
     batch = pack([3, 5, 2], room=12, seed=4)
@@ -219,7 +219,7 @@ def test_packed_neighbors_do_not_see_each_other(
 
 @every_model
 def test_gradients_stay_inside_a_packed_text(
-    score: str, position: str, norm: Norm, seen: Seen
+    score: str, position: str, norm: Norm, seen: MaskCase
 ) -> None:
     model, embedded = small_model(score, position, norm, seen), []
     model.embedding.register_forward_hook(lambda *call: embedded.append(call[-1]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harken.synthetic import speech as module
-from harken.synthetic.draws import rng
+from harken.synthetic.draws import keyed_rng
 from harken.synthetic.speech import (
     DIGITS,
     PHONES,
@@ -22,7 +22,7 @@ AVERAGE = Speaker("average", pitch=120.0, scale=1.0, tempo=1.0, level=-26.0, til
 
 
 def said(words: str, voice: Speaker, *, noise: float = 120.0, seed: int = 3) -> SpokenSignal:
-    return say(words.split(), voice, RATE, noise, rng(seed))
+    return say(words.split(), voice, RATE, noise, keyed_rng(seed))
 
 
 def spectrum(signal: np.ndarray, smooth: float = 150.0) -> np.ndarray:

@@ -361,7 +361,7 @@ def test_attention_of_the_line_that_was_read(recipe_file: Path) -> None:
     assert view.queries[0] == view.queries[-1] == SPECIAL[END]
     assert view.queries.count(SPECIAL[MASK]) == 1
     seen = []
-    trained.model.encoder.register_forward_hook(lambda *call: seen.append(call[1][0].shape[1]))
+    trained.model.backbone.register_forward_hook(lambda *call: seen.append(call[1][0].shape[1]))
     example.run()
     assert seen == [len(view.queries)]
 

@@ -330,7 +330,7 @@ def test_a_long_sentence_is_tagged_in_windows(desk: Path) -> None:
 def test_batches_of_a_long_sentence_are_bounded(desk: Path, body: str) -> None:
     trained = untrained(desk, body)
     shapes: list[torch.Size] = []
-    trained.model.encoder.register_forward_pre_hook(
+    trained.model.backbone.register_forward_pre_hook(
         lambda module, inputs: shapes.append(inputs[0].shape)
     )
     words = [f"{LETTERS[number % 13]}{number}a" for number in range(3_000)]

@@ -32,7 +32,7 @@ from harken.augment.interference import (
 from harken.config.spelling import nearest
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.synthetic.draws import rng
+from harken.synthetic.draws import keyed_rng
 from harken.synthetic.recordings import Signal, within_range
 
 TALKERS = 6  # of babble
@@ -135,7 +135,7 @@ def apply_condition(
 def change_recording(condition: Condition, scene: Scene, index: int) -> tuple[Signal, Utterance]:
     """Return one recording of the set under a condition."""
     signal, utterance = scene.signals[index], scene.utterances[index]
-    random = rng("condition", condition.kind, scene.seed, index)
+    random = keyed_rng("condition", condition.kind, scene.seed, index)
     if condition.kind == "references":
         return signal, _with_errors(utterance, condition.amount, scene.vocabulary, random)
     if not signal.any() or condition == QUIET:

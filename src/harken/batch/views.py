@@ -95,7 +95,7 @@ def draw_views(
     windows = cut_windows(corrupted.texts, max_length, generator)
     views = [
         cut_windows(whole.texts, max_length, generator),
-        rotate(rotated, max_length, generator),
+        rotate_texts(rotated, max_length, generator),
         shuffle(shuffled, config.chunk, max_length + SPAN_MASKS, mask, generator),
         corrupt_spans(windows, config.span, mask, generator),
     ]
@@ -120,7 +120,7 @@ def cut_windows(documents: Ragged, max_length: int, generator: np.random.Generat
     return ragged_slices(documents.values, starts, lengths)
 
 
-def rotate(documents: TitledTexts, max_length: int, generator: np.random.Generator) -> Ragged:
+def rotate_texts(documents: TitledTexts, max_length: int, generator: np.random.Generator) -> Ragged:
     """Rotate each text after its title by a random number of tokens, then truncate it."""
     texts, titles = documents
     rest = np.maximum(texts.lengths - titles, 1)

@@ -142,9 +142,9 @@ def print_metrics(record: Mapping[str, Any]) -> None:
 
 def value_and_interval(estimate: "Estimate") -> tuple[str, str]:
     """Return a value and its interval as texts."""
-    from harken.measure.interval import shown, shown_interval
+    from harken.measure.interval import format_interval, format_value
 
-    return shown(estimate.value, estimate.unit), shown_interval(estimate)
+    return format_value(estimate.value, estimate.unit), format_interval(estimate)
 
 
 def value_with_interval(estimate: "Estimate | None") -> str:

@@ -16,7 +16,7 @@ from harken.config.lines import Key, key_parts, lines_of
 from harken.config.schema import Types
 from harken.config.write import absolute, inline
 from harken.errors import UserError
-from harken.inputs import is_folder, read_input, shown
+from harken.inputs import is_folder, read_input, short_path
 
 MAX_BYTES = 2**16  # a recipe has about 2,000
 MAX_DEPTH = 32  # of tables and arrays
@@ -119,7 +119,7 @@ def read(path: Path) -> str:
     if is_folder(path):
         recipes = sorted(path.glob("*.toml"))
         fix = f"did you mean {recipes[0]}?" if recipes else "name a file inside it"
-        raise UserError(f"{shown(path)}: this is a folder (expected a TOML file)", fix=fix)
+        raise UserError(f"{short_path(path)}: this is a folder (expected a TOML file)", fix=fix)
     data = read_input(path, "a TOML file", max_bytes=MAX_BYTES).removeprefix(codecs.BOM_UTF8)
     try:
         return data.decode()

@@ -18,7 +18,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from harken.errors import UserError
-from harken.inputs import read_json, shown
+from harken.inputs import read_json, short_path
 
 MAX_BYTES = 2**25  # Llama 3 has 17 million, a vocabulary of a million words about 26 million
 MAX_TOKENS = 2**21
@@ -196,7 +196,7 @@ ADDED_FIELDS: dict[str, Check] = {
 def load_tokenizer(path: Path) -> Tokenizer:
     """Load a tokenizer; raise `UserError` for what is not in the closed list of components."""
     content = read_json(path, "a tokenizer", max_bytes=MAX_BYTES)
-    with tokenizer_errors(f"{shown(path)}: the tokenizer cannot be loaded"):
+    with tokenizer_errors(f"{short_path(path)}: the tokenizer cannot be loaded"):
         return Tokenizer.from_str(json.dumps(_checked(content)))
 
 

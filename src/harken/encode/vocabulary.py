@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from harken.encode.tokenizer_file import load_tokenizer, tokenizer_errors
 from harken.errors import Failure, UserError
-from harken.inputs import shown
+from harken.inputs import short_path
 
 PAD, UNKNOWN, MASK, END = range(4)
 SPECIAL = ("<pad>", "<unknown>", "<mask>", "<end>")
@@ -97,9 +97,9 @@ class Vocabulary:
             tokenizer = load_tokenizer(path)
             numbers = tokenizer.get_vocab(with_added_tokens=True)
             if sorted(numbers.values()) != list(range(len(numbers))):
-                raise UserError(f"{shown(path)}: the numbers of its tokens have gaps", fix="")
+                raise UserError(f"{short_path(path)}: the numbers of its tokens have gaps", fix="")
             if [numbers.get(token) for token in SPECIAL] != list(range(len(SPECIAL))):
-                raise UserError(f"{shown(path)}: its first tokens are not {SPECIAL}", fix="")
+                raise UserError(f"{short_path(path)}: its first tokens are not {SPECIAL}", fix="")
         except UserError as error:
             raise Failure(
                 f"{error.message} (expected the file that the run wrote)",

@@ -21,7 +21,7 @@ from harken.config import bounded
 from harken.encode.vocabulary import UNKNOWN, VocabularySizes
 from harken.errors import Failure, UserError
 from harken.formats.examples import Sentence
-from harken.inputs import read_json, shown
+from harken.inputs import read_json, short_path
 
 FIRST = UNKNOWN + 1  # the first row and the first character after PAD and UNKNOWN
 MAX_BYTES = 2**26
@@ -147,8 +147,8 @@ class WordVocabulary:
             return cls(**_parsed(read_json(path, "a list of words", max_bytes=MAX_BYTES)))
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failure(
-                f"{shown(path)}: the list of words cannot be read ({error}; expected the file that "
-                "the run wrote)",
+                f"{short_path(path)}: the list of words cannot be read ({error}; expected the file "
+                "that the run wrote)",
                 fix="restore it from a copy, or train again",
             ) from None
 

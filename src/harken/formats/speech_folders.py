@@ -23,7 +23,7 @@ from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.manifest import checked_utterances
 from harken.formats.text import Line, read_lines, read_whole
-from harken.inputs import is_file, is_folder, shown
+from harken.inputs import is_file, is_folder, short_path
 
 SOUND_SUFFIXES = (
     *(".wav", ".flac", ".mp3", ".ogg", ".oga", ".opus"),
@@ -67,7 +67,7 @@ def _utterances(folder: Path) -> Utterances:
 
 def _require_folder(folder: Path) -> None:
     if not is_folder(folder):
-        message = f"{shown(folder)}: folder not found (expected one of sound files)"
+        message = f"{short_path(folder)}: folder not found (expected one of sound files)"
         raise UserError(message, fix="check the name")
 
 

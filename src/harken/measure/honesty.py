@@ -56,7 +56,7 @@ class FictionalNames:
     of_first: int  # count of answers of a known name with the same first words
     of_last: int  # the same for the last word
     confidence_summaries: Sequence[ConfidenceSummary]  # of real names, then of fictional names
-    commonest: Sequence[tuple[str, int, int]]  # answer, count, count in training
+    most_frequent: Sequence[tuple[str, int, int]]  # answer, count, count in training
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -190,5 +190,5 @@ def _fictional(
             for name, confidences in kinds.items()
             if len(confidences)
         ],
-        commonest=[(text, n, known.times.get(text, 0)) for text, n in frequent[:MAX_FREQUENT]],
+        most_frequent=[(text, n, known.times.get(text, 0)) for text, n in frequent[:MAX_FREQUENT]],
     )

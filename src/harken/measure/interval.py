@@ -30,7 +30,7 @@ BLOCK = 15  # autocorrelation times in a block, where the text is long enough fo
 MIN_PIECES = 100  # of a text; the autocorrelation of fewer cannot be estimated
 
 Unit = Literal["share", "error", "points", "nats", "bits", "perplexity", "seconds"]
-SHARES = ("share", "error")  # shown in per cent; an error rate should be small
+SHARES = ("share", "error")  # format_value in per cent; an error rate should be small
 LOWER_IS_BETTER = ("error", "nats", "bits", "perplexity", "seconds")
 FINE = ("nats", "bits", "seconds")  # three decimals matter
 UNDEFINED = "n/a"
@@ -56,7 +56,7 @@ class Estimate:
     n: int | None = None
 
 
-def shown(value: float | None, unit: Unit) -> str:
+def format_value(value: float | None, unit: Unit) -> str:
     """Return a value as text, without the name of its unit."""
     if value is None:
         return UNDEFINED
@@ -65,11 +65,12 @@ def shown(value: float | None, unit: Unit) -> str:
     return f"{value:.3f}" if unit in FINE else f"{value:.1f}"
 
 
-def shown_interval(estimate: Estimate) -> str:
+def format_interval(estimate: Estimate) -> str:
     """Return the interval as text."""
     if estimate.low is None or estimate.high is None:
         return UNDEFINED
-    return f"{shown(estimate.low, estimate.unit)} - {shown(estimate.high, estimate.unit)}"
+    low, high = (format_value(end, estimate.unit) for end in (estimate.low, estimate.high))
+    return f"{low} - {high}"
 
 
 def signed(value: float, unit: Unit) -> str:

@@ -161,17 +161,17 @@ class MaskedLM(ClozeModel):
         super().__init__()
         self.mask, self.end = mask, end
         self.embedding = TokenEmbedding(vocabulary, config.width)
-        self.encoder = build_encoder(config.encoder, config.width)
-        self.out = nn.Linear(self.encoder.width, config.width, bias=False)
+        self.backbone = build_encoder(config.encoder, config.width)
+        self.out = nn.Linear(self.backbone.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
-        initialize(self, self.encoder.layers, seed)
+        initialize(self, self.backbone.layers, seed)
         init_unit_length(self.embedding, (self.out,), seed)
 
     def states(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N J"]:
-        limit = self.encoder.length
+        limit = self.backbone.length
         check_blanks(tokens, present, blanks, None if limit is None else limit - EDGES)
         masked = between_ends(tokens.masked_fill(blanks, self.mask), present, self.end)
         embedded: Tensor = self.dropout(self.embedding(masked))
-        states: Tensor = self.encoder(embedded, F.pad(present, (EDGES, 0), value=True))
+        states: Tensor = self.backbone(embedded, F.pad(present, (EDGES, 0), value=True))
         chosen: Tensor = self.out(self.dropout(states[:, 1:-1][blanks]))
         return chosen

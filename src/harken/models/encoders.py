@@ -205,8 +205,8 @@ class TextEncoder(nn.Module):
         self.segment: nn.Embedding | None = None
         if config.segments > 0:
             self.segment = SegmentEmbedding(config.segments, config.width)
-        self.encoder = TransformerEncoder(config, config.width)
-        self.length, self.width = self.encoder.length, self.encoder.width
+        self.backbone = TransformerEncoder(config, config.width)
+        self.length, self.width = self.backbone.length, self.backbone.width
         initialize(self, config.layers, seed)
 
     def forward(
@@ -222,4 +222,4 @@ class TextEncoder(nn.Module):
         if self.segment is not None:
             segments = torch.zeros_like(tokens) if segments is None else segments
             embedded = embedded + self.segment(segments)
-        return cast(Tensor, self.encoder(embedded, present))
+        return cast(Tensor, self.backbone(embedded, present))

@@ -237,14 +237,14 @@ def _bert_renaming(config: TextEncoderConfig, vocabulary: int) -> Renaming:
     width, inner = config.width, cast(int, config.feedforward.inner)
     for ours, theirs, rows in (
         ("embedding", "word", vocabulary),
-        ("encoder.position.tables.0", "position", config.max_length),
+        ("backbone.position.tables.0", "position", config.max_length),
         ("segment", "token_type", config.segments),
     ):
         name = f"embeddings.{theirs}_embeddings.weight"
         yield f"{ours}.weight", WeightSource(name, (rows, width))
-    yield from _norm("embeddings.LayerNorm", "encoder.norm", width)
+    yield from _norm("embeddings.LayerNorm", "backbone.norm", width)
     for layer in range(config.layers):
-        of, to = f"encoder.layer.{layer}", f"encoder.stack.blocks.{layer}"
+        of, to = f"encoder.layer.{layer}", f"backbone.stack.blocks.{layer}"
         for theirs, ours, sizes in (
             ("attention.self.query", "attention.score.q_proj", (width, width)),
             ("attention.self.key", "attention.score.k_proj", (width, width)),

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from harken.errors import Failure, UserError
-from harken.inputs import is_file, read_json, safetensors_header, shown
+from harken.inputs import is_file, read_json, safetensors_header, short_path
 
 LARGEST_CONFIG = 2**20  # bytes
 LARGEST_INDEX = 2**24
@@ -122,14 +122,14 @@ def read_object(path: Path, max_bytes: int) -> dict[str, Any]:
     """Read a JSON object of a Hugging Face folder."""
     if not is_file(path):
         raise UserError(
-            f"{shown(path)}: file not found (expected a Hugging Face folder with {CONFIG} and "
+            f"{short_path(path)}: file not found (expected a Hugging Face folder with {CONFIG} and "
             f"{WEIGHTS})",
             fix="give the folder of a downloaded model, or one that save_pretrained wrote",
         )
     values = read_json(path, "a JSON object", max_bytes=max_bytes)
     if not isinstance(values, dict):
         raise UserError(
-            f"{shown(path)}: this is not a JSON object (got {type(values).__name__})",
+            f"{short_path(path)}: this is not a JSON object (got {type(values).__name__})",
             fix=f"restore {path.name} from the source of the model",
         )
     return values
@@ -174,7 +174,7 @@ class Stored:
                 tensor: Tensor = file.get_tensor(self.name)
         except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
             raise Failure(
-                f"{shown(self.path)}: the tensor {self.name[:60]!r} cannot be read "
+                f"{short_path(self.path)}: the tensor {self.name[:60]!r} cannot be read "
                 f"({str(error)[:200]}, expected a safetensors file)",
                 fix="download the file again",
             ) from None

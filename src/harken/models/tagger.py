@@ -196,11 +196,11 @@ class Tagger(nn.Module):
         if not isinstance(config.characters, NoCharactersConfig):
             self.characters = config.characters.build(characters)
         self.neighbors = CBOW(neighbors, word_width, words) if neighbors else None
-        self.encoder = build_encoder(config.encoder, config.width)
+        self.backbone = build_encoder(config.encoder, config.width)
         self.dropout = Dropout(config.dropout)
-        self.classifier = OutputLinear(self.encoder.width, tags)
-        self.length = self.encoder.length
-        initialize(self, self.encoder.layers, seed)
+        self.classifier = OutputLinear(self.backbone.width, tags)
+        self.length = self.backbone.length
+        initialize(self, self.backbone.layers, seed)
 
     def forward(
         self,
@@ -228,5 +228,5 @@ class Tagger(nn.Module):
         if self.characters is not None:
             features: Tensor = self.characters(spellings, spelt)
             vectors = torch.cat((vectors, features[forms]), dim=-1)
-        states: Tensor = self.encoder(self.dropout(vectors), present)
+        states: Tensor = self.backbone(self.dropout(vectors), present)
         return cast(Tensor, self.classifier(self.dropout(states)))

@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from harken.measure.interval import Estimate, shown_interval
+from harken.measure.interval import Estimate, format_interval
 from harken.report.axis import log_axis, rounded, stack_labels, ticks
 from harken.report.markup import grouped
 from harken.report.page import macro
@@ -200,7 +200,7 @@ def _describe(series: Series, parts: Sequence[Points]) -> str:
 def stacked_bar(parts: Mapping[str, Estimate]) -> Markup:
     """Return the parts of a whole as one bar, with a legend that also names empty parts."""
     shares = [100 * (part.value or 0.0) for part in parts.values()]
-    intervals = map(shown_interval, parts.values())
+    intervals = map(format_interval, parts.values())
     starts = np.cumsum([0.0, *shares]).tolist()
     rows = list(zip(_PARTS, parts, starts, shares, intervals, strict=False))
     return macro("chart.html", "stacked_bar", parts=rows)

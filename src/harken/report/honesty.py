@@ -8,7 +8,7 @@ from markupsafe import Markup
 from harken.measure.abstention import PROBABILITY, RiskGuarantee
 from harken.measure.calibration import AnswerGroup
 from harken.measure.honesty import MARKED, Honesty
-from harken.measure.interval import Estimate, shown, shown_interval
+from harken.measure.interval import Estimate, format_interval, format_value
 from harken.measure.nearest_name_errors import NearestNameErrors
 from harken.report.chart import Series, VerticalLine, chart, stacked_bar
 from harken.report.page import Section, render
@@ -60,7 +60,7 @@ def honesty_section(honesty: Honesty) -> Section:
 
 def _group_table(title: str, groups: Sequence[AnswerGroup]) -> Markup:
     rows = [
-        ResultRow(g.name, g.n, g.right, f"mean confidence {shown(g.confidence, 'share')}")
+        ResultRow(g.name, g.n, g.right, f"mean confidence {format_value(g.confidence, 'share')}")
         for g in groups
     ]
     caption = f"By {title}: the dot is the measured value, the bar its 95 % interval."
@@ -81,8 +81,8 @@ def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
         radii=[3 + 6 * (group.n / largest) ** 0.5 for group in bins],
     )
     text = "; ".join(
-        f"{group.n} answers with confidence {shown(group.confidence, 'share')}: "
-        f"{shown(group.right.value, group.right.unit)} correct"
+        f"{group.n} answers with confidence {format_value(group.confidence, 'share')}: "
+        f"{format_value(group.right.value, group.right.unit)} correct"
         for group in bins
     )
     return chart(
@@ -110,8 +110,8 @@ def _risk(honesty: Honesty, thresholds: Sequence[float]) -> Markup:
         y_label="error rate of answered questions",
         percent=True,
         marks=marks,
-        description=f"{shown(curve.risk[-1], 'error')} wrong if all questions are answered, "
-        f"{shown(half, 'error')} for the most confident half.",
+        description=f"{format_value(curve.risk[-1], 'error')} wrong if all questions are answered, "
+        f"{format_value(half, 'error')} for the most confident half.",
     )
 
 
@@ -137,7 +137,7 @@ def _fictional_tables(honesty: Honesty) -> list[Markup]:
     caption = f"The threshold is that for at most {_rate(MARKED)} errors."
     confidences = []
     for group in fictional.confidence_summaries:
-        above = "no threshold" if group.above is None else shown(group.above, "share")
+        above = "no threshold" if group.above is None else format_value(group.above, "share")
         confidences.append((group.name, group.n, f"{group.median:.2f}", above))
     answers = sorted(fictional.said, key=lambda answer: -answer.confidence)[:EXAMPLES]
     examples = [(answer.name, answer.answer, f"{answer.confidence:.2f}") for answer in answers]
@@ -145,13 +145,15 @@ def _fictional_tables(honesty: Honesty) -> list[Markup]:
     columns = ("fictional name", "answer", "confidence")
     return [
         plain_table(header, confidences, caption=caption if has_threshold else ""),
-        plain_table(("most frequent answers", "count", "count in training"), fictional.commonest),
+        plain_table(
+            ("most frequent answers", "count", "count in training"), fictional.most_frequent
+        ),
         plain_table(columns, examples, caption="The most confident answers."),
     ]
 
 
 def _with_interval(estimate: Estimate) -> str:
-    return f"{shown(estimate.value, estimate.unit)} ({shown_interval(estimate)})"
+    return f"{format_value(estimate.value, estimate.unit)} ({format_interval(estimate)})"
 
 
 def _rate(rate: float) -> str:

@@ -4,7 +4,7 @@ import platform
 
 import torch
 
-from harken.measure.interval import shown, shown_interval
+from harken.measure.interval import format_interval, format_value
 from harken.run import RECIPE, REPORT, Run
 from harken.tasks.prediction import Evaluation
 from harken.version import __version__
@@ -14,8 +14,8 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
     """Return the README of a run folder."""
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
     figures = "\n".join(
-        f"| {name.replace('_', ' ')} | {shown(metric.value, metric.unit)} "
-        f"| {shown_interval(metric)} | {evaluation.units(name):,} "
+        f"| {name.replace('_', ' ')} | {format_value(metric.value, metric.unit)} "
+        f"| {format_interval(metric)} | {evaluation.units(name):,} "
         f"| {evaluation.notes.get(name, '')} |"
         for name, metric in evaluation.metrics.items()
     )

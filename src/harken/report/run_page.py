@@ -6,7 +6,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from harken.config import as_plain
-from harken.measure.interval import SHARES, shown
+from harken.measure.interval import SHARES, format_value
 from harken.measure.scored_answers import exact_matches
 from harken.report import tables
 from harken.report.attention_page import attention_figure, example_title
@@ -46,7 +46,7 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
     settings = tables.settings_table(as_plain(run.recipe))
     return page(
         f"{run.recipe.task}: {run.folder.name}",
-        subtitle=f"{metric_name(name).capitalize()} {shown(first.value, first.unit)} on "
+        subtitle=f"{metric_name(name).capitalize()} {format_value(first.value, first.unit)} on "
         f"{evaluation.n} held-out examples",
         facts={
             "task": run.recipe.task,
@@ -133,7 +133,7 @@ def _examples(evaluation: Evaluation) -> Section:
     wrong, right = ([e for e in examples if e.correct is kind] for kind in (False, True))
     lead = (
         f"{sum(correct)} of {len(correct)} outputs are correct. The first {EXAMPLES} of each kind "
-        "are shown, sorted by confidence."
+        "are format_value, sorted by confidence."
     )
     body = tables.examples_table([*wrong[:EXAMPLES], *right[:EXAMPLES]])
     return Section(title="Examples", lead=lead, body=body)

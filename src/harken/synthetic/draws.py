@@ -42,7 +42,7 @@ class Dice:
         return items[self.below(len(items))]
 
 
-def rng(*key: int | str) -> np.random.Generator:
+def keyed_rng(*key: int | str) -> np.random.Generator:
     """Return a random generator that depends only on the key."""
     return np.random.Generator(np.random.Philox(key=Dice(*key).below(1 << 128)))
 

@@ -17,7 +17,7 @@ from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.sound import read_sound
 from harken.formats.split import Part, hold_out, part_sizes
-from harken.synthetic.draws import require_bounds, require_range, rng
+from harken.synthetic.draws import keyed_rng, require_bounds, require_range
 from harken.synthetic.recordings import (
     RecordedFiles,
     Recording,
@@ -100,7 +100,7 @@ def joined_sentences(
         speakers.setdefault(recording.speaker, []).append(recording)
     names = sorted(speakers)
     for index in range(count):
-        random = rng("joined", config.seed, part, index)
+        random = keyed_rng("joined", config.seed, part, index)
         own = speakers[names[random.integers(len(names))]]
         words = random.integers(config.min_words, config.max_words, endpoint=True)
         chosen = [own[number] for number in random.integers(len(own), size=words)]

@@ -37,7 +37,7 @@ from PIL import Image
 from harken.files import replacing, replacing_folder
 from harken.formats.examples import Box, CaptionedImage
 from harken.formats.split import PARTS, Part, part_sizes
-from harken.synthetic.draws import require_bounds, require_generated, require_range, rng
+from harken.synthetic.draws import keyed_rng, require_bounds, require_generated, require_range
 
 Plane = Float[np.ndarray, "Y X"]
 Picture = UInt8[np.ndarray, "Y X 3"]
@@ -145,13 +145,13 @@ class ScenesFiles:
 
 def held_out_pairs(seed: int) -> set[tuple[str, str]]:
     """Return the pairs that `new_pairs` reserves for test: one per color and per shape."""
-    shapes = rng("drawn pairs", seed).permutation(list(SHAPES)).tolist()
+    shapes = keyed_rng("drawn pairs", seed).permutation(list(SHAPES)).tolist()
     return set(zip(COLORS, shapes, strict=True))
 
 
 def drawn(config: ScenesConfig, part: Part, index: int) -> Drawn:
     """Draw one scene; its boxes are those of the image without noise."""
-    random = rng("drawn", config.seed, part, index)
+    random = keyed_rng("drawn", config.seed, part, index)
     shapes = _draw_shapes(config, part, random)
     picture = np.full((config.size, config.size, 3), random.integers(*_BACKGROUND), dtype=np.uint8)
     boxes = [paint(picture, shape) for shape in shapes]

@@ -25,7 +25,7 @@ from jaxtyping import Float
 
 from harken.formats.examples import Utterance
 from harken.formats.split import Part, part_sizes
-from harken.synthetic.draws import require_bounds, require_range, rng
+from harken.synthetic.draws import keyed_rng, require_bounds, require_range
 from harken.synthetic.recordings import (
     RecordedFiles,
     Recording,
@@ -130,7 +130,7 @@ def spoken(config: SpeechConfig, part: Part, index: int) -> Recording:
     """Generate one utterance; its path is relative to the manifest."""
     numbers = voices(config, part)
     voice = speaker(config.seed, numbers[index % len(numbers)])
-    random = rng("spoken", config.seed, part, index)
+    random = keyed_rng("spoken", config.seed, part, index)
     count = random.integers(config.min_words, config.max_words, endpoint=True)
     words = [config.words[number] for number in random.integers(len(config.words), size=count)]
     signal, edges = say(words, voice, config.sample_rate, config.snr, random)
@@ -177,7 +177,7 @@ class SpokenSignal(NamedTuple):
 
 def speaker(seed: int, number: int) -> Speaker:
     """Return a voice; high voices tend to have short vocal tracts."""
-    random = rng("speaker", seed, number)
+    random = keyed_rng("speaker", seed, number)
     height, own = random.uniform(-1.0, 1.0), random.uniform(-0.4, 0.4)
     return Speaker(
         name=f"speaker{number + 1:02}",
