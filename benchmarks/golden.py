@@ -68,8 +68,8 @@ DATA: dict[str, dict[str, str]] = {
         for split in ("train", "dev")
         for side, end in (("source", "en"), ("target", "xx"))
     },
-    "transcribe": {"data.train": "spoken/train.jsonl", "data.dev": "spoken/dev.jsonl"},
-    "caption": {"data.train": "drawn/train.jsonl", "data.dev": "drawn/dev.jsonl"},
+    "transcribe": {"data.train": "speech/train.jsonl", "data.dev": "speech/dev.jsonl"},
+    "caption": {"data.train": "scenes/train.jsonl", "data.dev": "scenes/dev.jsonl"},
 }
 SMALL: dict[str, tuple[str, ...]] = {
     "answer": (*GPT, "training.pretrain.batch_tokens=512", "training.finetune.steps=20"),
@@ -147,8 +147,8 @@ INPUTS = {
     "fill": "sentences/blanks.txt",
     "lm": "sentences/prompts.txt",
     "translate": "sentences/test.en",
-    "transcribe": "spoken/spoken/test/00001.wav",
-    "caption": "drawn/examples/0.png",
+    "transcribe": "speech/spoken/test/00001.wav",
+    "caption": "scenes/examples/0.png",
 }
 ALIGN_OPTIONS = (
     *("--source", "sentences/test.en", "--target", "sentences/test.xx"),
