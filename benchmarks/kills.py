@@ -61,10 +61,10 @@ RECIPES = {
     "[model]\nencoder = {kind = 'gru', direction = 'both'}\n"
     "decoder = {kind = 'rnn', width = 16, hidden = 16}\n"
     f"[training.pairs]\nbatch_tokens = 128\n{TRAINING}",
-    "transcribe": 'train = "spoken/train.jsonl"\ndev = "spoken/dev.jsonl"\n'
+    "transcribe": 'train = "speech/train.jsonl"\ndev = "speech/dev.jsonl"\n'
     "[model]\nwidth = 16\nfrontend.channels = 4\nencoder.layers = 1\n"
     f"[training.speech]\nbatch_frames = 800\n{TRAINING}",
-    "caption": 'train = "drawn/train.jsonl"\ndev = "drawn/dev.jsonl"\n'
+    "caption": 'train = "scenes/train.jsonl"\ndev = "scenes/dev.jsonl"\n'
     "[model]\nwidth = 16\nfrontend.channels = [4, 5, 6]\n"
     "decoder = {kind = 'rnn', width = 16, hidden = 16}\n"
     f"[training.captions]\nbatch_captions = 8\n{TRAINING}",
@@ -72,8 +72,8 @@ RECIPES = {
 DATA = (
     ["people", "--people", "40", "--places", "8"],
     ["sentences", "--sentences", "60"],
-    ["spoken", "--utterances", "12"],
-    ["drawn", "--scenes", "24"],
+    ["speech", "--utterances", "12"],
+    ["scenes", "--scenes", "24"],
 )
 FILE_EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
