@@ -170,8 +170,8 @@ def test_the_plain_recurrence_is_that_of_the_lecture() -> None:
     assert_close(actual[0], torch.stack(expected), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("place", ["encoder", "classifier"])
-def test_half_is_dropped_before_and_after_the_body_in_training(place: str) -> None:
+@pytest.mark.parametrize("place", ["backbone", "classifier"])
+def test_half_is_dropped_before_and_after_the_backbone_in_training(place: str) -> None:
     model, shares = small("tanh", "lstm"), []
     getattr(model, place).register_forward_pre_hook(
         lambda module, inputs: shares.append((inputs[0][0] == 0).double().mean().item())
