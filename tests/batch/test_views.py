@@ -16,7 +16,7 @@ from harken.batch.views import (
     draw_views,
     mask_inputs,
     move_spans,
-    rotate,
+    rotate_texts,
     shuffle_chunks,
 )
 
@@ -36,7 +36,7 @@ def test_rotation_keeps_the_title_and_all_tokens(
     sequences: list[list[int]], seed: int, data: st.DataObject
 ) -> None:
     texts = with_titles(sequences, data)
-    rotated = to_lists(rotate(texts, 1000, np.random.default_rng(seed)))
+    rotated = to_lists(rotate_texts(texts, 1000, np.random.default_rng(seed)))
     for before, title, after in zip(sequences, texts.titles, rotated, strict=True):
         rest = before[title:]
         rotations = [rest[shift:] + rest[:shift] for shift in range(max(1, len(rest)))]
@@ -47,7 +47,7 @@ def test_rotation_keeps_the_title_and_all_tokens(
 def test_rotations_are_uniform() -> None:
     text, title, count = list(range(13)), 3, 5000
     texts = TitledTexts(from_lists([text] * count), np.full(count, title))
-    rotated = to_lists(rotate(texts, 13, np.random.default_rng(5)))
+    rotated = to_lists(rotate_texts(texts, 13, np.random.default_rng(5)))
     after_title = np.bincount([view[title] for view in rotated], minlength=13)
     assert after_title[:title].sum() == 0
     # Five standard deviations of a binomial count around 500.
@@ -56,12 +56,12 @@ def test_rotations_are_uniform() -> None:
 
 def test_a_long_text_is_truncated() -> None:
     texts = TitledTexts(from_lists([list(range(50)), list(range(9))]), numbers([4, 20]))
-    view, only_title = to_lists(rotate(texts, 11, np.random.default_rng(0)))
+    view, only_title = to_lists(rotate_texts(texts, 11, np.random.default_rng(0)))
     assert view[:4] == [0, 1, 2, 3] and len(view) == 11
     assert set(np.diff(view[4:]).tolist()) <= {1, 4 - 49}  # next, or from the end to the start
     assert only_title == list(range(9))
     texts = TitledTexts(from_lists([list(range(9))]), numbers([7]))
-    assert to_lists(rotate(texts, 5, np.random.default_rng(0))) == [[0, 1, 2, 3, 4]]
+    assert to_lists(rotate_texts(texts, 5, np.random.default_rng(0))) == [[0, 1, 2, 3, 4]]
 
 
 @given(documents, seeds, st.data())

@@ -12,7 +12,7 @@ answer to a question.
 In all views except corrupted ones, a share of the inputs after the title can be masked. Their
 targets stay, so the model must recall them from the title instead of the words before them.
 
-A long document is cut to a random window; a rotated or shuffled one keeps its title.
+A long document is cut to a random window; rotated and shuffled views are cut at their end.
 """
 
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class ViewsConfig:
     corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)  # share of documents
     rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
     shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
-    chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # mean tokens of a shuffled chunk
+    chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # mean length of a shuffled chunk
     masked: float = bounded(0.0, at_least=0.0, below=1.0)  # share of masked inputs after the title
     span: CorruptionConfig = field(default_factory=CorruptionConfig)  # of corrupted documents
 

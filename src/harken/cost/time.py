@@ -1,7 +1,7 @@
 """Time of a training step: predicted from its kernels, and measured.
 
-Each distinct kernel of a trace is run on random tensors with its shapes, strides and types. The
-prediction is the sum of median time times number of calls. It does not include Python, autograd's
+Each distinct kernel of a trace is run on random tensors with its shapes, strides and types. Its
+median time is multiplied by its number of calls. The sum does not include Python, autograd's
 bookkeeping and the effect of caches between kernels.
 """
 
@@ -24,8 +24,8 @@ from harken.cost.step import CPU
 from harken.cost.trace import Call, is_fake
 from harken.cost.workload import Workload, trace_workload
 
-MIN_SECONDS = 0.002  # of one measurement
-MEASUREMENTS = 3  # of a kernel; the median counts
+MIN_SECONDS = 0.002  # per measurement
+MEASUREMENTS = 3  # per kernel
 STEPS, WARMUP = 5, 2
 
 

@@ -92,8 +92,8 @@ def beam_search(
         tokens = rows.new_full((len(rows), width, max_tokens), end)
         return Beam(tokens, torch.zeros_like(tokens[..., 0], dtype=torch.float64))
 
-    live, padding = empty_beam(1), empty_beam(nbest)
-    finished = Finished(padding, torch.full_like(padding.log_prob, -torch.inf))
+    live, empty = empty_beam(1), empty_beam(nbest)
+    finished = Finished(empty, torch.full_like(empty.log_prob, -torch.inf))
     ended_count, done = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
     results: dict[int, list[TokenHypothesis]] = {}
     for step in range(max_tokens):
@@ -156,6 +156,6 @@ def expand(
 
 
 def first_unended(ended: Bool[Tensor, "rows tried"], beam: int) -> Int[Tensor, "rows live"]:
-    """Return the indices of the first that have not ended, as many in every row."""
+    """Return the indices of the best that have not ended: `beam`, or as many as every row has."""
     count = min(beam, int((~ended).sum(dim=1).min()))
     return ended.byte().sort(dim=1, stable=True).indices[:, :count]

@@ -163,7 +163,7 @@ def parse_heads(option: str, text: str) -> list[HeadPattern]:
 def select_heads(
     module: str, count: int, layers: Collection[HeadPattern], heads: Collection[HeadPattern]
 ) -> list[int]:
-    """Return the heads of a module, from 1 to `count`, that match; () matches all."""
+    """Return the heads that match, from 1 to `count`; an empty collection matches all."""
     if layers and not any(pattern.matches(module) for pattern in layers):
         return []
     return [
@@ -174,14 +174,15 @@ def select_heads(
 
 
 def _parse(option: str, value: str, example: str) -> list[HeadPattern]:
-    """Parse numbers and names such as `example`, L1 or L1.H3, separated by commas."""
+    """Parse numbers and names of the form of `example`, separated by commas."""
     number = "([1-9][0-9]{0,5})"
     name_pattern = example.replace("L1", f"L{number}").replace(".H3", rf"\.H{number}")
     patterns = []
     for text in value.split(",") if value.strip() else ():
         text = text.strip()
         if re.fullmatch(number, text):
-            patterns.append(HeadPattern(**{"head" if "H" in example else "layer": int(text)}))
+            index, is_head = int(text), "H" in example
+            patterns.append(HeadPattern(head=index) if is_head else HeadPattern(layer=index))
         elif matched := re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{name_pattern}", text):
             kind, *numbers = matched.groups()
             patterns.append(HeadPattern(cast(AttentionKind | None, kind), *map(int, numbers)))

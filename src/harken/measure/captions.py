@@ -5,7 +5,7 @@
 
     g_n(c)  = counts of each n-gram of c, times log(images / images with this n-gram)
     CIDEr   = 10 mean over n = 1..4 and references r of   g_n(c) . g_n(r) / (|g_n(c)| |g_n(r)|)
-    CIDEr-D = the same with  exp(-(|c| - |r|)^2 / (2 6^2)) min(g_n(c), g_n(r)) . g_n(r)  on top
+    CIDEr-D = the same with numerator exp(-(|c| - |r|)^2 / (2 6^2)) min(g_n(c), g_n(r)) . g_n(r)
 
 Values are 100 times those of coco-caption, as in papers. BLEU is not smoothed: without a match of N
 words BLEU-N is 0, where coco-caption adds small constants. CIDEr (Vedantam et al., 2015) takes

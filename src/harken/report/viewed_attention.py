@@ -49,7 +49,7 @@ class ViewedAttention(NamedTuple):
 
     @property
     def columns(self) -> list[int]:
-        """Head numbers of any layer, the columns of the overview."""
+        """Head numbers of all layers, which are the columns of the overview."""
         return sorted({head for layer in self.layers for head in layer.heads})
 
     def pooled(self, limit: int) -> "ViewedAttention":
@@ -70,7 +70,7 @@ def view_attention(
     """
     with torch.inference_mode(), record(model, _selection(model, layers)) as records:
         example.run()
-    views = [ViewedAttention(view, _layers_of_view(records, view)) for view in example.views]
+    views = [ViewedAttention(view, _layers(records, view)) for view in example.views]
     recorded = [layer for viewed in views for layer in viewed.layers]
     refs = [HeadRef(layer.module, head) for layer in recorded for head in layer.heads]
     if not refs:
@@ -140,9 +140,7 @@ def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
     return Selection(paths=tuple(chosen))
 
 
-def _layers_of_view(
-    records: Sequence[AttentionRecord], view: AttentionView
-) -> list[LayerAttention]:
+def _layers(records: Sequence[AttentionRecord], view: AttentionView) -> list[LayerAttention]:
     """Return the weights of a view's modules; consecutive calls of a module are concatenated."""
     calls: dict[str, list[Weights]] = {}
     for call in records:

@@ -106,29 +106,29 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             signals, examples = apply_condition(parsed, signals, examples, rate, self.recipe.seed)
         expected = [utterance.text for utterance in examples]
         frames = frames_of(signals, self.filterbank)
-        timed = any(utterance.words for utterance in examples)
-        transcripts = list(self.transcribe(frames, sample_keys(expected), times=timed))
+        has_times = any(utterance.words for utterance in examples)
+        transcripts = list(self.transcribe(frames, sample_keys(expected), times=has_times))
         predictions = [
             prediction_of(name_of(utterance), transcript.beam, self.vocabulary)
             for utterance, transcript in zip(examples, transcripts, strict=True)
         ]
         outputs = [prediction.output for prediction in predictions]
         samples, notes = transcription_samples(outputs, expected)
-        words = align_texts(outputs, expected, units="words")
-        if timed:
+        alignments = align_texts(outputs, expected, units="words")
+        if has_times:
             spoken = [utterance.words for utterance in examples]
             predicted = [transcript.words for transcript in transcripts]
-            samples["word_time_error"] = time_error(spoken, predicted, words)
+            samples["word_time_error"] = time_error(spoken, predicted, alignments)
             if "attention" in self.model.modes:
                 attended = [transcript.attended for transcript in transcripts]
-                samples["attention_in_word"] = attention_in_words(spoken, attended, words)
+                samples["attention_in_word"] = attention_in_words(spoken, attended, alignments)
         return Evaluation(
             n=len(examples),
             samples={**samples, "exact_match": share(exact_matches(outputs, expected))},
             notes={**notes, **{name: note for name, note in NOTES.items() if name in samples}},
             predictions=predictions,
             expected=expected,
-            tables=speech_tables([utterance.speaker for utterance in examples], words),
+            tables=speech_tables([utterance.speaker for utterance in examples], alignments),
         )
 
     def attention(self, text: str) -> AttentionExample | None:
@@ -212,7 +212,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             Transcript(
                 beam=beams[row],
                 words=self._words(best[row], spans[row], chunk.first),
-                attended=self._attended(best[row], weights[row], chunk.first) if weights else (),
+                attended=self._peak_times(best[row], weights[row], chunk.first) if weights else (),
             )
             for row, chunk in enumerate(chunks)
         ]
@@ -260,7 +260,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         counts = encoded.present.sum(dim=1).tolist()
         return list(map(spans_around, centers, counts))
 
-    def _attended(
+    def _peak_times(
         self, tokens: Sequence[int], weights: Float[Tensor, "k T S"], first: int
     ) -> list[tuple[int, float]]:
         if not tokens:
@@ -270,7 +270,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return list(zip(self.vocabulary.word_indices(tokens), seconds, strict=True))
 
     def _words(self, tokens: Sequence[int], spans: Sequence[Span], first: int) -> list[SpokenWord]:
-        """Convert spans of tokens in encoder states to words in seconds."""
+        """Return words with times from the spans of tokens in encoder states."""
         words = self.vocabulary.decode([tokens])[0].split()
         if len(spans) != len(tokens) or not words:
             return []
@@ -302,7 +302,7 @@ def cut_at_silence(frames: Frames, max_length: int | None) -> list[Chunk]:
 
 
 def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
-    """Join the transcripts of the chunks of a sound, rank by rank."""
+    """Join the transcripts of consecutive chunks, best with best, second with second."""
     if len(chunks) == 1:
         return chunks[0]
     return Transcript(

@@ -19,7 +19,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from harken.config import bounded
 from harken.layers.embedding import OutputLinear
 
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
 ITERATIONS = 5
 
 
