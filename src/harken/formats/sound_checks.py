@@ -56,7 +56,7 @@ def check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
     actual = size - position
     streamed = kind == "WAV" and any(limit - 256 < length <= limit for limit in STREAMED)
     if length == 0 and actual:
-        message = f"{name}: interrupted recording (header: 0 bytes of sound, file: {actual:,})"
+        message = f"{name}: interrupted recording (expected length {actual:,} in the header, got 0)"
         raise UserError(message, fix="record it again, or repair it with `ffmpeg -i OLD NEW.wav`")
     if length > actual and not streamed:
         problem = f"the file is truncated (expected {length:,} bytes of sound, got {actual:,})"
@@ -79,7 +79,7 @@ def check_last_page(file: BinaryIO, size: int, name: str) -> None:
             raise UserError(message, fix=CONVERT)
         if flags & END_OF_STREAM and checksum == ogg_checksum(page):
             return
-    raise damaged_sound(name, "the last Ogg page is incomplete or not marked as the last")
+    raise damaged_sound(name, "the last Ogg page is incomplete or lacks the end-of-stream flag")
 
 
 def ogg_checksum(page: bytes) -> int:
