@@ -12,7 +12,7 @@ answer to a question.
 In all views except corrupted ones, a share of the inputs after the title can be masked. Their
 targets stay, so the model must recall them from the title instead of the words before them.
 
-A long document is cut to a random window; rotated and shuffled views are cut at their end.
+A long document is cut to a random window; rotated and shuffled views are truncated.
 """
 
 from dataclasses import dataclass, field
@@ -171,6 +171,6 @@ def move_spans(documents: Ragged, starts: Numbers, spans: Numbers, mask: int) ->
     source = np.where(index > second, start + index - second - 1, source)
     is_mask = (index == start) | (index == second)
     source = np.where(is_mask, 0, source) + documents.starts[owner]
-    # The index of an empty last document is one past the end.
+    # For an empty last document, `source` is one past the end.
     padded = np.append(documents.values, mask)
     return Ragged(np.where(is_mask, mask, padded[source]), lengths)

@@ -17,8 +17,7 @@ def run(options: argparse.Namespace) -> int:
     loaded = with_search_options(load(options.folder, options.device), options)
     _check_conditions(loaded, options.condition)
     clean = loaded.evaluate(split, files)
-    truncations = [prediction.truncation for prediction in clean.predictions]
-    if truncated := [truncation for truncation in truncations if truncation is not None]:
+    if truncated := [item.truncation for item in clean.predictions if item.truncation]:
         remark(
             f"{len(truncated)} of {clean.n} inputs are too long for the model; "
             f"first: {truncated[0]}"

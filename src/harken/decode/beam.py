@@ -108,8 +108,7 @@ def beam_search(
         if is_last or indices.shape[1] == 0:
             break
         live, parents = candidates.take(indices), parents.take_along_dim(indices, dim=1)
-        is_possible = best.log_prob > -torch.inf
-        ended_count = ended_count + (ended[:, :beam] & is_possible).sum(dim=1)
+        ended_count = ended_count + (ended[:, :beam] & (best.log_prob > -torch.inf)).sum(dim=1)
         done = done | (live.log_prob[:, 0] / max_tokens**length_penalty <= finished.score[:, -1])
         if early_stopping:
             done = done | (ended_count >= beam)

@@ -94,6 +94,6 @@ def ogg_checksum(page: bytes) -> int:
 
 
 def damaged_sound(name: str, reason: str) -> UserError:
-    """Return the error for a file that is not complete."""
+    """Return the error for an incomplete or unsupported file."""
     message = f"{name}: damaged or unsupported sound ({reason}; expected a complete file)"
     return UserError(message, fix=f"copy or download it again, or {CONVERT}")

@@ -28,7 +28,7 @@ def layer_of(module: str) -> int:
 
 
 def attention_kind(module: str) -> AttentionKind:
-    """Return the kind of an attention by its path; `self` in a model with one stack."""
+    """Return the kind of the attention at a path; `self` in a model with one stack."""
     if module.endswith("cross") or module == "decoder.attention":
         return "cross"
     if module.startswith("encoder."):

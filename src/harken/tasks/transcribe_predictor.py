@@ -81,7 +81,7 @@ class Chunk(NamedTuple):
 
 
 class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
-    """A trained recognizer."""
+    """A trained speech recognizer."""
 
     @property
     def filterbank(self) -> FilterbankConfig:
@@ -221,7 +221,6 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return signal_of(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
-        """Return the encoder states of a batch of sounds."""
         lengths = torch.tensor([len(frames) for frames in sounds])
         # A sound that is too short for a frame is read as one frame of zeros.
         padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.mel_bins)
