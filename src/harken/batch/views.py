@@ -47,7 +47,7 @@ class ViewsConfig:
     corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)  # share of documents
     rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
     shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
-    chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # mean length of a shuffled chunk
+    chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # mean tokens per shuffled chunk
     masked: float = bounded(0.0, at_least=0.0, below=1.0)  # share of masked inputs after the title
     span: CorruptionConfig = field(default_factory=CorruptionConfig)  # of corrupted documents
 
