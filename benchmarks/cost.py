@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from harken.cost.time import Kernels, measured
+from harken.cost.time import KernelCounter, measured
 from harken.cost.workload import trace_workload, workload
 from harken.recipe import load_recipe
 from harken.training.runtime import prepare
@@ -46,7 +46,7 @@ def rows() -> Iterator[dict[str, float | str]]:
     for name, (settings, lengths) in CASES.items():
         recipe = load_recipe(RECIPES / f"{name.split()[0]}.toml", settings)
         for length in lengths:
-            step, kernels = workload(recipe, length=length), Kernels()
+            step, kernels = workload(recipe, length=length), KernelCounter()
             cost = trace_workload(step, [kernels])
             measurement, predicted_seconds = measured(step), kernels.seconds()
             yield {

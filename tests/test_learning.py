@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.demo.reading import demo_recipe, without_reading
+from harken.demo.reading import demo_recipe, without_pretraining
 from harken.pipeline import train
 from harken.synthetic.people import PeopleConfig, write_people
 
@@ -19,7 +19,7 @@ def test_pretraining_on_texts_answers_questions_about_new_people(tmp_path: Path)
     recipe = replace(recipe, training=replace(recipe.training, pretrain=pretrain))
     pretrained = train(recipe, tmp_path / "pretrained").evaluate().metrics["exact_match"]
     baseline = (
-        train(without_reading(recipe), tmp_path / "baseline").evaluate().metrics["exact_match"]
+        train(without_pretraining(recipe), tmp_path / "baseline").evaluate().metrics["exact_match"]
     )
     assert pretrained.value - baseline.value >= 0.4
     assert pretrained.low > baseline.high

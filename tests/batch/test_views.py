@@ -17,7 +17,7 @@ from harken.batch.views import (
     mask_inputs,
     move_spans,
     rotate_texts,
-    shuffle,
+    shuffle_chunks,
 )
 
 from .lists import documents, from_lists, numbers, to_lists
@@ -93,7 +93,7 @@ def test_shares_of_views() -> None:
 @given(documents, seeds, st.data())
 def test_shuffling_moves_chunks(sequences: list[list[int]], seed: int, data: st.DataObject) -> None:
     texts = with_titles(sequences, data)
-    shuffled = to_lists(shuffle(texts, 2.0, 1000, MASK, np.random.default_rng(seed)))
+    shuffled = to_lists(shuffle_chunks(texts, 2.0, 1000, MASK, np.random.default_rng(seed)))
     for before, title, after in zip(sequences, texts.titles, shuffled, strict=True):
         rest = before[title:]
         assert after[:title] == before[:title]
@@ -117,14 +117,14 @@ def split_at(tokens: list[int], mark: int) -> list[list[int]]:
 def test_length_and_order_of_chunks() -> None:
     text, title, count = list(range(67)), 7, 400
     texts = TitledTexts(from_lists([text] * count), np.full(count, title))
-    shuffled = to_lists(shuffle(texts, 5.0, 1000, MASK, np.random.default_rng(3)))
+    shuffled = to_lists(shuffle_chunks(texts, 5.0, 1000, MASK, np.random.default_rng(3)))
     chunks = [split_at(view[title:], MASK)[1:] for view in shuffled]
     mean = count * 60 / sum(map(len, chunks))
     assert 4.5 < mean < 5.0  # chunks at the ends of the text are shorter
     firsts = [view[0][0] for view in chunks]
     assert min(firsts) == title and max(firsts) > 60
     assert 20 < np.mean(firsts) < 45  # uniform over the text
-    cut = to_lists(shuffle(texts, 5.0, 23, MASK, np.random.default_rng(3)))
+    cut = to_lists(shuffle_chunks(texts, 5.0, 23, MASK, np.random.default_rng(3)))
     assert cut == [view[:23] for view in shuffled]
 
 

@@ -9,7 +9,7 @@ import torch
 from harken.cli.main import main
 from harken.cost import time
 from harken.cost.breakeven import break_evens, interpolated
-from harken.cost.time import Kernels
+from harken.cost.time import KernelCounter
 from harken.cost.trace import FakeFloats
 from harken.cost.workload import count_formulas, depth_formulas, workload
 from harken.recipe import load_recipe
@@ -62,8 +62,8 @@ def test_length_above_the_model_limit(capsys: pytest.CaptureFixture[str]) -> Non
 def test_measured_and_predicted_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "SHORTEST", 0.0)  # any time will do
-    monkeypatch.setattr(time, "ROUNDS", 1)
+    monkeypatch.setattr(time, "MIN_SECONDS", 0.0)  # any time will do
+    monkeypatch.setattr(time, "MEASUREMENTS", 1)
     monkeypatch.setattr("harken.cost.breakeven.TIMED", (2, 4))
     monkeypatch.setattr("harken.cost.breakeven.TOKENS", 8)
     options = ["--length", "7", "--batch", "2", "--vocabulary", "31", "--measure"]
@@ -102,7 +102,7 @@ def test_times_between_and_beyond_measured_lengths() -> None:
 def test_distinct_kernels_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
     monkeypatch.setattr(time, "median_seconds", lambda work: measured.append(work()) or 1.0)
-    kernels = Kernels()
+    kernels = KernelCounter()
     with FakeFloats([kernels]):
         values = torch.empty(3, 5)
         for _ in range(4):

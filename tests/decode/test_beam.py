@@ -15,8 +15,8 @@ penalties = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 strengths = st.sampled_from([0.3, 1.5, 5.0])
 
 
-def rank(hypothesis: TokenHypothesis, max_tokens: int, length_penalty: float) -> float:
-    """Return the rank by the formula: `end` counts unless the sequence was cut."""
+def score(hypothesis: TokenHypothesis, max_tokens: int, length_penalty: float) -> float:
+    """Return the score by the formula: `end` counts unless the sequence was cut."""
     length = min(len(hypothesis.tokens) + 1, max_tokens)
     return hypothesis.log_probability / length**length_penalty
 
@@ -46,7 +46,7 @@ def exhaustive(
 ) -> list[TokenHypothesis]:
     every = tables.sequences(prompt, end)
     return sorted(
-        every, key=lambda hypothesis: -rank(hypothesis, tables.max_tokens, length_penalty)
+        every, key=lambda hypothesis: -score(hypothesis, tables.max_tokens, length_penalty)
     )[:nbest]
 
 
@@ -84,7 +84,7 @@ def reference_beam(
         if early_stopping and len(finished) >= beam:
             break
     return sorted(
-        finished, key=lambda hypothesis: -rank(hypothesis, tables.max_tokens, length_penalty)
+        finished, key=lambda hypothesis: -score(hypothesis, tables.max_tokens, length_penalty)
     )[:nbest]
 
 
@@ -228,7 +228,7 @@ def test_nan_logits_give_an_answer() -> None:
 
 
 def test_nbest_above_the_beam_is_rejected() -> None:
-    with pytest.raises(ValueError, match="at most the beam of 3, got 4"):
+    with pytest.raises(ValueError, match="at most the beam size 3, got 4"):
         search_tables(Tables(1, 5, 2, seed=0), 3, 0, 1.0, 4)
 
 

@@ -143,5 +143,5 @@ def test_no_rows_and_no_frames() -> None:
 
 
 def test_nbest_above_the_beam_is_rejected() -> None:
-    with pytest.raises(ValueError, match="at most the beam of 3, got 4"):
+    with pytest.raises(ValueError, match="at most the beam size 3, got 4"):
         search_all(torch.zeros(1, 1, 3), 0, 3, 4)

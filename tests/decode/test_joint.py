@@ -81,7 +81,7 @@ def ranked(
             yield TokenHypothesis(text, sum(share * log for share, log in parts if share))
 
 
-def rank(hypothesis: TokenHypothesis, max_tokens: int, length_penalty: float) -> float:
+def score(hypothesis: TokenHypothesis, max_tokens: int, length_penalty: float) -> float:
     return (
         hypothesis.log_probability / min(len(hypothesis.tokens) + 1, max_tokens) ** length_penalty
     )
@@ -110,7 +110,7 @@ def test_wide_beam_ranks_by_the_weighted_sum(
     for row, ours in enumerate(results):
         every = ranked(tables, row, logs[row, : lengths[row]], weight, blank, end)
         expected = sorted(
-            every, key=lambda hypothesis: -rank(hypothesis, max_tokens, length_penalty)
+            every, key=lambda hypothesis: -score(hypothesis, max_tokens, length_penalty)
         )[:3]
         assert_equal_hypotheses(ours, expected, 1e-9)
 

@@ -219,7 +219,7 @@ def test_config_selects_the_search() -> None:
     warm = SearchConfig(temperature=3.0, seed=1)
     assert run(warm) != run(replace(warm, seed=2))
     assert run(replace(warm, top_k=1)) == run(replace(warm, top_p=1e-9)) == greedy
-    with pytest.raises(ValueError, match="at most the beam of 2, got 3"):
+    with pytest.raises(ValueError, match="at most the beam size 2, got 3"):
         run(SearchConfig(beam=2), nbest=3)
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from harken.demo.reading import PEOPLE, demo_recipe, run_demo, with_synthesizer, without_reading
+from harken.demo.reading import PEOPLE, demo_recipe, run_demo, with_synthesizer, without_pretraining
 from harken.pipeline import Listener
 from harken.run import load
 from harken.synthetic.people import PeopleConfig
@@ -39,7 +39,7 @@ def test_four_rows_one_page_and_nothing_twice(tmp_path: Path) -> None:
         yield listen
 
     folder = tmp_path / "demo"
-    done = run_demo(folder, progress, people=FEW, shape=small)
+    done = run_demo(folder, progress, people=FEW, modify=small)
     assert [row.name for row in done.rows] == [
         "no pretraining",
         "most frequent place",
@@ -51,7 +51,7 @@ def test_four_rows_one_page_and_nothing_twice(tmp_path: Path) -> None:
     assert all(row.name in page for row in done.rows)
     assert set(trained) == {"pretrained", "no pretraining", "pretrained Synthesizer"}
     trained.clear()
-    again = run_demo(folder, progress, people=FEW, shape=small)
+    again = run_demo(folder, progress, people=FEW, modify=small)
     assert again == done
     assert trained == []
     assert load(folder).recipe.model.position.kind == "rotary"
@@ -73,6 +73,6 @@ def test_the_demo_asks_enough_people_from_enough_places(tmp_path: Path) -> None:
     # The held-out people must not choose the weights that are then measured on them.
     recipe = demo_recipe(files)
     assert recipe.training.finetune.evaluate_every == 0
-    for other in (without_reading(recipe), with_synthesizer(recipe)):
+    for other in (without_pretraining(recipe), with_synthesizer(recipe)):
         assert (other.data, other.seed) == (recipe.data, recipe.seed)
         assert other.training.finetune.evaluate_every == 0

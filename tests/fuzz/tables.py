@@ -33,7 +33,7 @@ from harken.formats.text import read_lines, read_whole
 from harken.formats.tsv import read_pairs_tsv, read_parallel, read_questions
 from harken.recipe import Recipe, load_recipe, task_of
 from harken.training.memory import TRAINING, check_model_size
-from harken.training.optimizer import set_rates
+from harken.training.optimizer import scale_learning_rates
 
 CONLLU = "\n".join(
     [
@@ -187,7 +187,7 @@ def run_recipe(folder: Path, rng: random.Random) -> None:
         for stage in task_code.stages(recipe, splits, vocabulary, cache / str(rng.random())):
             for part in stage.batch(0)[:1]:
                 part.loss(model, torch.device("cpu")).backward()
-            set_rates(optimizers := stage.config.optimizer.build(model), 0.5)
+            scale_learning_rates(optimizers := stage.config.optimizer.build(model), 0.5)
             for optimizer in optimizers:
                 optimizer.step()
 

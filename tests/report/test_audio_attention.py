@@ -39,8 +39,8 @@ def audio(**changes: object) -> AudioView:
         "spectrogram": np.random.default_rng(0).normal(size=(FRAMES, BINS)),
         "frame_seconds": FRAME,
         "first_frame_seconds": FIRST_FRAME,
-        "place_seconds": PLACE,
-        "first_place_seconds": FIRST_PLACE,
+        "state_seconds": PLACE,
+        "first_state_seconds": FIRST_PLACE,
         "words": [SpokenWord("nine", 0.125, 0.75)],
     }
     return AudioView(**(given | changes))  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_the_axis_holds_all_that_is_drawn() -> None:
     assert axis.begin == 0  # though no panel begins there
     assert axis.end == pytest.approx(places_end)
     assert time_axis(audio(), PLACES - 1).end == pytest.approx(frames_end)
-    early = audio(first_place_seconds=FIRST_FRAME, words=[SpokenWord("late", 1.0, 9.75)])
+    early = audio(first_state_seconds=FIRST_FRAME, words=[SpokenWord("late", 1.0, 9.75)])
     assert time_axis(early, PLACES) == TimeAxis(begin=FIRST_FRAME - PLACE / 2, end=9.75)
 
 
@@ -111,7 +111,7 @@ def test_half_a_minute_keeps_its_peaks() -> None:
     """More columns than a screen has are pooled by their maximum."""
     peaks = (0, 701, 1409, 2203, 2902)
     layers = [pointed(peaks, 1, 2903)]
-    root = figure(maps(layers, place_seconds=FRAME, spectrogram=np.zeros((2903, BINS))))
+    root = figure(maps(layers, state_seconds=FRAME, spectrogram=np.zeros((2903, BINS))))
     large = root.find("div", "large")
     assert image(large).shape[1] == 968  # 2903 / 3, rounded up
     for at, peak in zip(darkest(large), peaks, strict=True):

@@ -86,8 +86,8 @@ def _everywhere(strings: tuple[str, ...]) -> str:
         spectrogram=np.zeros((5, 3)),
         frame_seconds=0.1,
         first_frame_seconds=0.05,
-        place_seconds=0.1,
-        first_place_seconds=0.05,
+        state_seconds=0.1,
+        first_state_seconds=0.05,
         words=spoken,
     )
     picture = ImageView(

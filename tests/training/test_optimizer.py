@@ -12,7 +12,7 @@ from harken.training.optimizer import (
     SGDConfig,
     layer_matrices,
     orthogonalize,
-    set_rates,
+    scale_learning_rates,
 )
 
 SHAPES = [(5, 17), (17, 5), (13, 13), (1, 7)]
@@ -246,6 +246,6 @@ def test_sgd_by_hand() -> None:
 def test_rates_are_set_from_the_peak() -> None:
     optimizers = MuonConfig(lr=0.05, fallback=AdamWConfig(lr=0.02)).build(Small())
     for factor in (0.5, 0.0, 1.0, 0.25):  # a factor of 0 must not be final
-        set_rates(optimizers, factor)
+        scale_learning_rates(optimizers, factor)
         rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
         assert rates == pytest.approx([0.02 * factor] * 2 + [0.05 * factor])

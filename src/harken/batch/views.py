@@ -1,18 +1,18 @@
-"""Views of a document, drawn anew each time that it is read in pretraining.
+"""Random views of documents for pretraining.
 
     whole       the document
-    rotated     title, then the rest from a random index on, then the rest up to there
+    rotated     title, then the rest of the text, rotated by a random number of tokens
     shuffled    title ? chunk ? chunk ? …   the rest in short chunks, in random order
     corrupted   prefix ? suffix ? span      span corruption; `?` is <mask>
 
 A model that reads a text in one order only can recall it in that order only. In rotated views, any
-part of the text may follow the title, the name that the text is about. In shuffled views, `?` asks
-for a chunk as it asks for the answer to a question.
+part of the text can follow the title. In shuffled views, `?` precedes each chunk as it precedes the
+answer to a question.
 
 In all views except corrupted ones, a share of the inputs after the title can be masked. Their
 targets stay, so the model must recall them from the title instead of the words before them.
 
-A long document is cut to a random window; a rotated or shuffled one keeps its title.
+A long document is cut to a random window; rotated and shuffled views are truncated.
 """
 
 from dataclasses import dataclass, field
@@ -42,13 +42,13 @@ class CorruptionConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewsConfig:
-    """How documents are shown in pretraining; documents of no other view are shown whole."""
+    """Shares of the views in pretraining; the remaining documents are whole."""
 
     corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)  # share of documents
     rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
     shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
-    chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # mean tokens of a shuffled chunk
-    masked: float = bounded(0.0, at_least=0.0, below=1.0)  # share of inputs after the title
+    chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # mean tokens per shuffled chunk
+    masked: float = bounded(0.0, at_least=0.0, below=1.0)  # share of masked inputs after the title
     span: CorruptionConfig = field(default_factory=CorruptionConfig)  # of corrupted documents
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class ViewsConfig:
             )
 
     def view_lengths(self, lengths: Numbers) -> Numbers:
-        """Return the length of each document's longest view; of shuffled ones on average."""
+        """Return the length of each document's longest view; shuffled views count on average."""
         chunks = np.ceil(lengths / self.chunk).astype(np.int64) if self.shuffled else 0
         return lengths + np.maximum(SPAN_MASKS, chunks)
 
@@ -81,14 +81,13 @@ def draw_views(
     mask: int,
     generator: np.random.Generator,
 ) -> TitledTexts:
-    """Draw a view of each document, of at most `max_length` tokens and `SPAN_MASKS` masks.
+    """Draw a view of at most `max_length + SPAN_MASKS` tokens of each document, grouped by kind.
 
-    The order of the documents changes. A corrupted view counts as title only, so that no more of
-    its inputs are masked.
+    The title of a corrupted view is the whole view, so that `mask_inputs` does not change it.
     """
-    drawn = generator.random(len(documents.titles))
-    ends = np.cumsum((config.corrupted, config.rotated, config.shuffled))
-    kinds = np.searchsorted(ends, drawn, side="right")
+    uniform = generator.random(len(documents.titles))
+    thresholds = np.cumsum((config.corrupted, config.rotated, config.shuffled))
+    kinds = np.searchsorted(thresholds, uniform, side="right")
     corrupted, rotated, shuffled, whole = (
         documents.take(np.flatnonzero(kinds == kind)) for kind in range(4)
     )
@@ -96,7 +95,7 @@ def draw_views(
     views = [
         cut_windows(whole.texts, max_length, generator),
         rotate_texts(rotated, max_length, generator),
-        shuffle(shuffled, config.chunk, max_length + SPAN_MASKS, mask, generator),
+        shuffle_chunks(shuffled, config.chunk, max_length + SPAN_MASKS, mask, generator),
         corrupt_spans(windows, config.span, mask, generator),
     ]
     titles = [whole.titles, rotated.titles, shuffled.titles, views[-1].lengths]
@@ -133,22 +132,22 @@ def rotate_texts(documents: TitledTexts, max_length: int, generator: np.random.G
     return Ragged(texts.values[source], lengths)
 
 
-def shuffle(
+def shuffle_chunks(
     documents: TitledTexts, chunk: float, max_length: int, mask: int, generator: np.random.Generator
 ) -> Ragged:
-    """Shuffle random chunks of each text after its title, a mask before each, then truncate it."""
+    """Shuffle the chunks after each title, insert a mask before each, then truncate."""
     texts, titles = documents
     owner, index = ragged_indices(texts.lengths)
     after_title = index - titles[owner]
-    drawn = generator.random(len(owner)) < 1 / chunk
-    begins = (after_title >= 0) & ((after_title == 0) | drawn)
+    is_cut = generator.random(len(owner)) < 1 / chunk
+    is_start = (after_title >= 0) & ((after_title == 0) | is_cut)
     # The title is a chunk too, which stays first.
-    number = np.cumsum(begins | (index == 0)) - 1
-    ranks = generator.random(len(texts.values))[number]
+    chunk_index = np.cumsum(is_start | (index == 0)) - 1
+    ranks = generator.random(len(texts.values))[chunk_index]
     order = np.lexsort((index, np.where(after_title < 0, -1.0, ranks), owner))
-    begins = begins[order]
-    values = np.insert(texts.values[order], np.flatnonzero(begins), mask)
-    lengths = texts.lengths + np.bincount(owner[order][begins], minlength=len(texts.lengths))
+    is_start = is_start[order]
+    values = np.insert(texts.values[order], np.flatnonzero(is_start), mask)
+    lengths = texts.lengths + np.bincount(owner[order][is_start], minlength=len(texts.lengths))
     return ragged_slices(values, np.cumsum(lengths) - lengths, np.minimum(lengths, max_length))
 
 
@@ -172,6 +171,6 @@ def move_spans(documents: Ragged, starts: Numbers, spans: Numbers, mask: int) ->
     source = np.where(index > second, start + index - second - 1, source)
     is_mask = (index == start) | (index == second)
     source = np.where(is_mask, 0, source) + documents.starts[owner]
-    # An empty document at the end would be read one past the array.
+    # For an empty last document, `source` is one past the end.
     padded = np.append(documents.values, mask)
     return Ragged(np.where(is_mask, mask, padded[source]), lengths)

@@ -12,31 +12,30 @@ from harken.run import Run, load
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the metrics, and those under each condition."""
+    """Print the metrics of the clean data and of each condition."""
     files, split = data_files(options), options.split or "dev"
     loaded = with_search_options(load(options.folder, options.device), options)
     _check_conditions(loaded, options.condition)
     clean = loaded.evaluate(split, files)
-    truncations = [prediction.truncation for prediction in clean.predictions]
-    if truncated := [truncation for truncation in truncations if truncation is not None]:
+    if truncated := [item.truncation for item in clean.predictions if item.truncation]:
         remark(
             f"{len(truncated)} of {clean.n} inputs are too long for the model; "
             f"first: {truncated[0]}"
         )
     record = metrics_record(loaded, clean)
-    changed = {name: loaded.evaluate(split, files, name) for name in options.condition}
+    by_condition = {name: loaded.evaluate(split, files, name) for name in options.condition}
     if options.json:
         conditions = {
             name: metrics_record(loaded, evaluation)["metrics"]
-            for name, evaluation in changed.items()
+            for name, evaluation in by_condition.items()
         }
-        result_json({**record, "conditions": conditions} if changed else record)
+        result_json({**record, "conditions": conditions} if by_condition else record)
         return 0
     print_metrics(record)
-    if changed:
+    if by_condition:
         rows = [
             (name, *(value_with_interval(evaluation.metrics[key]) for key in ("wer", "cer")))
-            for name, evaluation in {"clean": clean, **changed}.items()
+            for name, evaluation in {"clean": clean, **by_condition}.items()
         ]
         table(("condition", "wer", "cer"), rows)
     return 0
@@ -53,7 +52,7 @@ def _check_conditions(loaded: Run, conditions: list[str]) -> None:
 
 
 def data_files(options: argparse.Namespace) -> list[Path]:
-    """Return the files to evaluate on; none for a split of the recipe."""
+    """Return the files to evaluate on, or an empty list for a split of the recipe."""
     given = [name for name in ("split", "data", "source", "target") if getattr(options, name)]
     if given in ([], ["split"]):
         return []

@@ -14,7 +14,7 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
 from harken.cost.formula import LOGARITHMS, POWERS, Axis, Formula, fit_formulas
 from harken.cost.step import CPU, ForwardCost, trace_forward, trace_step
-from harken.cost.time import Kernels
+from harken.cost.time import KernelCounter
 from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import LSTMConfig
 from harken.models.gpt import GPTConfig
@@ -115,7 +115,7 @@ def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tupl
     """Return predicted seconds per token of forward and backward pass, by length of the rows."""
 
     def seconds(length: int) -> float:
-        kernels, batch = Kernels(), random_text(TOKENS // length, length, vocabulary)
+        kernels, batch = KernelCounter(), random_text(TOKENS // length, length, vocabulary)
         trace_step(
             lambda _: config.build(vocabulary, 0),
             lambda model: batch.loss(model, CPU),

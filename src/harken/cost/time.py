@@ -1,8 +1,8 @@
 """Time of a training step: predicted from its kernels, and measured.
 
-Each distinct kernel of a trace is run on random tensors with its shapes, strides and types, and its
-median time is added up as often as the kernel occurs. Not included: Python, autograd's bookkeeping
-and the effect of caches between kernels.
+Each distinct kernel of a trace is run on random tensors with its shapes, strides and types. Its
+median time is multiplied by its number of calls. The sum does not include Python, autograd's
+bookkeeping and the effect of caches between kernels.
 """
 
 import math
@@ -24,8 +24,8 @@ from harken.cost.step import CPU
 from harken.cost.trace import Call, is_fake
 from harken.cost.workload import Workload, trace_workload
 
-SHORTEST = 0.002  # seconds of one measurement
-ROUNDS = 3  # measurements, of which the median counts
+MIN_SECONDS = 0.002  # per measurement
+MEASUREMENTS = 3  # per kernel
 STEPS, WARMUP = 5, 2
 
 
@@ -40,8 +40,8 @@ class Placeholder(NamedTuple):
 
     def tensor(self) -> Tensor:
         """Return a tensor with this layout and random elements."""
-        spans = zip(self.shape, self.stride, strict=True)
-        size = 0 if 0 in self.shape else 1 + sum((length - 1) * step for length, step in spans)
+        axes = zip(self.shape, self.stride, strict=True)
+        size = 0 if 0 in self.shape else 1 + sum((length - 1) * step for length, step in axes)
         if self.dtype.is_floating_point or self.dtype.is_complex:
             data = torch.randn(size, dtype=self.dtype)
         elif self.dtype == torch.bool:
@@ -51,8 +51,8 @@ class Placeholder(NamedTuple):
         return data.as_strided(self.shape, self.stride)
 
 
-class Kernels:
-    """An observer that counts distinct kernels."""
+class KernelCounter:
+    """An observer that counts the calls of each distinct kernel."""
 
     def __init__(self) -> None:
         self.counts: Counter[Any] = Counter()
@@ -60,10 +60,10 @@ class Kernels:
     def observe(self, call: Call) -> None:
         if not is_view(call):
             leaves, structure = tree_flatten((call.args, call.kwargs))
-            self.counts[call.operator, tuple(map(placeholder, leaves)), structure] += 1
+            self.counts[call.operator, tuple(map(hashable_argument, leaves)), structure] += 1
 
     def seconds(self) -> float:
-        """Measure each distinct kernel and return the time of all kernels together."""
+        """Measure each distinct kernel and return the time of all calls."""
         total = 0.0
         for (operator, leaves, structure), count in self.counts.items():
             values = [leaf.tensor() if isinstance(leaf, Placeholder) else leaf for leaf in leaves]
@@ -73,8 +73,8 @@ class Kernels:
         return total
 
 
-def placeholder(value: Any) -> Any:
-    """Return a hashable description of an argument."""
+def hashable_argument(value: Any) -> Any:
+    """Return a `Placeholder` for a tensor; text for a value that cannot be hashed."""
     if not isinstance(value, Tensor):
         return value if value.__hash__ else str(value)
     is_unknown = is_fake(value) or value.numel() == 0
@@ -83,42 +83,42 @@ def placeholder(value: Any) -> Any:
 
 
 def median_seconds(work: Callable[[], object]) -> float:
-    """Return the median of some rounds, each long enough for the clock."""
+    """Return the median time of a call; fast calls are repeated for the clock's resolution."""
     work()
     started = time.perf_counter()
     work()
     once = max(time.perf_counter() - started, 1e-7)
-    repeats = max(1, math.ceil(SHORTEST / once))
-    rounds = []
-    for _ in range(ROUNDS):
+    repeats = max(1, math.ceil(MIN_SECONDS / once))
+    seconds = []
+    for _ in range(MEASUREMENTS):
         started = time.perf_counter()
         for _ in range(repeats):
             work()
-        rounds.append((time.perf_counter() - started) / repeats)
-    return statistics.median(rounds)
+        seconds.append((time.perf_counter() - started) / repeats)
+    return statistics.median(seconds)
 
 
 def predicted_seconds(step: Workload) -> float:
     """Predict the time of one training step from its kernels."""
-    kernels = Kernels()
+    kernels = KernelCounter()
     trace_workload(step, [kernels])
     return kernels.seconds()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A training step as it ran on this machine."""
+    """The measured time and memory of a training step."""
 
     seconds: float  # median of several steps
     kept: int  # bytes after the forward pass, weights not included
-    peak: int  # the most bytes at any time, weights and gradients not included
+    peak: int  # maximum bytes, weights and gradients not included
 
 
 def measured(step: Workload, steps: int = STEPS) -> Measured:
-    """Run some training steps on a random batch."""
+    """Measure training steps on a random batch."""
     model, batch, stage = step.build(), step.batch(), step.stage
     batch.loss(model, CPU).backward()  # type: ignore[no-untyped-call]
-    memory = footprint(lambda: batch.loss(model, CPU))  # gradients exist and stay
+    memory = footprint(lambda: batch.loss(model, CPU))  # gradients are allocated already
     optimizers = stage.optimizer.build(model)
     seconds = []
     for _ in range(WARMUP + steps):

@@ -1,15 +1,15 @@
 """Beam search.
 
-    rank(w_1 … w_n) = log P(w_1 … w_n) / n ** length_penalty        n counts `end`
+    score(w_1 … w_n) = log P(w_1 … w_n) / n ** length_penalty        n includes `end`
 
 Each step extends every live hypothesis by every token and sorts the candidates of a row by
 log-probability. Of the first `beam` candidates, those that end are finished; the best `beam` that
-do not end stay alive. After `max_tokens` tokens the first `beam` are finished as they are.
+do not end stay alive. After `max_tokens` tokens the first `beam` are finished even without `end`.
 
-A row is done when no live hypothesis can outrank the finished ones: log P only falls, so the rank
-of a live hypothesis is at most its log P / max_tokens ** length_penalty. With a large `max_tokens`
-nearly every row runs to the end. With `early_stopping`, a row is also done as soon as `beam`
-hypotheses of nonzero probability have ended.
+A row is done when no live hypothesis can beat the finished ones: log P never increases, so the
+score of a live hypothesis is at most its log P / max_tokens ** length_penalty. With a large
+`max_tokens` nearly every row runs to the end. With `early_stopping`, a row is also done as soon as
+`beam` hypotheses of nonzero probability have ended.
 """
 
 import math
@@ -24,48 +24,48 @@ from harken.decode.stepper import Prompts, State, Stepper, TokenHypothesis, comp
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """Hypotheses of each row, the best first; `tokens` are `end` where none is generated yet."""
+    """Hypotheses of each row, the best first; `tokens` are padded with `end`."""
 
     tokens: Int[Tensor, "rows beam max_tokens"]
-    total: Float[Tensor, "rows beam"]  # log-probability
+    log_prob: Float[Tensor, "rows beam"]
 
-    def of(self, rows: Int[Tensor, "left"]) -> "Beam":
-        return Beam(self.tokens[rows], self.total[rows])
+    def select_rows(self, rows: Int[Tensor, "selected"]) -> "Beam":
+        return Beam(self.tokens[rows], self.log_prob[rows])
 
-    def take(self, places: Int[Tensor, "rows taken"]) -> "Beam":
-        """Return the hypotheses in these places of each row."""
-        tokens = self.tokens.take_along_dim(places[..., None], dim=1)
-        return Beam(tokens, self.total.take_along_dim(places, dim=1))
+    def take(self, indices: Int[Tensor, "rows taken"]) -> "Beam":
+        """Return the hypotheses at these indices of each row."""
+        tokens = self.tokens.take_along_dim(indices[..., None], dim=1)
+        return Beam(tokens, self.log_prob.take_along_dim(indices, dim=1))
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The finished hypotheses of each row that rank best; -inf where there is none."""
+    """The best finished hypotheses of each row; the score is -inf where there is none."""
 
     beam: Beam
-    rank: Float[Tensor, "rows nbest"]
+    score: Float[Tensor, "rows nbest"]
 
-    def of(self, rows: Int[Tensor, "left"]) -> "Finished":
-        return Finished(self.beam.of(rows), self.rank[rows])
+    def select_rows(self, rows: Int[Tensor, "selected"]) -> "Finished":
+        return Finished(self.beam.select_rows(rows), self.score[rows])
 
-    def merge(self, more: Beam, rank: Float[Tensor, "rows more"]) -> "Finished":
-        """Return the best of these and `more`, as many as before; on ties these come first."""
-        ranks = torch.cat((self.rank, rank), dim=1).sort(dim=1, descending=True, stable=True)
-        nbest = self.rank.shape[1]
+    def merge(self, more: Beam, score: Float[Tensor, "rows more"]) -> "Finished":
+        """Return the `nbest` best of these and `more`; on ties these come first."""
+        scores = torch.cat((self.score, score), dim=1).sort(dim=1, descending=True, stable=True)
+        nbest = self.score.shape[1]
         tokens = torch.cat((self.beam.tokens, more.tokens), dim=1)
-        both = Beam(tokens, torch.cat((self.beam.total, more.total), dim=1))
-        return Finished(both.take(ranks.indices[:, :nbest]), ranks.values[:, :nbest])
+        both = Beam(tokens, torch.cat((self.beam.log_prob, more.log_prob), dim=1))
+        return Finished(both.take(scores.indices[:, :nbest]), scores.values[:, :nbest])
 
     def hypotheses(self, end: int) -> list[list[TokenHypothesis]]:
-        """Return at least one per row: the empty one where every sequence is impossible."""
-        counts = (self.rank != -torch.inf).sum(dim=1).tolist()
-        rows = zip(self.beam.tokens.tolist(), self.beam.total.tolist(), counts, strict=True)
+        """Return at least one per row: an empty one if every sequence has probability 0."""
+        counts = (self.score != -torch.inf).sum(dim=1).tolist()
+        rows = zip(self.beam.tokens.tolist(), self.beam.log_prob.tolist(), counts, strict=True)
         lists = [
             [
-                TokenHypothesis(until_end(end, sequence), total)
-                for sequence, total in zip(tokens[:count], totals[:count], strict=True)
+                TokenHypothesis(until_end(end, sequence), log_prob)
+                for sequence, log_prob in zip(tokens[:count], log_probs[:count], strict=True)
             ]
-            for tokens, totals, count in rows
+            for tokens, log_probs, count in rows
         ]
         return [row or [TokenHypothesis([], -math.inf)] for row in lists]
 
@@ -83,78 +83,78 @@ def beam_search(
     max_tokens: int,
     nbest: int,
 ) -> list[list[TokenHypothesis]]:
-    """Return the `nbest` hypotheses of each row that rank best; fewer if there are no more."""
+    """Return the `nbest` best hypotheses of each row; fewer if there are no more."""
     check_nbest(beam, nbest)
     logits, state = stepper.prefill(prompts, present)
     rows = torch.arange(len(logits), device=logits.device)
 
-    def empty(width: int) -> Beam:
+    def empty_beam(width: int) -> Beam:
         tokens = rows.new_full((len(rows), width, max_tokens), end)
         return Beam(tokens, torch.zeros_like(tokens[..., 0], dtype=torch.float64))
 
-    live, nothing = empty(1), empty(nbest)
-    finished = Finished(nothing, torch.full_like(nothing.total, -torch.inf))
-    counts, done = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
+    live, empty = empty_beam(1), empty_beam(nbest)
+    finished = Finished(empty, torch.full_like(empty.log_prob, -torch.inf))
+    ended_count, done = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
     results: dict[int, list[TokenHypothesis]] = {}
     for step in range(max_tokens):
-        width, last = live.total.shape[1], step + 1 == max_tokens
+        width, is_last = live.log_prob.shape[1], step + 1 == max_tokens
         candidates, parents = expand(live, stepper.log_probs(logits), beam, step)
         ended = candidates.tokens[:, :, step] == end
-        rank = candidates.total / (step + 1) ** length_penalty
-        rank = rank.masked_fill(~(ended | last) | done[:, None], -torch.inf)
-        first = Beam(candidates.tokens[:, :beam], candidates.total[:, :beam])
-        finished = finished.merge(first, rank[:, :beam])
-        places = unfinished(ended, beam)
-        if last or places.shape[1] == 0:
+        score = candidates.log_prob / (step + 1) ** length_penalty
+        score = score.masked_fill(~(ended | is_last) | done[:, None], -torch.inf)
+        best = Beam(candidates.tokens[:, :beam], candidates.log_prob[:, :beam])
+        finished = finished.merge(best, score[:, :beam])
+        indices = first_unended(ended, beam)
+        if is_last or indices.shape[1] == 0:
             break
-        live, parents = candidates.take(places), parents.take_along_dim(places, dim=1)
-        possible = candidates.total[:, :beam] > -torch.inf
-        counts = counts + (ended[:, :beam] & possible).sum(dim=1)
-        done = done | (live.total[:, 0] / max_tokens**length_penalty <= finished.rank[:, -1])
+        live, parents = candidates.take(indices), parents.take_along_dim(indices, dim=1)
+        ended_count = ended_count + (ended[:, :beam] & (best.log_prob > -torch.inf)).sum(dim=1)
+        done = done | (live.log_prob[:, 0] / max_tokens**length_penalty <= finished.score[:, -1])
         if early_stopping:
-            done = done | (counts >= beam)
+            done = done | (ended_count >= beam)
         if done.all():
             break
-        left = compact(~done)
-        if left is not None:
-            gone = done.nonzero()[:, 0]
-            results |= zip(rows[gone].tolist(), finished.of(gone).hypotheses(end), strict=True)
-            rows, live, finished = rows[left], live.of(left), finished.of(left)
-            parents, counts, done = parents[left], counts[left], done[left]
-        in_place = left is None and live.total.shape[1] == width
-        state = stepper.reorder(state, parents.flatten(), same_prompts=in_place)
+        kept = compact(~done)
+        if kept is not None:
+            removed = done.nonzero()[:, 0]
+            hypotheses = finished.select_rows(removed).hypotheses(end)
+            results |= zip(rows[removed].tolist(), hypotheses, strict=True)
+            rows, live, finished = rows[kept], live.select_rows(kept), finished.select_rows(kept)
+            parents, ended_count, done = parents[kept], ended_count[kept], done[kept]
+        same_prompts = kept is None and live.log_prob.shape[1] == width
+        state = stepper.reorder(state, parents.flatten(), same_prompts=same_prompts)
         logits, state = stepper.step(live.tokens[:, :, step].flatten(), state)
     results |= zip(rows.tolist(), finished.hypotheses(end), strict=True)
     return [results[row] for row in range(len(results))]
 
 
 def check_nbest(beam: int, nbest: int) -> None:
-    """Raise if a beam is too narrow for this many results."""
+    """Raise an error if `nbest` exceeds the beam size."""
     if nbest > beam:
-        raise ValueError(f"nbest: expected at most the beam of {beam}, got {nbest}; widen the beam")
+        raise ValueError(f"nbest: expected at most the beam size {beam}, got {nbest}")
 
 
 def expand(
     live: Beam, log_probs: Float[Tensor, "states V"], beam: int, step: int
 ) -> tuple[Beam, Int[Tensor, "rows tried"]]:
-    """Return the best 2 * beam extensions of each row, and the row of the state of each.
+    """Return the best 2 * beam extensions of each row, and the state index of their parents.
 
-    At least `beam` of them do not end, if there are as many: each hypothesis ends in one way only.
+    At most `beam` of them end, one per live hypothesis, so the others can fill the next beam.
     """
-    rows, width = live.total.shape
-    # More extensions of a single hypothesis cannot be among the best.
+    rows, width = live.log_prob.shape
+    # The best 2 * beam of a row are among the best 2 * beam of each hypothesis.
     best, token = log_probs.topk(min(2 * beam, log_probs.shape[1]), dim=-1)
-    total = (live.total[..., None] + best.view(rows, width, -1)).flatten(1)
-    ranked = total.sort(dim=1, descending=True, stable=True)
-    places = ranked.indices[:, : 2 * beam]
-    parents = places // best.shape[1]
+    log_prob = (live.log_prob[..., None] + best.view(rows, width, -1)).flatten(1)
+    ranked = log_prob.sort(dim=1, descending=True, stable=True)
+    indices = ranked.indices[:, : 2 * beam]
+    parents = indices // best.shape[1]
     tokens = live.tokens.take_along_dim(parents[..., None], dim=1)
-    tokens[:, :, step] = token.view(rows, -1).take_along_dim(places, dim=1)
-    firsts = width * torch.arange(rows, device=log_probs.device)[:, None]
-    return Beam(tokens, ranked.values[:, : 2 * beam]), firsts + parents
+    tokens[:, :, step] = token.view(rows, -1).take_along_dim(indices, dim=1)
+    first_states = width * torch.arange(rows, device=log_probs.device)[:, None]
+    return Beam(tokens, ranked.values[:, : 2 * beam]), first_states + parents
 
 
-def unfinished(ended: Bool[Tensor, "rows tried"], beam: int) -> Int[Tensor, "rows going"]:
-    """Return the places of the best that have not ended, equally many in every row."""
+def first_unended(ended: Bool[Tensor, "rows tried"], beam: int) -> Int[Tensor, "rows live"]:
+    """Return the indices of the best that have not ended: `beam`, or as many as every row has."""
     count = min(beam, int((~ended).sum(dim=1).min()))
     return ended.byte().sort(dim=1, stable=True).indices[:, :count]

@@ -2,14 +2,14 @@
 
 ctc          text of the best path where beam = 1, else the best texts of a prefix beam search
 attention    the decoder alone, as any encoder-decoder
-both         rank(y) = (1 - w) log P_attention(y end) + w log P_ctc(y),  w = ctc_weight
+both         score(y) = (1 - w) log P_attention(y end) + w log P_ctc(y),  w = ctc_weight
 
-For a prefix, P_ctc is the probability of all texts that begin with it (`ctc_prefix.py`), so ranks
+For a prefix, P_ctc is the probability of all texts that begin with it (`ctc_prefix.py`), so scores
 of prefixes only fall, as beam search requires.
 
-The rank of `both` is not normalized. The log-probability of a result is therefore replaced by that
+The score of `both` is not normalized. The log-probability of a result is therefore replaced by that
 of the text: P_ctc(text), P_attention(text end), or the mixture (1 - w) P_attention + w P_ctc, which
-need not be in the order of the ranks.
+need not be in the order of the scores.
 """
 
 from collections.abc import Callable, Sequence

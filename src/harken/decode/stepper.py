@@ -1,8 +1,8 @@
 """The interface between search and models: process a prompt, then one token at a time.
 
-    rank(w_1 … w_n) = sum over t of  log_probs(logits of step t)[w_t]
+    score(w_1 … w_n) = sum over t of  log_probs(logits of step t)[w_t]
 
-For a single model the log-probabilities are the log-softmax of its logits, and the rank is log P.
+For a single model the log-probabilities are the log-softmax of its logits, and the score is log P.
 The log-probabilities of a combination (`joint.py`) sum to less than one and must not be normalized.
 
 A state consists of tensors in tuples, each with the batch first. It is an argument and a result.
@@ -72,7 +72,7 @@ class Stepper(Protocol[State]):
         ...
 
     def log_probs(self, logits: Logits) -> Logits:
-        """Return what each token adds to the rank, in double precision; at most 0."""
+        """Return what each token adds to the score, in double precision; at most 0."""
         ...
 
     def reorder(self, state: State, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> State:

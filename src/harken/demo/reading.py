@@ -1,8 +1,8 @@
-"""The demo: pretrain on generated biographies, finetune on some questions, answer the others.
+"""The demo: pretrain on generated biographies, finetune on questions, answer held-out questions.
 
 The table compares, on the same held-out people: a model without pretraining, the most frequent
-place, a pretrained model, and a pretrained Synthesizer. The pretrained model is the run folder; the
-other two are in `compared/` inside it, the data in the folder NAME-data next to it.
+place, a pretrained model, and a pretrained Synthesizer. The run folder NAME has the pretrained
+model, NAME/compared the other two, and NAME-data the data.
 """
 
 from collections.abc import Callable
@@ -70,15 +70,15 @@ def demo_recipe(files: PeopleFiles) -> AnswerRecipe:
     )
 
 
-def without_reading(recipe: AnswerRecipe) -> AnswerRecipe:
-    """Skip pretraining; finetune with the learning rates and steps of an untrained model."""
+def without_pretraining(recipe: AnswerRecipe) -> AnswerRecipe:
+    """Skip pretraining; finetune longer, with the optimizer of pretraining."""
     pretrain = replace(recipe.training.pretrain, steps=0)
     finetune = replace(recipe.training.finetune, steps=200, optimizer=pretrain.optimizer)
     return replace(recipe, training=replace(recipe.training, pretrain=pretrain, finetune=finetune))
 
 
 def with_synthesizer(recipe: AnswerRecipe) -> AnswerRecipe:
-    """Use Synthesizer scores with learned positions, since rotary ones need queries."""
+    """Use Synthesizer scores, and learned positions because rotary ones need queries."""
     attention = replace(recipe.model.attention, score=SynthesizerConfig())
     model = replace(recipe.model, attention=attention, position=LearnedConfig())
     return replace(recipe, model=model)
@@ -88,7 +88,7 @@ def run_demo(
     folder: Path,
     progress: Callable[[str], AbstractContextManager[Listener]],
     people: PeopleConfig = PEOPLE,
-    shape: Callable[[AnswerRecipe], AnswerRecipe] = lambda recipe: recipe,
+    modify: Callable[[AnswerRecipe], AnswerRecipe] = lambda recipe: recipe,
     seed: int = 0,
 ) -> DemoResult:
     """Run the unfinished parts of the demo, evaluate and write the report."""
@@ -100,23 +100,23 @@ def run_demo(
         train=data / "questions.train.tsv",
         test=data / "questions.test.tsv",
     )
-    recipe = shape(replace(demo_recipe(files), seed=seed))
+    recipe = modify(replace(demo_recipe(files), seed=seed))
     names = ("pretrained", "no pretraining", "pretrained Synthesizer")
-    recipes = (recipe, without_reading(recipe), with_synthesizer(recipe))
+    recipes = (recipe, without_pretraining(recipe), with_synthesizer(recipe))
     folders = (folder, folder / COMPARED / "no-pretraining", folder / COMPARED / "synthesizer")
     runs = []
-    for name, variant, where in zip(names, recipes, folders, strict=True):
+    for name, variant, run_folder in zip(names, recipes, folders, strict=True):
         with progress(name) as listener:
-            runs.append(train(variant, where, resume=True, listener=listener, progress=False))
+            runs.append(train(variant, run_folder, resume=True, listener=listener, progress=False))
     evaluations = [run.evaluate() for run in runs]
     rows = {
         name: ResultRow(name=name, n=evaluation.n, metric=evaluation.metrics["exact_match"])
         for name, evaluation in zip(names, evaluations, strict=True)
     }
-    first = evaluations[0]
+    pretrained = evaluations[0]
     baseline = ResultRow(
-        name="most frequent place", n=first.n, metric=first.metrics["majority_answer"]
+        name="most frequent place", n=pretrained.n, metric=pretrained.metrics["majority_answer"]
     )
     table = [rows["no pretraining"], baseline, rows["pretrained"], rows["pretrained Synthesizer"]]
-    write_text(folder / REPORT, run_report(runs[0], first, table))
+    write_text(folder / REPORT, run_report(runs[0], pretrained, table))
     return DemoResult(rows=table, report=folder / REPORT)

@@ -73,7 +73,7 @@ class Vocabulary:
         """Return whether the token begins with white space."""
         return self._piece(token)[:1].isspace()
 
-    def word_numbers(self, tokens: Sequence[int]) -> list[int]:
+    def word_indices(self, tokens: Sequence[int]) -> list[int]:
         """Return the index of the word of each token; a space belongs to the word before it."""
         prefixes = self.decode([tokens[: end + 1] for end in range(len(tokens))])
         counts = [len(prefix.split()) for prefix in prefixes]

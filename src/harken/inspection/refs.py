@@ -1,4 +1,4 @@
-"""Names of the parts of a model in Python, JSON, tables, pages and options.
+"""References to the modules and heads of a model, and their names in JSON, pages and options.
 
 Layers and heads are counted from 1. A head is written
 
@@ -22,13 +22,13 @@ AttentionKind = Literal["self", "encoder", "decoder", "cross"]
 
 
 def layer_of(module: str) -> int:
-    """Return the number of the layer that a module is in: that of its block, else 1."""
+    """Return the layer number in the path of a module, counted from 1; 1 if there is none."""
     numbers = [int(part) for part in module.split(".") if part.isdigit()]
     return numbers[-1] + 1 if numbers else 1
 
 
 def attention_kind(module: str) -> AttentionKind:
-    """Return the kind of an attention by its path; `self` in a model with one stack."""
+    """Return the kind of the attention at a path; `self` in a model with one stack."""
     if module.endswith("cross") or module == "decoder.attention":
         return "cross"
     if module.startswith("encoder."):
@@ -42,7 +42,7 @@ def is_cross_attention(module: str) -> bool:
 
 
 def is_encoder_attention(module: str) -> bool:
-    """Whether an attention is self-attention of an encoder that a decoder or CTC follows."""
+    """Whether an attention is self-attention of an encoder with a decoder or a CTC head."""
     return attention_kind(module) == "encoder"
 
 
@@ -60,7 +60,7 @@ def layer_label(module: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRef:
-    """The module at this path of the model."""
+    """A module, by its path in the model."""
 
     module: str
 
@@ -113,8 +113,8 @@ class HeadRef(ModuleRef):
         return f"{layer_label(self.module)}.H{self.head}"
 
     def to_json(self) -> dict[str, Any]:
-        place = {"label": self.label, "layer": self.layer, "head": self.head}
-        return place | {"module": self.module, "attention": attention_kind(self.module)}
+        fields = {"label": self.label, "layer": self.layer, "head": self.head}
+        return fields | {"module": self.module, "attention": attention_kind(self.module)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class PositionRef(ModuleRef):
 
 
 class HeadPattern(NamedTuple):
-    """Heads that an option selects; None matches every value."""
+    """The heads that match; None matches every value."""
 
     kind: AttentionKind | None = None
     layer: int | None = None
@@ -142,7 +142,7 @@ class HeadPattern(NamedTuple):
         return ".".join(part for part in (self.kind, layer, head) if part)
 
     def matches(self, module: str, head: int | None = None) -> bool:
-        """Whether it selects a head, or any head of an attention if `head` is None."""
+        """Whether a head matches; without `head`, whether the attention's kind and layer match."""
         return (
             self.kind in (None, attention_kind(module))
             and self.layer in (None, layer_of(module))
@@ -152,18 +152,18 @@ class HeadPattern(NamedTuple):
 
 def parse_layers(option: str, text: str) -> list[HeadPattern]:
     """Parse `1,L2,cross.L3`."""
-    return _patterns(option, text, "L1")
+    return _parse(option, text, "L1")
 
 
 def parse_heads(option: str, text: str) -> list[HeadPattern]:
     """Parse `2,L1.H3,cross.L2.H1`; a number alone is that head of every layer."""
-    return _patterns(option, text, "L1.H3")
+    return _parse(option, text, "L1.H3")
 
 
 def select_heads(
     module: str, count: int, layers: Collection[HeadPattern], heads: Collection[HeadPattern]
 ) -> list[int]:
-    """Return which of `count` heads are selected, counted from 1; no patterns select all."""
+    """Return the heads that match, from 1 to `count`; an empty collection matches all."""
     if layers and not any(pattern.matches(module) for pattern in layers):
         return []
     return [
@@ -173,17 +173,17 @@ def select_heads(
     ]
 
 
-def _patterns(option: str, texts: str, example: str) -> list[HeadPattern]:
-    """Parse an option in the form of `example`; an empty text has no patterns."""
+def _parse(option: str, value: str, example: str) -> list[HeadPattern]:
+    """Parse numbers and names of the form of `example`, separated by commas."""
     number = "([1-9][0-9]{0,5})"
-    form = example.replace("L1", f"L{number}").replace(".H3", rf"\.H{number}")
+    name_pattern = example.replace("L1", f"L{number}").replace(".H3", rf"\.H{number}")
     patterns = []
-    for text in texts.split(",") if texts.strip() else ():
+    for text in value.split(",") if value.strip() else ():
         text = text.strip()
         if re.fullmatch(number, text):
-            value, is_head = int(text), "H" in example
-            patterns.append(HeadPattern(head=value) if is_head else HeadPattern(layer=value))
-        elif matched := re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{form}", text):
+            index, is_head = int(text), "H" in example
+            patterns.append(HeadPattern(head=index) if is_head else HeadPattern(layer=index))
+        elif matched := re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{name_pattern}", text):
             kind, *numbers = matched.groups()
             patterns.append(HeadPattern(cast(AttentionKind | None, kind), *map(int, numbers)))
         else:

@@ -1,4 +1,4 @@
-"""The Conformer block: self-attention for distant frames, a convolution for near ones.
+"""The Conformer block (Gulati et al., 2020): global self-attention and local convolution.
 
     x = x + 1/2 feedforward(x)          x = x + convolution(x)
     x = x + attention(x)                x = norm(x + 1/2 feedforward(x))
@@ -7,7 +7,7 @@ Each part starts with its own norm. The convolution part is
 
     W_2 silu(norm(depthwise(a * sigmoid(g)))),   (a, g) = W_1 x
 
-with a centered kernel. Padding is read as zeros and does not count in the batch norm.
+with a centered kernel. Padding is zero for the convolution and ignored by the batch norm.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class ConformerConfig:
     """A Conformer block."""
 
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
-    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both halves
-    kernel: int = bounded(31, at_least=1, at_most=MAX_KERNEL)  # frames of the depthwise convolution
+    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both half-step layers
+    kernel: int = bounded(31, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in frames
     convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the output of each part
 
@@ -73,8 +73,8 @@ class ConformerBlock(nn.Module):
         """Return the frames; those at padding are undefined and do not affect the others."""
         frames = inputs + 0.5 * self.dropout(self.macaron(self.macaron_norm(inputs)))
         frames = frames + self.dropout(self.attention(self.attention_norm(frames), context)[0])
-        near = self.convolution(self.convolution_norm(frames), present)
-        frames = frames + self.dropout(near)
+        convolved = self.convolution(self.convolution_norm(frames), present)
+        frames = frames + self.dropout(convolved)
         frames = frames + 0.5 * self.dropout(self.feedforward(self.feedforward_norm(frames)))
         normed: Tensor = self.final_norm(frames)
         return normed
@@ -85,10 +85,10 @@ class ConvolutionModule(nn.Module):
 
     def __init__(self, kernel: int, norm: Literal["batch", "layer"], width: int) -> None:
         super().__init__()
-        # A bias would be redundant with those of the norms.
+        # Biases are redundant: the norms have them.
         self.up_proj = nn.Linear(width, 2 * width, bias=False)
-        # As an image one column wide: training is three times as fast as with Conv1d on a CPU,
-        # because B T J already has the memory layout of the fast kernels.
+        # On a CPU, Conv2d over one column trains three times as fast as Conv1d, because B T J
+        # already is in the channels-last layout of its kernels.
         self.depthwise = nn.Conv2d(
             width, width, (kernel, 1), padding=(kernel // 2, 0), groups=width, bias=False
         )
@@ -97,9 +97,9 @@ class ConvolutionModule(nn.Module):
 
     def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
         gated = mask_padding(F.glu(self.up_proj(inputs), dim=-1), present)
-        near = self.depthwise(gated.transpose(1, 2)[..., None])[..., 0].transpose(1, 2)
-        by_batch = isinstance(self.norm, MaskedBatchNorm)
-        normed = self.norm(near, present) if by_batch else self.norm(near)
+        convolved = self.depthwise(gated.transpose(1, 2)[..., None])[..., 0].transpose(1, 2)
+        is_masked = isinstance(self.norm, MaskedBatchNorm)
+        normed = self.norm(convolved, present) if is_masked else self.norm(convolved)
         output: Tensor = self.down_proj(F.silu(normed))
         return output
 
@@ -115,6 +115,6 @@ class MaskedBatchNorm(nn.BatchNorm1d):
         return normed
 
     def _norm(self, frames: Float[Tensor, "N J"]) -> Float[Tensor, "N J"]:
-        if self.training and len(frames) < 2:  # one frame has no variance: use the running one
+        if self.training and len(frames) < 2:  # a single frame has no variance: use the running one
             return F.batch_norm(frames, self.running_mean, self.running_var, self.weight, self.bias)
         return super().forward(frames)

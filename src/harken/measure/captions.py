@@ -1,11 +1,11 @@
 """BLEU-1 to BLEU-4, CIDEr and exact matches of captions with several references per image.
 
-    BLEU-N  = 100 bp exp(1/N sum over n = 1..N of log(matches_n / written_n))
-    bp      = min(1, exp(1 - expected / written))     expected: the length of the closest reference
+    BLEU-N  = 100 bp exp(1/N sum over n = 1..N of log(matches_n / n-grams of the captions))
+    bp      = min(1, exp(1 - R / C))     C: words of the captions, R: of the closest references
 
     g_n(c)  = counts of each n-gram of c, times log(images / images with this n-gram)
     CIDEr   = 10 mean over n = 1..4 and references r of   g_n(c) . g_n(r) / (|g_n(c)| |g_n(r)|)
-    CIDEr-D = the same with  min(g_n(c), g_n(r)) . g_n(r)  above, times exp(-(c - r)^2 / (2 6^2))
+    CIDEr-D = the same with numerator exp(-(|c| - |r|)^2 / (2 6^2)) min(g_n(c), g_n(r)) . g_n(r)
 
 Values are 100 times those of coco-caption, as in papers. BLEU is not smoothed: without a match of N
 words BLEU-N is 0, where coco-caption adds small constants. CIDEr (Vedantam et al., 2015) takes
@@ -46,17 +46,17 @@ WORD = re.compile(
 )
 ORDERS = range(1, 5)
 CIDER_SCALE = 10.0
-CIDER_SIGMA = 6.0  # words, of the length penalty
+CIDER_SIGMA = 6.0  # of the length penalty, in words
 
 
 def caption_samples(
     captions: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric, and a note for each; every image has at least one reference."""
+    """Return samples and notes by metric; every image needs a reference."""
     assert all(references), "an image without a reference cannot be measured"
-    written = [caption_words(caption) for caption in captions]
-    expected = [[caption_words(text) for text in texts] for texts in references]
-    counts, values = caption_bleu_counts(written, expected), cider(written, expected)
+    words = [caption_words(caption) for caption in captions]
+    reference_words = [[caption_words(text) for text in texts] for texts in references]
+    counts, values = caption_bleu_counts(words, reference_words), cider(words, reference_words)
     matches = [
         caption.strip() in {text.strip() for text in texts}
         for caption, texts in zip(captions, references, strict=True)
@@ -71,14 +71,14 @@ def caption_samples(
         "exact_match": share(matches),
     }
     low, high = min(map(len, references)), max(map(len, references))
-    number = f"{low} to {high}" if low < high else f"{high}"
-    frequencies = "document frequencies from this set; compare only values of the same set"
+    per_image = f"{low} to {high}" if low < high else f"{high}"
+    remark = "document frequencies from this set; compare only values of the same set"
     notes = {
-        "bleu_1": f"BLEU of single words, references per image: {number}, closest length, not "
-        "smoothed; tokens of coco-caption (lower case, PTB, without punctuation)",
+        "bleu_1": f"BLEU of single words, references per image: {per_image}, closest length, "
+        "not smoothed; tokens of coco-caption (lower case, PTB, without punctuation)",
         **{f"bleu_{order}": f"as bleu_1, of 1 to {order} words" for order in ORDERS[1:]},
-        "cider_d": f"CIDEr-D, 100 times coco-caption's CIDEr; words as bleu_1; {frequencies}",
-        "cider": f"original CIDEr, without stemming, on the scale of cider_d; {frequencies}",
+        "cider_d": f"CIDEr-D, 100 times coco-caption's CIDEr; words as bleu_1; {remark}",
+        "cider": f"original CIDEr, without stemming, on the scale of cider_d; {remark}",
         "exact_match": "captions equal to a reference, with case and punctuation",
     }
     return samples, notes
@@ -90,27 +90,27 @@ def caption_words(caption: str) -> list[str]:
 
 
 def word_ngrams(words: Words, order: int) -> Counter[tuple[str, ...]]:
-    """Count the n-grams of one order."""
+    """Count the n-grams with n = `order`."""
     return Counter(zip(*(words[start:] for start in range(order)), strict=False))
 
 
 def caption_bleu_counts(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> Counts:
-    """Return written and expected words, then matches and written n-grams of every order."""
+    """Return words of caption and closest reference, then matches and n-grams of every order."""
     rows = []
     for caption, texts in zip(captions, references, strict=True):
         # Of two references that are equally close, the shorter counts.
         _, closest = min((abs(len(text) - len(caption)), len(text)) for text in texts)
         row = [len(caption), closest]
         for order in ORDERS:
-            written = word_ngrams(caption, order)
-            expected = reduce(or_, (word_ngrams(text, order) for text in texts))
-            row += [(written & expected).total(), written.total()]
+            ngrams = word_ngrams(caption, order)
+            allowed = reduce(or_, (word_ngrams(text, order) for text in texts))
+            row += [(ngrams & allowed).total(), ngrams.total()]
         rows.append(row)
     return np.array(rows, dtype=np.float64)
 
 
 def caption_bleu(sums: Sums) -> Figures:
-    """Return BLEU in points, of the orders that `sums` has counts of."""
+    """Return BLEU in points from sums of the columns of `caption_bleu_counts`."""
     matches, totals = sums[:, 2::2], sums[:, 3::2]
     precisions = np.divide(matches, totals, out=np.ones_like(totals), where=matches > 0)
     defined = np.logical_and.reduce(matches > 0, axis=1)
@@ -118,7 +118,7 @@ def caption_bleu(sums: Sums) -> Figures:
 
 
 def mean_points(values: Sequence[float]) -> Sample:
-    """Return 100 times the mean."""
+    """Return a sample whose value is 100 times the mean."""
     points = 100 * np.asarray(values, dtype=np.float64)
     return Sample(counts=np.stack((points, np.ones_like(points)), axis=1), unit="points")
 
@@ -151,14 +151,14 @@ def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> l
     values = []
     for caption, texts in zip(captions, references, strict=True):
         plain, clipped = [], []
-        written = tf_idf(caption)
+        vectors = tf_idf(caption)
         for text in texts:
             penalty = exp(-((len(caption) - len(text)) ** 2) / (2 * CIDER_SIGMA**2))
-            for own, other in zip(written, tf_idf(text), strict=True):
-                lengths = hypot(*own.values()) * hypot(*other.values()) or 1.0
+            for own, other in zip(vectors, tf_idf(text), strict=True):
+                norms = hypot(*own.values()) * hypot(*other.values()) or 1.0
                 # Sum in the order of the caption: the order of a set is not deterministic.
                 shared = [(own[ngram], other[ngram]) for ngram in own if ngram in other]
-                plain.append(sum(a * b for a, b in shared) / lengths)
-                clipped.append(penalty * sum(min(a, b) * b for a, b in shared) / lengths)
+                plain.append(sum(a * b for a, b in shared) / norms)
+                clipped.append(penalty * sum(min(a, b) * b for a, b in shared) / norms)
         values.append(Cider(CIDER_SCALE * fmean(plain), CIDER_SCALE * fmean(clipped)))
     return values

@@ -58,8 +58,8 @@ class ConformerEncoderConfig:
     max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
     position: PositionConfig = NoPositionConfig()  # position kind, in addition to the score's
-    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both halves
-    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # tokens of the depthwise convolution
+    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both half-step layers
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in tokens
     convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of inputs and of each part's output
 

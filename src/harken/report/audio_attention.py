@@ -77,7 +77,7 @@ class _Figure:
             if viewed.head_count > 1
         ]
         # Each symbol, the second of its largest weight, and this weight.
-        first, step = self.audio.first_place_seconds, self.audio.place_seconds
+        first, step = self.audio.first_state_seconds, self.audio.state_seconds
         self.peaks = [
             (symbol, first + int(row.argmax()) * step, float(row.max()))
             for symbol, row in zip(self.symbols, weights, strict=True)
@@ -92,7 +92,7 @@ class _Figure:
 
     def _panel(self, name: str, weights: Weights) -> Panel:
         relative = weights / (self.largest or 1.0)
-        return _panel(name, relative, self.audio.first_place_seconds, self.audio.place_seconds)
+        return _panel(name, relative, self.audio.first_state_seconds, self.audio.state_seconds)
 
 
 def _spectrogram(audio: AudioView) -> Panel:
@@ -118,7 +118,7 @@ def time_axis(audio: AudioView, positions: int) -> TimeAxis:
     seconds = [0.0, *(second for word in audio.words for second in (word.start, word.end))]
     for first, step, count in (
         (audio.first_frame_seconds, audio.frame_seconds, len(audio.spectrogram)),
-        (audio.first_place_seconds, audio.place_seconds, positions),
+        (audio.first_state_seconds, audio.state_seconds, positions),
     ):
         seconds += [first - step / 2, first + (count - 0.5) * step]
     return TimeAxis(min(seconds), max(seconds))

@@ -49,11 +49,11 @@ class ViewedAttention(NamedTuple):
 
     @property
     def columns(self) -> list[int]:
-        """The head numbers of all layers: the columns of an overview."""
+        """Head numbers of all layers, which are the columns of the overview."""
         return sorted({head for layer in self.layers for head in layer.heads})
 
     def pooled(self, limit: int) -> "ViewedAttention":
-        """Return the maxima of blocks, at most `limit` along an axis; tokens stay the same."""
+        """Max-pool the weights to at most `limit` queries and keys; the labels do not change."""
         layers = [layer._replace(weights=max_pool(layer.weights, limit)) for layer in self.layers]
         return self._replace(layers=layers)
 
@@ -70,14 +70,14 @@ def view_attention(
     """
     with torch.inference_mode(), record(model, _selection(model, layers)) as records:
         example.run()
-    views = [ViewedAttention(view, _matching(records, view)) for view in example.views]
-    modules = [layer for viewed in views for layer in viewed.layers]
-    refs = [HeadRef(layer.module, head) for layer in modules for head in layer.heads]
+    views = [ViewedAttention(view, _layers(records, view)) for view in example.views]
+    recorded = [layer for viewed in views for layer in viewed.layers]
+    refs = [HeadRef(layer.module, head) for layer in recorded for head in layer.heads]
     if not refs:
         return []
     for pattern in heads:
         if not any(pattern.matches(ref.module, ref.head) for ref in refs):
-            raise _unknown("heads", pattern, [ref.label for ref in refs])
+            raise _unknown_pattern("heads", pattern, [ref.label for ref in refs])
     selected = []
     for view, unfiltered in views:
         chosen = [
@@ -97,15 +97,15 @@ def view_attention(
 def save_attention(
     model: nn.Module, example: AttentionExample, folder: Path, layers: Collection[HeadPattern] = ()
 ) -> None:
-    """Write weights, queries, keys and values of these layers, and the tokens of each view."""
+    """Write the weights, queries, keys and values of these layers, and the labels of each view."""
     selection = replace(_selection(model, layers), queries=True, keys=True, values=True)
-    names = [names for view in example.views for names in (view.queries, view.keys)]
-    with torch.inference_mode(), record_to_disk(model, folder, selection, names):
+    labels = [labels for view in example.views for labels in (view.queries, view.keys)]
+    with torch.inference_mode(), record_to_disk(model, folder, selection, labels):
         example.run()
 
 
 def attention_json(viewed: ViewedAttention) -> dict[str, Any]:
-    """Return the view as JSON: names, shapes, and the largest weight of each query and head."""
+    """Return labels, shapes, and the largest weight of each query and head."""
     return {
         "title": viewed.view.title,
         "queries": list(viewed.view.queries),
@@ -129,30 +129,30 @@ def attention_json(viewed: ViewedAttention) -> dict[str, Any]:
 
 
 def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
-    """Select modules by path, because a layer may exist in one of two stacks only."""
+    """Return the modules that match; layer numbers are not enough in a model with two stacks."""
     if not layers:
         return Selection()
     paths = list(attentions(model))
     for pattern in layers:
         if not any(map(pattern.matches, paths)):
-            raise _unknown("layers", pattern, list(map(layer_label, paths)))
+            raise _unknown_pattern("layers", pattern, list(map(layer_label, paths)))
     chosen = (path for path in paths if any(pattern.matches(path) for pattern in layers))
     return Selection(paths=tuple(chosen))
 
 
-def _matching(records: Sequence[AttentionRecord], view: AttentionView) -> list[LayerAttention]:
-    """Return the modules of a view; the steps of a module that ran step by step are joined."""
-    steps: dict[str, list[Weights]] = {}
+def _layers(records: Sequence[AttentionRecord], view: AttentionView) -> list[LayerAttention]:
+    """Return the weights of a view's modules; consecutive calls of a module are concatenated."""
+    calls: dict[str, list[Weights]] = {}
     for call in records:
         if view.matches(call.name):
-            steps.setdefault(call.name, []).append(call.weights[0].float().cpu().numpy())
+            calls.setdefault(call.name, []).append(call.weights[0].float().cpu().numpy())
     layers = []
-    for path, parts in steps.items():
+    for path, parts in calls.items():
         weights = np.concatenate(parts, axis=1)
         if not np.isfinite(weights).all():
             raise Failure(
                 f"{path}: attention weights are not finite",
-                fix="the model's weights are damaged or have diverged: restore or train them again",
+                fix="the model is damaged or has diverged: restore it or train it again",
             )
         shape = (len(weights), len(view.queries), len(view.keys))
         assert weights.shape == shape, (path, weights.shape, shape)
@@ -160,7 +160,7 @@ def _matching(records: Sequence[AttentionRecord], view: AttentionView) -> list[L
     return layers
 
 
-def _unknown(option: str, pattern: HeadPattern, known: Sequence[str]) -> UserError:
+def _unknown_pattern(option: str, pattern: HeadPattern, known: Sequence[str]) -> UserError:
     names = list(dict.fromkeys(known))
     listed = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
     return UserError(

@@ -30,8 +30,8 @@ class AudioView:
     spectrogram: Float[np.ndarray, "S F"]
     frame_seconds: float  # between frames
     first_frame_seconds: float  # center of the first frame
-    place_seconds: float  # between encoder states
-    first_place_seconds: float  # center of the first encoder state
+    state_seconds: float  # between encoder states
+    first_state_seconds: float  # center of the first encoder state
     words: Sequence[SpokenWord] = ()  # predicted times
 
 

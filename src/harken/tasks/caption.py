@@ -187,7 +187,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
                 encoded = model.encode(self._encode(images))
             weights = forced_cross_attention(model, *encoded, texts, END)
             for text, heads in zip(texts, weights, strict=True):
-                words = np.array(self.vocabulary.word_numbers(text), dtype=np.int64)
+                words = np.array(self.vocabulary.word_indices(text), dtype=np.int64)
                 mean = heads.mean(dim=0).cpu().numpy().astype(np.float64)
                 attention.append(ImageAttention(weights=mean, words=words, centers=centers))
         return attention

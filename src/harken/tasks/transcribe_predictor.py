@@ -1,4 +1,4 @@
-"""Transcribe sounds, predict word times, and evaluate both.
+"""Transcribe sounds, predict the times of words, and evaluate both.
 
 A sound that is longer than the model's limit is cut where it is quietest, and the transcripts of
 its chunks are joined.
@@ -69,7 +69,7 @@ class Transcript:
 
     beam: Sequence[TokenHypothesis]
     words: Sequence[SpokenWord] = ()  # of the best hypothesis
-    # For each token, the index of its word and the second with the most attention; with a decoder.
+    # For each token, its word index and the time in seconds with the most attention, if any.
     attended: Sequence[tuple[int, float]] = ()
 
 
@@ -81,7 +81,7 @@ class Chunk(NamedTuple):
 
 
 class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
-    """A trained recognizer."""
+    """A trained speech recognizer."""
 
     @property
     def filterbank(self) -> FilterbankConfig:
@@ -106,29 +106,29 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             signals, examples = apply_condition(parsed, signals, examples, rate, self.recipe.seed)
         expected = [utterance.text for utterance in examples]
         frames = frames_of(signals, self.filterbank)
-        timed = any(utterance.words for utterance in examples)
-        transcripts = list(self.transcribe(frames, sample_keys(expected), times=timed))
+        has_times = any(utterance.words for utterance in examples)
+        transcripts = list(self.transcribe(frames, sample_keys(expected), times=has_times))
         predictions = [
             prediction_of(name_of(utterance), transcript.beam, self.vocabulary)
             for utterance, transcript in zip(examples, transcripts, strict=True)
         ]
         outputs = [prediction.output for prediction in predictions]
         samples, notes = transcription_samples(outputs, expected)
-        words = align_texts(outputs, expected, units="words")
-        if timed:
+        alignments = align_texts(outputs, expected, units="words")
+        if has_times:
             spoken = [utterance.words for utterance in examples]
             predicted = [transcript.words for transcript in transcripts]
-            samples["word_time_error"] = time_error(spoken, predicted, words)
+            samples["word_time_error"] = time_error(spoken, predicted, alignments)
             if "attention" in self.model.modes:
                 attended = [transcript.attended for transcript in transcripts]
-                samples["attention_in_word"] = attention_in_words(spoken, attended, words)
+                samples["attention_in_word"] = attention_in_words(spoken, attended, alignments)
         return Evaluation(
             n=len(examples),
             samples={**samples, "exact_match": share(exact_matches(outputs, expected))},
             notes={**notes, **{name: note for name, note in NOTES.items() if name in samples}},
             predictions=predictions,
             expected=expected,
-            tables=speech_tables([utterance.speaker for utterance in examples], words),
+            tables=speech_tables([utterance.speaker for utterance in examples], alignments),
         )
 
     def attention(self, text: str) -> AttentionExample | None:
@@ -146,19 +146,19 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         with torch.inference_mode():
             count = self._encode([frames]).memory.shape[1]
         times = [f"{self._seconds(state + 0.5):.2f} s" for state in range(count)]
-        front, sound = self.model.frontend, self.filterbank
+        front, filterbank = self.model.frontend, self.filterbank
         view = AudioView(
             spectrogram=frames.numpy(),
-            frame_seconds=sound.hop_ms / 1000,
-            first_frame_seconds=sound.seconds_of(0),
-            place_seconds=sound.hop_ms / 1000 * front.stride,
-            first_place_seconds=sound.seconds_of(front.offset),
+            frame_seconds=filterbank.hop_ms / 1000,
+            first_frame_seconds=filterbank.seconds_of(0),
+            state_seconds=filterbank.hop_ms / 1000 * front.stride,
+            first_state_seconds=filterbank.seconds_of(front.offset),
             words=transcript.words,
         )
         encoder = self_view("time in seconds", times, is_encoder_attention)
         return AttentionExample(
             title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
-            run=lambda: self._force(frames, outputs),
+            run=lambda: self._teacher_force(frames, outputs),
             views=output_views(outputs, self.vocabulary.pieces, encoder, "sound", sound=view),
             truncation=truncation_of(len(frames), total, "first", "frames"),
         )
@@ -171,48 +171,48 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         *,
         times: bool = False,
     ) -> Iterator[Transcript]:
-        """Transcribe each sound, in order; a sample depends on the key of its sound."""
+        """Transcribe each sound, in order; `keys` seed the sampling."""
         pending = zip(sounds, keys, strict=True)
         while batch := list(islice(pending, BATCH_SIZE)):
-            cut = [cut_at_silence(frames, self.model.max_frames) for frames, _ in batch]
+            split = [cut_at_silence(frames, self.model.max_frames) for frames, _ in batch]
             chunk_keys = [
-                (*key, number)
-                for (_, key), chunks in zip(batch, cut, strict=True)
-                for number in range(len(chunks))
+                (*key, index)
+                for (_, key), chunks in zip(batch, split, strict=True)
+                for index in range(len(chunks))
             ]
-            flat = [chunk for chunks in cut for chunk in chunks]
-            transcripts = iter(self._transcribe_together(flat, chunk_keys, nbest, times))
-            for chunks in cut:
+            flat = [chunk for chunks in split for chunk in chunks]
+            transcripts = iter(self._transcribe_chunks(flat, chunk_keys, nbest, times))
+            for chunks in split:
                 yield join_transcripts(list(islice(transcripts, len(chunks))))
 
     @torch.inference_mode()
-    def _transcribe_together(
+    def _transcribe_chunks(
         self, chunks: Sequence[Chunk], keys: Sequence[SampleKey], nbest: int, times: bool
     ) -> list[Transcript]:
         model = self.model.eval()
         encoded = self._encode([chunk.frames for chunk in chunks])
-        limit = model.max_target or self.recipe.search.max_tokens or MAX_TOKENS
+        limits = [limit for limit in (model.max_target, self.recipe.search.max_tokens) if limit]
         beams = search_speech(
             model,
             *encoded,
             search=self.recipe.search,
             blank=BLANK,
             end=END,
-            max_tokens=min(self.recipe.search.max_tokens or limit, limit),
+            max_tokens=min(limits, default=MAX_TOKENS),
             nbest=nbest,
             keys=keys,
         )
         if not times:
             return [Transcript(beam=beam) for beam in beams]
-        texts, weights = [beam[0].tokens for beam in beams], None
+        best, weights = [beam[0].tokens for beam in beams], None
         if "attention" in model.modes:
-            weights = forced_cross_attention(model, *encoded, texts, END)
-        spans = self._spans(encoded, texts, weights)
+            weights = forced_cross_attention(model, *encoded, best, END)
+        spans = self._spans(encoded, best, weights)
         return [
             Transcript(
                 beam=beams[row],
-                words=self._words(texts[row], spans[row], chunk.first),
-                attended=self._attended(texts[row], weights[row], chunk.first) if weights else (),
+                words=self._words(best[row], spans[row], chunk.first),
+                attended=self._peak_times(best[row], weights[row], chunk.first) if weights else (),
             )
             for row, chunk in enumerate(chunks)
         ]
@@ -221,7 +221,6 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return signal_of(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
-        """Return the encoder states of a batch of sounds."""
         lengths = torch.tensor([len(frames) for frames in sounds])
         # A sound that is too short for a frame is read as one frame of zeros.
         padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.mel_bins)
@@ -230,8 +229,8 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         present = torch.arange(padded.shape[1]) < lengths.clamp(min=1)[:, None]
         return self.model.encode(padded.to(self.device), present.to(self.device))
 
-    def _force(self, frames: Frames, outputs: Sequence[int]) -> None:
-        """Encode a sound and, if there is a decoder, decode the output with teacher forcing."""
+    def _teacher_force(self, frames: Frames, outputs: Sequence[int]) -> None:
+        """Encode a sound and, if there is a decoder, feed it the output."""
         encoded = self._encode([frames])
         if "attention" in self.model.modes:
             tokens = decoder_inputs(outputs, encoded.memory.device)
@@ -241,16 +240,16 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def _spans(
         self,
         encoded: EncoderOutput,
-        texts: Sequence[Sequence[int]],
+        tokens: Sequence[Sequence[int]],
         weights: Sequence[Float[Tensor, "k T S"]] | None,
     ) -> list[list[Span]]:
         """Return the span of encoder states of each token, by CTC or by attention.
 
-        Spans meet in the middle between the centers of two tokens.
+        A span ends halfway to the center of the next token.
         """
         if weights is None or decoding_mode(self.model, self.recipe.search.mode) != "attention":
-            logs = self.model.ctc_log_probs(encoded.memory)
-            paths = align(logs, encoded.present, texts, blank=BLANK)
+            log_probs = self.model.ctc_log_probs(encoded.memory)
+            paths = align(log_probs, encoded.present, tokens, blank=BLANK)
             centers = [
                 [] if path is None else [(span.start + span.end - 1) / 2 for span in path.spans]
                 for path in paths
@@ -260,36 +259,36 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         counts = encoded.present.sum(dim=1).tolist()
         return list(map(spans_around, centers, counts))
 
-    def _attended(
-        self, text: Sequence[int], weights: Float[Tensor, "k T S"], first: int
+    def _peak_times(
+        self, tokens: Sequence[int], weights: Float[Tensor, "k T S"], first: int
     ) -> list[tuple[int, float]]:
-        if not text:
+        if not tokens:
             return []
         states = weights.mean(dim=0).argmax(dim=1).tolist()
         seconds = [self._seconds(state + 0.5, first) for state in states]
-        return list(zip(self.vocabulary.word_numbers(text), seconds, strict=True))
+        return list(zip(self.vocabulary.word_indices(tokens), seconds, strict=True))
 
-    def _words(self, text: Sequence[int], spans: Sequence[Span], first: int) -> list[SpokenWord]:
-        """Convert spans of tokens in encoder states to words in seconds."""
-        words = self.vocabulary.decode([text])[0].split()
-        if len(spans) != len(text) or not words:
+    def _words(self, tokens: Sequence[int], spans: Sequence[Span], first: int) -> list[SpokenWord]:
+        """Return words with times from the spans of tokens in encoder states."""
+        words = self.vocabulary.decode([tokens])[0].split()
+        if len(spans) != len(tokens) or not words:
             return []
-        numbers = self.vocabulary.word_numbers(text)
-        begins = [True, *(left != right for left, right in pairwise(numbers))]
+        indices = self.vocabulary.word_indices(tokens)
+        starts = [True, *(left != right for left, right in pairwise(indices))]
         return [
-            SpokenWord(words[number], *(self._seconds(edge, first) for edge in span))
-            for number, span in zip(dict.fromkeys(numbers), word_spans(spans, begins), strict=True)
+            SpokenWord(words[index], *(self._seconds(edge, first) for edge in span))
+            for index, span in zip(dict.fromkeys(indices), word_spans(spans, starts), strict=True)
         ]
 
     def _seconds(self, state: float, first: int = 0) -> float:
-        """Return when an encoder state begins; its center is at `state + 0.5`."""
+        """Convert a position to seconds; encoder state `i` spans `i` to `i + 1`."""
         front = self.model.frontend
         frame = first + front.offset + front.stride * (state - 0.5)
         return max(0.0, self.filterbank.seconds_of(frame))
 
 
 def cut_at_silence(frames: Frames, max_length: int | None) -> list[Chunk]:
-    """Cut a long sound into chunks, each in its second half where it is quietest."""
+    """Cut a long sound at quiet places into chunks of at most `max_length` frames."""
     chunks, first = [], 0
     while max_length is not None and len(frames) - first > max_length:
         middle = first + max_length // 2
@@ -302,13 +301,13 @@ def cut_at_silence(frames: Frames, max_length: int | None) -> list[Chunk]:
 
 
 def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
-    """Join the transcripts of the chunks of a sound, rank by rank."""
+    """Join the transcripts of consecutive chunks, best with best, second with second."""
     if len(chunks) == 1:
         return chunks[0]
     return Transcript(
         beam=reduce(concatenate, (chunk.beam for chunk in chunks)),
         words=[word for chunk in chunks for word in chunk.words],
-        attended=[],  # word indices start at 0 in each chunk
+        attended=[],  # cannot be joined: word indices start at 0 in each chunk
     )
 
 
@@ -321,9 +320,9 @@ def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]
             (name or "unknown", counts.said, f"{100 * counts.rate:.1f} %", *counts[1:])
             for name, counts in edits_by_speaker(speakers, edits).items()
         ]
-        header = ("speaker", "words", "errors", "substituted", "deleted", "inserted")
+        header = ("speaker", "words", "error rate", "substituted", "deleted", "inserted")
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
     if wrong := confusions(confusion_counts(sentences), MAX_CONFUSIONS):
         pairs = [(pair.expected or "–", pair.said or "–", pair.words) for pair in wrong]
-        tables.append(Table(title="Confusions", header=("said", "written", "times"), rows=pairs))
+        tables.append(Table(title="Confusions", header=("expected", "output", "count"), rows=pairs))
     return tables

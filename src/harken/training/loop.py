@@ -30,7 +30,7 @@ from harken.training.checkpoint import (
     optimizer_state,
     save_checkpoint,
 )
-from harken.training.optimizer import MuonConfig, OptimizerConfig, set_rates
+from harken.training.optimizer import MuonConfig, OptimizerConfig, scale_learning_rates
 from harken.training.runtime import RuntimeConfig, mixed_precision
 from harken.training.schedule import ScheduleConfig
 
@@ -245,7 +245,7 @@ class Training(Generic[Model]):
                 fix="lower optimizer.lr or raise schedule.warmup, then train in a new folder",
             )
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        set_rates(self._optimizers, factor := config.schedule.factor(step, config.steps))
+        scale_learning_rates(self._optimizers, factor := config.schedule.factor(step, config.steps))
         for optimizer in self._optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

@@ -1,9 +1,9 @@
 """Optimizers: AdamW, Muon, SGD.
 
-Muon (Jordan et al., 2024) orthogonalizes the momentum of a matrix by five Newton-Schulz iterations,
-here in float32, which is faster than bfloat16 on most CPUs, and batched over matrices of equal
-shape. The step is scaled by 0.2 sqrt(max(rows, columns)), so that learning rates are like those of
-AdamW, which trains embeddings, the output layer, biases and norms.
+Muon (Jordan et al., 2024) orthogonalizes the momentum of a matrix by five Newton-Schulz iterations.
+They run in float32, which is faster than bfloat16 on most CPUs, in batches of matrices of equal
+shape. The step is scaled by 0.2 sqrt(max(rows, columns)), so that AdamW's learning rates apply.
+Embeddings, the output layer, biases and norms are trained by AdamW.
 """
 
 from collections import defaultdict
@@ -19,25 +19,25 @@ from torch.optim import SGD, AdamW, Optimizer
 from harken.config import bounded
 from harken.layers.embedding import OutputLinear
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-ROUNDS = 5
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
+ITERATIONS = 5
 
 
 def orthogonalize(matrices: Float[Tensor, "N rows columns"]) -> Float[Tensor, "N rows columns"]:
-    """Move every singular value towards one; singular vectors stay."""
+    """Move every singular value towards 1 and keep the singular vectors."""
     tall = matrices.shape[1] > matrices.shape[2]
     wide = matrices.mT if tall else matrices
     wide = wide / (wide.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    a, b, c = COEFFICIENTS
-    for _ in range(ROUNDS):
-        square = wide @ wide.mT
-        wide = a * wide + (b * square + c * square @ square) @ wide
+    a, b, c = NEWTON_SCHULZ
+    for _ in range(ITERATIONS):
+        gram = wide @ wide.mT
+        wide = a * wide + (b * gram + c * gram @ gram) @ wide
     result: Tensor = wide.mT if tall else wide
     return result
 
 
 class Muon(Optimizer):
-    """SGD with orthogonalized Nesterov momentum, for matrices and kernels of convolutions."""
+    """SGD with orthogonalized Nesterov momentum, for matrices and convolution kernels."""
 
     def __init__(
         self, parameters: Iterable[Tensor], lr: float, momentum: float, weight_decay: float
@@ -53,14 +53,14 @@ class Muon(Optimizer):
                 if parameter.grad is not None:
                     by_shape[parameter.flatten(1).shape].append(parameter)
             for shape, parameters in by_shape.items():
-                momenta = [self._momentum(parameter, group["momentum"]) for parameter in parameters]
+                momenta = [self._nesterov(parameter, group["momentum"]) for parameter in parameters]
                 updates = orthogonalize(torch.stack([m.flatten(1) for m in momenta]))
-                size = group["lr"] * 0.2 * max(shape) ** 0.5
+                step_size = group["lr"] * 0.2 * max(shape) ** 0.5
                 for parameter, update in zip(parameters, updates, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                    parameter.sub_(update.view_as(parameter), alpha=size)
+                    parameter.sub_(update.view_as(parameter), alpha=step_size)
 
-    def _momentum(self, parameter: nn.Parameter, momentum: float) -> Tensor:
+    def _nesterov(self, parameter: nn.Parameter, momentum: float) -> Tensor:
         state, gradient = self.state[parameter], parameter.grad
         assert gradient is not None
         if not state:
@@ -71,7 +71,7 @@ class Muon(Optimizer):
 
 
 def _decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Group parameters: weight decay for matrices, none for biases and gains."""
+    """Return parameter groups: matrices with weight decay, biases and norms without."""
     listed = list(parameters)
     groups = [
         {"params": [p for p in listed if p.dim() >= 2], "weight_decay": decay},
@@ -91,12 +91,12 @@ class AdamWConfig:
     beta1: float = bounded(0.9, at_least=0.0, below=1.0)  # decay of the first moment
     beta2: float = bounded(0.95, at_least=0.0, below=1.0)  # decay of the second moment
 
-    def over(self, parameters: Iterable[nn.Parameter]) -> AdamW:
+    def build_for(self, parameters: Iterable[nn.Parameter]) -> AdamW:
         groups, betas = _decay_groups(parameters, self.weight_decay), (self.beta1, self.beta2)
         return AdamW(groups, lr=self.lr, betas=betas, fused=True)
 
     def build(self, model: nn.Module) -> list[Optimizer]:
-        return [self.over(model.parameters())]
+        return [self.build_for(model.parameters())]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,14 +107,14 @@ class MuonConfig:
     lr: float = bounded(3e-3, at_least=0.0, at_most=1e6)  # peak learning rate
     weight_decay: float = bounded(0.1, at_least=0.0, at_most=1e6)  # decoupled weight decay
     momentum: float = bounded(0.95, at_least=0.0, below=1.0)  # decay of the momentum
-    conv_kernels: bool = False  # train kernels of 2-d convolutions as matrices, a row per channel
+    conv_kernels: bool = False  # whether Muon also trains Conv2d kernels, as matrices
     fallback: AdamWConfig = AdamWConfig()  # optimizer of all other parameters
 
     def build(self, model: nn.Module) -> list[Optimizer]:
         matrices = layer_matrices(model, self.conv_kernels)
         ids = {id(parameter) for parameter in matrices}
         others = [parameter for parameter in model.parameters() if id(parameter) not in ids]
-        optimizers: list[Optimizer] = [self.fallback.over(others)] if others else []
+        optimizers: list[Optimizer] = [self.fallback.build_for(others)] if others else []
         if matrices:
             optimizers.append(Muon(matrices, self.lr, self.momentum, self.weight_decay))
         return optimizers
@@ -138,18 +138,18 @@ OptimizerConfig = AdamWConfig | MuonConfig | SGDConfig
 def layer_matrices(model: nn.Module, conv_kernels: bool = False) -> list[Tensor]:
     """Return the weights of linear layers, except `OutputLinear` and tied embeddings."""
     kinds = (nn.Linear, nn.Conv2d) if conv_kernels else (nn.Linear,)
-    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     return [
         module.weight
         for module in model.modules()
         if isinstance(module, kinds)
         and not isinstance(module, OutputLinear)
-        and id(module.weight) not in tables
+        and id(module.weight) not in embeddings
     ]
 
 
-def set_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
-    """Set the learning rate of every group to a factor of its peak."""
+def scale_learning_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
+    """Set the learning rate of every group to `factor` times its peak."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group.setdefault("peak_lr", group["lr"]) * factor
