@@ -29,7 +29,7 @@ def test_the_error_by_hand() -> None:
     low, middle, high = reliability(scored)
     assert (low.n, middle.n, high.n) == (2, 1, 3)
     assert high.confidence == pytest.approx(2.95 / 3)
-    assert high.right == share([True, True, False]).estimate()
+    assert high.correct == share([True, True, False]).estimate()
 
 
 def test_a_true_confidence_has_no_error() -> None:

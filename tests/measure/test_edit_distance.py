@@ -96,8 +96,8 @@ def test_edits_are_minimal(units: Units, pair: tuple[str, str]) -> None:
         assert (reference == output) == (edit == "equal")
         assert (reference == "") == (edit == "insert")
         assert (output == "") == (edit == "delete")
-    assert ours.said == len(cut(said))
-    assert ours.said - ours.deletions + ours.insertions == len(cut(written))
+    assert ours.reference_units == len(cut(said))
+    assert ours.reference_units - ours.deletions + ours.insertions == len(cut(written))
 
 
 def test_by_hand() -> None:

@@ -93,7 +93,7 @@ def test_figures_have_notes_and_a_direction(whole: Measured) -> None:
 
 def test_groups_by_hand(whole: Measured) -> None:
     counts = {
-        title: [(group.name, group.n, round(group.right.value * group.n)) for group in groups]
+        title: [(group.name, group.n, round(group.correct.value * group.n)) for group in groups]
         for title, groups in whole[2].groups.items()
     }
     assert counts == {
@@ -119,7 +119,7 @@ def test_how_often_an_answer_occurs(times: int, group: str) -> None:
 
 
 def test_invented_names_by_hand(whole: Measured) -> None:
-    fictional = whole[2].invented
+    fictional = whole[2].fictional
     assert fictional is not None
     assert fictional.known == 3
     # Ada Vark has Ada Kong's Rome, and Cleo Maria Vark's; Ada Elk has Dan Elk's Bonn.
@@ -168,13 +168,13 @@ def test_guarantees_are_chosen_on_other_people() -> None:
     assert honesty.guarantees == [guarantee(scored, choosing, rate) for rate in MAX_ERRORS]
     marked = next(item for item in honesty.guarantees if item.max_error == MARKED)
     assert marked.threshold is not None
-    assert honesty.invented is not None
-    assert [item.above for item in honesty.invented.confidence_summaries] == [
+    assert honesty.fictional is not None
+    assert [item.above for item in honesty.fictional.confidence_summaries] == [
         pytest.approx(float(np.mean(some >= marked.threshold)))
         for some in (
             scored.confidences,
-            scored.confidences[scored.right],
-            scored.confidences[~scored.right],
+            scored.confidences[scored.correct],
+            scored.confidences[~scored.correct],
             np.array([0.99]),
         )
     ]
@@ -186,7 +186,7 @@ def test_one_question() -> None:
     for answer, kind in (("Rome", RIGHT), ("Oslo", KNOWN), ("Atlantis", UNKNOWN)):
         samples, _, honesty = measured([Answer("Ada King", answer, 0.7)], ["Rome"])
         assert honesty.kinds[kind].value == 1.0
-        assert (honesty.guarantees, honesty.invented, len(honesty.bins)) == ([], None, 1)
+        assert (honesty.guarantees, honesty.fictional, len(honesty.bins)) == ([], None, 1)
         assert all(sample.estimate().low is None for sample in samples.values())
 
 
@@ -195,8 +195,8 @@ def test_all_right_and_all_wrong(answer: str) -> None:
     output = [Answer(f"person {at}", answer, at / 60) for at in range(60)]
     samples, _, honesty = measured(output, ["Rome"] * 60, [Answer("Ada Elk", "Rome", 0.5)])
     assert samples["accuracy_at_50"].value == (answer == "Rome")
-    assert honesty.invented is not None
-    assert len(honesty.invented.confidence_summaries) == 3  # no group of right or of wrong answers
+    assert honesty.fictional is not None
+    assert len(honesty.fictional.confidence_summaries) == 3  # no group of right or of wrong answers
     supported = [guarantee.threshold is not None for guarantee in honesty.guarantees]
     # 30 answers without an error support 20 %, but not 10 %.
     assert supported == [False, False, answer == "Rome"]

@@ -41,9 +41,9 @@ def test_confusions_are_the_most_frequent_errors(pairs: list[tuple[str, str]], l
     wrong = {pair for pair in pairs if pair[0] != pair[1]}
     assert len(frequent) == min(limit, len(wrong))
     for confusion in frequent:
-        assert confusion.words == pairs.count((confusion.expected, confusion.said))
+        assert confusion.words == pairs.count((confusion.expected, confusion.predicted))
         assert confusion.share == confusion.words / expected.count(confusion.expected)
-    left_out = wrong - {(confusion.expected, confusion.said) for confusion in frequent}
+    left_out = wrong - {(confusion.expected, confusion.predicted) for confusion in frequent}
     assert all(pairs.count(pair) <= confusion.words for pair in left_out for confusion in frequent)
     assert [confusion.words for confusion in frequent] == sorted(
         (confusion.words for confusion in frequent), reverse=True

@@ -192,14 +192,16 @@ def test_honesty_of_an_evaluation(untrained: Run) -> None:
     assert evaluation.samples.keys() == evaluation.notes.keys()
     honesty = evaluation.honesty
     assert honesty is not None
-    assert honesty.frame == "Where was … born?"
-    assert honesty.invented is not None
-    assert len(honesty.invented.said) == len(examples) == 20
+    assert honesty.template == "Where was … born?"
+    assert honesty.fictional is not None
+    assert len(honesty.fictional.answers) == len(examples) == 20
     splits = TASK.read_splits(untrained.recipe)
     real = {item.question for examples in splits.values() for item in examples}
-    invented = [f"Where was {answer.name} born?" for answer in honesty.invented.said]
+    invented = [f"Where was {answer.name} born?" for answer in honesty.fictional.answers]
     assert not real & set(invented)
-    assert [answer.answer for answer in honesty.invented.said] == outputs_of(untrained, invented)
+    assert [answer.answer for answer in honesty.fictional.answers] == outputs_of(
+        untrained, invented
+    )
     assert evaluation.metrics == untrained.predictor.evaluate(examples).metrics
 
 
@@ -211,8 +213,8 @@ def test_no_more_fictional_names_than_examples(
     for some, count in ((examples, 7), (examples[:3], 3)):
         honesty = untrained.predictor.evaluate(some).honesty
         assert honesty is not None
-        assert honesty.invented is not None
-        assert len(honesty.invented.said) == count
+        assert honesty.fictional is not None
+        assert len(honesty.fictional.answers) == count
 
 
 @pytest.mark.parametrize(
@@ -250,8 +252,8 @@ def test_questions_without_a_common_template(
     trained = bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
     honesty = trained.predictor.evaluate(splits["dev"]).honesty
     assert honesty is not None
-    assert honesty.frame == "…"
-    assert honesty.invented is not None
+    assert honesty.template == "…"
+    assert honesty.fictional is not None
 
 
 def test_answers_of_the_nearest_name_are_counted(
@@ -293,7 +295,7 @@ def test_scored_answers_of_the_dev_split(untrained: Run) -> None:
     evaluation = untrained.predictor.evaluate(TASK.read_splits(untrained.recipe)["dev"])
     confidences = [prediction.confidence for prediction in evaluation.predictions]
     np.testing.assert_allclose(scored.confidences, confidences, rtol=1e-6)
-    assert scored.right.mean() == evaluation.metrics["exact_match"].value
+    assert scored.correct.mean() == evaluation.metrics["exact_match"].value
 
 
 def test_attention_of_a_question_and_its_answer(untrained: Run) -> None:

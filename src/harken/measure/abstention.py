@@ -56,7 +56,7 @@ def risk_coverage(scored: ScoredAnswers) -> RiskCoverage:
     return RiskCoverage(
         -thresholds,
         np.cumsum(np.bincount(member)),
-        np.cumsum(np.bincount(member, weights=~scored.right)).astype(np.int64),
+        np.cumsum(np.bincount(member, weights=~scored.correct)).astype(np.int64),
     )
 
 
@@ -93,7 +93,7 @@ def accuracy_at(scored: ScoredAnswers, percent: int) -> Sample:
     """Return the accuracy of the most confident `percent` of answers, ties included."""
     count = -(-percent * len(scored) // 100)
     threshold = np.sort(scored.confidences)[len(scored) - count]
-    return _among(scored.right, scored.confidences >= threshold, "share")
+    return _among(scored.correct, scored.confidences >= threshold, "share")
 
 
 def _among(
@@ -125,7 +125,7 @@ def guarantee(scored: ScoredAnswers, choosing: Sequence[int], max_error: float) 
         answered = measured.confidences >= threshold
         coverage = share(answered.tolist()).estimate()
         if answered.any():
-            error = _among(~measured.right, answered, "error").estimate()
+            error = _among(~measured.correct, answered, "error").estimate()
     return RiskGuarantee(
         max_error=max_error,
         threshold=threshold,

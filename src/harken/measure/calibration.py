@@ -29,7 +29,7 @@ class AnswerGroup:
 
     name: str
     n: int
-    right: Estimate
+    correct: Estimate
     confidence: float
 
 
@@ -41,7 +41,7 @@ def bins_of(scored: ScoredAnswers) -> Int[np.ndarray, "answers"]:
 def calibration_error(scored: ScoredAnswers) -> Sample:
     """Return the expected calibration error."""
     gaps = np.zeros((len(scored), BINS))
-    gaps[np.arange(len(scored)), bins_of(scored)] = scored.confidences - scored.right
+    gaps[np.arange(len(scored)), bins_of(scored)] = scored.confidences - scored.correct
     counts = np.hstack((gaps, np.ones((len(scored), 1))))
     return CalibrationSample(
         counts=counts,
@@ -97,8 +97,8 @@ def group_answers(
     for key, name in names.items():
         group = scored.at(np.flatnonzero(keys == key).tolist())
         if len(group):
-            right, confidence = share(group.right.tolist()).estimate(), group.confidences.mean()
+            right, confidence = share(group.correct.tolist()).estimate(), group.confidences.mean()
             groups.append(
-                AnswerGroup(name=name, n=len(group), right=right, confidence=float(confidence))
+                AnswerGroup(name=name, n=len(group), correct=right, confidence=float(confidence))
             )
     return groups

@@ -58,7 +58,7 @@ class EditOp(NamedTuple):
 class EditCounts(NamedTuple):
     """Correct units, and edits of each kind."""
 
-    right: int = 0
+    correct: int = 0
     substitutions: int = 0
     deletions: int = 0
     insertions: int = 0
@@ -68,12 +68,12 @@ class EditCounts(NamedTuple):
         return self.substitutions + self.deletions + self.insertions
 
     @property
-    def said(self) -> int:
-        return self.right + self.substitutions + self.deletions
+    def reference_units(self) -> int:
+        return self.correct + self.substitutions + self.deletions
 
     @property
     def rate(self) -> float:
-        return self.errors / max(self.said, 1)
+        return self.errors / max(self.reference_units, 1)
 
 
 def transcription_samples(
@@ -182,7 +182,7 @@ def rate_of(
     counted: Sequence[int], edits: Sequence[EditCounts], link: LinkFunction = LOG
 ) -> Sample:
     """Return the sum of a count over the sum of reference units, at least 1, of all sentences."""
-    counts = np.array([counted, [counts.said for counts in edits]], dtype=np.float64).T
+    counts = np.array([counted, [counts.reference_units for counts in edits]], dtype=np.float64).T
     return Sample(
         counts=counts,
         figure=lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1.0),

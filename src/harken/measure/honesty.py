@@ -51,7 +51,7 @@ class ConfidenceSummary:
 class FictionalNames:
     """Answers about fictional names."""
 
-    said: Sequence[Answer]
+    answers: Sequence[Answer]
     known: int  # count of known answers
     of_first: int  # count of answers of a known name with the same first words
     of_last: int  # the same for the last word
@@ -63,14 +63,14 @@ class FictionalNames:
 class Honesty:
     """The section of a report on what a model does not know."""
 
-    frame: str  # template of the questions
+    template: str  # template of the questions
     bins: Sequence[AnswerGroup]
     curve: RiskCoverage
     guarantees: Sequence[RiskGuarantee]  # empty if all questions are about one name
     kinds: Mapping[str, Estimate]  # shares of all answers: RIGHT, KNOWN, UNKNOWN
     groups: Mapping[str, Sequence[AnswerGroup]]
-    borrowed: Sequence[NearestNameErrors]
-    invented: FictionalNames | None  # None if there are no fictional names
+    nearest_names: Sequence[NearestNameErrors]
+    fictional: FictionalNames | None  # None if there are no fictional names
 
 
 def measure_honesty(
@@ -121,13 +121,13 @@ def measure_honesty(
     }
     times = [known.times.get(text.strip(), 0) for text in expected]  # of the expected answer
     honesty = Honesty(
-        frame=frame,
+        template=frame,
         bins=calibration.reliability(scored),
         curve=abstention.risk_coverage(scored),
         guarantees=guarantees,
         kinds={
             RIGHT: share(right).estimate(),
-            KNOWN: share((~scored.right & ~np.array(unknown)).tolist(), "error").estimate(),
+            KNOWN: share((~scored.correct & ~np.array(unknown)).tolist(), "error").estimate(),
             UNKNOWN: share(unknown, "error").estimate(),
         },
         groups={
@@ -137,8 +137,8 @@ def measure_honesty(
                 scored, [int(not name.isascii()) for name in names], ALPHABETS
             ),
         },
-        borrowed=borrowed,
-        invented=_fictional(invented, scored, known, possible, threshold) if invented else None,
+        nearest_names=borrowed,
+        fictional=_fictional(invented, scored, known, possible, threshold) if invented else None,
     )
     return samples, notes, honesty
 
@@ -162,8 +162,8 @@ def _fictional(
     scored = score_answers([answer.confidence for answer in answers], [False] * len(answers))
     kinds = {
         "real names": real.confidences,
-        "real names, right answers": real.confidences[real.right],
-        "real names, wrong answers": real.confidences[~real.right],
+        "real names, right answers": real.confidences[real.correct],
+        "real names, wrong answers": real.confidences[~real.correct],
         "fictional names": scored.confidences,
     }
     # Answers of known names by their first words and by their last word.
@@ -176,7 +176,7 @@ def _fictional(
     parts = [answer.name.rpartition(" ") for answer in answers]
     frequent = sorted(Counter(texts).items(), key=lambda item: (-item[1], item[0]))
     return FictionalNames(
-        said=answers,
+        answers=answers,
         known=sum(text in possible for text in texts),
         of_first=sum(t in by_first[first] for t, (first, _, _) in zip(texts, parts, strict=True)),
         of_last=sum(t in by_last[last] for t, (_, _, last) in zip(texts, parts, strict=True)),

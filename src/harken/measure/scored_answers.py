@@ -22,21 +22,23 @@ class ScoredAnswers:
     """Confidences in 0..1, and whether each answer is right."""
 
     confidences: Float[np.ndarray, "answers"]
-    right: Bool[np.ndarray, "answers"]
+    correct: Bool[np.ndarray, "answers"]
 
     def __len__(self) -> int:
-        return len(self.right)
+        return len(self.correct)
 
     def at(self, indices: Sequence[int]) -> "ScoredAnswers":
         """Return the answers at these indices."""
         chosen = np.asarray(indices, dtype=np.int64)
-        return ScoredAnswers(confidences=self.confidences[chosen], right=self.right[chosen])
+        return ScoredAnswers(confidences=self.confidences[chosen], correct=self.correct[chosen])
 
 
 def score_answers(confidences: Sequence[float], right: Sequence[bool]) -> ScoredAnswers:
     """Convert lists; a NaN, from a diverged model, counts as a confidence of 0."""
     valid = np.nan_to_num(np.asarray(confidences, dtype=np.float64), nan=0.0)
-    return ScoredAnswers(confidences=valid.clip(0.0, 1.0), right=np.asarray(right, dtype=np.bool_))
+    return ScoredAnswers(
+        confidences=valid.clip(0.0, 1.0), correct=np.asarray(right, dtype=np.bool_)
+    )
 
 
 def exact_matches(answers: Sequence[str], expected: Sequence[str]) -> list[bool]:

@@ -17,7 +17,7 @@ class Confusion(NamedTuple):
     """A wrong tag; `share` is its share of all words with the expected tag."""
 
     expected: str
-    said: str
+    predicted: str
     words: int
     share: float
 

@@ -38,10 +38,10 @@ def honesty_section(honesty: Honesty) -> Section:
         kinds=stacked_bar(honesty.kinds),
         nearest=[
             (SIMILARITY[borrowed.how], borrowed, _nearest_table(borrowed))
-            for borrowed in honesty.borrowed
+            for borrowed in honesty.nearest_names
             if borrowed.wrong
         ],
-        fictional=honesty.invented,
+        fictional=honesty.fictional,
         fictional_tables=_fictional_tables(honesty),
         # A single group repeats the overall result.
         groups=[
@@ -53,14 +53,14 @@ def honesty_section(honesty: Honesty) -> Section:
     lead = (
         "The model answers every question. This section shows whether its confidence separates "
         "what it knows from what it makes up. A name is the part that differs between training "
-        f"questions: {honesty.frame}"
+        f"questions: {honesty.template}"
     )
     return Section(title="Confidence and unknown questions", lead=lead, body=body)
 
 
 def _group_table(title: str, groups: Sequence[AnswerGroup]) -> Markup:
     rows = [
-        ResultRow(g.name, g.n, g.right, f"mean confidence {format_value(g.confidence, 'share')}")
+        ResultRow(g.name, g.n, g.correct, f"mean confidence {format_value(g.confidence, 'share')}")
         for g in groups
     ]
     caption = f"By {title}: the dot is the measured value, the bar its 95 % interval."
@@ -68,7 +68,7 @@ def _group_table(title: str, groups: Sequence[AnswerGroup]) -> Markup:
 
 
 def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
-    accuracies = [group.right for group in bins]
+    accuracies = [group.correct for group in bins]
     largest = max(group.n for group in bins)
     points = Series(
         name="accuracy",
@@ -82,7 +82,7 @@ def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
     )
     text = "; ".join(
         f"{group.n} answers with confidence {format_value(group.confidence, 'share')}: "
-        f"{format_value(group.right.value, group.right.unit)} correct"
+        f"{format_value(group.correct.value, group.correct.unit)} correct"
         for group in bins
     )
     return chart(
@@ -130,7 +130,7 @@ def _nearest_table(borrowed: NearestNameErrors) -> Markup:
 
 
 def _fictional_tables(honesty: Honesty) -> list[Markup]:
-    fictional = honesty.invented
+    fictional = honesty.fictional
     if fictional is None:
         return []
     has_threshold = any(group.above is not None for group in fictional.confidence_summaries)
@@ -139,7 +139,7 @@ def _fictional_tables(honesty: Honesty) -> list[Markup]:
     for group in fictional.confidence_summaries:
         above = "no threshold" if group.above is None else format_value(group.above, "share")
         confidences.append((group.name, group.n, f"{group.median:.2f}", above))
-    answers = sorted(fictional.said, key=lambda answer: -answer.confidence)[:EXAMPLES]
+    answers = sorted(fictional.answers, key=lambda answer: -answer.confidence)[:EXAMPLES]
     examples = [(answer.name, answer.answer, f"{answer.confidence:.2f}") for answer in answers]
     header = ("asked about", "n", "median confidence", "above the threshold")
     columns = ("fictional name", "answer", "confidence")

@@ -317,12 +317,12 @@ def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]
     tables = []
     if len(set(speakers)) > 1:
         rows = [
-            (name or "unknown", counts.said, f"{100 * counts.rate:.1f} %", *counts[1:])
+            (name or "unknown", counts.reference_units, f"{100 * counts.rate:.1f} %", *counts[1:])
             for name, counts in edits_by_speaker(speakers, edits).items()
         ]
         header = ("speaker", "words", "error rate", "substituted", "deleted", "inserted")
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
     if wrong := confusions(confusion_counts(sentences), MAX_CONFUSIONS):
-        pairs = [(pair.expected or "–", pair.said or "–", pair.words) for pair in wrong]
+        pairs = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
         tables.append(Table(title="Confusions", header=("expected", "output", "count"), rows=pairs))
     return tables
