@@ -1,11 +1,11 @@
-"""Bidirectional encoders: B T J -> B T H, where every token sees the whole input.
+"""Encoders: B T J -> B T H. Every token sees the whole input, except in a one-way RNN.
 
-    tanh, gru, lstm     recurrent, in one direction or both
+    tanh, gru, lstm     recurrent, one-way or bidirectional
     stride2, gated      convolutions
     transformer         attention
     conformer           attention and convolutions
 
-Padding is on the right and changes nothing.
+Padding is on the right and does not affect the states of real tokens.
 """
 
 from dataclasses import dataclass, fields
@@ -57,14 +57,14 @@ class ConformerEncoderConfig:
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
     max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
-    position: PositionConfig = NoPositionConfig()  # position kind, in addition to the score's
-    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both halves
+    position: PositionConfig = NoPositionConfig()  # added to the relative position of the score
+    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both of each block
     kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # tokens of the depthwise convolution
     convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of inputs and of each part's output
 
     def __post_init__(self) -> None:
-        self.block()  # checks the kernel when the recipe is read
+        self.block()  # raises an error if the kernel is invalid
 
     def block(self) -> ConformerConfig:
         names = (field.name for field in fields(ConformerConfig))
@@ -83,13 +83,13 @@ EncoderConfig = (
 
 
 def check_encoder(config: EncoderConfig, width: int) -> None:
-    """Raise an error if the config does not fit inputs of this width."""
+    """Raise an error if the encoder cannot be built for inputs of this width."""
     if isinstance(config, TransformerEncoderConfig | ConformerEncoderConfig):
         check_choices(config.attention, config.position, width, config.max_length)
     elif isinstance(config, GatedConvolutionConfig) and config.causal:
         raise ValueError("an encoder is bidirectional; set causal = false")
     elif isinstance(config, RecurrentConfig):
-        config.hidden_width(width)
+        config.hidden_width(width)  # raises an error if it is not possible
 
 
 def build_encoder(config: EncoderConfig, width: int) -> "Encoder":
@@ -152,7 +152,7 @@ class ConformerEncoder(nn.Module):
 
 
 class RNNEncoder(nn.Module):
-    """The states of one direction, or of both concatenated."""
+    """An RNN; the states of both directions are concatenated."""
 
     length: int | None = None
 
