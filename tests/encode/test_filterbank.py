@@ -64,7 +64,7 @@ def theirs(config: FilterbankConfig, signal: np.ndarray) -> np.ndarray:
     framing.preemph_coeff = config.preemphasis
     framing.remove_dc_offset = config.remove_dc
     framing.snip_edges = config.snip_edges
-    mel.num_bins, mel.low_freq, mel.high_freq = config.mel_bins, config.low_freq, config.highest
+    mel.num_bins, mel.low_freq, mel.high_freq = config.mel_bins, config.low_freq, config.max_freq
     bank = kaldi_native_fbank.OnlineFbank(options)
     if len(signal):  # an empty signal ends the process
         bank.accept_waveform(config.sample_rate, signal.tolist())

@@ -72,7 +72,7 @@ def search(
         _check_limits(model, rows, end, max_tokens)
     device = prompts.device if isinstance(prompts, Tensor) else _device(model)
     hypotheses: list[Any] = [None] * len(rows)
-    for length in sorted({len(row) for row in rows}):  # together, without padding
+    for length in sorted({len(row) for row in rows}):  # a batch per length needs no padding
         indices = [index for index, row in enumerate(rows) if len(row) == length]
         tokens = torch.tensor([rows[index] for index in indices], device=device)
         present = torch.ones_like(tokens, dtype=torch.bool)

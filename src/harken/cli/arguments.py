@@ -63,7 +63,7 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 # Search options by their name in `SearchConfig`: type, metavar, help.
 SEARCH: dict[str, tuple[type, str, str]] = {
     "beam": (int, "N", "Beam size of the search; 1 is greedy search"),
-    "length_penalty": (float, "X", "Rank hypotheses by log-probability / length ** X, 0 to 1"),
+    "length_penalty": (float, "X", "Rank hypotheses by log-probability / length ** X (0 to 1)"),
     "max_tokens": (int, "N", "Maximum number of generated tokens"),
     "temperature": (float, "X", "Sample with this temperature instead of searching"),
     "top_k": (int, "N", "Sample from the N most probable tokens"),

@@ -27,7 +27,7 @@ Time = int | Tensor
 """Steps until a tensor is ready, or until each element is; constant axes are expanded."""
 
 
-class Ready(NamedTuple):
+class TensorState(NamedTuple):
     """When a tensor is ready, and whether it holds the weights of a softmax."""
 
     time: Time
@@ -64,21 +64,21 @@ class Depth:
     def __init__(self, *, serial: bool = False) -> None:
         self.serial = serial
         self.total = 0
-        self._ready: Any = WeakTensorKeyDictionary()
+        self._states: Any = WeakTensorKeyDictionary()
         self._written: Any = WeakIdKeyDictionary()  # storage -> writes to a part of it
 
     def observe(self, call: Call) -> None:
         packet, inputs, count = call.operator.overloadpacket, call.inputs, len(call.outputs)
-        ready = [self._state(tensor) for tensor in inputs]
-        start = latest_time(state.time for state in ready)
-        has_weights = any(state.is_weights for state in ready)
+        states = [self._state(tensor) for tensor in inputs]
+        start = latest_time(state.time for state in states)
+        has_weights = any(state.is_weights for state in states)
         is_weights = packet is aten._softmax
         if packet in FACTORIES or not inputs:
             times: Sequence[Time] = [0] * count
         elif not any(map(is_float, (*inputs, *call.outputs))):  # integers and masks
             times = [start] * count
         elif call.operator.is_view or packet in MOVES or packet in IN_PLACE_VIEWS:
-            times, is_weights = self._move_times(call, ready), has_weights
+            times, is_weights = self._move_times(call, states), has_weights
         elif packet in WRITES:
             written = self._written.setdefault(call.args[0].untyped_storage(), [])
             written.append((*extent(call.args[0]), start))
@@ -88,23 +88,23 @@ class Depth:
             whole = latest_time([time])
             times = [time if output.shape == shape else whole for output in call.outputs]
         elif torch.Tag.pointwise in call.operator.tags:
-            time = add_steps([state.time for state in ready], 1, call.outputs[0].shape)
+            time = add_steps([state.time for state in states], 1, call.outputs[0].shape)
             times, is_weights = [time] * count, has_weights
         else:
             terms = max(tensor.numel() for tensor in inputs) / max(1, call.outputs[0].numel())
             times = [start + max(1, sum_steps(math.ceil(terms)))] * count
         for output, time in zip(call.outputs, times, strict=True):
-            self._ready[output] = Ready(time, is_weights)
+            self._states[output] = TensorState(time, is_weights)
             self.total = max(self.total, latest_time([time]))
 
-    def _state(self, tensor: Tensor) -> Ready:
-        ready: Ready = self._ready.get(tensor, Ready(0))
+    def _state(self, tensor: Tensor) -> TensorState:
+        state: TensorState = self._states.get(tensor, TensorState(0))
         if not len(self._written) or tensor.untyped_storage() not in self._written:
-            return ready
+            return state
         low, high = extent(tensor)
         parts = self._written[tensor.untyped_storage()]
         written = [time for start, end, time in parts if start < high and low < end]
-        return Ready(latest_time([ready.time, *written]), ready.is_weights) if written else ready
+        return state._replace(time=latest_time([state.time, *written])) if written else state
 
     def time(self, tensor: Tensor) -> Time:
         return self._state(tensor).time
@@ -114,20 +114,20 @@ class Depth:
         weighted = any(self._state(operand).is_weights for operand in operands)
         return terms if self.serial and not weighted else 1 + sum_steps(terms)
 
-    def _move_times(self, call: Call, ready: Sequence[Ready]) -> Sequence[Time]:
+    def _move_times(self, call: Call, states: Sequence[TensorState]) -> Sequence[Time]:
         """Apply a copy or view to the times of the elements."""
         packet, (data, *rest) = call.operator.overloadpacket, call.args
         tensors = data if isinstance(data, list | tuple) else [data]
         is_list = tensors is data
         list_times = {self.time(tensor) for tensor in tensors} if is_list else set()
-        if len(list_times) < 2 and all(isinstance(state.time, int) for state in ready):
-            return [latest_time(state.time for state in ready)] * len(call.outputs)
+        if len(list_times) < 2 and all(isinstance(state.time, int) for state in states):
+            return [latest_time(state.time for state in states)] * len(call.outputs)
         if packet in IN_PLACE_VIEWS:  # `data` already has the new shape
             return [IN_PLACE_VIEWS[packet](self.time(data), *rest)]
         if packet in {aten.clone, aten._to_copy}:
             return [self.time(data)]
         expanded = [expand_time(self.time(tensor), tensor.shape) for tensor in tensors]
-        if packet in RESHAPES:  # `view` may not fit the strides of the times
+        if packet in RESHAPES:  # the times may have other strides, which `view` rejects
             moved = expanded[0].reshape(call.outputs[0].shape)
         else:
             moved = call.operator(expanded if is_list else expanded[0], *rest, **call.kwargs)
@@ -177,7 +177,7 @@ def unexpand(times: Tensor) -> Tensor:
 
 
 def add_steps(times: Sequence[Time], steps: int, shape: Sequence[int], at_least: int = 0) -> Time:
-    """Return the elementwise maximum of the times, plus `steps`."""
+    """Return the elementwise maximum of the times and `at_least`, plus `steps`."""
     start = max([at_least, *(time for time in times if isinstance(time, int))])
     arrays = [unexpand(time) for time in times if isinstance(time, Tensor)]
     if not arrays:

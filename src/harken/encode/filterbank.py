@@ -57,10 +57,10 @@ class FilterbankConfig:
                 f"1 sample to the length of the window, got {self.window_ms:g} and {self.hop_ms:g} "
                 f"({self.window_samples} and {self.hop_samples} samples)"
             )
-        if not self.low_freq < self.highest <= self.sample_rate / 2:
+        if not self.low_freq < self.max_freq <= self.sample_rate / 2:
             raise ValueError(
                 f"high_freq: expected a frequency between low_freq ({self.low_freq:g} Hz) and half "
-                f"of sample_rate ({self.sample_rate / 2:g} Hz), got {self.highest:g} Hz"
+                f"of sample_rate ({self.sample_rate / 2:g} Hz), got {self.max_freq:g} Hz"
             )
 
     @property
@@ -72,7 +72,7 @@ class FilterbankConfig:
         return int(self.sample_rate * self.hop_ms / 1000)
 
     @property
-    def highest(self) -> float:
+    def max_freq(self) -> float:
         return self.sample_rate / 2 if self.high_freq is None else self.high_freq
 
     @property
@@ -102,15 +102,15 @@ class Filterbank:
 
     def __init__(self, config: FilterbankConfig) -> None:
         self.config = config
-        self._window, self._hop = config.window_samples, config.hop_samples
-        self._fft_size = 1 << (self._window - 1).bit_length()
-        self._window_function = window_function(config.window, self._window)
+        self._window_size, self._hop = config.window_samples, config.hop_samples
+        self._fft_size = 1 << (self._window_size - 1).bit_length()
+        self._window_function = window_function(config.window, self._window_size)
         self._bands = split_bands(mel_triangles(config, self._fft_size))
 
     def count_frames(self, lengths: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
         """Return the number of frames of signals with these numbers of samples."""
         if self.config.snip_edges:
-            return ((lengths - self._window) // self._hop + 1).clamp(min=0)
+            return ((lengths - self._window_size) // self._hop + 1).clamp(min=0)
         return (lengths + self._hop // 2) // self._hop
 
     @torch.no_grad()
@@ -131,7 +131,7 @@ class Filterbank:
         self, signals: Float[Tensor, "B N"], lengths: Int[Tensor, "B"]
     ) -> Float[Tensor, "B extended"]:
         """Extend each signal by its mirror image, as far as its first and last frames reach."""
-        before, after = -self.config.first_sample, self._window - self._window // 2
+        before, after = -self.config.first_sample, self._window_size - self._window_size // 2
         ends = lengths[:, None].clamp(min=1)
         steps = torch.arange(-before, after, device=signals.device)
         indices = torch.where(steps < 0, steps, ends + steps)
@@ -142,12 +142,12 @@ class Filterbank:
 
     def _energies(self, signals: Float[Tensor, "B N"], counts: list[int]) -> Float[Tensor, "B T F"]:
         """Return the log energies of `counts` frames per signal, padded with zeros."""
-        config, window, fft_size = self.config, self._window, self._fft_size
-        window_function = self._window_function.to(signals)
+        config, window, fft_size = self.config, self._window_size, self._fft_size
+        taper = self._window_function.to(signals)
         bands = [block._replace(weights=block.weights.to(signals)) for block in self._bands]
         framed = signals.unfold(1, window, self._hop)
         energies = signals.new_empty(len(signals), max(counts), config.mel_bins)
-        # All chunks use the same buffers.
+        # All chunks use the same buffers. `previous` is `centered`, one sample later.
         max_frames = max(1, CHUNK * torch.get_num_threads() // fft_size)
         samples = signals.new_empty(max_frames, window + 1)
         zeros = signals.new_zeros(max_frames, fft_size)
@@ -167,7 +167,7 @@ class Filterbank:
             torch.sub(raw, total, alpha=1 / window, out=centered)
             previous[..., 0] = centered[..., 0]
             torch.sub(centered, previous, alpha=config.preemphasis, out=frame)
-            frame.mul_(window_function)
+            frame.mul_(taper)
             spectra = torch.view_as_real(torch.fft.rfft(padded))
             squares = spectra.flatten(start_dim=1).square_()
             for block in bands:
@@ -220,7 +220,7 @@ def mel_triangles(config: FilterbankConfig, fft_size: int) -> Float[Tensor, "fre
     def mel(hertz: Tensor) -> Tensor:
         return 1127 * (hertz / 700).log1p()
 
-    low, high = mel(torch.tensor([config.low_freq, config.highest], dtype=torch.float64)).tolist()
+    low, high = mel(torch.tensor([config.low_freq, config.max_freq], dtype=torch.float64)).tolist()
     corners = torch.linspace(low, high, config.mel_bins + 2, dtype=torch.float64)
     left, middle, right = corners[:-2], corners[1:-1], corners[2:]
     spacing = config.sample_rate / fft_size

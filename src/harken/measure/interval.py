@@ -45,8 +45,8 @@ Interval = tuple[float | None, float | None]
 class Estimate:
     """A value and the ends of its 95 % interval; None where they are undefined.
 
-    Shares and errors are 0..1, points 0..100. `n` is the number of words (or other units) that the
-    value is an average over; for a metric that is no average, such as BLEU, of examples.
+    Shares and errors are 0..1, points 0..100. `n` is the number of units, such as words, that the
+    value is averaged over. If it is not an average, such as BLEU, `n` is the number of examples.
     """
 
     value: float | None
@@ -133,7 +133,7 @@ class Sample:
     figure: Figure = ratio
     unit: Unit = "share"
     link: LinkFunction = LOG
-    proportion: bool = False  # the counts of each example are (0, 1) or (1, 1)
+    proportion: bool = False  # counts are (0, 1) or (1, 1); (0, 0) is left out
     ordered: bool = False  # examples are consecutive pieces of one text
     averaged: bool = True
     chosen: bool = False  # the denominator depends on the predictions
@@ -181,7 +181,7 @@ class Sample:
         if not math.isfinite(center):
             return None, None
         if not np.isfinite(scaled).all():
-            # Linearize g: without an example that has all the errors, log(metric) is infinite.
+            # g is infinite without an example that has all the errors; linearize it instead.
             scaled = self.link.slope(value) * without
         error = jackknife_error(scaled)
         if error < 1e-12:
@@ -234,7 +234,7 @@ def block_sums(counts: Counts, without: Values) -> Counts:
 
 
 def autocorrelation_time(values: Values) -> float:
-    """Return 1 + 2 sum of autocorrelations up to a lag of five times the result (Sokal, 1989)."""
+    """Return 1 + 2 Σ autocorrelation, over lags up to five times the result (Sokal, 1989)."""
     centered = values - values.mean()
     if not centered.any():
         return 1.0
@@ -253,6 +253,6 @@ def share(outcomes: Sequence[bool], unit: Unit = "share") -> Sample:
 
 
 def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:
-    """Return the share of correct units, such as words, that examples have several of."""
+    """Return the share of correct units, such as words, in examples with several units."""
     counts = np.stack((np.asarray(right), np.asarray(counted)), axis=1).astype(np.float64)
     return Sample(counts=counts, link=LOGIT)

@@ -1,11 +1,11 @@
-"""Encoders: B T J -> B T H. Every token sees the whole input, except in a one-way RNN.
+"""Encoders: B T J -> B T H. Every token sees the whole input, except in a unidirectional RNN.
 
-    tanh, gru, lstm     recurrent, one-way or bidirectional
+    tanh, gru, lstm     recurrent, unidirectional or bidirectional
     stride2, gated      convolutions
     transformer         attention
     conformer           attention and convolutions
 
-Padding is on the right and does not affect the states of real tokens.
+Padding is on the right, or for a Transformer on either side. It does not affect real tokens.
 """
 
 from dataclasses import dataclass, fields
@@ -58,7 +58,7 @@ class ConformerEncoderConfig:
     max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
     position: PositionConfig = NoPositionConfig()  # added to the relative position of the score
-    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both of each block
+    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both layers of a block
     kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # tokens of the depthwise convolution
     convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of inputs and of each part's output
@@ -107,7 +107,7 @@ Inputs = Float[Tensor, "B T J"]
 
 
 class TransformerEncoder(nn.Module):
-    """Transformer blocks without a causal mask; padding may be on either side."""
+    """Transformer blocks without a causal mask."""
 
     def __init__(self, config: TransformerEncoderConfig, width: int) -> None:
         super().__init__()
