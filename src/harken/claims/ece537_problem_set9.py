@@ -110,17 +110,17 @@ def _check_band_head(setting: Setting) -> Sequence[Case]:
     frequencies = formulas.numpy_frequencies(setting.width)
     is_slow = np.arange(len(frequencies)) >= setting.width * math.log(BAND) / (2 * math.log(10000))
     slow = frequencies[is_slow]
-    weights = attention(band(soft), wave_vectors(waves, BAND_LENGTH))[-1].log()
+    log_weights = attention(band(soft), wave_vectors(waves, BAND_LENGTH))[-1].log()
     peak = BAND_LENGTH - 1 - BAND_OFFSET
-    drop = float(weights[peak] - weights[peak - BAND // 2])
+    drop = float(log_weights[peak] - log_weights[peak - BAND // 2])
     predicted_drop = float((1 - np.cos(slow * BAND / 2)).sum())
-    largest = float(BAND_LENGTH - 1 - int(weights.argmax()))
+    peak_offset = float(BAND_LENGTH - 1 - int(log_weights.argmax()))
     zeroed = float(band_shape(soft).zeroed)
     what = "drop of the score from T to T - B/2"
     cases = [
         Case(f"{what}, 0 as stated", 0.0, drop, 0.01),
         Case("blocks zeroed", float((~is_slow).sum()), zeroed, stated=False),
-        Case("steps back of the largest attention", float(BAND_OFFSET), largest, stated=False),
+        Case("steps back of the largest attention", float(BAND_OFFSET), peak_offset, stated=False),
         Case(f"{what}, Σ 1 - cos(w B/2)", predicted_drop, drop, EXACT, stated=False),
     ]
     for plan in (soft, sharp):

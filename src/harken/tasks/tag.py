@@ -191,10 +191,10 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     def tag(self, sentences: Sequence[Sequence[str]]) -> Iterator[TaggedSentence]:
         """Tag each sentence, in order."""
         for start in range(0, len(sentences), BATCH_SIZE):
-            yield from self._tag_batch(sentences[start : start + BATCH_SIZE])
+            yield from self._tag_chunk(sentences[start : start + BATCH_SIZE])
 
     @torch.inference_mode()
-    def _tag_batch(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
+    def _tag_chunk(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         model = self.model.eval()
         corpus = word_corpus(*self.vocabulary.encode(sentences))
         windows = sentence_windows(corpus.lengths, model.length or MAX_LENGTH)
