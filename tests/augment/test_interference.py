@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.augment.interference import (
-    active,
-    level_for,
+    active_samples,
+    noise_gain,
     pink_noise,
     reverberate,
     room_response,
@@ -48,7 +48,7 @@ def test_active_samples_are_those_of_loud_frames() -> None:
     levels = [0.0, 1.0, 0.04, 0.03, 1.0, 0.0]  # 0.04 is 28 dB down, 0.03 is 30.5 dB down
     signal = np.repeat(levels, frame)
     signal[::2] *= -1
-    mask = active(np.append(signal, 0.5), rate)  # and a frame of one sample
+    mask = active_samples(np.append(signal, 0.5), rate)  # and a frame of one sample
     np.testing.assert_array_equal(
         mask, np.append(np.repeat([False, True, True, False, True, False], frame), True)
     )
@@ -56,8 +56,8 @@ def test_active_samples_are_those_of_loud_frames() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 19, 158, 159])
 def test_short_signals_are_active(size: int) -> None:
-    assert active(np.ones(size), RATE).all()
-    assert active(np.ones(size), 1).all()
+    assert active_samples(np.ones(size), RATE).all()
+    assert active_samples(np.ones(size), 1).all()
 
 
 @given(
@@ -79,7 +79,7 @@ def test_the_level_gives_the_decibels(
         frame for frame, power in zip(frames, powers, strict=True) if power >= max(powers) / 1000
     ]
     counted = [sample for frame in loud for sample in frame]
-    level = level_for(decibels, signal, added, RATE)
+    level = noise_gain(decibels, signal, added, RATE)
     ratio = np.sum(signal[counted] ** 2) / np.sum((level * added[counted]) ** 2)
     assert 10 * np.log10(ratio) == pytest.approx(decibels, abs=1e-6)
 
@@ -87,10 +87,10 @@ def test_the_level_gives_the_decibels(
 def test_noise_that_pauses_is_not_amplified_without_bound() -> None:
     signal, added = np.zeros((2, 8000))
     signal[:4000], added[4000:] = 1.0, 1.0
-    assert level_for(0.0, signal, added, 8000) == pytest.approx(1000**0.5)
+    assert noise_gain(0.0, signal, added, 8000) == pytest.approx(1000**0.5)
     added[:4000] = 0.1
-    assert level_for(0.0, signal, added, 8000) == pytest.approx(10.0)
-    assert level_for(20.0, signal, added, 8000) == pytest.approx(1.0)
+    assert noise_gain(0.0, signal, added, 8000) == pytest.approx(10.0)
+    assert noise_gain(20.0, signal, added, 8000) == pytest.approx(1.0)
 
 
 def test_the_spoken_part_has_unit_power() -> None:

@@ -77,7 +77,7 @@ SABOTAGES = {
         *("A5", "design.band.slow_pairs"),
         lambda plan: tuple(range(plan.waves.pairs)),
     ),
-    "sum over time in one step": ("C7", "cost.depth.tree", lambda terms: 1),
+    "sum over time in one step": ("C7", "cost.depth.sum_steps", lambda terms: 1),
 }
 
 

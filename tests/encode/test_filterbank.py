@@ -19,7 +19,7 @@ from harken.encode.filterbank import (
     FilterbankConfig,
     frame_chunks,
     mel_triangles,
-    window_shape,
+    window_function,
 )
 from harken.errors import UserError
 
@@ -64,7 +64,7 @@ def theirs(config: FilterbankConfig, signal: np.ndarray) -> np.ndarray:
     framing.preemph_coeff = config.preemphasis
     framing.remove_dc_offset = config.remove_dc
     framing.snip_edges = config.snip_edges
-    mel.num_bins, mel.low_freq, mel.high_freq = config.mel_bins, config.low_freq, config.highest
+    mel.num_bins, mel.low_freq, mel.high_freq = config.mel_bins, config.low_freq, config.max_freq
     bank = kaldi_native_fbank.OnlineFbank(options)
     if len(signal):  # an empty signal ends the process
         bank.accept_waveform(config.sample_rate, signal.tolist())
@@ -135,7 +135,7 @@ def by_definition(config: FilterbankConfig, signal: np.ndarray) -> np.ndarray:
     """Compute the energies in loops over frames, frequencies and bands."""
     window, hop = config.window_samples, config.hop_samples
     points = 2 ** math.ceil(math.log2(window))
-    shape = window_shape(config.window, window).numpy()
+    shape = window_function(config.window, window).numpy()
     triangles = mel_triangles(config, points).numpy()
     rows = []
     for start in range(0, len(signal) - window + 1, hop):

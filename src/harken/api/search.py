@@ -1,4 +1,4 @@
-"""Search with any model."""
+"""Greedy search, beam search and sampling with any model."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,23 +34,24 @@ def search(
 
     Arguments:
         model: a `harken.GPT`, or any function or module from tokens (batch, time) to logits (batch,
-            time, vocabulary). It is called on the whole sequence at every step.
+            time, vocabulary), which is called on the whole sequence at every step.
         prompts: tokens as a tensor (batch, time), or as lists of different lengths.
         end: the token that ends a sequence.
         max_tokens: maximum number of tokens to generate.
         beam: beam size; 1 is greedy search.
         nbest: number of hypotheses to return per prompt.
         length_penalty: hypotheses are ranked by log-probability / length ** length_penalty.
-        temperature, top_k, top_p, seed: sample instead, if a temperature is given.
-        attention: also return the attention of the step that predicted each token. The model must
-            be a module that `harken.record` can record.
+        temperature, top_k, top_p, seed: settings of sampling, which replaces the search if a
+            temperature is given.
+        attention: also return the attention weights of the step that predicted each token. The
+            model must be a module that `harken.record` can record.
 
     Returns a list of hypotheses for each prompt, best first: `tokens` without the prompt and `end`,
     `log_probability`, and with `attention=True` also `attention`, a list of (name, weights), where
     weights have the shape (heads, generated tokens, all tokens).
 
-        (best, *_), *_ = harken.search(model, [[5, 3, 9]], beam=4, nbest=2, end=0, max_tokens=20)
-        best.tokens, best.log_probability
+        hypotheses = harken.search(model, [[5, 3, 9]], beam=4, nbest=2, end=0, max_tokens=20)
+        hypotheses[0][0].tokens, hypotheses[0][0].log_probability
     """
     where = "harken.search"
     check_whole(where, end=(end, 0), max_tokens=(max_tokens, 1), nbest=(nbest, 1))
@@ -63,33 +64,31 @@ def search(
         check_module(model)
     given: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "seed": seed}
     given |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    table = {name: value for name, value in given.items() if value is not None}
-    options = checked_config(SearchConfig, table, where)
-    rows = _rows(prompts)
+    given = {name: value for name, value in given.items() if value is not None}
+    config = checked_config(SearchConfig, given, where)
+    rows = _token_rows(prompts)
     stepper: Any = LMStepper(model) if isinstance(model, GPT) else FunctionStepper(model)
     if isinstance(model, GPT):
-        _check_fits(model, rows, end, max_tokens)
+        _check_limits(model, rows, end, max_tokens)
     device = prompts.device if isinstance(prompts, Tensor) else _device(model)
     hypotheses: list[Any] = [None] * len(rows)
-    for length in sorted({len(row) for row in rows}):  # rows of one length need no padding
-        numbers = [number for number, row in enumerate(rows) if len(row) == length]
-        tokens = torch.tensor([rows[number] for number in numbers], device=device)
+    for length in sorted({len(row) for row in rows}):  # a batch per length needs no padding
+        indices = [index for index, row in enumerate(rows) if len(row) == length]
+        tokens = torch.tensor([rows[index] for index in indices], device=device)
         present = torch.ones_like(tokens, dtype=torch.bool)
-        limits: dict[str, Any] = {"search": options, "end": end, "max_tokens": max_tokens}
-        limits |= {"nbest": nbest, "keys": [(number,) for number in numbers]}
+        options: dict[str, Any] = {"search": config, "end": end, "max_tokens": max_tokens}
+        options |= {"nbest": nbest, "keys": [(index,) for index in indices]}
         if attention:
             assert isinstance(model, nn.Module)
-            results: Sequence[Any] = search_with_attention(
-                stepper, model, tokens, present, **limits
-            )
+            results: Any = search_with_attention(stepper, model, tokens, present, **options)
         else:
-            results = generate(stepper, tokens, present, **limits)
-        for number, result in zip(numbers, results, strict=True):
-            hypotheses[number] = result
+            results = generate(stepper, tokens, present, **options)
+        for index, result in zip(indices, results, strict=True):
+            hypotheses[index] = result
     return hypotheses
 
 
-def _rows(prompts: Any) -> list[list[int]]:
+def _token_rows(prompts: Any) -> list[list[int]]:
     rows = prompts.tolist() if isinstance(prompts, Tensor) else prompts
     valid = isinstance(rows, Sequence) and not isinstance(rows, str)
     for row in rows if valid else ():
@@ -104,20 +103,19 @@ def _rows(prompts: Any) -> list[list[int]]:
     return [list(row) for row in rows]
 
 
-def _check_fits(model: GPT, rows: Sequence[Sequence[int]], end: int, max_tokens: int) -> None:
+def _check_limits(model: GPT, rows: Sequence[Sequence[int]], end: int, max_tokens: int) -> None:
     vocabulary = model.embedding.num_embeddings
-    largest = max((max(row) for row in rows), default=0)
-    if max(largest, end) >= vocabulary:
+    largest = max(end, *map(max, rows)) if rows else end
+    if largest >= vocabulary:
         raise UserError(
-            f"prompts: expected tokens below {vocabulary}, the vocabulary of the model, got "
-            f"{max(largest, end)}",
+            f"prompts and end: expected tokens below {vocabulary} (vocabulary size), got {largest}",
             fix="use the tokenizer of the model",
         )
     longest = max(map(len, rows), default=0)
     if longest + max_tokens - 1 > model.length:
         raise UserError(
             f"max_tokens: expected at most {model.length + 1 - longest} after a prompt of "
-            f"{longest} tokens (the model reads {model.length}), got {max_tokens}",
+            f"{longest} tokens (the model accepts {model.length}), got {max_tokens}",
             fix="shorten the prompts, or generate fewer tokens",
         )
 

@@ -2,10 +2,10 @@
 
     bidirectional     every key
     causal            keys t <= i
-    strictly_causal   keys t < i (the lecture's)
+    strictly_causal   keys t < i, as in the lecture of `claims/lecture29.py`
 
 A window, padding and packed documents restrict these further. Masked scores become minus infinity.
-The causal mask of whole rows is a flag, because kernels are faster without a table.
+The causal mask of whole sequences is only a flag, since fused kernels are faster without a table.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MaskKind = Literal["bidirectional", "causal", "strictly_causal"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mask:
-    """A table, or None for all keys (`causal`: for all keys up to the query)."""
+    """`visible` is the table; if None, a query sees all keys, or with `causal` those up to it."""
 
     visible: Bool[Tensor, "#B 1 #T S"] | None = None
     causal: bool = False
@@ -40,7 +40,7 @@ def build_mask(
     query_documents: Int[Tensor, "B T"] | None = None,
     key_documents: Int[Tensor, "B S"] | None = None,
 ) -> Mask:
-    """Return the mask of these positions; they need not be consecutive (caches, packed rows)."""
+    """Return the mask for these positions, which need not be consecutive (caches, packed rows)."""
     if mask_kind not in get_args(MaskKind):
         raise ValueError(f"mask_kind: expected one of {get_args(MaskKind)}, got {mask_kind!r}")
     queries, keys = query_positions[:, None, :, None], key_positions[:, None, None, :]
@@ -57,7 +57,7 @@ def build_mask(
 
 
 def padding_mask(present: Bool[Tensor, "B S"] | None) -> Mask:
-    """Return the mask of all keys except padding."""
+    """Return the mask that hides padding."""
     return NO_MASK if present is None else Mask(visible=present[:, None, None, :])
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Int
 
 from harken.augment.interference import (
-    level_for,
+    noise_gain,
     pink_noise,
     reverberate,
     room_response,
@@ -146,7 +146,7 @@ def change_recording(condition: Condition, scene: Scene, index: int) -> tuple[Si
         changed = reverberate(signal, room_response(condition.amount, scene.rate, random))
     else:
         noise = _noise(condition, scene, index, len(signal), random)
-        changed = signal + noise * level_for(condition.amount, signal, noise, scene.rate)
+        changed = signal + noise * noise_gain(condition.amount, signal, noise, scene.rate)
     return within_range(changed).astype(np.float32), utterance
 
 

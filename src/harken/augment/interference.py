@@ -1,9 +1,9 @@
 """Noise at a given signal-to-noise ratio, and reverberation.
 
-    10·log10(P(signal) / P(level · noise)) = decibels,   P the mean square over active samples
+    10·log10(P(signal) / P(gain · noise)) = decibels,   P the mean square over active samples
 
-Active are the frames of 20 ms that are at most 30 dB below the loudest one. The power of the noise
-is measured over the same samples, so the ratio holds for the words, not for silence around them.
+Frames of 20 ms are active if they are at most 30 dB below the loudest one. The power of the noise
+is measured over the same samples, so silence around the words does not change the ratio.
 """
 
 import math
@@ -14,10 +14,10 @@ from jaxtyping import Bool
 from harken.synthetic.recordings import Signal
 
 _FRAME = 0.02  # seconds
-_MIN_POWER = 1e-3  # 30 dB below
+_MIN_POWER = 1e-3  # relative: 30 dB below
 
 
-def active(signal: Signal, rate: int) -> Bool[np.ndarray, "_samples"]:
+def active_samples(signal: Signal, rate: int) -> Bool[np.ndarray, "_samples"]:
     """Return the mask of the samples over which power is measured."""
     size = max(round(_FRAME * rate), 1)
     starts = np.arange(0, len(signal), size)
@@ -30,20 +30,20 @@ def _power(signal: Signal, mask: Bool[np.ndarray, "_samples"]) -> float:
     return float(np.mean(np.square(signal[mask], dtype=np.float64)))
 
 
-def level_for(decibels: float, signal: Signal, noise: Signal, rate: int) -> float:
-    """Return the factor that brings noise of unit power to a signal-to-noise ratio.
+def noise_gain(decibels: float, signal: Signal, noise: Signal, rate: int) -> float:
+    """Return the gain for noise of unit power that results in this signal-to-noise ratio.
 
-    Noise that pauses during the words counts as at least 30 dB below unit power, so that the rest
-    of it does not become too loud.
+    The power of the noise during the words is taken to be at least -30 dB, so that noise that
+    pauses there does not become too loud elsewhere.
     """
-    mask = active(signal, rate)
+    mask = active_samples(signal, rate)
     noise_power = max(_power(noise, mask), _MIN_POWER)
     return math.sqrt(_power(signal, mask) / noise_power) * 10 ** (-decibels / 20)
 
 
 def spoken_part(signal: Signal, rate: int) -> Signal:
     """Return the signal from its first to its last active sample, with unit power."""
-    mask = active(signal, rate)
+    mask = active_samples(signal, rate)
     indices = np.flatnonzero(mask)
     part: Signal = signal[indices[0] : indices[-1] + 1] / math.sqrt(_power(signal, mask))
     return part
@@ -58,7 +58,7 @@ def pink_noise(size: int, random: np.random.Generator) -> Signal:
 
 
 def room_response(seconds: float, rate: int, random: np.random.Generator) -> Signal:
-    """Return an impulse response: the direct sound and noise that falls by 60 dB in `seconds`.
+    """Return an impulse response: the direct sound and noise that decays by 60 dB in `seconds`.
 
     h(0) = √Σ_t>0 h(t)²,   h(t) = n(t) · 10^(-3·t/seconds),   scaled to Σ h² = 1.
     """
@@ -70,7 +70,7 @@ def room_response(seconds: float, rate: int, random: np.random.Generator) -> Sig
 
 
 def reverberate(signal: Signal, response: Signal) -> Signal:
-    """Return the convolution of both, cut to the length of the signal."""
+    """Return the convolution, cut to the length of the signal."""
     size = 1 << (len(signal) + len(response) - 1).bit_length()
     spectrum = np.fft.rfft(signal, size) * np.fft.rfft(response, size)
     return np.fft.irfft(spectrum, size)[: len(signal)]

@@ -10,8 +10,8 @@ the last three products have mean 0 and variances |k|²/2, |k|²/2 and d/4:
     elements Gaussian    mean d    variance 13d/4        k·q itself has variance 2d
     norm 1               mean 1    variance 1 + d/4      the document's |k| = 1
 
-The document combines the norm of the third with the variance of the first. Real sinusoids are not
-random: e_τ·e_t = Σ cos(w_i (τ - t)), which is large if τ is near t.
+The document combines the norm of the third row with the variance of the first. Real sinusoids are
+not random: e_τ·e_t = Σ cos(w_i (τ - t)), which is large if τ is near t.
 """
 
 import math
@@ -37,7 +37,7 @@ SOURCE = "University of Illinois, ECE 537 Fundamentals of Speech Processing (202
 LENGTH, OFFSET, TOLERANCE = 61, 7, 0.01
 BAND, BAND_OFFSET, BAND_LENGTH = 8, 20, 127
 DRAWS, POSITIONS = 20000, 128
-SHARE = 0.06  # of a variance: six times its standard error, and more for the mean
+RTOL = 0.06  # at least six standard errors of the mean and the variance
 
 Sampler = Callable[[torch.Generator, int], Float[Tensor, "N J"]]
 
@@ -60,7 +60,7 @@ def _check_sinusoids(setting: Setting) -> Sequence[Case]:
     f"{SOURCE}, problem 1(a)",
     "A head attends exactly T steps back if A rotates each pair by its angle over T steps.",
     formula="A = W_K^T W_Q, blocks [[cos β, -sin β], [sin β, cos β]], β = T / 10000^(2i/d)",
-    assumption="tokens are positions alone, t >= T, and A is sharp enough for the length",
+    assumption="inputs are position vectors only, t >= T, and A is sharp enough for the length",
 )
 def _check_shift_head(setting: Setting) -> Sequence[Case]:
     waves = Waves(width=setting.width)
@@ -71,7 +71,7 @@ def _check_shift_head(setting: Setting) -> Sequence[Case]:
     )
     measured = attention(head, wave_vectors(waves, LENGTH))
     rotation = formulas.numpy_rotation(setting.width, OFFSET)
-    # log(n (1 - ε) / ε) over the smallest gap: wrong keys then have at most ε together.
+    # log(n (1 - ε) / ε) / (smallest gap): the n wrong keys get at most ε of the attention.
     angles = np.arange(1, LENGTH)[:, None] * formulas.numpy_frequencies(setting.width)
     gap = float((1 - np.cos(angles)).sum(axis=1).min())
     sharpness = math.log((LENGTH - 1) * (1 - TOLERANCE) / TOLERANCE) / gap
@@ -79,14 +79,14 @@ def _check_shift_head(setting: Setting) -> Sequence[Case]:
     predicted = formulas.numpy_attention(
         sharpness * vectors @ rotation.T, vectors, is_visible=lambda query, key: key <= query
     )
-    is_right = measured.argmax(dim=1)[OFFSET:] == torch.arange(LENGTH - OFFSET)
+    is_correct = measured.argmax(dim=1)[OFFSET:] == torch.arange(LENGTH - OFFSET)
     product = head.keys.T @ head.queries / sharpness
     merged = merge_pair(head.queries[None], head.keys[None], 1 / sharpness)[0]
-    what = f"queries whose largest attention is {OFFSET} steps back"
+    what = f"share of queries whose largest attention is {OFFSET} steps back"
     return [
         compare_arrays("A = W_K^T W_Q at sharpness 1", rotation, product),
         compare_arrays("the merged matrix, query first, is A transposed", rotation.T, merged),
-        Case(what, 1.0, float(is_right.double().mean())),
+        Case(what, 1.0, float(is_correct.double().mean())),
         compare_arrays("attention, every query and key", predicted, measured),
     ]
 
@@ -94,7 +94,7 @@ def _check_shift_head(setting: Setting) -> Sequence[Case]:
 @Claim(
     "A5",
     f"{SOURCE}, problem 1(b)",
-    "If the blocks that turn more than a radian in B steps are zeroed, attention is largest at "
+    "If the blocks that rotate more than a radian in B steps are zeroed, attention is largest at "
     "every offset in T ± B/2.",
     formula="zero the blocks with i < d log B / (2 log 10000)",
     assumption="the peak of a sinusoid is about one radian wide",
@@ -110,17 +110,17 @@ def _check_band_head(setting: Setting) -> Sequence[Case]:
     frequencies = formulas.numpy_frequencies(setting.width)
     is_slow = np.arange(len(frequencies)) >= setting.width * math.log(BAND) / (2 * math.log(10000))
     slow = frequencies[is_slow]
-    weights = attention(band(soft), wave_vectors(waves, BAND_LENGTH))[-1].log()
+    log_weights = attention(band(soft), wave_vectors(waves, BAND_LENGTH))[-1].log()
     peak = BAND_LENGTH - 1 - BAND_OFFSET
-    drop = float(weights[peak] - weights[peak - BAND // 2])
+    drop = float(log_weights[peak] - log_weights[peak - BAND // 2])
     predicted_drop = float((1 - np.cos(slow * BAND / 2)).sum())
-    largest = float(BAND_LENGTH - 1 - int(weights.argmax()))
+    peak_offset = float(BAND_LENGTH - 1 - int(log_weights.argmax()))
     zeroed = float(band_shape(soft).zeroed)
     what = "drop of the score from T to T - B/2"
     cases = [
-        Case(f"{what}, flat as stated", 0.0, drop, 0.01),
+        Case(f"{what}, 0 as stated", 0.0, drop, 0.01),
         Case("blocks zeroed", float((~is_slow).sum()), zeroed, stated=False),
-        Case("steps back of the largest attention", float(BAND_OFFSET), largest, stated=False),
+        Case("steps back of the largest attention", float(BAND_OFFSET), peak_offset, stated=False),
         Case(f"{what}, Σ 1 - cos(w B/2)", predicted_drop, drop, EXACT, stated=False),
     ]
     for plan in (soft, sharp):
@@ -132,7 +132,7 @@ def _check_band_head(setting: Setting) -> Sequence[Case]:
 
 
 def numpy_half_width(frequencies: Array, sharpness: float) -> float:
-    """Return the distance from the peak at which the score has fallen by log 2, by trial."""
+    """Return the distance from the peak at which the score is log 2 lower, by grid search."""
     distances = np.arange(0, math.pi / frequencies.max(), 0.001)
     drops = sharpness * (1 - np.cos(distances[:, None] * frequencies)).sum(axis=1)
     is_half = drops >= math.log(2)
@@ -155,20 +155,20 @@ def unit_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"
 
 
 def random_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Return position vectors in which every pair has an independent uniform phase."""
+    """Return sinusoids with an independent uniform phase per sine and cosine pair."""
     phases = torch.rand(1, DRAWS, width // 2, generator=generator, dtype=torch.float64)
     phases = phases * 2 * torch.pi
     return interleave(phases.sin(), phases.cos(), width)[0]
 
 
 def real_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Return the vectors of random positions of a text."""
+    """Return sinusoids of random positions below `POSITIONS`."""
     positions = torch.randint(POSITIONS, (DRAWS,), generator=generator)
     return position_vectors(SinusoidConfig(), positions, width).double()
 
 
 def content_scores(contents: Sampler, positions: Sampler, setting: Setting) -> Float[Tensor, "N"]:
-    """Return scores of keys with queries of the same content, positions added to both."""
+    """Return scores of keys and queries with the same content plus their own positions."""
     generator, width = setting.generator(), setting.width
     content = contents(generator, width)
     key, query = (content + positions(generator, width) for _ in range(2))
@@ -184,8 +184,8 @@ def content_scores(contents: Sampler, positions: Sampler, setting: Setting) -> F
     expected=NARROWER,
     remark="The variance 5d/4 is that of elements ±1, whose norm is sqrt(d) and whose k·q is "
     "constant (mean d). With |k| = 1 it is 1 + d/4, with Gaussian elements 13d/4. Real sinusoids "
-    "are not random: low frequencies agree at all positions of a text, which raises every score, "
-    "and scores of near positions most.",
+    "are not random: low frequencies hardly change over a text, which raises every score, most of "
+    "all those of near positions.",
 )
 def _check_content_scores(setting: Setting) -> Sequence[Case]:
     width = setting.width
@@ -198,17 +198,17 @@ def _check_content_scores(setting: Setting) -> Sequence[Case]:
     ):
         scores = content_scores(contents, random_positions, setting)
         moments = float(scores.mean()), float(scores.var())
-        cases.append(Case(f"{what}: mean", mean, moments[0], SHARE * variance**0.5, stated))
-        cases.append(Case(f"{what}: variance", variance, moments[1], SHARE * variance, stated))
+        cases.append(Case(f"{what}: mean", mean, moments[0], RTOL * variance**0.5, stated))
+        cases.append(Case(f"{what}: variance", variance, moments[1], RTOL * variance, stated))
     scores = content_scores(sign_contents, real_positions, setting)
-    measured, tolerance = float(scores.mean()), SHARE * float(scores.std())
-    what = f"real sinusoids, {POSITIONS} positions: mean d"
+    measured, tolerance = float(scores.mean()), RTOL * float(scores.std())
+    what = f"real sinusoids, {POSITIONS} positions: mean"
     positions = np.arange(POSITIONS)
     distances = (positions[:, None] - positions).ravel()
     products = np.cos(distances[:, None] * formulas.numpy_frequencies(width)).sum(axis=1)
-    raised = width + float(products.mean())  # by the mean of e_τ·e_t over all pairs of positions
+    predicted = width + float(products.mean())
     return [
         *cases,
-        Case(f"{what}, as stated", float(width), measured, tolerance),
-        Case(f"{what} + that of Σ cos", raised, measured, tolerance, stated=False),
+        Case(f"{what}, d as stated", float(width), measured, tolerance),
+        Case(f"{what}, d + mean of e_τ·e_t", predicted, measured, tolerance, stated=False),
     ]

@@ -15,19 +15,19 @@ class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that suggests the nearest name and prints no usage on an error."""
 
     def error(self, message: str) -> NoReturn:
-        """Print one line and exit with code 2."""
+        """Print the message without the usage, and exit with code 2."""
         if "required" in message:  # a misspelled option may be the reason
             self.reject_options(self._arguments)
         end = "" if message.endswith("?") else "."
         self.exit(2, escaped(f"{self.prog}: {message}{end} See `{self.prog} --help`") + "\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the known arguments, and store all of them for error messages."""
+        """Parse the known arguments, and keep the list for `error`."""
         self._arguments: Sequence[str] = sys.argv[1:] if args is None else args
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse all arguments; an unknown option is an error of its command."""
+        """Parse all arguments; the parser of the command reports unknown ones."""
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             parser: Parser = getattr(options, "parser", self)
@@ -57,25 +57,25 @@ class Parser(argparse.ArgumentParser):
 
 
 MAX_INTEGER = 1 << 63
-NEGATIONS = {"rewrite": "--same-words", "permute": "--same-order"}  # options that clear a field
+NEGATIONS = {"rewrite": "--same-words", "permute": "--same-order"}  # set a field to false
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 # Search options by their name in `SearchConfig`: type, metavar, help.
 SEARCH: dict[str, tuple[type, str, str]] = {
     "beam": (int, "N", "Beam size of the search; 1 is greedy search"),
-    "length_penalty": (float, "X", "Exponent of the length in the ranking of hypotheses, 0 to 1"),
+    "length_penalty": (float, "X", "Rank hypotheses by log-probability / length ** X (0 to 1)"),
     "max_tokens": (int, "N", "Maximum number of generated tokens"),
     "temperature": (float, "X", "Sample with this temperature instead of searching"),
     "top_k": (int, "N", "Sample from the N most probable tokens"),
-    "top_p": (float, "P", "Sample from the most probable tokens of total probability P"),
-    "seed": (int, "N", "Seed of the samples"),
+    "top_p": (float, "P", "Sample from the most probable tokens that sum to probability P"),
+    "seed": (int, "N", "Random seed for sampling"),
     "mode": (str, "MODE", "Decoding mode of a speech recognizer: ctc, attention or both"),
     "ctc_weight": (float, "X", "Weight of CTC in the mode both"),
 }
 
 
 def flag(name: str) -> str:
-    """Return the option of a name: --top-k for top_k."""
+    """Return the option for a field, such as --top-k for top_k."""
     return "--" + name.replace("_", "-")
 
 
@@ -88,13 +88,13 @@ def add_search_options(
         parser.add_argument(flag(name), type=kind, metavar=metavar, help=text)
 
 
-def add_run(parser: argparse.ArgumentParser, text: str = "Run folder") -> None:
+def add_run_folder(parser: argparse.ArgumentParser, text: str = "Run folder") -> None:
     """Add the run folder as the first argument."""
     parser.add_argument("folder", type=Path, metavar="RUN", help=text)
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of examples: a split of the recipe, or files."""
+    """Add options that select examples: a split of the recipe, or files."""
     add = parser.add_argument
     add("--split", choices=("dev", "test"), help="Split of the recipe (default: dev)")
     add("--data", type=Path, metavar="PATH", help="File in the format of the task")
@@ -102,14 +102,14 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     add("--target", type=Path, metavar="PATH", help="Translations of --source, one per line")
 
 
-def add_set(parser: argparse.ArgumentParser) -> None:
+def add_overrides(parser: argparse.ArgumentParser) -> None:
     """Add --set."""
     add, text = parser.add_argument, "Override a key of the recipe (repeatable)"
     add("--set", action="append", default=[], metavar="key.key=value", dest="sets", help=text)
 
 
 def add_json(parser: argparse.ArgumentParser, *, device: bool = False) -> None:
-    """Add --json, and --device."""
+    """Add --json, and with `device` also --device."""
     if device:
         text = "Device to run on (default: auto)"
         parser.add_argument("--device", choices=DEVICES, default="auto", help=text)
@@ -117,7 +117,7 @@ def add_json(parser: argparse.ArgumentParser, *, device: bool = False) -> None:
 
 
 def add_fields(parser: argparse.ArgumentParser, config: type, **texts: str) -> None:
-    """Add an option with a help text for each named field of a config dataclass."""
+    """Add an option for each field of a config dataclass that has a help text in `texts`."""
     defaults = {field.name: field.default for field in fields(config)}
     for name, text in texts.items():
         option, default = NEGATIONS.get(name, flag(name)), defaults[name]
@@ -128,7 +128,7 @@ def add_fields(parser: argparse.ArgumentParser, config: type, **texts: str) -> N
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
-    """Return a parser of integers from `minimum` on."""
+    """Return an argument type for integers that are at least `minimum`."""
 
     def integer(text: str) -> int:
         if not minimum <= (number := int(text)) < MAX_INTEGER:

@@ -1,10 +1,10 @@
 """Log-mel filterbank features, equal to those of Kaldi (`kaldi-native-fbank` without dither).
 
 frame       a window of samples every hop: s_n - mean(s), then s_n - preemphasis * s_{n-1}, with
-            the first sample also in place of the one before it
+            s_{-1} = s_0
 spectrum    P_f = |FFT(w * frame)_f|^2, the frame padded with zeros to a power of two
-band        log max(floor, sum_f M_{f,band} P_f), M triangles of equal width on the scale
-            mel(f) = 1127 ln(1 + f / 700)
+band        log max(floor, sum_f M_{f,band} P_f), where the columns of M are triangles of equal
+            width on the mel scale, mel(f) = 1127 ln(1 + f / 700)
 """
 
 import math
@@ -22,19 +22,19 @@ from torch import Tensor
 
 from harken.config import bounded
 
-CHUNK = 1 << 18  # samples of frames per core at a time: they and their spectra stay in its cache
-BANDS_TOGETHER = 32  # bands per product: few enough to skip most of the spectrum, which is zeros
-SOUNDS = 16  # recordings of a corpus in memory at once
-MIN_DEVIATION = 1e-3  # bands with a smaller deviation are not amplified
-DEPTH = 9.0  # log energy below the level (39 dB) at which "level" cuts off
-LEVEL_UNIT = 3.0  # log energy that "level" maps to one, so that values are about as large as one
+CHUNK = 1 << 18  # samples per thread at a time, so that frames and spectra fit into the cache
+BANDS_PER_BLOCK = 32  # few, so that a block skips most of the spectrum, where its weights are 0
+MAX_SIGNALS = 16  # in memory at once
+MIN_DEVIATION = 1e-3  # smallest standard deviation to divide by
+# normalize = "level": 1 + max(log energy - level, -LEVEL_RANGE) / LEVEL_SCALE
+LEVEL_RANGE, LEVEL_SCALE = 9.0, 3.0  # 39 dB; values are about as large as 1
 
 Normalization = Literal["none", "level", "mean", "mean_and_variance"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilterbankConfig:
-    """Frames and mel bands; 40 bands suit short recordings of 8000 samples per second."""
+    """Frames and mel bands. Use about 40 bands for recordings of 8000 samples per second."""
 
     sample_rate: int = bounded(16000, at_least=1, at_most=768_000)  # samples per second
     mel_bins: int = bounded(80, at_least=1, at_most=1024)  # number of mel bands F
@@ -47,20 +47,20 @@ class FilterbankConfig:
     high_freq: float | None = bounded(None, above=0.0)
     remove_dc: bool = True  # subtract the mean of each frame
     floor: float = bounded(2.0**-23, above=0.0, at_most=1.0)  # minimum energy before the logarithm
-    snip_edges: bool = True  # only frames inside the signal; else a frame per hop, edges mirrored
+    snip_edges: bool = True  # only frames inside the signal; if false, one per hop, edges mirrored
     normalize: Normalization = "none"  # normalization of each utterance
 
     def __post_init__(self) -> None:
         if self.window_samples < 2 or not 1 <= self.hop_samples <= self.window_samples:
             raise ValueError(
-                f"window_ms and hop_ms: expected a window of at least 2 samples and a hop of 1 "
-                f"sample to a window, got {self.window_ms:g} and {self.hop_ms:g} "
+                f"window_ms and hop_ms: expected a window of at least 2 samples and a hop from "
+                f"1 sample to the length of the window, got {self.window_ms:g} and {self.hop_ms:g} "
                 f"({self.window_samples} and {self.hop_samples} samples)"
             )
-        if not self.low_freq < self.highest <= self.sample_rate / 2:
+        if not self.low_freq < self.max_freq <= self.sample_rate / 2:
             raise ValueError(
                 f"high_freq: expected a frequency between low_freq ({self.low_freq:g} Hz) and half "
-                f"of sample_rate ({self.sample_rate / 2:g} Hz), got {self.highest:g} Hz"
+                f"of sample_rate ({self.sample_rate / 2:g} Hz), got {self.max_freq:g} Hz"
             )
 
     @property
@@ -72,12 +72,12 @@ class FilterbankConfig:
         return int(self.sample_rate * self.hop_ms / 1000)
 
     @property
-    def highest(self) -> float:
+    def max_freq(self) -> float:
         return self.sample_rate / 2 if self.high_freq is None else self.high_freq
 
     @property
     def first_sample(self) -> int:
-        """The sample at which the first frame begins, negative if edges are mirrored."""
+        """Index of the first sample of the first frame, negative if edges are mirrored."""
         return 0 if self.snip_edges else self.hop_samples // 2 - self.window_samples // 2
 
     def seconds_of(self, frame: float) -> float:
@@ -89,11 +89,11 @@ class FilterbankConfig:
         return Filterbank(self)
 
 
-class Bands(NamedTuple):
-    """Neighboring bands, the squares that they sum, and their weights."""
+class BandBlock(NamedTuple):
+    """Some bands and the part of the power spectrum in which their weights are not 0."""
 
     bands: slice
-    squares: slice  # a frequency has two, of its real and of its imaginary part
+    squares: slice  # of the real and the imaginary part of each frequency
     weights: Float[Tensor, "squares bands"]
 
 
@@ -102,15 +102,15 @@ class Filterbank:
 
     def __init__(self, config: FilterbankConfig) -> None:
         self.config = config
-        self._window, self._hop = config.window_samples, config.hop_samples
-        self._points = 1 << (self._window - 1).bit_length()
-        self._shape = window_shape(config.window, self._window)
-        self._bands = banded(mel_triangles(config, self._points))
+        self._window_size, self._hop = config.window_samples, config.hop_samples
+        self._fft_size = 1 << (self._window_size - 1).bit_length()
+        self._window_function = window_function(config.window, self._window_size)
+        self._bands = split_bands(mel_triangles(config, self._fft_size))
 
     def count_frames(self, lengths: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-        """Return the number of frames of signals of so many samples."""
+        """Return the number of frames of signals with these numbers of samples."""
         if self.config.snip_edges:
-            return ((lengths - self._window) // self._hop + 1).clamp(min=0)
+            return ((lengths - self._window_size) // self._hop + 1).clamp(min=0)
         return (lengths + self._hop // 2) // self._hop
 
     @torch.no_grad()
@@ -131,7 +131,7 @@ class Filterbank:
         self, signals: Float[Tensor, "B N"], lengths: Int[Tensor, "B"]
     ) -> Float[Tensor, "B extended"]:
         """Extend each signal by its mirror image, as far as its first and last frames reach."""
-        before, after = -self.config.first_sample, self._window - self._window // 2
+        before, after = -self.config.first_sample, self._window_size - self._window_size // 2
         ends = lengths[:, None].clamp(min=1)
         steps = torch.arange(-before, after, device=signals.device)
         indices = torch.where(steps < 0, steps, ends + steps)
@@ -141,24 +141,24 @@ class Filterbank:
         return F.pad(signals, (before, after)).scatter_(1, indices + before, mirrored)
 
     def _energies(self, signals: Float[Tensor, "B N"], counts: list[int]) -> Float[Tensor, "B T F"]:
-        """Return log energies of the first `counts` frames of each signal, then zeros."""
-        config, window, points = self.config, self._window, self._points
-        shape = self._shape.to(signals)
+        """Return the log energies of `counts` frames per signal, padded with zeros."""
+        config, window, fft_size = self.config, self._window_size, self._fft_size
+        taper = self._window_function.to(signals)
         bands = [block._replace(weights=block.weights.to(signals)) for block in self._bands]
         framed = signals.unfold(1, window, self._hop)
         energies = signals.new_empty(len(signals), max(counts), config.mel_bins)
-        # All chunks use the same buffers.
-        max_frames = max(1, CHUNK * torch.get_num_threads() // points)
+        # All chunks use the same buffers. `previous` is `centered`, one sample later.
+        max_frames = max(1, CHUNK * torch.get_num_threads() // fft_size)
         samples = signals.new_empty(max_frames, window + 1)
-        zeros = signals.new_zeros(max_frames, points)
+        zeros = signals.new_zeros(max_frames, fft_size)
         sums = signals.new_empty(max_frames, config.mel_bins)
 
-        @cache  # creating the views takes as long as an operation, and most chunks have one size
+        @cache  # creating views takes as long as an operation, and most chunks have the same size
         def buffers(rows: int, times: int) -> tuple[Tensor, ...]:
             size = rows * times
-            whole, padded = samples[:size].view(rows, times, -1), zeros[:size]
+            shifted, padded = samples[:size].view(rows, times, -1), zeros[:size]
             frame = padded.view(rows, times, -1)[..., :window]
-            return whole[..., 1:], whole[..., :-1], frame, padded, sums[:size]
+            return shifted[..., 1:], shifted[..., :-1], frame, padded, sums[:size]
 
         for chunk in frame_chunks(counts, max_frames):
             raw, result = framed[chunk], energies[chunk]
@@ -167,7 +167,7 @@ class Filterbank:
             torch.sub(raw, total, alpha=1 / window, out=centered)
             previous[..., 0] = centered[..., 0]
             torch.sub(centered, previous, alpha=config.preemphasis, out=frame)
-            frame.mul_(shape)
+            frame.mul_(taper)
             spectra = torch.view_as_real(torch.fft.rfft(padded))
             squares = spectra.flatten(start_dim=1).square_()
             for block in bands:
@@ -183,7 +183,7 @@ def frames_of(
 ) -> Iterator[Float[Tensor, "T F"]]:
     """Yield the frames of each signal; only a few signals are in memory at once."""
     filterbank, remaining = config.build(), iter(signals)
-    while batch := list(islice(remaining, SOUNDS)):
+    while batch := list(islice(remaining, MAX_SIGNALS)):
         lengths = torch.tensor([len(signal) for signal in batch])
         padded = torch.zeros(len(batch), int(lengths.max()))
         for row, signal in zip(padded, batch, strict=True):
@@ -205,7 +205,7 @@ def frame_chunks(counts: list[int], max_frames: int) -> Iterator[tuple[slice, sl
         row = end
 
 
-def window_shape(kind: str, samples: int) -> Float[Tensor, "samples"]:
+def window_function(kind: str, samples: int) -> Float[Tensor, "samples"]:
     """Return a window with 0 at both ends (hamming: 0.08) and 1 in the middle."""
     phase = torch.arange(samples, dtype=torch.float64) * (2 * math.pi / (samples - 1))
     if kind == "hamming":
@@ -214,30 +214,30 @@ def window_shape(kind: str, samples: int) -> Float[Tensor, "samples"]:
     return hann**0.85 if kind == "povey" else hann
 
 
-def mel_triangles(config: FilterbankConfig, points: int) -> Float[Tensor, "frequencies F"]:
-    """Return the weight of each frequency of the spectrum in each band."""
+def mel_triangles(config: FilterbankConfig, fft_size: int) -> Float[Tensor, "frequencies F"]:
+    """Return the weight of each frequency in each band."""
 
     def mel(hertz: Tensor) -> Tensor:
         return 1127 * (hertz / 700).log1p()
 
-    low, high = mel(torch.tensor([config.low_freq, config.highest], dtype=torch.float64)).tolist()
+    low, high = mel(torch.tensor([config.low_freq, config.max_freq], dtype=torch.float64)).tolist()
     corners = torch.linspace(low, high, config.mel_bins + 2, dtype=torch.float64)
     left, middle, right = corners[:-2], corners[1:-1], corners[2:]
-    frequencies = torch.arange(points // 2 + 1, dtype=torch.float64) * (config.sample_rate / points)
-    position = mel(frequencies)[:, None]
+    spacing = config.sample_rate / fft_size
+    position = mel(torch.arange(fft_size // 2 + 1, dtype=torch.float64) * spacing)[:, None]
     rising, falling = (position - left) / (middle - left), (right - position) / (right - middle)
     return torch.minimum(rising, falling).clamp(min=0)
 
 
-def banded(triangles: Float[Tensor, "frequencies F"]) -> list[Bands]:
-    """Split the matrix into blocks of bands without the frequencies that a block does not use."""
+def split_bands(triangles: Float[Tensor, "frequencies F"]) -> list[BandBlock]:
+    """Split the matrix into blocks of bands, without rows that are 0 in the whole block."""
     blocks = []
-    for first in range(0, triangles.shape[1], BANDS_TOGETHER):
-        block = triangles[:, first : first + BANDS_TOGETHER]
+    for first in range(0, triangles.shape[1], BANDS_PER_BLOCK):
+        block = triangles[:, first : first + BANDS_PER_BLOCK]
         used = block.any(dim=1).nonzero().flatten().tolist() or [0]  # a band may have no frequency
         weights = block[used[0] : used[-1] + 1].repeat_interleave(2, dim=0)
         squares = slice(2 * used[0], 2 * used[-1] + 2)
-        blocks.append(Bands(slice(first, first + block.shape[1]), squares, weights))
+        blocks.append(BandBlock(slice(first, first + block.shape[1]), squares, weights))
     return blocks
 
 
@@ -246,10 +246,10 @@ def normalize_utterances(
 ) -> Float[Tensor, "B T F"]:
     """Normalize each utterance; padding stays 0.
 
-    level: remove the loudness of the utterance and cut off silence. The shape of the spectrum
-        stays, which identifies short words.
-    mean, mean_and_variance: each band has mean 0, and variance 1. This removes the frequency
-        response of the microphone, and from short utterances the vowel as well.
+    level: subtract the mean level of the utterance and clip silence. This keeps the spectral
+        envelope, which identifies short words.
+    mean, mean_and_variance: each band has mean 0 (and variance 1). This removes the frequency
+        response of the microphone, but also the vowels of short utterances.
     """
     if mode == "none":
         return frames
@@ -257,7 +257,7 @@ def normalize_utterances(
     if mode == "level":
         energy = frames.double().exp().masked_fill(~real, 0.0).sum(dim=(1, 2), keepdim=True)
         level = (energy / (counts * frames.shape[2])).log().to(frames)
-        return ((frames - level).clamp(min=-DEPTH) / LEVEL_UNIT + 1).masked_fill(~real, 0.0)
+        return ((frames - level).clamp(min=-LEVEL_RANGE) / LEVEL_SCALE + 1).masked_fill(~real, 0.0)
     mean = frames.sum(dim=1, keepdim=True) / counts
     frames = (frames - mean).masked_fill(~real, 0.0)
     if mode == "mean":

@@ -2,7 +2,7 @@
 
     train.npz   uint8           [N, Y, X] or [N, Y, X, K]   N images, channels last
     maps.npy    float or int8   [N, X, Y, K]                N maps M[x, y, K]
-    scale.npy   float           [K]                         the maps are map * scale
+    scale.npy   float           [K]                         factor per channel, multiplies the maps
 
 A .npz is decompressed into memory; a .npy is memory-mapped. Nothing is unpickled. The size in a
 header is compared with the bytes of the file before memory is allocated.
@@ -27,13 +27,13 @@ from harken.errors import UserError
 from harken.inputs import open_input
 
 MAX_BYTES = 2**30  # of a decompressed .npz: 5,000 images of 256 x 256 x 3
-MAX_CHANNELS = 4  # of an image; more indicate that the channels come first
+MAX_CHANNELS = 4  # of an image; a larger last axis is not the channels
 MAX_HEADER = 2**16  # bytes; numpy writes 128
-MAX_DIRECTORY = 2**20  # bytes of the list of members of a .npz, which `ZipFile` reads at once
-MAX_DEFLATED = 1032  # maximum compression ratio of Deflate
+MAX_DIRECTORY = 2**20  # bytes of the list of members of a .npz, which `ZipFile` reads whole
+MAX_DEFLATE_RATIO = 1032  # maximum compression ratio of Deflate
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
-Check = Callable[[tuple[int, ...], np.dtype[Any]], str | None]  # -> what is expected instead
+Check = Callable[[tuple[int, ...], np.dtype[Any]], str | None]  # returns None, or what is expected
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ class _ArrayFile:
     def channels(self) -> int:
         return int(self.array.shape[3])
 
-    def stored(self, indices: Sequence[int]) -> Shaped[np.ndarray, "B first second K"]:
+    def _select(self, indices: Sequence[int]) -> Shaped[np.ndarray, "B first second K"]:
         for index in indices:
             if not 0 <= index < len(self):
                 message = f"{self.path}: no row {str(index)[:20]} (expected 0 to {len(self) - 1})"
@@ -74,7 +74,7 @@ class Pictures(_ArrayFile):
 
     def take(self, indices: Sequence[int]) -> UInt8[np.ndarray, "B Y X K"]:
         """Return the images with these indices, counted from 0."""
-        return self.stored(indices)
+        return self._select(indices)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -87,7 +87,7 @@ class FeatureMaps(_ArrayFile):
 
     def take(self, indices: Sequence[int]) -> Float[np.ndarray, "B X Y K"]:
         """Return the maps with these indices, counted from 0, scaled, as float32."""
-        stored = self.stored(indices)
+        stored = self._select(indices)
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
             maps: Float[np.ndarray, "B X Y K"] = stored.astype(np.float32, order="C")
             if self.scale is not None:
@@ -96,7 +96,7 @@ class FeatureMaps(_ArrayFile):
         if not finite.all():
             row = indices[finite.all(axis=(1, 2, 3)).argmin()]
             problem = f"a value of row {row} is not finite (expected float32 numbers)"
-            fix = "compute the map again, or leave its image out"
+            fix = "compute the map again, or remove its image"
             raise UserError(f"{self.path}: {problem}", fix=fix)
         return maps
 
@@ -105,8 +105,8 @@ def read_pictures(path: Path, *, max_bytes: int = MAX_BYTES) -> Pictures:
     """Read the images of a .npz (the key `images`, or the only key) or of a .npy."""
 
     def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:
-        sizes = len(shape) in (3, 4) and max(shape[3:], default=1) <= MAX_CHANNELS
-        accepted = dtype == np.uint8 and sizes
+        is_image = len(shape) in (3, 4) and max(shape[3:], default=1) <= MAX_CHANNELS
+        accepted = dtype == np.uint8 and is_image
         return None if accepted else f"uint8 [N, Y, X] or [N, Y, X, K] with K <= {MAX_CHANNELS}"
 
     array = _load(path, check, key="images", max_bytes=max_bytes)
@@ -172,13 +172,14 @@ def _load_npz(
             raise UserError(f"{path}: the array is too large ({sizes})", fix=fix)
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _damaged(path, "compression other than Deflate")
-        if member.file_size > MAX_DEFLATED * member.compress_size:
-            raise _damaged(path, f"{member.file_size:,} bytes in {member.compress_size:,}")
+        if member.file_size > MAX_DEFLATE_RATIO * member.compress_size:
+            packed = f"{member.compress_size:,} compressed bytes"
+            raise _damaged(path, f"{member.file_size:,} bytes in {packed}")
         with archive.open(member) as stream:
             _check_header(stream.read(MAX_HEADER), member.file_size, path, check)
         with archive.open(member) as stream:
             array = npy.read_array(stream, allow_pickle=False)
-            stream.read(1)  # at the end, zipfile compares the checksum
+            stream.read(1)  # zipfile verifies the checksum at the end of the member
             return np.asarray(array)
 
 
@@ -188,10 +189,8 @@ def _member(archive: zipfile.ZipFile, path: Path, key: str) -> zipfile.ZipInfo:
     if len(matching) == 1:
         return matching[0]
     keys = [member.filename.removesuffix(".npy") for member in members]
-    near, fix = (
-        nearest(key, keys[:100]),
-        f"save it with `numpy.savez_compressed(PATH, {key}=ARRAY)`",
-    )
+    near = nearest(key, keys[:100])
+    fix = f"save it with `numpy.savez_compressed(PATH, {key}=ARRAY)`"
     if near not in (None, key):
         fix = f"rename {near[:60]!r} to {key!r}"
     got = ", ".join(keys)[:60]
@@ -199,7 +198,7 @@ def _member(archive: zipfile.ZipFile, path: Path, key: str) -> zipfile.ZipInfo:
 
 
 def _check_header(start: bytes, size: int, path: Path, check: Check) -> None:
-    """Check shape and type, and that the values fill the rest of `size` bytes."""
+    """Check the shape and type, and that the file size matches them."""
     stream = io.BytesIO(start)
     try:
         shape, _, dtype = HEADERS[npy.read_magic(stream)](stream)

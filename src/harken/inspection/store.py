@@ -3,8 +3,8 @@
     folder/index.json                   names, heads, steps and shapes of all calls, in order
     folder/00000000.safetensors         tensors of the first call
 
-The folder appears when the block ends without an error. A folder with anything but a recording is
-never overwritten, and an index cannot name files outside its folder.
+The folder is created when the `with` block ends without an error. A folder that contains anything
+but a recording is never replaced, and an index cannot refer to files outside its folder.
 """
 
 import re
@@ -33,7 +33,7 @@ from harken.inspection.record import (
     on_attention,
 )
 
-FORMAT = "harken recording 2"  # 1 counted layers and heads from 0
+FORMAT = "harken recording 2"  # version 1 counted layers and heads from 0
 INDEX = "index.json"
 MAX_INDEX = 2**28  # bytes; a call takes about 200
 FILE = re.compile(r"[0-9]{8}\.safetensors")
@@ -42,14 +42,14 @@ PARTS = ("weights", "queries", "keys", "values")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredCall:
-    """One call of one attention, with its tensors on disk."""
+    """One call of an attention layer, with its tensors on disk."""
 
     path: Path
     name: str
     layer: int
     heads: Sequence[int]
     steps: Sequence[int]
-    shapes: dict[str, tuple[int, ...]]  # of the parts that were recorded
+    shapes: dict[str, tuple[int, ...]]  # recorded part -> shape
 
     def read(self, part: str = "weights") -> Float[Tensor, "B k first second"]:
         """Read weights, queries, keys or values."""
@@ -65,7 +65,7 @@ class StoredCall:
             with safe_open(self.path, framework="pt") as file:
                 shape = tuple(file.get_slice(part).get_shape())
                 if shape != self.shapes[part]:
-                    raise _damaged(self.path, f"{part} of shape {list(shape)}")
+                    raise _damaged(self.path, f"{part} has an unexpected shape {list(shape)}")
                 tensor: Tensor = file.get_tensor(part)
         except (Failure, SafetensorError, OSError) as error:
             raise _damaged(self.path, str(error)) from error
@@ -74,7 +74,7 @@ class StoredCall:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecording:
-    """Calls in the order in which they ran, and the texts of tokens if they were stored."""
+    """Calls in the order in which they ran, and the texts of the tokens if given."""
 
     calls: tuple[StoredCall, ...]
     tokens: tuple[tuple[str, ...], ...] = ()
@@ -101,8 +101,8 @@ def record_to_disk(
     check_module(model)
     folder = Path(folder)
     if has_attention(model):
-        attentions(model, selection)  # raises before the block if nothing matches
-    _check_free(folder)
+        attentions(model, selection)  # raises early if the selection matches nothing
+    _check_replaceable(folder)
     calls: list[dict[str, Any]] = []
     with replacing_folder(folder) as unfinished:
 
@@ -145,14 +145,14 @@ def open_recording(folder: str | PathLike[str]) -> StoredRecording:
     path = folder / INDEX
     index = read_json(path, "the index of a recording", max_bytes=MAX_INDEX)
     match index:
-        case {"format": str(form), "tokens": list(tokens), "calls": list(calls)}:
-            if form == FORMAT and all(_is_list_of(row, str) for row in tokens):
-                stored = tuple(_call(folder, call) for call in calls)
+        case {"format": str(version), "tokens": list(tokens), "calls": list(calls)}:
+            if version == FORMAT and all(_is_list_of(row, str) for row in tokens):
+                stored = tuple(_parse_call(folder, call) for call in calls)
                 return StoredRecording(stored, tuple(map(tuple, tokens)))
-    raise _damaged(path, f"no {FORMAT!r}")
+    raise _damaged(path, f"expected the format {FORMAT!r}")
 
 
-def _call(folder: Path, call: Any) -> StoredCall:
+def _parse_call(folder: Path, call: Any) -> StoredCall:
     match call:
         case {
             "file": str(file),
@@ -174,10 +174,10 @@ def _call(folder: Path, call: Any) -> StoredCall:
                 steps=tuple(steps),
                 shapes={part: tuple(shape) for part, shape in shapes.items()},
             )
-    raise _damaged(folder / INDEX, f"the call {str(call)[:60]}")
+    raise _damaged(folder / INDEX, f"invalid call {str(call)[:60]}")
 
 
-def _check_free(folder: Path) -> None:
+def _check_replaceable(folder: Path) -> None:
     """Raise unless the folder is new, empty, or contains only a recording."""
     if not exists(folder):
         return

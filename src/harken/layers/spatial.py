@@ -32,7 +32,9 @@ class SpatialConfig:
     position: PositionConfig = LearnedConfig()  # position kind of x and y
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
     norm: NormConfig = NormConfig()  # kind and place of the norms
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of inputs and of each part's output
+    dropout: float = bounded(
+        0.0, at_least=0.0, below=1.0
+    )  # dropout of the input and of each sublayer
 
     def __post_init__(self) -> None:
         if self.attention.score.distances:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from harken.measure.interval import TAIL, Ends, Estimate, Sample, share
+from harken.measure.interval import TAIL, Estimate, Interval, Sample, share
 from harken.measure.quantiles import t_quantile, upper_bound
 from harken.measure.scored_answers import ScoredAnswers
 
@@ -57,7 +57,7 @@ class CalibrationSample(Sample):
 
     variances: Float[np.ndarray, "bins"]  # of the sums in the bins, if calibrated
 
-    def interval(self) -> Ends:
+    def interval(self) -> Interval:
         n, gaps = len(self.counts), self.counts[:, :-1]
         if n < 2:
             return None, None

@@ -1,13 +1,13 @@
 """Metrics with 95 % intervals, computed from the counts of every example.
 
-A metric is a function of sums over examples: right and counted for a share, nats and tokens for a
-perplexity, matches of each order for BLEU. A `Sample` keeps the counts of every independent
-example, such as a sentence.
+A metric is a function of sums over examples: correct and all words for an accuracy, nats and tokens
+for a perplexity, matching n-grams of each order for BLEU. A `Sample` keeps the counts of every
+independent example, such as a sentence.
 
     proportion   independent examples, each right or wrong: Clopper-Pearson
     other        leave-one-out jackknife of g(metric), where g is log, or logit for a bounded
                  metric: g(metric) +- t se, mapped back (Efron, The Jackknife, 1982)
-    ordered      the same over blocks of a text, since neighbors are correlated (batch means)
+    ordered      jackknife over blocks of a text, since neighbors are correlated (batch means)
 
 The degrees of freedom of t are reduced where few examples dominate: by their sizes (Kish) and by
 the kurtosis of their influence (Satterthwaite). Fewer than two examples, or examples that do not
@@ -24,29 +24,29 @@ from jaxtyping import Float
 
 from harken.measure.quantiles import lower_bound, t_quantile, upper_bound
 
-TAIL = 0.025  # beyond either end of an interval
+TAIL = 0.025  # probability beyond each end of an interval
 MIN_BLOCKS, MAX_BLOCKS = 6, 30  # of a text
-BLOCK = 15  # autocorrelation times in a block, where the text is long enough for it
-MIN_PIECES = 100  # of a text; the autocorrelation of fewer cannot be estimated
+BLOCK = 15  # length of a block in autocorrelation times, if the text is long enough
+MIN_PIECES = 100  # of a text, to estimate the autocorrelation
 
 Unit = Literal["share", "error", "points", "nats", "bits", "perplexity", "seconds"]
-SHARES = ("share", "error")  # format_value in per cent; an error rate should be small
+SHARES = ("share", "error")  # printed in percent
 LOWER_IS_BETTER = ("error", "nats", "bits", "perplexity", "seconds")
-FINE = ("nats", "bits", "seconds")  # three decimals matter
+THREE_DECIMALS = ("nats", "bits", "seconds")
 UNDEFINED = "n/a"
 
 Counts = Float[np.ndarray, "examples parts"]
 Values = Float[np.ndarray, "values"]
 Figure = Callable[[Float[np.ndarray, "rows parts"]], Float[np.ndarray, "rows"]]
-Ends = tuple[float | None, float | None]
+Interval = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A value and the ends of its 95 % interval; None where they are undefined.
 
-    Shares and errors are 0..1, points 0..100. `n` counts what the value is an average over, such as
-    words, or examples if it is not an average, such as BLEU.
+    Shares and errors are 0..1, points 0..100. `n` is the number of units, such as words, that the
+    value is averaged over. If it is not an average, such as BLEU, `n` is the number of examples.
     """
 
     value: float | None
@@ -62,7 +62,7 @@ def format_value(value: float | None, unit: Unit) -> str:
         return UNDEFINED
     if unit in SHARES:
         return f"{100 * value:.1f} %"
-    return f"{value:.3f}" if unit in FINE else f"{value:.1f}"
+    return f"{value:.3f}" if unit in THREE_DECIMALS else f"{value:.1f}"
 
 
 def format_interval(estimate: Estimate) -> str:
@@ -75,7 +75,7 @@ def format_interval(estimate: Estimate) -> str:
 
 def signed(value: float, unit: Unit) -> str:
     """Return a difference as text; differences of shares are in percentage points."""
-    decimals = 3 if unit in FINE else 1
+    decimals = 3 if unit in THREE_DECIMALS else 1
     rounded = round(100 * value if unit in SHARES else value, decimals)
     return f"{rounded + 0.0:+.{decimals}f}"  # never -0.0
 
@@ -88,7 +88,7 @@ def signed_interval(low: float | None, high: float | None, unit: Unit) -> str:
 
 
 class LinkFunction(NamedTuple):
-    """A transform to an unbounded scale, on which a metric is closer to normal."""
+    """A transform g of a metric to an unbounded scale, where it is closer to normal."""
 
     forward: Callable[[Values], Values]
     inverse: Callable[[float], float]
@@ -107,7 +107,7 @@ def logit_link(top: float) -> LinkFunction:
 
 
 LOG = LinkFunction(np.log, math.exp, lambda value: 1 / value)
-LOG_LOG = LinkFunction(  # for exp of a metric whose link is LOG
+LOG_LOG = LinkFunction(  # for perplexity: the log of its log
     lambda values: np.log(np.log(values)),
     lambda scaled: math.exp(math.exp(scaled)),
     lambda value: 1 / (value * math.log(value)),
@@ -116,7 +116,7 @@ LOGIT, LOGIT_POINTS = logit_link(1.0), logit_link(100.0)
 
 
 def ratio(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
-    """Return the first sum over the second; NaN where nothing was counted."""
+    """Return the first sum divided by the second; NaN where the second is 0."""
     undefined = np.full(len(sums), np.nan)
     means: np.ndarray = np.divide(sums[:, 0], sums[:, 1], out=undefined, where=sums[:, 1] > 0)
     return means
@@ -126,17 +126,17 @@ def ratio(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
 class Sample:
     """Counts of every example, and the metric (`figure`) as a function of their sums.
 
-    The last part of the counts is what the metric is an average over, unless `averaged` is false.
+    The last column of the counts is the denominator of the metric, unless `averaged` is false.
     """
 
     counts: Counts
     figure: Figure = ratio
     unit: Unit = "share"
     link: LinkFunction = LOG
-    proportion: bool = False  # of independent examples that count 0 or 1 of 1
+    proportion: bool = False  # counts are (0, 1) or (1, 1); (0, 0) is left out
     ordered: bool = False  # examples are consecutive pieces of one text
     averaged: bool = True
-    chosen: bool = False  # the system chooses what is counted in the last part
+    chosen: bool = False  # the denominator depends on the predictions
 
     @property
     def value(self) -> float:
@@ -148,7 +148,7 @@ class Sample:
         n = round(float(self.counts[:, -1].sum())) if self.averaged else len(self.counts)
         return Estimate(value if math.isfinite(value) else None, low, high, self.unit, n)
 
-    def interval(self) -> Ends:
+    def interval(self) -> Interval:
         """Return both ends of the 95 % interval, or None for both."""
         counts, value = self.counts[self.counts.any(axis=1)], self.value
         if self.proportion and len(counts) > 1:
@@ -158,11 +158,11 @@ class Sample:
             counts = block_sums(counts, leave_one_out(self.figure, counts))
         if len(counts) < 2 or not math.isfinite(value):
             return None, None
-        end = self._at_the_end(value, len(counts))
-        return self._jackknife(counts, value) if end is None else end
+        boundary = self._boundary_interval(value, len(counts))
+        return self._jackknife(counts, value) if boundary is None else boundary
 
-    def _at_the_end(self, value: float, examples: int) -> Ends | None:
-        """Return the interval of the smallest or largest value, where examples do not differ."""
+    def _boundary_interval(self, value: float, examples: int) -> Interval | None:
+        """Return the interval if the value is the smallest or largest possible one, else None."""
         top = self.link.top or (1.0 if self.unit in SHARES else None)
         if top is None:
             return None
@@ -173,22 +173,23 @@ class Sample:
             return top - bound, top
         return None
 
-    def _jackknife(self, counts: Counts, value: float) -> Ends:
+    def _jackknife(self, counts: Counts, value: float) -> Interval:
         without = leave_one_out(self.figure, counts)
         with np.errstate(divide="ignore", invalid="ignore"):
-            middle = float(self.link.forward(np.array([value]))[0])
+            center = float(self.link.forward(np.array([value]))[0])
             scaled = self.link.forward(without)
-        if not math.isfinite(middle):
+        if not math.isfinite(center):
             return None, None
         if not np.isfinite(scaled).all():
-            # Without an example that has all errors (or none), the logarithm is infinite.
+            # g is infinite without an example that has all the errors; linearize it instead.
             scaled = self.link.slope(value) * without
-        spread = jackknife_error(scaled)
-        if spread < 1e-12:
+        error = jackknife_error(scaled)
+        if error < 1e-12:
             return None, None
-        reach = spread * t_quantile(freedom(scaled, counts[:, -1:] if self.averaged else counts))
+        sizes = counts[:, -1:] if self.averaged else counts
+        half_width = error * t_quantile(degrees_of_freedom(scaled, sizes))
         try:
-            return self.link.inverse(middle - reach), self.link.inverse(middle + reach)
+            return self.link.inverse(center - half_width), self.link.inverse(center + half_width)
         except OverflowError:
             return None, None
 
@@ -203,10 +204,10 @@ def jackknife_error(without: Values) -> float:
     return math.sqrt((len(without) - 1) * float(without.var()))
 
 
-def freedom(without: Values, sizes: Counts) -> float:
+def degrees_of_freedom(without: Values, sizes: Counts) -> float:
     """Return the degrees of freedom of t, at least 1.
 
-    The effective number of examples is 1 / (sum of squared shares), a mean over all parts. A high
+    The effective number of examples is 1 / (sum of squared shares), a mean over columns. A high
     kurtosis k of the influence of n examples lowers the degrees of freedom to 2n / (k - 1).
     """
     totals = sizes.sum(axis=0)
@@ -218,9 +219,9 @@ def freedom(without: Values, sizes: Counts) -> float:
 
 
 def block_sums(counts: Counts, without: Values) -> Counts:
-    """Return sums over blocks that are long compared with the autocorrelation of the pieces.
+    """Return sums over blocks that are longer than the autocorrelation of the pieces of a text.
 
-    A text of fewer than `MIN_PIECES` is a single block.
+    A text of fewer than `MIN_PIECES` pieces is a single block.
     """
     if len(counts) < MIN_PIECES:
         whole: np.ndarray = counts.sum(axis=0, keepdims=True)
@@ -233,7 +234,7 @@ def block_sums(counts: Counts, without: Values) -> Counts:
 
 
 def autocorrelation_time(values: Values) -> float:
-    """Return 1 + 2 sum of the autocorrelation over lags up to five times itself (Sokal, 1989)."""
+    """Return 1 + 2 Σ autocorrelation, over lags up to five times the result (Sokal, 1989)."""
     centered = values - values.mean()
     if not centered.any():
         return 1.0
@@ -245,13 +246,13 @@ def autocorrelation_time(values: Values) -> float:
 
 
 def share(outcomes: Sequence[bool], unit: Unit = "share") -> Sample:
-    """Return the share of true outcomes, which are independent."""
+    """Return the share of true outcomes among independent ones."""
     right = np.asarray(outcomes, dtype=np.float64)
     counts = np.stack((right, np.ones_like(right)), axis=1)
     return Sample(counts=counts, unit=unit, link=LOGIT, proportion=True)
 
 
 def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:
-    """Return the share of right units in all examples, such as words of sentences."""
+    """Return the share of correct units, such as words, in examples with several units."""
     counts = np.stack((np.asarray(right), np.asarray(counted)), axis=1).astype(np.float64)
     return Sample(counts=counts, link=LOGIT)

@@ -19,11 +19,11 @@ from jaxtyping import Float
 from harken.measure.interval import (
     LOWER_IS_BETTER,
     TAIL,
-    Ends,
+    Interval,
     Sample,
     Unit,
     block_sums,
-    freedom,
+    degrees_of_freedom,
     jackknife_error,
     leave_one_out,
 )
@@ -93,7 +93,7 @@ def _without_each(first: Sample, second: Sample) -> Float[np.ndarray, "examples"
     return gains
 
 
-def _interval(first: Sample, second: Sample, value: float) -> Ends:
+def _interval(first: Sample, second: Sample, value: float) -> Interval:
     used = first.counts.any(axis=1) | second.counts.any(axis=1)
     first, second = (replace(sample, counts=sample.counts[used]) for sample in (first, second))
     examples, top = len(first.counts), first.link.top
@@ -108,7 +108,7 @@ def _interval(first: Sample, second: Sample, value: float) -> Ends:
     else:
         counts = np.hstack((first.counts, second.counts))
         sizes = counts[:, [first.counts.shape[1] - 1, -1]] if first.averaged else counts
-        reach = spread * t_quantile(freedom(gains, sizes))
+        reach = spread * t_quantile(degrees_of_freedom(gains, sizes))
     if reach is None:
         return None, None
     limit = math.inf if top is None else top

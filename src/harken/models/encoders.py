@@ -1,11 +1,11 @@
-"""Bidirectional encoders: B T J -> B T H, where every token sees the whole input.
+"""Encoders: B T J -> B T H. Every token sees the whole input, except in a unidirectional RNN.
 
-    tanh, gru, lstm     recurrent, in one direction or both
+    tanh, gru, lstm     recurrent, unidirectional or bidirectional
     stride2, gated      convolutions
     transformer         attention
     conformer           attention and convolutions
 
-Padding is on the right and changes nothing.
+Padding is on the right, or for a Transformer on either side. It does not affect real tokens.
 """
 
 from dataclasses import dataclass, fields
@@ -45,7 +45,9 @@ class TransformerEncoderConfig:
     position: PositionConfig = LearnedConfig()  # position kind
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
     norm: NormConfig = NormConfig()  # kind and place of the norms
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of inputs and of each part's output
+    dropout: float = bounded(
+        0.0, at_least=0.0, below=1.0
+    )  # dropout of the input and of each sublayer
     embedding_norm: bool = False  # whether to normalize the inputs of the first block, as in BERT
 
 
@@ -61,10 +63,12 @@ class ConformerEncoderConfig:
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both half-step layers
     kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in tokens
     convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
-    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of inputs and of each part's output
+    dropout: float = bounded(
+        0.1, at_least=0.0, below=1.0
+    )  # dropout of the input and of each sublayer
 
     def __post_init__(self) -> None:
-        self.block()  # checks the kernel when the recipe is read
+        self.block()  # raises an error if the kernel is invalid
 
     def block(self) -> ConformerConfig:
         names = (field.name for field in fields(ConformerConfig))
@@ -83,13 +87,13 @@ EncoderConfig = (
 
 
 def check_encoder(config: EncoderConfig, width: int) -> None:
-    """Raise an error if the config does not fit inputs of this width."""
+    """Raise an error if the encoder cannot be built for inputs of this width."""
     if isinstance(config, TransformerEncoderConfig | ConformerEncoderConfig):
         check_choices(config.attention, config.position, width, config.max_length)
     elif isinstance(config, GatedConvolutionConfig) and config.causal:
         raise ValueError("an encoder is bidirectional; set causal = false")
     elif isinstance(config, RecurrentConfig):
-        config.hidden_width(width)
+        config.hidden_width(width)  # raises an error if it is not possible
 
 
 def build_encoder(config: EncoderConfig, width: int) -> "Encoder":
@@ -107,7 +111,7 @@ Inputs = Float[Tensor, "B T J"]
 
 
 class TransformerEncoder(nn.Module):
-    """Transformer blocks without a causal mask; padding may be on either side."""
+    """Transformer blocks without a causal mask."""
 
     def __init__(self, config: TransformerEncoderConfig, width: int) -> None:
         super().__init__()
@@ -152,7 +156,7 @@ class ConformerEncoder(nn.Module):
 
 
 class RNNEncoder(nn.Module):
-    """The states of one direction, or of both concatenated."""
+    """An RNN; the states of both directions are concatenated."""
 
     length: int | None = None
 

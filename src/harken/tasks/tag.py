@@ -52,8 +52,8 @@ from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, st
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
-MAX_SENTENCE = 500  # words, above which a file's only sentence is taken for missing blank lines
-PROBE_LETTERS = 12  # of the longest word of a batch
+MAX_SENTENCE = 500  # words; a longer sentence alone in its file indicates missing blank lines
+PROBE_CHARACTERS = 12  # per word of a probe batch
 MAX_LENGTH = 1024  # words per window, for a model without a limit
 BATCH_SIZE = 1024  # sentences encoded at once
 BATCH_WORDS = 8192  # words in a batch, padding included
@@ -76,14 +76,14 @@ evaluate_every = {training.tags.evaluate_every}    # steps; the best on dev is k
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagData(SplitPaths):
-    """CoNLL-U files; a share for `dev` keeps equal sentences on one side."""
+    """CoNLL-U files. If `dev` is a share of `train`, equal sentences stay in the same split."""
 
     column: Literal["upos", "xpos"] = "upos"  # column of CoNLL-U with the tags
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VectorsConfig(StageConfig):
-    """Word vectors by CBOW; 0 steps leave the stage out."""
+    """Pretraining of the word embeddings by CBOW; skipped if `steps` is 0."""
 
     steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=5e-3, weight_decay=0.0)  # optimizer, learning rate
@@ -191,10 +191,10 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     def tag(self, sentences: Sequence[Sequence[str]]) -> Iterator[TaggedSentence]:
         """Tag each sentence, in order."""
         for start in range(0, len(sentences), BATCH_SIZE):
-            yield from self._tag_together(sentences[start : start + BATCH_SIZE])
+            yield from self._tag_chunk(sentences[start : start + BATCH_SIZE])
 
     @torch.inference_mode()
-    def _tag_together(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
+    def _tag_chunk(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         model = self.model.eval()
         corpus = word_corpus(*self.vocabulary.encode(sentences))
         windows = sentence_windows(corpus.lengths, model.length or MAX_LENGTH)
@@ -206,19 +206,16 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
             batch = tagged_batch(corpus, windows, chosen, PAD).to(self.device)
             if batch.present.any():
                 logs, tags = model(*batch[:-1]).float().log_softmax(dim=-1).max(dim=-1)
-                owner, index = ragged_indices(windows.kept[chosen])
-                at = (owner, windows.skipped[chosen][owner] + index)
-                flat = windows.starts[chosen][owner] + at[1]
-                best[flat] = tags.cpu().numpy()[at]
-                log_probabilities[flat] = logs.cpu().numpy()[at]
+                row, index = ragged_indices(windows.kept[chosen])
+                column = windows.skipped[chosen][row] + index
+                word = windows.starts[chosen][row] + column
+                best[word] = tags.cpu().numpy()[row, column]
+                log_probabilities[word] = logs.cpu().numpy()[row, column]
         ends = np.cumsum(corpus.lengths)[:-1]
-        names, parts = (
-            self.vocabulary.tags,
-            (np.split(best, ends), np.split(log_probabilities, ends)),
-        )
+        names, sentence_logs = self.vocabulary.tags, np.split(log_probabilities, ends)
         return [
             TaggedSentence([names[tag] for tag in tags], logs.tolist())
-            for tags, logs in zip(*parts, strict=True)
+            for tags, logs in zip(np.split(best, ends), sentence_logs, strict=True)
         ]
 
 
@@ -236,7 +233,7 @@ def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> P
 def tag_samples(
     examples: Sequence[Sentence], predicted: Tags, vocabulary: WordVocabulary
 ) -> dict[str, Sample]:
-    """Compute the accuracy on all, known and unknown words, and of a baseline."""
+    """Return the accuracy on all, known and unknown words, and that of a baseline."""
     expected = [sentence.tags for sentence in examples]
     words = [sentence.words for sentence in examples]
     samples = {"accuracy": tag_accuracy(expected, predicted)}
@@ -250,10 +247,10 @@ def tag_samples(
 
 
 def tag_notes(examples: Sequence[Sentence], vocabulary: WordVocabulary) -> dict[str, str]:
-    """Explanations of the metrics."""
+    """Return explanations of the metrics."""
     notes = {
         "accuracy": "words with the expected tag; the interval is over sentences",
-        "known_words": "words that occur in the training data in the same form",
+        "known_words": "words that occur in the training data",
         "unknown_words": "words that do not occur in the training data",
         "majority_tag": "baseline: each word's most frequent training tag; unknown words get "
         f"{vocabulary.majority_tag}",
@@ -278,11 +275,11 @@ def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
         (tag, *(f"{share:.1%}" for share in shares), words)
         for tag, *shares, words in tag_scores(pairs)
     ]
-    header = ("expected", "predicted", "words", "of that tag")
-    by_tag = ("tag", "precision", "recall", "F1", "words")
+    header = ("expected", "predicted", "words", "share of expected")
+    score_header = ("tag", "precision", "recall", "F1", "words")
     return [
         Table(title="Confusions", header=header, rows=wrong),
-        Table(title="Scores by tag", header=by_tag, rows=scores),
+        Table(title="Scores by tag", header=score_header, rows=scores),
     ]
 
 
@@ -339,9 +336,9 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
         expected = [sentence.tags for sentence in splits["dev"]]
 
         def batch(step: int) -> list[TaggedBatch]:
-            words = tagged_batch(corpus, windows, sampler.batch(step), PAD)
+            tagged = tagged_batch(corpus, windows, sampler.batch(step), PAD)
             counts, generator = vocabulary.row_counts, rng(seed, step)
-            return [unk_dropout(words, counts, config.unk_dropout, UNKNOWN, generator)]
+            return [unk_dropout(tagged, counts, config.unk_dropout, UNKNOWN, generator)]
 
         def dev_accuracy(model: Tagger) -> float:
             tagged = TagPredictor(recipe, splits, vocabulary, model).tag(words)
@@ -349,22 +346,23 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
 
         stages = [stage("tags", config, batch, tags_loss, dev_accuracy)]
         if vectors.steps > 0:
-            whole = sentence_windows(corpus.lengths, MAX_LENGTH)
-            neighbors = BucketSampler(whole.lengths, vectors.batch_tokens, seed)
+            long_windows = sentence_windows(corpus.lengths, MAX_LENGTH)
+            long_sampler = BucketSampler(long_windows.lengths, vectors.batch_tokens, seed)
 
             def cbow_batch(step: int) -> list[TokenBatch]:
-                return [neighbor_batch(tagged_batch(corpus, whole, neighbors.batch(step), PAD))]
+                indices = long_sampler.batch(step)
+                return [neighbor_batch(tagged_batch(corpus, long_windows, indices, PAD))]
 
             stages.insert(0, stage("vectors", vectors, cbow_batch, neighbors_loss))
         return stages
 
     def probe_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> ProbeSizes:
-        config, letters = recipe.training.tags, f"words of {PROBE_LETTERS} letters, all different"
+        config = recipe.training.tags
         sizes = token_sizes(config, rows, length, config.batch_tokens)
-        assumed = (letters,) if recipe.model.characters.width else ()
-        return sizes._replace(
-            letters={**sizes.letters, "W": PROBE_LETTERS}, assumed=sizes.assumed + assumed
-        )
+        assumed, letters = sizes.assumed, {**sizes.letters, "W": PROBE_CHARACTERS}
+        if recipe.model.characters.width:
+            assumed += (f"all words are different and have {PROBE_CHARACTERS} characters",)
+        return sizes._replace(letters=letters, assumed=assumed)
 
     def probe(
         self, recipe: TagRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
@@ -380,10 +378,10 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
 
 
 def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:
-    """Return the cross-entropy, summed over the counted words."""
-    scores: Tensor = model(*batch[:-1])
+    """Return the cross-entropy, summed over the words with a target."""
+    logits: Tensor = model(*batch[:-1])
     counted = batch.tags != IGNORE_INDEX
-    return F.cross_entropy(scores[counted].float(), batch.tags[counted], reduction="sum")
+    return F.cross_entropy(logits[counted].float(), batch.tags[counted], reduction="sum")
 
 
 def neighbors_loss(model: Tagger, batch: TokenBatch) -> Tensor:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from harken.cli.arguments import add_data_options, add_json, add_run, at_least
+from harken.cli.arguments import add_data_options, add_json, add_run_folder, at_least
 
 RUN_OR_FOLDER = "Run folder, or Hugging Face folder"
 NAMES = """L1.H3 is head 3 of layer 1, both counted from 1; encoder., decoder. and cross. name the
@@ -13,7 +13,7 @@ attention where a model has several."""
 def inspect_options(parser: argparse.ArgumentParser) -> None:
     """Show the attention of a model for your inputs."""
     add = parser.add_argument
-    add_run(parser, RUN_OR_FOLDER)
+    add_run_folder(parser, RUN_OR_FOLDER)
     add("inputs", nargs="*", default=[], metavar="INPUT", help="Texts, audio files or images")
     add("--file", type=Path, metavar="FILE", help="File with one input per line")
     add("--out", type=Path, default=Path(), metavar="DIR", help="Folder of the pages and figures")
@@ -48,7 +48,7 @@ examples:
 def heads_options(parser: argparse.ArgumentParser) -> None:
     """Describe every head by its weights and by the attention that it pays to inputs."""
     add = parser.add_argument
-    add_run(parser, RUN_OR_FOLDER)
+    add_run_folder(parser, RUN_OR_FOLDER)
     text = "Number of inputs (default: 50)"
     add("--inputs", type=at_least(1), default=50, metavar="N", help=text)
     add("--text", type=Path, metavar="FILE", help="Your own inputs, one per line")
@@ -83,7 +83,7 @@ examples:
 def ablate_options(parser: argparse.ArgumentParser) -> None:
     """Remove each head, layer or position encoding in turn and measure the loss."""
     add = parser.add_argument
-    add_run(parser)
+    add_run_folder(parser)
     parts, text = ("heads", "layers", "positions"), "Parts to remove (default: heads)"
     add("--what", choices=parts, default="heads", help=text)
     methods = ("zero", "mean", "resample")
@@ -115,7 +115,7 @@ examples:
 def patch_options(parser: argparse.ArgumentParser) -> None:
     """Find the heads or layers that carry the difference between two texts (patching)."""
     add = parser.add_argument
-    add_run(parser, RUN_OR_FOLDER)
+    add_run_folder(parser, RUN_OR_FOLDER)
     add("clean", metavar="CLEAN", help="Text with the prediction to restore")
     add("corrupted", metavar="CORRUPTED", help="Text with the same number of tokens")
     kinds = ("heads", "layers")
@@ -143,7 +143,7 @@ examples:
 def align_options(parser: argparse.ArgumentParser) -> None:
     """Measure the word alignment of every cross-attention head of a translation model."""
     add, path = parser.add_argument, Path
-    add_run(parser, "Run folder of the task translate")
+    add_run_folder(parser, "Run folder of the task translate")
     add("--source", type=path, required=True, metavar="FILE", help="Source sentences")
     add("--target", type=path, required=True, metavar="FILE", help="Translations of --source")
     add("--links", type=path, required=True, metavar="FILE", help="Gold links: 3-4 sure, 3p4 not")

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from harken.cli.arguments import add_json, add_set, at_least
+from harken.cli.arguments import add_json, add_overrides, at_least
 
 KINDS = {
     "shift": "attends exactly N steps back",
@@ -86,7 +86,7 @@ def cost_options(parser: argparse.ArgumentParser) -> None:
     """Print what a training step of a recipe costs: operations, memory, depth and time."""
     add = parser.add_argument
     add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe, or Hugging Face folder")
-    add_set(parser)
+    add_overrides(parser)
     add(
         "--length", type=at_least(1), nargs="+", metavar="N", help="Tokens, words or frames per row"
     )

@@ -7,9 +7,9 @@ from harken.cli.arguments import (
     DEVICES,
     add_data_options,
     add_json,
-    add_run,
+    add_overrides,
+    add_run_folder,
     add_search_options,
-    add_set,
     at_least,
     fraction,
 )
@@ -56,7 +56,7 @@ def train_options(parser: argparse.ArgumentParser) -> None:
     """Train a model from a recipe, or resume an interrupted run."""
     add = parser.add_argument
     add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe of the run")
-    add_set(parser)
+    add_overrides(parser)
     text = "Run folder to write (default: runs/NAME for NAME.toml)"
     add("--run", type=Path, metavar="DIR", dest="folder", help=text)
     add("--seed", type=int, metavar="N", help="Seed of the run (default: that of the recipe)")
@@ -72,7 +72,7 @@ def train_options(parser: argparse.ArgumentParser) -> None:
 
 def evaluate_options(parser: argparse.ArgumentParser) -> None:
     """Compute the metrics of a run on a split of its recipe or on other files."""
-    add_run(parser)
+    add_run_folder(parser)
     add_data_options(parser)
     add_search_options(parser, ("beam", "mode", "ctc_weight"))
     add, text = parser.add_argument, "Also evaluate on changed audio, see below (repeatable)"
@@ -114,7 +114,7 @@ examples:
 def predict_options(parser: argparse.ArgumentParser) -> None:
     """Predict outputs for lines of text, sounds or images."""
     add = parser.add_argument
-    add_run(parser)
+    add_run_folder(parser)
     add("files", nargs="*", default=[], metavar="FILE", help="Input files; - or nothing is stdin")
     add("--confidence", action="store_true", help="Append a tab and the probability")
     add("--nbest", type=int, metavar="N", help="Number of hypotheses per input")
@@ -160,7 +160,7 @@ examples:
 
 def report_options(parser: argparse.ArgumentParser) -> None:
     """Write the report of a run as one self-contained HTML page."""
-    add_run(parser)
+    add_run_folder(parser)
     text = "Page to write (default: report.html of the run)"
     parser.add_argument("--out", type=Path, metavar="FILE", help=text)
     parser.epilog = """examples:
