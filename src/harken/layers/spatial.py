@@ -31,10 +31,8 @@ class SpatialConfig:
     attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
     position: PositionConfig = LearnedConfig()  # position kind of x and y
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
-    norm: NormConfig = NormConfig()  # kind and place of the norms
-    dropout: float = bounded(
-        0.0, at_least=0.0, below=1.0
-    )  # dropout of the input and of each sublayer
+    norm: NormConfig = NormConfig()  # normalization layers
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the input and of each sublayer
 
     def __post_init__(self) -> None:
         if self.attention.score.distances:

@@ -64,7 +64,7 @@ class TransformerConfig:
 
     attention: MultiHeadConfig = MultiHeadConfig()  # self- and cross-attention
     feedforward: FeedForwardConfig = FeedForwardConfig()  # the feed-forward layer
-    norm: NormConfig = NormConfig()  # kind and place of the norms
+    norm: NormConfig = NormConfig()  # normalization layers
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the output of each part
 
     def build(self, width: int, length: int, memory_width: int | None = None) -> "TransformerBlock":

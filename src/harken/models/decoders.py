@@ -58,10 +58,8 @@ class TransformerDecoderConfig:
     attention: MultiHeadConfig = MultiHeadConfig()  # self- and cross-attention
     position: PositionConfig = SinusoidConfig()  # position kind of the output
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
-    norm: NormConfig = NormConfig()  # kind and place of the norms
-    dropout: float = bounded(
-        0.1, at_least=0.0, below=1.0
-    )  # dropout of the input and of each sublayer
+    norm: NormConfig = NormConfig()  # normalization layers
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the input and of each sublayer
     tie_embeddings: bool = True  # use the embedding table as output projection
 
     def __post_init__(self) -> None:

@@ -44,10 +44,8 @@ class TransformerEncoderConfig:
     attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
     position: PositionConfig = LearnedConfig()  # position kind
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
-    norm: NormConfig = NormConfig()  # kind and place of the norms
-    dropout: float = bounded(
-        0.0, at_least=0.0, below=1.0
-    )  # dropout of the input and of each sublayer
+    norm: NormConfig = NormConfig()  # normalization layers
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the input and of each sublayer
     embedding_norm: bool = False  # whether to normalize the inputs of the first block, as in BERT
 
 
@@ -63,9 +61,7 @@ class ConformerEncoderConfig:
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both half-step layers
     kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in tokens
     convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
-    dropout: float = bounded(
-        0.1, at_least=0.0, below=1.0
-    )  # dropout of the input and of each sublayer
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the input and of each sublayer
 
     def __post_init__(self) -> None:
         self.block()  # raises an error if the kernel is invalid

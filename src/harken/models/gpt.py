@@ -42,10 +42,8 @@ class GPTConfig:
     mask: Literal["causal", "strictly_causal"] = "causal"  # keys t <= i, or the lecture's t < i
     window: int | None = bounded(None, at_least=1)  # largest visible distance, in tokens
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
-    norm: NormConfig = NormConfig()  # kind and place of the norms
-    dropout: float = bounded(
-        0.0, at_least=0.0, below=1.0
-    )  # dropout of the input and of each sublayer
+    norm: NormConfig = NormConfig()  # normalization layers
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the input and of each sublayer
     tie_embeddings: bool = True  # use the embedding table as output projection
     init_heads: tuple[InitHeadConfig, ...] = ()  # heads with designed initial weights
 
