@@ -75,7 +75,7 @@ views.rotated = 1.0    # share of texts that are rotated after their title
 views.masked = 0.5    # share of inputs after the title that are masked
 optimizer.lr = 0.01
 optimizer.fallback.lr = 0.003
-evaluate_every = 70    # steps; the best weights on dev are kept; 0: never
+evaluate_every = 70    # steps; keeps the best weights; 0: never
 
 [training.finetune]
 steps = 0    # on questions only, after pretraining

@@ -82,7 +82,7 @@ width = {model.width}
 [training.captions]
 steps = {training.captions.steps}
 batch_captions = {training.captions.batch_captions}
-evaluate_every = {training.captions.evaluate_every}    # steps; the best weights on dev are kept; 0: never
+evaluate_every = {training.captions.evaluate_every}    # steps; keeps the best weights; 0: never
 
 [search]
 beam = {search.beam}

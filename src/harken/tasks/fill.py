@@ -81,7 +81,7 @@ dropout = {model.dropout}
 [training]
 steps = {training.steps}
 batch_tokens = {training.batch_tokens}    # words per batch
-evaluate_every = {training.evaluate_every}    # steps; the best weights on dev are kept; 0: never
+evaluate_every = {training.evaluate_every}    # steps; keeps the best weights; 0: never
 """
 
 

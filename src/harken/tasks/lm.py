@@ -75,7 +75,7 @@ position.kind = "{model.position.kind}"    # or "rotary", "sinusoid", "alibi", "
 [training]
 steps = {training.steps}
 batch_tokens = {training.batch_tokens}
-evaluate_every = {training.evaluate_every}    # steps; the best weights on dev are kept; 0: never
+evaluate_every = {training.evaluate_every}    # steps; keeps the best weights; 0: never
 
 [search]
 temperature = {search.temperature}    # of sampling; or beam = 4 instead

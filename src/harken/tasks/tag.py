@@ -70,7 +70,7 @@ dropout = {model.dropout}
 [training.tags]
 steps = {training.tags.steps}
 batch_tokens = {training.tags.batch_tokens}    # words per batch
-evaluate_every = {training.tags.evaluate_every}    # steps; the best weights on dev are kept; 0: never
+evaluate_every = {training.tags.evaluate_every}    # steps; keeps the best weights; 0: never
 """
 
 

@@ -64,7 +64,7 @@ frontend.channels = {model.frontend.channels}
 [training.speech]
 steps = {training.speech.steps}
 batch_frames = {training.speech.batch_frames}    # frames per batch
-evaluate_every = {training.speech.evaluate_every}    # steps; the best weights on dev are kept; 0: never
+evaluate_every = {training.speech.evaluate_every}    # steps; keeps the best weights; 0: never
 speeds = [0.9, 1.0, 1.1]    # speed perturbation; [1.0] for none
 spec_augment.time_masks = {training.speech.spec_augment.time_masks}    # SpecAugment
 spec_augment.frequency_masks = {training.speech.spec_augment.frequency_masks}

@@ -73,7 +73,7 @@ decoder.width = {model.decoder.width}
 [training.pairs]
 steps = {training.pairs.steps}
 batch_tokens = {training.pairs.batch_tokens}
-evaluate_every = {training.pairs.evaluate_every}    # steps; the best weights on dev are kept; 0: never
+evaluate_every = {training.pairs.evaluate_every}    # steps; keeps the best weights; 0: never
 
 [search]
 beam = {search.beam}
