@@ -431,7 +431,7 @@ def test_missing_pictures_are_found_at_once(tmp_path: Path) -> None:
     names = ["a.png", "b.png", "c.png", "b.png", "d\0.png", ".", "e" * 5000]
     path = written(tmp_path, *({"image": name, "caption": "x"} for name in names))
     error = complaint(path)
-    assert error.message.startswith(f"{path}:2: picture not found: {tmp_path / 'b.png'} ")
+    assert error.message.startswith(f"{path}:2: image not found: {tmp_path / 'b.png'} ")
     assert "(5 of 6 files are missing)" in error.message
 
 

@@ -342,7 +342,7 @@ def test_the_length_of_a_streamed_wav(length: int, channels: int) -> None:
 
 def test_lengths() -> None:
     content = packed(tone(8_000))
-    assert "expected 16,000 bytes of sound, got 8,000" in complaint(content[: 44 + 8_000]).message
+    assert "expected 16,000 bytes of audio, got 8,000" in complaint(content[: 44 + 8_000]).message
     assert "expected 16,000 bytes by the header" in complaint(with_data_length(content, 0)).message
     after = content + b"LIST" + struct.pack("<I", 10_000) + b"half a list"
     assert len(read(after)) == 8_000
@@ -469,7 +469,7 @@ def test_too_many_samples_are_refused_by_the_header(
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:
     for path in (tmp_path / "a.wav", tmp_path / "a\0.wav", saved(tmp_path, b"") / "a.wav"):
-        with pytest.raises(UserError, match=r"file not found \(expected a sound file"):
+        with pytest.raises(UserError, match=r"file not found \(expected an audio file"):
             read_sound(path, rate=RATE)
-    with pytest.raises(UserError, match=r"this is a folder \(expected a sound file"):
+    with pytest.raises(UserError, match=r"this is a folder \(expected an audio file"):
         sound_seconds(tmp_path)

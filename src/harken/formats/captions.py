@@ -75,7 +75,7 @@ def read_captions(
         else:
             by_name = _tokens(lines) if form == "tokens" else _table(lines)
             placed = _located(by_name, here, rows, names, listed)
-    examples = list(checked_files(_checked(placed), lambda example: example.image, "picture"))
+    examples = list(checked_files(_checked(placed), lambda example: example.image, "image"))
     if not examples:
         raise UserError(f"{named(path)}: no captions (expected at least one)", fix=SEE)
     return examples

@@ -59,7 +59,7 @@ def check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
         message = f"{name}: interrupted recording (expected {actual:,} bytes by the header, got 0)"
         raise UserError(message, fix="record it again, or repair it with `ffmpeg -i OLD NEW.wav`")
     if length > actual and not streamed:
-        problem = f"the file is truncated (expected {length:,} bytes of sound, got {actual:,})"
+        problem = f"the file is truncated (expected {length:,} bytes of audio, got {actual:,})"
         raise UserError(f"{name}: {problem}", fix="copy, download or record it again")
 
 
@@ -75,7 +75,7 @@ def check_last_page(file: BinaryIO, size: int, name: str) -> None:
         lengths = page[OGG_PAGE.size : OGG_PAGE.size + segments]
         page = page[: OGG_PAGE.size + segments + sum(lengths)]
         if stream != first[4]:
-            message = f"{name}: the file has several Ogg streams (expected one of sound)"
+            message = f"{name}: the file has several Ogg streams (expected one of audio)"
             raise UserError(message, fix=CONVERT)
         if flags & LAST_PAGE and checksum == ogg_checksum(page):
             return

@@ -57,8 +57,8 @@ class ConformerEncoderConfig:
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
     max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
-    position: PositionConfig = NoPositionConfig()  # position kind, in addition to the score's
-    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both halves
+    position: PositionConfig = NoPositionConfig()  # position kind, besides the score's
+    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # of both halves
     kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # tokens of the depthwise convolution
     convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of inputs and of each part's output
