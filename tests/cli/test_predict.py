@@ -277,10 +277,10 @@ def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
         ("--temperature 0", "--temperature: expected a number above 0.0"),
         ("--temperature nan", "--temperature: expected a number above 0.0"),
         ("--temperature inf", "--temperature: expected a number above 0.0"),
-        ("--length-penalty -1", "--length-penalty: expected at least 0.0"),
-        ("--max-tokens 0", "--max-tokens: expected at least 1"),
-        ("--seed -1", "--seed: expected at least 0"),
-        (f"--temperature 1 --seed {10**400}", "--seed: expected at least 0"),
+        ("--length-penalty -1", "--length-penalty: expected a number at least 0.0"),
+        ("--max-tokens 0", "--max-tokens: expected a number at least 1"),
+        ("--seed -1", "--seed: expected a number at least 0"),
+        (f"--temperature 1 --seed {10**400}", "--seed: expected a number at least 0"),
     ],
 )
 def test_a_search_that_cannot_be(

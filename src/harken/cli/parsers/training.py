@@ -18,7 +18,7 @@ from harken.cli.arguments import (
 def demo_options(parser: argparse.ArgumentParser) -> None:
     """Train and evaluate a question answering model on generated data, and write the report."""
     add, folder = parser.add_argument, Path("runs/demo")
-    add("task", nargs="?", default="answer", choices=["answer"], metavar="TASK", help="answer")
+    add("task", nargs="?", default="answer", choices=["answer"], metavar="TASK", help="Task")
     text = f"Run folder (default: {folder})"
     add("--run", type=Path, default=folder, metavar="DIR", dest="folder", help=text)
     add("--seed", type=at_least(0), default=0, metavar="N", help="Seed of the data and the model")
